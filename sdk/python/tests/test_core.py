@@ -24,8 +24,8 @@ from isolet import (
     file_calls,
     values,
 )
-from isolet.errors import refused
-from isolet.frames import Pieces, Run, ShellState
+from isolet.errors import error_from_response
+from isolet.frames import OutputQueue, Run, ShellState
 from isolet.results import Collector, Output
 from isolet.sse import Parser
 
@@ -58,11 +58,11 @@ def test_durations_are_seconds_text_or_timedeltas() -> None:
 
 
 def test_paths_and_ids_are_names_and_nothing_else() -> None:
-    assert values.in_url("a b/ü#?%") == "a%20b/%C3%BC%23%3F%25"
-    assert values.in_url("/etc/hosts") == "%2Fetc/hosts"
-    assert values.in_url("../a/./b") == "%2E%2E/a/%2E/b"
-    assert values.in_url(b"\xff") == "%FF"
-    assert (values.id_in_url(".."), values.id_in_url("a/b")) == ("%2E%2E", "a%2Fb")
+    assert values.quote_path("a b/ü#?%") == "a%20b/%C3%BC%23%3F%25"
+    assert values.quote_path("/etc/hosts") == "%2Fetc/hosts"
+    assert values.quote_path("../a/./b") == "%2E%2E/a/%2E/b"
+    assert values.quote_path(b"\xff") == "%FF"
+    assert (values.quote_id(".."), values.quote_id("a/b")) == ("%2E%2E", "a%2Fb")
     assert values.path_field("to", b"\xff") == {"to_b64": "/w=="}
     assert calls.next_page('</v1/sandboxes?cursor=x>; rel="next"') is not None
     for link in (None, "", '<//other.example/x>; rel="next"', '<http://other.example/>; rel="next"'):
@@ -70,36 +70,38 @@ def test_paths_and_ids_are_names_and_nothing_else() -> None:
 
 
 def test_variables_are_words() -> None:
-    assert values.exports({"A": "it's", "B": None}) == "export A='it'\\''s'\nunset B"
-    assert values.exports({}) == ":"
+    assert values.export_commands({"A": "it's", "B": None}) == "export A='it'\\''s'\nunset B"
+    assert values.export_commands({}) == ":"
 
 
 def test_only_what_can_be_done_twice_is_sent_twice() -> None:
-    write = file_calls.whole(file_calls.write_file("/at", "append=1"), b"")
-    assert write.again
-    assert not file_calls.whole(file_calls.write_file("/at", "f", append=True), b"").again
-    assert not calls.exec_call("/at", "true", in_shell=True).again
-    assert not file_calls.order("/at", "move", "a", "b").again
+    write = file_calls.with_body(file_calls.write_file("/at", "append=1"), b"")
+    assert write.repeatable
+    assert not file_calls.with_body(file_calls.write_file("/at", "f", append=True), b"").repeatable
+    assert not calls.exec_call("/at", "true", in_shell=True).repeatable
+    assert not file_calls.file_operation("/at", "move", "a", "b").repeatable
     create = calls.create_sandbox("a")
-    assert create.again
-    assert calls.anew(create).headers["idempotency-key"] != create.headers["idempotency-key"]
+    assert create.repeatable
+    assert (
+        calls.with_new_idempotency_key(create).headers["idempotency-key"] != create.headers["idempotency-key"]
+    )
 
 
 def test_waits_grow_and_end() -> None:
-    assert 0.05 <= config.wait_before(0) <= 0.1
-    assert 2.5 <= config.wait_before(100) <= 5
-    assert config.wait_before(0, "2") == 2
-    assert config.wait_before(0, "999999") == 5
+    assert 0.05 <= config.retry_delay_s(0) <= 0.1
+    assert 2.5 <= config.retry_delay_s(100) <= 5
+    assert config.retry_delay_s(0, "2") == 2
+    assert config.retry_delay_s(0, "999999") == 5
 
 
 def test_an_answer_that_is_no_json_is_told_all_the_same() -> None:
-    error = refused(502, b"<html>bad gateway</html>", {"x-request-id": "r-1"})
+    error = error_from_response(502, b"<html>bad gateway</html>", {"x-request-id": "r-1"})
     assert isinstance(error, ServerError)
     assert (error.code, error.status, error.request_id) == ("unknown", 502, "r-1")
     assert "bad gateway" in str(error)
-    told = refused(404, b'{"error":"no_session","message":"m","hint":"h"}', {})
-    assert isinstance(told, NotFoundError)
-    assert str(told) == "m (no_session): h"
+    error2 = error_from_response(404, b'{"error":"no_session","message":"m","hint":"h"}', {})
+    assert isinstance(error2, NotFoundError)
+    assert str(error2) == "m (no_session): h"
 
 
 def test_events_are_whole_however_their_bytes_are_cut() -> None:
@@ -118,18 +120,18 @@ def test_events_are_whole_however_their_bytes_are_cut() -> None:
 
 
 def test_what_is_kept_has_a_hole_at_its_end_alone() -> None:
-    said = Collector("c", most=4)
-    assert said.take("stdout", 0, "aaü".encode()).text == "aaü"
-    said.take("stdout", 4, b"more")
-    result = said.result({"exit_code": 0, "duration_ms": 1.0, "out_bytes": 8})
+    collector = Collector("c", limit_bytes=4)
+    assert collector.take("stdout", 0, "aaü".encode()).text == "aaü"
+    collector.take("stdout", 4, b"more")
+    result = collector.result({"exit_code": 0, "duration_ms": 1.0, "out_bytes": 8})
     assert (result.stdout, result.truncated) == ("aaü", isolet.Truncated(4, 0))
-    split = Collector("c", most=3)
+    split = Collector("c", limit_bytes=3)
     split.take("stdout", 0, "aaü".encode())
     assert split.result({"exit_code": 0, "duration_ms": 1.0}).stdout == "aa"
 
 
 def test_pieces_that_nobody_reads_are_bounded_and_counted() -> None:
-    pieces = Pieces(most=10)
+    pieces = OutputQueue(limit_bytes=10)
     for at in range(0, 40, 4):
         pieces.add(Output("stdout", "xxxx", b"xxxx", at))
     first = pieces.next()
@@ -158,45 +160,45 @@ def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None
     runs = [_run(name) for name in ("a", "b", "c")]
     assert [_ids(shell.start(run)) for run in runs] == [["a"], ["b"], ["c"]]
     shell.take(_output("a", b"x"))
-    (fence,) = shell.returned()
+    (fence,) = shell.resume_frames()
     assert json.loads(fence)["command"] == "(exit $?)"
     # What comes meanwhile waits behind what is doubtful.
     late = _run("d")
     assert shell.start(late) == []
     # One of the two had arrived after all.
     shell.take(_exit("b", 2))
-    assert shell.rest() == []
+    assert shell.deferred_frames() == []
     shell.take(_exit(json.loads(fence)["id"], 3))
-    assert _ids(shell.rest()) == ["c", "d"]
-    assert shell.rest() == []
+    assert _ids(shell.deferred_frames()) == ["c", "d"]
+    assert shell.deferred_frames() == []
     assert _ids(shell.start(_run("e"))) == ["e"]
-    assert [run.over for run in runs] == [False, True, False]
+    assert [run.finished for run in runs] == [False, True, False]
 
 
 def test_a_fence_that_is_lost_as_well_is_put_up_again() -> None:
     shell = ShellState()
     shell.start(_run("a"))
-    (first,) = _ids(shell.returned())
+    (first,) = _ids(shell.resume_frames())
     held = _run("b")
     shell.start(held)
-    (second,) = _ids(shell.returned())
+    (second,) = _ids(shell.resume_frames())
     assert first != second
     # The first one had arrived: its end says nothing of the second connection.
     shell.take(_exit(first, 1))
-    assert shell.rest() == []
+    assert shell.deferred_frames() == []
     shell.take(_exit(second, 2))
-    assert _ids(shell.rest()) == ["a", "b"]
+    assert _ids(shell.deferred_frames()) == ["a", "b"]
     # Lost again while they were sent.
-    assert len(shell.returned()) == 1
+    assert len(shell.resume_frames()) == 1
 
 
 def test_nothing_is_sent_again_that_has_said_something() -> None:
     shell = ShellState()
     shell.start(_run("a"))
     shell.take(_output("a", b"x", 7))
-    assert shell.returned() == []
+    assert shell.resume_frames() == []
     assert shell.position == (8, 0, 0)
-    assert ShellState().returned() == []
+    assert ShellState().resume_frames() == []
 
 
 def test_a_refusal_of_a_signal_does_not_end_its_command() -> None:
@@ -204,10 +206,10 @@ def test_a_refusal_of_a_signal_does_not_end_its_command() -> None:
     run, other = _run("a"), _run("b")
     shell.start(run)
     shell.start(other)
-    run.urged = 1
+    run.control_frames_sent = 1
     refusal = {"type": "shell_error", "id": "a", "error": "bad_request", "message": "no such command"}
     shell.take(json.dumps(refusal))
-    assert not run.over
+    assert not run.finished
     shell.take(json.dumps({**refusal, "id": "b", "error": "queue_full"}))
     assert other.error is not None
     assert other.error.code == "queue_full"

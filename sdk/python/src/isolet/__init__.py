@@ -1,4 +1,6 @@
-"""Sandboxes with shells that stay: the client of Isolet, sync and async.
+"""Client for Isolet: sandboxes with persistent shells. Sync and asyncio.
+
+Example::
 
     from isolet import Isolet
 
@@ -6,7 +8,7 @@
         sandbox.exec("cd /tmp && export GREETING=hello")
         print(sandbox.exec("pwd; echo $GREETING").stdout)
 
-:class:`AsyncIsolet` is the same for asyncio: its methods are awaited, and nothing else differs.
+:class:`AsyncIsolet` offers the same methods for asyncio; they are awaited.
 """
 
 from ._async.client import AsyncIsolet

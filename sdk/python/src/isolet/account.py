@@ -1,4 +1,4 @@
-"""What a tenant's sandboxes have used, and what was done to them."""
+"""Resource usage of a tenant, and its audit log."""
 
 from __future__ import annotations
 
@@ -9,45 +9,50 @@ from datetime import datetime
 from typing import Any
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 @dataclass(frozen=True)
 class AccountUsage:
-    """What the sandboxes of a tenant have used, also those that are gone."""
+    """Total resource usage of a tenant's sandboxes, including deleted ones."""
 
-    active_sandboxes: int  #: That are there.
-    ended_sandboxes: int  #: That have ended.
-    cpu_seconds: float  #: Processor time of all.
-    memory_mib_seconds: float  #: Memory that they might use, in MiB, times how long they were awake.
-    as_of: datetime
+    active_sandboxes: int  #: Sandboxes that exist.
+    ended_sandboxes: int  #: Sandboxes that were deleted.
+    cpu_seconds: float  #: Processor time of all sandboxes.
+    memory_mib_seconds: float  #: Memory limit in MiB times seconds awake, summed.
+    as_of: datetime  #: Time of measurement.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> AccountUsage:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> AccountUsage:
+        """Parse the server's JSON."""
         return cls(
-            active_sandboxes=told["active_sandboxes"],
-            ended_sandboxes=told["history_sandboxes"],
-            cpu_seconds=told["cpu_seconds"],
-            memory_mib_seconds=told["mem_seconds"],
-            as_of=_moment(told["as_of"]),
+            active_sandboxes=body["active_sandboxes"],
+            ended_sandboxes=body["history_sandboxes"],
+            cpu_seconds=body["cpu_seconds"],
+            memory_mib_seconds=body["mem_seconds"],
+            as_of=_parse_time(body["as_of"]),
         )
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """An entry of the audit log: who did what, from where and when, or what the server did by itself."""
+    """An entry of the audit log: an API call with its caller and time, or an action of the server itself,
+    such
+    as putting an idle sandbox to sleep.
+    """
 
-    seq: int  #: Its number in the tenant's log, from 1, without gaps.
+    seq: int  #: Position in the tenant's log: 1, 2, 3, … without gaps.
     at: datetime
-    sandbox: str | None  #: ``None``: done to no sandbox, or to several.
-    event: str  #: As ``sandbox.create``, ``exec.start`` or ``sandbox.slept``.
-    data: Mapping[str, Any]  #: Who (``key``), from where (``from``), which call, and what its path names.
-    line: str = field(repr=False)  #: As it was signed: ``isolet audit verify`` takes a file of these.
+    sandbox: str | None  #: Id; ``None`` when the call concerned no sandbox or several.
+    event: str  #: For example ``sandbox.create``, ``exec.start`` or ``sandbox.slept``.
+    data: Mapping[str, Any]  #: Caller (``key``), address (``from``), route and ids in the path.
+    line: str = field(repr=False)  #: The signed line. ``isolet audit verify`` checks a file of them.
 
     @classmethod
-    def of(cls, line: str) -> AuditEntry:
-        """Reads a line of the log."""
-        told = json.loads(line)
-        return cls(told["seq"], _moment(told["ts"]), told["sandbox_id"], told["event"], told["data"], line)
+    def from_json(cls, line: str) -> AuditEntry:
+        """Parse one line of the log."""
+        body = json.loads(line)
+        return cls(
+            body["seq"], _parse_time(body["ts"]), body["sandbox_id"], body["event"], body["data"], line
+        )

@@ -1,4 +1,4 @@
-"""What is asked of the server, as requests. Knows nothing of connections."""
+"""HTTP requests as data: builds them, opens no connection."""
 
 from __future__ import annotations
 
@@ -17,54 +17,55 @@ from .values import (
     AnyPath,
     Duration,
     Env,
-    id_in_url,
     milliseconds,
     path_bytes,
+    quote_id,
     whole_seconds,
 )
 
-#: Names and values behind the ``?``.
+#: Query parameters, in order.
 Query = Sequence[tuple[str, str | bytes]]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request."""
+    """One HTTP request."""
 
     method: str
-    target: str  #: Path and query.
+    target: str  #: Path and query string.
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    again: bool = False  #: May be sent again when its answer is lost: it is done once all the same.
-    patient: bool = False  #: Its answer comes when a command ends.
+    repeatable: bool = False  #: May be resent after a lost response without a second effect.
+    waits_for_command: bool = False  #: The response arrives when the command ends: no read timeout.
 
 
 def call(method: str, path: str, query: Query = (), **more: Any) -> Call:
-    """A request without a body."""
+    """Build a request without a body."""
     text = urlencode(query, quote_via=quote, safe="")
     return Call(method, f"{path}?{text}" if text else path, **more)
 
 
 def json_call(method: str, path: str, body: Mapping[str, Any], **more: Any) -> Call:
-    """A request with a body of JSON."""
+    """Build a request with a JSON body."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
     headers = {"content-type": "application/json", **more.pop("headers", {})}
     return Call(method, path, body=text, headers=headers, **more)
 
 
-def once(path: str, body: Mapping[str, Any]) -> Call:
-    """Makes something: once, however often it is sent."""
-    return anew(json_call("POST", path, body, again=True))
+def create_call(path: str, body: Mapping[str, Any]) -> Call:
+    """Build a create request with an idempotency key: resent requests create one object."""
+    return with_new_idempotency_key(json_call("POST", path, body, repeatable=True))
 
 
-def anew(request: Call) -> Call:
-    """A create that is another one than before: the same ``Idempotency-Key`` and body are answered with
-    what was made the first time."""
+def with_new_idempotency_key(request: Call) -> Call:
+    """Copy a create request with a new ``Idempotency-Key``. The server answers a repeated key and body with
+    the object of the first request, even when that object was deleted since.
+    """
     return replace(request, headers={**request.headers, "idempotency-key": uuid.uuid4().hex})
 
 
-def said(**fields: Any) -> dict[str, Any]:
-    """The fields that were told."""
+def without_none(**fields: Any) -> dict[str, Any]:
+    """Keep only the fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -72,8 +73,8 @@ def said(**fields: Any) -> dict[str, Any]:
 
 
 def sandbox_path(sandbox: str) -> str:
-    """Where a sandbox is."""
-    return f"/v1/sandboxes/{id_in_url(sandbox)}"
+    """URL path of a sandbox."""
+    return f"/v1/sandboxes/{quote_id(sandbox)}"
 
 
 def create_sandbox(
@@ -93,8 +94,8 @@ def create_sandbox(
     network_profile: str | None = None,
     credentials: Iterable[Credential] = (),
 ) -> Call:
-    """Makes a sandbox."""
-    body = said(
+    """Create a sandbox."""
+    body = without_none(
         id=sandbox,
         image=image,
         memory_mib=memory_mib,
@@ -108,18 +109,18 @@ def create_sandbox(
         ttl_s=None if ttl is None else whole_seconds(ttl),
         network=_network(network),
         network_profile=network_profile,
-        credentials=[one.told() for one in credentials] or None,
+        credentials=[one.to_json() for one in credentials] or None,
     )
-    return once("/v1/sandboxes", body)
+    return create_call("/v1/sandboxes", body)
 
 
 def _network(network: str | NetworkRules | None) -> str | dict[str, list[str]] | None:
-    return network.told() if isinstance(network, NetworkRules) else network
+    return network.to_json() if isinstance(network, NetworkRules) else network
 
 
 def network(path: str) -> Call:
-    """Where a sandbox may connect to."""
-    return call("GET", f"{path}/network", again=True)
+    """Read the network rules of a sandbox."""
+    return call("GET", f"{path}/network", repeatable=True)
 
 
 def change_network(
@@ -133,20 +134,22 @@ def change_network(
     credentials_add: Iterable[Credential],
     credentials_remove: Iterable[str | CredentialInfo],
 ) -> Call:
-    """Changes it: all of it, or nothing."""
-    gone = [one.named() if isinstance(one, CredentialInfo) else {"host": one} for one in credentials_remove]
-    opened = [one.told() if isinstance(one, Denied) else one for one in allow_add]
-    body = said(
+    """Change network rules and credentials atomically."""
+    removed = [
+        one.selector() if isinstance(one, CredentialInfo) else {"host": one} for one in credentials_remove
+    ]
+    allowed = [one.to_json() if isinstance(one, Denied) else one for one in allow_add]
+    body = without_none(
         network=_network(network),
         network_profile=network_profile,
-        allow_add=opened or None,
+        allow_add=allowed or None,
         allow_remove=list(allow_remove) or None,
         deny_add=list(deny_add) or None,
         deny_remove=list(deny_remove) or None,
-        credentials_add=[one.told() for one in credentials_add] or None,
-        credentials_remove=gone or None,
+        credentials_add=[one.to_json() for one in credentials_add] or None,
+        credentials_remove=removed or None,
     )
-    return json_call("PATCH", f"{path}/network", body, again=True)
+    return json_call("PATCH", f"{path}/network", body, repeatable=True)
 
 
 def change_sandbox(
@@ -160,8 +163,8 @@ def change_sandbox(
     sleep_after: Duration | None = None,
     ttl: Duration | None = None,
 ) -> Call:
-    """Changes a sandbox: all of it, or nothing."""
-    body = said(
+    """Change a sandbox's limits, environment or metadata atomically."""
+    body = without_none(
         memory_mib=memory_mib,
         cpu_millis=cpu_millis,
         pids=pids,
@@ -170,76 +173,76 @@ def change_sandbox(
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
     )
-    return json_call("PATCH", sandbox_path(sandbox), body, again=True)
+    return json_call("PATCH", sandbox_path(sandbox), body, repeatable=True)
 
 
 def page(path: str, limit: int) -> Call:
-    """The first page of a list."""
-    return call("GET", path, [("limit", str(limit))], again=True)
+    """Request the first page of a list."""
+    return call("GET", path, [("limit", str(limit))], repeatable=True)
 
 
 def next_page(link: str | None) -> Call | None:
-    """The page that a ``Link`` header names; only one of the same server is followed."""
+    """Request the page that a ``Link`` response header names. Addresses of other hosts are ignored."""
     match = re.fullmatch(r'<(/[^/>][^>]*)>; rel="next"', link or "")
-    return call("GET", match[1], again=True) if match else None
+    return call("GET", match[1], repeatable=True) if match else None
 
 
 # Ports.
 
 
 def ports(path: str) -> Call:
-    """Who listens."""
-    return call("GET", f"{path}/ports", again=True)
+    """List listening ports."""
+    return call("GET", f"{path}/ports", repeatable=True)
 
 
 def links(path: str) -> Call:
-    """The ports that links lead to."""
-    return call("GET", f"{path}/links", again=True)
+    """List the ports that have links."""
+    return call("GET", f"{path}/links", repeatable=True)
 
 
 def expose(path: str, port: int, name: str | None, ttl: Duration | None) -> Call:
-    """A link to a port. Another one made by a repetition does no harm."""
-    body = said(port=port, name=name, ttl_s=None if ttl is None else whole_seconds(ttl))
-    return json_call("POST", f"{path}/links", body, again=True)
+    """Create a signed link to a port. Resending creates a second, equally valid link."""
+    body = without_none(port=port, name=name, ttl_s=None if ttl is None else whole_seconds(ttl))
+    return json_call("POST", f"{path}/links", body, repeatable=True)
 
 
 def unexpose(path: str, port: int) -> Call:
-    """An end of all links to a port."""
+    """Revoke all links to a port."""
     return call("DELETE", f"{path}/links/{int(port)}")
 
 
 def port_target(path: str, port: int, target: str) -> str:
-    """A path of the program on a port."""
+    """URL path that proxies to a program's port."""
     return f"{path}/ports/{int(port)}{'' if target.startswith('/') else '/'}{target}"
 
 
 def dial(path: str, port: int) -> Call:
-    """A TCP connection; to be sent as an upgrade."""
+    """Open a TCP connection to a port; must be sent as a WebSocket upgrade."""
     return call("GET", f"{path}/tcp/{int(port)}", [("half", "1")])
 
 
 def events(path: str, after: int | None) -> Call:
-    """Follows what happens to sandboxes."""
+    """Subscribe to sandbox events."""
     headers = {} if after is None else {"last-event-id": str(after)}
-    return call("GET", path, headers={"accept": "text/event-stream", **headers}, again=True)
+    return call("GET", path, headers={"accept": "text/event-stream", **headers}, repeatable=True)
 
 
 def usage() -> Call:
-    """What the tenant's sandboxes have used."""
-    return call("GET", "/v1/usage", again=True)
+    """Read the tenant's resource usage."""
+    return call("GET", "/v1/usage", repeatable=True)
 
 
 def audit(sandbox: str | None) -> Call:
-    """What was done to the tenant's sandboxes, or to one."""
-    return call("GET", "/v1/audit", [] if sandbox is None else [("sandbox", sandbox)], again=True)
+    """Read the tenant's audit log, optionally of one sandbox."""
+    return call("GET", "/v1/audit", [] if sandbox is None else [("sandbox", sandbox)], repeatable=True)
 
 
 # Sessions and commands.
 
 
 def session_path(sandbox: str, session: str) -> str:
-    """Where a session is."""
-    return f"{sandbox_path(sandbox)}/sessions/{id_in_url(session)}"
+    """URL path of a session."""
+    return f"{sandbox_path(sandbox)}/sessions/{quote_id(session)}"
 
 
 def create_session(
@@ -254,20 +257,20 @@ def create_session(
     metadata: Mapping[str, Any] | None = None,
     ttl: Duration | None = None,
 ) -> Call:
-    """Makes a session."""
+    """Create a session in a sandbox."""
     own = dict(metadata or {})
     if name is not None:
         own["name"] = name
-    body = said(
+    body = without_none(
         id=session,
         env=None if env is None else dict(env),
         cwd=_directory(cwd),
         command_timeout_ms=None if command_timeout is None else milliseconds(command_timeout),
-        file_access=None if file_access is None else file_access.told(),
+        file_access=None if file_access is None else file_access.to_json(),
         metadata=own or None,
         ttl_s=None if ttl is None else whole_seconds(ttl),
     )
-    return once(f"{sandbox_path(sandbox)}/sessions", body)
+    return create_call(f"{sandbox_path(sandbox)}/sessions", body)
 
 
 def _directory(cwd: AnyPath | None) -> str | None:
@@ -282,19 +285,19 @@ def create_tenant_session(
     metadata: Mapping[str, Any] | None,
     ttl: Duration | None,
 ) -> Call:
-    """Makes a session across the tenant's sandboxes."""
-    body = said(
+    """Create a session that is addressed by its id alone."""
+    body = without_none(
         persistent=persistent,
         sandbox_id=sandbox,
-        file_access=None if file_access is None else file_access.told(),
+        file_access=None if file_access is None else file_access.to_json(),
         metadata=None if metadata is None else dict(metadata),
         ttl=None if ttl is None else whole_seconds(ttl),
     )
-    return once("/v1/sessions", body)
+    return create_call("/v1/sessions", body)
 
 
 def delete_tenant_sessions(idle: bool, older_than: Duration | None) -> Call:
-    """Ends those for which every filter holds."""
+    """Delete the sessions that match every filter."""
     query = [("status", "idle")] if idle else []
     if older_than is not None:
         query.append(("older_than", f"{whole_seconds(older_than)}s"))
@@ -302,8 +305,8 @@ def delete_tenant_sessions(idle: bool, older_than: Duration | None) -> Call:
 
 
 def tenant_session(id: str, method: str = "GET") -> Call:
-    """One of them."""
-    return call(method, f"/v1/sessions/{id_in_url(id)}", again=method == "GET")
+    """Read or delete a session that is addressed by its id alone."""
+    return call(method, f"/v1/sessions/{quote_id(id)}", repeatable=method == "GET")
 
 
 def exec_call(
@@ -321,8 +324,8 @@ def exec_call(
     in_shell: bool = False,
     stream: bool = False,
 ) -> Call:
-    """Runs a command: in a session's shell, or by itself."""
-    body = said(
+    """Run a command, in a session's shell or as a separate process."""
+    body = without_none(
         session=session,
         cwd=_directory(cwd),
         env=None if env is None else dict(env),
@@ -341,13 +344,13 @@ def exec_call(
         if merge:
             body["merge"] = True
     headers = {"accept": "text/event-stream; encoding=base64"} if stream else {}
-    return json_call("POST", f"{path}/exec", body, headers=headers, patient=not stream)
+    return json_call("POST", f"{path}/exec", body, headers=headers, waits_for_command=not stream)
 
 
 def shell(
     sandbox: str, session: str | None, resume: str | None, since: tuple[int, int, int] | None, watch: bool
 ) -> Call:
-    """Attaches to a shell; to be sent as an upgrade."""
+    """Attach to a shell; must be sent as a WebSocket upgrade."""
     query = [("frames", "binary")]
     if session is not None:
         query.append(("session", session))
@@ -364,8 +367,8 @@ def shell(
 
 
 def context_path(sandbox: str, context: str) -> str:
-    """Where a code context is."""
-    return f"{sandbox_path(sandbox)}/contexts/{id_in_url(context)}"
+    """URL path of a code context."""
+    return f"{sandbox_path(sandbox)}/contexts/{quote_id(context)}"
 
 
 def create_context(
@@ -379,8 +382,8 @@ def create_context(
     env: Env | None,
     timeout: Duration | None,
 ) -> Call:
-    """Makes a code context."""
-    body = said(
+    """Create a code context."""
+    body = without_none(
         id=context,
         language=language,
         kernel=kernel,
@@ -393,8 +396,8 @@ def create_context(
 
 
 def run_code(at: str, code: str, *, stdin: str | None, timeout: Duration | None, stream: bool) -> Call:
-    """Runs code in a context."""
-    body = said(
+    """Run code in a context."""
+    body = without_none(
         code=code,
         stdin=stdin,
         timeout_ms=None if timeout is None else milliseconds(timeout),
@@ -402,15 +405,15 @@ def run_code(at: str, code: str, *, stdin: str | None, timeout: Duration | None,
     )
     request = json_call("POST", f"{at}/run", body)
     headers = {**request.headers, **({"accept": "text/event-stream"} if stream else {})}
-    return replace(request, headers=headers, patient=True)
+    return replace(request, headers=headers, waits_for_command=True)
 
 
 # Processes.
 
 
 def process_path(sandbox: str, process: str) -> str:
-    """Where a process is."""
-    return f"{sandbox_path(sandbox)}/processes/{id_in_url(process)}"
+    """URL path of a background process."""
+    return f"{sandbox_path(sandbox)}/processes/{quote_id(process)}"
 
 
 def start_process(
@@ -424,8 +427,8 @@ def start_process(
     stdin: bool,
     timeout: Duration | None,
 ) -> Call:
-    """Starts a process."""
-    body = said(
+    """Start a background process."""
+    body = without_none(
         id=id,
         session=session,
         cwd=_directory(cwd),
@@ -436,21 +439,21 @@ def start_process(
     body["command" if isinstance(command, str) else "argv"] = (
         command if isinstance(command, str) else list(command)
     )
-    return once(f"{sandbox_path(sandbox)}/processes", body)
+    return create_call(f"{sandbox_path(sandbox)}/processes", body)
 
 
-def process_post(path: str, what: str, body: Mapping[str, Any], patient: bool) -> Call:
-    """Does something with a process."""
-    return json_call("POST", f"{path}/{what}", body, patient=patient)
+def process_post(path: str, what: str, body: Mapping[str, Any], waits_for_command: bool) -> Call:
+    """Send an action to a background process."""
+    return json_call("POST", f"{path}/{what}", body, waits_for_command=waits_for_command)
 
 
 def process_stdin(path: str, data: str | bytes, eof: bool) -> Call:
-    """Bytes for its standard input."""
+    """Write to a process's standard input."""
     given = {"data_b64": base64.b64encode(data).decode()} if isinstance(data, bytes) else {"data": data}
     return json_call("POST", f"{path}/stdin", {**given, "eof": eof})
 
 
-def process_follow(path: str, last: str | None) -> Call:
-    """Its log as it grows; ``None``: from now on."""
+def process_follow(path: str, position: str | None) -> Call:
+    """Stream a process's log from a position; ``None`` starts with new output."""
     headers = {"accept": "text/event-stream; encoding=base64"}
-    return call("GET", f"{path}/logs", [("since", "now" if last is None else last)], headers=headers)
+    return call("GET", f"{path}/logs", [("since", "now" if position is None else position)], headers=headers)

@@ -1,4 +1,4 @@
-"""What comes of code that runs in a context."""
+"""Results of code that ran in a code context."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from .models import Denied, moment
+from .models import Denied, time_from_ms
 
 
 @dataclass(frozen=True)
 class ContextInfo:
-    """A code context, as the server has it."""
+    """A code context: an interpreter with persistent variables and imports."""
 
     id: str
     language: str  #: ``python``, ``javascript``, ``typescript``, ``bash`` or ``jupyter``.
-    kernel: str | None  #: The Jupyter kernel that runs it; ``None``: none does.
-    session: str | None  #: Whose it is, if a session's.
-    cwd: str  #: Where it started.
-    timeout: float  #: For runs that name none, in seconds.
+    kernel: str | None  #: Name of the Jupyter kernel; ``None`` without one.
+    session: str | None  #: Session that owns the context, if any.
+    cwd: str  #: Initial working directory.
+    timeout: float  #: Default timeout of a run, in seconds.
     created_at: datetime
-    pid: int | None  #: Of its interpreter, inside; ``None`` while there is none.
-    busy: bool  #: Something runs.
-    queued: int  #: Runs that wait.
-    runs: int  #: Runs that have begun.
-    restarts: int  #: How often its interpreter was started anew.
+    pid: int | None  #: Interpreter's pid inside the sandbox; ``None`` before it starts.
+    busy: bool  #: Code is running.
+    queued: int  #: Number of waiting runs.
+    runs: int  #: Number of runs started.
+    restarts: int  #: Number of times the interpreter was restarted.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ContextInfo:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> ContextInfo:
+        """Parse the server's JSON."""
         return cls(
-            id=told["id"],
-            language=told["language"],
-            kernel=told.get("kernel"),
-            session=told["session"],
-            cwd=told["cwd"],
-            timeout=told["timeout_ms"] / 1000,
-            created_at=moment(told["created_at_ms"]),
-            pid=told["pid"],
-            busy=told["busy"],
-            queued=told["queued"],
-            runs=told["runs"],
-            restarts=told["restarts"],
+            id=body["id"],
+            language=body["language"],
+            kernel=body.get("kernel"),
+            session=body["session"],
+            cwd=body["cwd"],
+            timeout=body["timeout_ms"] / 1000,
+            created_at=time_from_ms(body["created_at_ms"]),
+            pid=body["pid"],
+            busy=body["busy"],
+            queued=body["queued"],
+            runs=body["runs"],
+            restarts=body["restarts"],
         )
 
 
@@ -51,17 +51,17 @@ _CHARTS = ("application/vnd.plotly.", "application/vnd.vegalite.", "application/
 
 @dataclass(frozen=True)
 class CodeResult:
-    """Something that code shows, by its kinds. Pictures are in base64."""
+    """A value that the code displayed, in one or more media types. Images are base64 strings."""
 
-    kind: str  #: ``result``: the value of the last expression; ``display``: what the code has shown.
-    data: Mapping[str, Any] = field(repr=False)  #: By media type.
+    kind: str  #: ``result`` (value of the last expression) or ``display``.
+    data: Mapping[str, Any] = field(repr=False)  #: Content by media type.
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    cut: Mapping[str, int] = field(default_factory=dict)  #: Bytes of what was left out, by media type.
+    cut: Mapping[str, int] = field(default_factory=dict)  #: Sizes in bytes of omitted content, by media type.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> CodeResult:
-        """Reads it from JSON."""
-        return cls(told["kind"], told["data"], told.get("metadata", {}), told.get("cut", {}))
+    def from_json(cls, body: Mapping[str, Any]) -> CodeResult:
+        """Parse the server's JSON."""
+        return cls(body["kind"], body["data"], body.get("metadata", {}), body.get("cut", {}))
 
     def _text(self, kind: str) -> str | None:
         value = self.data.get(kind)
@@ -69,139 +69,139 @@ class CodeResult:
 
     @property
     def text(self) -> str | None:
-        """As text; every result has one."""
+        """Plain text; every result has it."""
         return self._text("text/plain")
 
     @property
     def html(self) -> str | None:
-        """As HTML."""
+        """HTML, or ``None``."""
         return self._text("text/html")
 
     @property
     def markdown(self) -> str | None:
-        """As Markdown."""
+        """Markdown, or ``None``."""
         return self._text("text/markdown")
 
     @property
     def latex(self) -> str | None:
-        """As LaTeX."""
+        """LaTeX, or ``None``."""
         return self._text("text/latex")
 
     @property
     def svg(self) -> str | None:
-        """As SVG."""
+        """SVG markup, or ``None``."""
         return self._text("image/svg+xml")
 
     @property
     def png(self) -> str | None:
-        """As PNG, in base64."""
+        """PNG image in base64, or ``None``."""
         return self._text("image/png")
 
     @property
     def jpeg(self) -> str | None:
-        """As JPEG, in base64."""
+        """JPEG image in base64, or ``None``."""
         return self._text("image/jpeg")
 
     @property
     def javascript(self) -> str | None:
-        """As a script for a page."""
+        """JavaScript for a web page, or ``None``."""
         return self._text("application/javascript")
 
     @property
     def json(self) -> Any:
-        """As JSON."""
+        """JSON value, or ``None``."""
         return self.data.get("application/json")
 
     @property
     def chart(self) -> Any:
-        """What a library says of a chart, for pages to draw: of Plotly, Vega or Vega-Lite."""
+        """Chart specification of Plotly, Vega or Vega-Lite for a web page to draw, or ``None``."""
         return next((value for kind, value in self.data.items() if kind.startswith(_CHARTS)), None)
 
 
 @dataclass(frozen=True)
 class CodeError:
-    """What ended a run."""
+    """An exception that ended a run."""
 
-    name: str  #: Its class: ``ValueError``, …; ``ContextDied`` where the interpreter has ended.
+    name: str  #: Exception class, e.g. ``ValueError``; ``ContextDied`` when the interpreter exited.
     message: str
-    traceback: tuple[str, ...]  #: Line by line; none of the driver's.
+    traceback: tuple[str, ...]  #: Lines, without frames of Isolet's driver.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> CodeError:
-        """Reads it from JSON."""
-        return cls(told["name"], told["message"], tuple(told["traceback"]))
+    def from_json(cls, body: Mapping[str, Any]) -> CodeError:
+        """Parse the server's JSON."""
+        return cls(body["name"], body["message"], tuple(body["traceback"]))
 
 
 @dataclass(frozen=True)
 class CodeEvent:
-    """Something that happens in a run, in its order."""
+    """An event of a running piece of code."""
 
     type: str  #: ``stdout``, ``stderr``, ``result`` or ``error``.
-    text: str = ""  #: Of output.
-    result: CodeResult | None = None  #: Of ``result``.
-    error: CodeError | None = None  #: Of ``error``.
+    text: str = ""  #: Output text, for ``stdout`` and ``stderr``.
+    result: CodeResult | None = None  #: Set for ``result``.
+    error: CodeError | None = None  #: Set for ``error``.
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of a run. Errors of the code are told here, and not raised."""
+    """Outcome of a run. An exception in the code is stored in ``error``; it is not raised."""
 
     code: str = field(repr=False)
-    results: tuple[CodeResult, ...]  #: What was shown, in order.
-    error: CodeError | None  #: What ended it, where something did.
+    results: tuple[CodeResult, ...]  #: Displayed values, in order.
+    error: CodeError | None  #: Exception that ended the run, if any.
     stdout: str
     stderr: str
-    number: int  #: Counts the runs of the context, from 1.
-    duration: float  #: Seconds from its beginning to its end.
-    timed_out: bool = False  #: Its timeout ended it.
-    interrupted: bool = False  #: Somebody interrupted it, or its context was restarted or deleted.
-    oom: bool = False  #: The kernel killed something of the sandbox for memory meanwhile.
-    died: bool = False  #: Its interpreter ended with it: all variables are lost.
-    fresh: bool = False  #: It ran in an interpreter that replaced one which had ended.
-    #: In the first answer after the sandbox slept: what that has ended.
+    number: int  #: Number of this run in its context, from 1.
+    duration: float  #: Seconds.
+    timed_out: bool = False  #: The timeout ended the run.
+    interrupted: bool = False  #: Interrupted, or its context was restarted or deleted.
+    oom: bool = False  #: The kernel's OOM killer was active in the sandbox during the run.
+    died: bool = False  #: The interpreter exited: all variables are lost.
+    fresh: bool = False  #: Ran in a new interpreter, after the previous one exited.
+    #: In the first result after the sandbox slept: what did not survive the sleep.
     lost: tuple[str, ...] | None = None
-    denied: tuple[Denied, ...] = ()  #: What was refused to the sandbox while it ran.
-    denied_lost: int = 0  #: How much more was refused.
+    denied: tuple[Denied, ...] = ()  #: Connections the network rules denied during the run.
+    denied_lost: int = 0  #: Number of further denials that are not listed.
 
     @property
     def text(self) -> str | None:
-        """The value of the last expression, as text."""
-        last = [one for one in self.results if one.kind == "result"]
-        return last[-1].text if last else None
+        """Value of the last expression as text, or ``None``."""
+        values = [result for result in self.results if result.kind == "result"]
+        return values[-1].text if values else None
 
 
-class Gathered:
-    """A run that is told piece by piece, made one again."""
+class RunCollector:
+    """Assembles the result of a run from streamed events."""
 
     def __init__(self, code: str) -> None:
         self._code = code
-        self._said: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._output: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._results: list[CodeResult] = []
         self._error: CodeError | None = None
 
-    def take(self, name: str, told: Mapping[str, Any]) -> CodeEvent:
-        """One event of the server."""
+    def take(self, name: str, body: Mapping[str, Any]) -> CodeEvent:
+        """Add an event and convert it for the caller."""
         if name == "result":
-            self._results.append(CodeResult.of(told))
+            self._results.append(CodeResult.from_json(body))
             return CodeEvent("result", result=self._results[-1])
         if name == "exception":
-            self._error = CodeError.of(told)
+            self._error = CodeError.from_json(body)
             return CodeEvent("error", error=self._error)
-        self._said[name].append(told["data"])
-        return CodeEvent(name, text=told["data"])
+        self._output[name].append(body["data"])
+        return CodeEvent(name, text=body["data"])
 
-    def end(self, told: Mapping[str, Any]) -> Execution:
-        """All of it, by its last event."""
-        stdout, stderr = ("".join(self._said[name]) for name in ("stdout", "stderr"))
-        return execution(self._code, tuple(self._results), self._error, stdout, stderr, told)
+    def end(self, body: Mapping[str, Any]) -> Execution:
+        """Build the complete result from the last event."""
+        stdout, stderr = ("".join(self._output[name]) for name in ("stdout", "stderr"))
+        return execution(self._code, tuple(self._results), self._error, stdout, stderr, body)
 
 
-def answered(code: str, told: Mapping[str, Any]) -> Execution:
-    """What one JSON answer holds."""
-    error = told["exception"]
-    results = tuple(CodeResult.of(one) for one in told["results"])
-    fault = None if error is None else CodeError.of(error)
-    return execution(code, results, fault, told["stdout"], told["stderr"], told)
+def execution_from_json(code: str, body: Mapping[str, Any]) -> Execution:
+    """Parse a complete JSON response."""
+    error = body["exception"]
+    results = tuple(CodeResult.from_json(one) for one in body["results"])
+    fault = None if error is None else CodeError.from_json(error)
+    return execution(code, results, fault, body["stdout"], body["stderr"], body)
 
 
 def execution(
@@ -210,24 +210,24 @@ def execution(
     error: CodeError | None,
     stdout: str,
     stderr: str,
-    told: Mapping[str, Any],
+    body: Mapping[str, Any],
 ) -> Execution:
-    """One run, with how it ended."""
-    lost = told.get("lost")
+    """Build an :class:`Execution` from its parts."""
+    lost = body.get("lost")
     return Execution(
         code=code,
         results=results,
         error=error,
         stdout=stdout,
         stderr=stderr,
-        number=told["run"],
-        duration=told["duration_ms"] / 1000,
-        timed_out=told["timed_out"],
-        interrupted=told["interrupted"],
-        oom=told["oom"],
-        died=told["died"] is not None,
-        fresh=told["fresh"],
+        number=body["run"],
+        duration=body["duration_ms"] / 1000,
+        timed_out=body["timed_out"],
+        interrupted=body["interrupted"],
+        oom=body["oom"],
+        died=body["died"] is not None,
+        fresh=body["fresh"],
         lost=None if lost is None else tuple(lost),
-        denied=tuple(Denied.of(one) for one in told.get("denied") or ()),
-        denied_lost=told.get("denied_lost", 0),
+        denied=tuple(Denied.from_json(one) for one in body.get("denied") or ()),
+        denied_lost=body.get("denied_lost", 0),
     )

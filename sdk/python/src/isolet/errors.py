@@ -1,4 +1,4 @@
-"""What a call is refused with, or ends with when nobody answers."""
+"""Exceptions that the SDK raises."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class IsoletError(Exception):
-    """Something was not done. Its subclasses say what kind of thing it was.
+    """Base class of all errors of this package.
 
     Attributes:
-        code: for programs, as ``no_session``; stays the same between versions of the server.
-        message: for people: what happened, and to which id.
-        hint: for people: what to do next; may be empty.
-        status: of the HTTP answer; 0 when there was none.
-        request_id: what the server, or a proxy before it, calls the request; ``None`` without a name.
+        code: machine-readable and stable across server versions, for example ``no_session``.
+        message: what happened, and to which id.
+        hint: what to do next; may be empty.
+        status: HTTP status; 0 without a response.
+        request_id: the request's id at the server or at a proxy in front of it; ``None`` if it sent none.
     """
 
     def __init__(
@@ -36,73 +36,78 @@ class IsoletError(Exception):
 
 
 class UsageError(IsoletError, ValueError):
-    """What was asked for makes no sense; nothing was sent."""
+    """An argument is invalid. Nothing was sent."""
 
 
 class UnreachableError(IsoletError):
-    """The server did not answer, or its answer broke off.
+    """The server did not answer, or the response broke off.
 
-    Its ``code`` is ``unreachable`` when nothing was sent, ``timeout`` when no answer came in time,
-    and ``cut`` when the connection broke: what was asked for may have been done.
+    The ``code`` is ``unreachable`` if nothing was sent, ``timeout`` if no response came in time, and
+    ``cut`` if the connection broke. In the last two cases the request may have been carried out.
     """
 
 
 class ShellClosedError(IsoletError):
-    """The shell has ended, or its sandbox; ``message`` says the cause."""
+    """The shell or its sandbox has ended; ``message`` says why."""
 
 
 class TerminalClosedError(IsoletError):
-    """The terminal's program has ended (``exited``), it was left here (``closed``), or ended while the
-    connection was lost (``no_terminal``)."""
+    """The terminal is closed: its program has exited (``exited``), this client detached (``closed``), or it
+    ended while the connection was lost (``no_terminal``).
+    """
 
 
 class CommandError(IsoletError):
-    """A command ended with another exit code than 0; raised by :meth:`ExecResult.check` alone."""
+    """A command exited with a code other than 0. Raised only by :meth:`ExecResult.check`."""
 
     def __init__(self, result: ExecResult) -> None:
-        said = result.stderr.strip() or result.stdout.strip()
-        message = f"{result.command[:200]!r} ended with {result.exit_code}"
+        output = result.stderr.strip() or result.stdout.strip()
+        message = f"{result.command[:200]!r} exited with code {result.exit_code}"
         if result.timed_out:
-            message += ", after its timeout"
-        super().__init__(f"{message}: {said[-400:]}" if said else message, code="command_failed")
-        #: How it ended, and what it said.
+            message += " after its timeout"
+        super().__init__(f"{message}: {output[-400:]}" if output else message, code="command_failed")
+        #: The command's exit code and output.
         self.result = result
 
 
 class GitError(IsoletError):
-    """A repository was not cloned: ``git_failed`` (``message`` is what git said), ``timeout``, ``no_git``."""
+    """Cloning a repository failed: ``git_failed`` (``message`` has git's output), ``timeout`` or
+    ``no_git``.
+    """
 
 
 class NotSupportedError(IsoletError):
-    """A call of other services that this server cannot carry out; ``message`` says why, and nothing was
-    sent."""
+    """A method that exists for compatibility with other services and that Isolet does not support;
+    ``message``
+    says why. Nothing was sent.
+    """
 
 
 class RefusedError(IsoletError):
-    """The server answered, and did not do it. ``status`` is at least 400."""
+    """The server answered with an error; ``status`` is at least 400."""
 
 
 class BadRequestError(RefusedError):
-    """400, 413, 416 or 422: the request itself is wrong; sent again it is refused again."""
+    """400, 413, 416 or 422: the request is invalid. Sending it again fails again."""
 
 
 class UnauthorizedError(RefusedError):
-    """401: the key is wrong, was revoked, or has ended."""
+    """401: the key is wrong, revoked or expired."""
 
 
 class ForbiddenError(RefusedError):
-    """403: the key, or the sandbox's user, may not do this."""
+    """403: the key or the sandbox's user lacks permission."""
 
 
 class NotFoundError(RefusedError):
-    """404: there is no such sandbox, session or file."""
+    """404: the sandbox, session or file does not exist."""
 
 
 class ConflictError(RefusedError):
-    """409: something is there already, or in a state that does not allow it.
+    """409: the object exists already, or its state does not allow the request.
 
-    ``sandbox_destroyed`` and ``session_ended``: what the call was in was deleted meanwhile. The call is
-    not made again: that would create a new sandbox or session, and run it there.
+    ``sandbox_destroyed`` and ``session_ended`` mean that the sandbox or session was deleted during the
+    call. The SDK does not retry, since that would create a new one and run the call there.
     """
 
 
@@ -111,7 +116,7 @@ class TooManyRequestsError(RefusedError):
 
 
 class ServerError(RefusedError):
-    """5xx: the server could not do it: it is full, stops, or something failed."""
+    """5xx: the server is full, is stopping, or failed."""
 
 
 _BY_STATUS: Mapping[int, type[RefusedError]] = {
@@ -123,8 +128,8 @@ _BY_STATUS: Mapping[int, type[RefusedError]] = {
 }
 
 
-def refused(status: int, body: bytes, headers: Mapping[str, str]) -> RefusedError:
-    """The error that an answer with a status of 400 or more stands for."""
+def error_from_response(status: int, body: bytes, headers: Mapping[str, str]) -> RefusedError:
+    """Convert an error response to an exception."""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else BadRequestError)
     text = body.decode(errors="replace")
     try:
@@ -143,8 +148,8 @@ def refused(status: int, body: bytes, headers: Mapping[str, str]) -> RefusedErro
 
 
 class WaitTimeoutError(IsoletError):
-    """What was waited for did not come in its time. The process, or the terminal, runs on."""
+    """The awaited event did not happen in time. The process or terminal keeps running."""
 
 
 class ProcessEndedError(IsoletError):
-    """The process ended without what was waited for."""
+    """The process ended before the awaited event happened."""

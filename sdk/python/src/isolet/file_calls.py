@@ -1,4 +1,4 @@
-"""What is asked of the server about files, as requests."""
+"""HTTP requests for files."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 
 from .calls import Call, call, json_call
 from .errors import UsageError
-from .values import AnyPath, in_url, path_bytes, path_field
+from .values import AnyPath, path_bytes, path_field, quote_path
 
 
 def _file(at: str, path: AnyPath) -> str:
-    return f"{at}/files/{in_url(path)}"
+    return f"{at}/files/{quote_path(path)}"
 
 
 def read_file(at: str, path: AnyPath, start: int = 0, length: int | None = None) -> Call:
-    """Reads a file, or a part of it."""
+    """Read a file or a byte range of it."""
     if start < 0 or (length is not None and length < 1):
-        raise UsageError("a part begins at 0 or later and has at least one byte", code="bad_range")
+        raise UsageError("start must be 0 or more, and length at least 1", code="bad_range")
     headers = {}
     if start > 0 or length is not None:
         headers["range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-    return call("GET", _file(at, path), headers=headers, again=True)
+    return call("GET", _file(at, path), headers=headers, repeatable=True)
 
 
 def write_file(
     at: str, path: AnyPath, *, mode: int | None = None, append: bool = False, fsync: bool = False
 ) -> Call:
-    """Writes a file; its body is the caller's to add."""
+    """Write a file; the caller adds the body."""
     query = []
     if mode is not None:
         query.append(("mode", f"{mode:04o}"))
@@ -39,33 +39,33 @@ def write_file(
     return call("PUT", _file(at, path), query, headers=headers)
 
 
-def whole(request: Call, body: bytes) -> Call:
-    """With all of its body: written twice, a file is the same, unless it is added to."""
-    return replace(request, body=body, again="append=1" not in request.target.partition("?")[2])
+def with_body(request: Call, body: bytes) -> Call:
+    """Add a complete body. Such a write may be resent, unless it appends."""
+    return replace(request, body=body, repeatable="append=1" not in request.target.partition("?")[2])
 
 
 def delete_file(at: str, path: AnyPath, recursive: bool) -> Call:
-    """Removes a file or a directory."""
+    """Delete a file or directory."""
     return call("DELETE", _file(at, path), [("recursive", "1")] if recursive else [])
 
 
-def order(at: str, op: str, path: AnyPath, to: AnyPath | None = None, **fields: Any) -> Call:
-    """Does one thing with a file."""
+def file_operation(at: str, op: str, path: AnyPath, to: AnyPath | None = None, **fields: Any) -> Call:
+    """Run a file operation such as ``stat`` or ``move``."""
     body = {"op": op, **path_field("path", path), **fields}
     if to is not None:
         body |= path_field("to", to)
-    return json_call("POST", f"{at}/files", body, again=op in ("stat", "exists", "mkdir", "chmod"))
+    return json_call("POST", f"{at}/files", body, repeatable=op in ("stat", "exists", "mkdir", "chmod"))
 
 
 def list_files(
     at: str, path: AnyPath, *, recursive: bool, hidden: bool, glob: str | None, limit: int
 ) -> Call:
-    """The first page of what a directory holds."""
+    """List the first page of a directory."""
     query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("limit", str(limit))]
-    query += [(name, "1") for name, told in (("recursive", recursive), ("hidden", hidden)) if told]
+    query += [(name, "1") for name, enabled in (("recursive", recursive), ("hidden", hidden)) if enabled]
     if glob is not None:
         query.append(("glob", glob))
-    return call("GET", f"{at}/files", query, again=True)
+    return call("GET", f"{at}/files", query, repeatable=True)
 
 
 def search(
@@ -81,36 +81,36 @@ def search(
     context: int,
     limit: int,
 ) -> Call:
-    """Lines that match."""
+    """Search for matching lines."""
     query: list[tuple[str, str | bytes]] = [
         ("path", path_bytes(path)),
         ("search", pattern),
         ("limit", str(limit)),
     ]
     flags = {"literal": literal, "ignore_case": ignore_case, "hidden": hidden, "ignored": ignored}
-    query += [(name, "1") for name, told in flags.items() if told]
+    query += [(name, "1") for name, enabled in flags.items() if enabled]
     if context:
         query.append(("context", str(context)))
     if glob is not None:
         query.append(("glob", glob))
-    return call("GET", f"{at}/files", query, again=True)
+    return call("GET", f"{at}/files", query, repeatable=True)
 
 
 def watch(at: str, path: AnyPath, recursive: bool) -> Call:
-    """What happens in a directory, from now on."""
+    """Watch a directory for changes."""
     query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("watch", "1")]
     if recursive:
         query.append(("recursive", "1"))
-    return call("GET", f"{at}/files", query, headers={"accept": "text/event-stream"}, again=True)
+    return call("GET", f"{at}/files", query, headers={"accept": "text/event-stream"}, repeatable=True)
 
 
 def read_archive(at: str, path: AnyPath, compress: bool) -> Call:
-    """A directory as a tar archive."""
+    """Download a directory as a tar archive."""
     query: list[tuple[str, str | bytes]] = [("path", path_bytes(path)), ("tar", "zstd" if compress else "1")]
-    return call("GET", f"{at}/files", query, again=True)
+    return call("GET", f"{at}/files", query, repeatable=True)
 
 
 def write_archive(at: str, path: AnyPath) -> Call:
-    """Unpacks a tar archive; its body is the caller's to add."""
+    """Upload and unpack a tar archive; the caller adds the body."""
     headers = {"content-type": "application/octet-stream"}
     return call("PUT", _file(at, path), [("untar", "1")], headers=headers)

@@ -1,7 +1,7 @@
-"""A shell's WebSocket: what is said in frames, and what is known of a shell from them.
+"""State of a shell, derived from WebSocket frames.
 
-Knows nothing of connections. One connection after the other is used for the same shell; how far it
-was read is kept here, so that no byte is missing or comes twice.
+Independent of connections: several connections in a row may serve one shell. The state remembers the output
+offsets, so that no byte is lost or repeated after a reconnect.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from typing import Any
 from .errors import IsoletError, RefusedError, ShellClosedError, UnreachableError
 from .results import OUTPUT_BYTES, Collector, ExecResult, Output
 
-#: The most standard input that goes with its command, in bytes; more follows in pieces.
+#: Standard input up to this size is sent with the command; more follows in pieces.
 WHOLE_INPUT_BYTES = 256 * 1024
-#: The size of such a piece, in bytes.
+#: Size of such a piece.
 INPUT_BYTES = 64 * 1024
-#: What is kept of background jobs' output until somebody asks, in bytes.
+#: Limit on unread output of background jobs; the oldest is dropped.
 BACKGROUND_BYTES = 1024 * 1024
 
 _HEAD = struct.Struct("!BQH")
 _STREAMS = {1: "stdout", 2: "stderr"}
-# Ends with what the command before it has ended with, so that nothing in the shell changes.
+# Exits with the exit code of the previous command, so that `$?` does not change.
 _FENCE = "(exit $?)"
 
 
-class Pieces:
-    """Output that nobody has asked for yet; the oldest goes first when it is too much."""
+class OutputQueue:
+    """Unread output up to a size limit; the oldest pieces are dropped and counted."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self._all: deque[Output] = deque()
         self._bytes = 0
-        self._most = most
+        self._limit_bytes = limit_bytes
 
     def add(self, piece: Output) -> None:
-        """One more."""
+        """Append a piece of output."""
         self._all.append(piece)
         self._bytes += len(piece.data)
         dropped = 0
-        while self._bytes > self._most and len(self._all) > 1:
+        while self._bytes > self._limit_bytes and len(self._all) > 1:
             dropped += self._drop()
         if dropped:
             first = self._all[0]
@@ -57,11 +57,11 @@ class Pieces:
 
     @property
     def empty(self) -> bool:
-        """There is none."""
+        """No output is unread."""
         return not self._all
 
     def next(self) -> Output | None:
-        """The oldest; ``None`` when there is none."""
+        """Take the oldest piece; ``None`` if there is none."""
         if not self._all:
             return None
         piece = self._all.popleft()
@@ -70,69 +70,73 @@ class Pieces:
 
 
 class Run:
-    """A command that was sent, or is about to be."""
+    """A command that was sent or will be sent."""
 
-    def __init__(self, command_id: str, frame: Mapping[str, Any], most: int = OUTPUT_BYTES) -> None:
+    def __init__(self, command_id: str, frame: Mapping[str, Any], limit_bytes: int = OUTPUT_BYTES) -> None:
         self.id = command_id
         self.frame = dict(frame)
-        self.said = Collector(str(frame.get("command", "")), most)
-        self.unread = Pieces(most)
+        self.collector = Collector(str(frame.get("command", "")), limit_bytes)
+        self.unread = OutputQueue(limit_bytes)
         self.result: ExecResult | None = None
         self.error: IsoletError | None = None
-        #: It went out on some connection; whether it arrived is another matter.
+        #: Sent on some connection, perhaps without arriving.
         self.sent = False
-        #: The shell has it: it said something, or a later one did.
-        self.heard = False
-        #: Input went out that may have been on its way when the connection broke.
-        self.fed = False
-        #: Whether it arrived before a connection broke is not known.
-        self.doubtful = False
-        #: Signals, cancels and input that went out: each may be refused without its command's end.
-        self.urged = 0
+        #: Known to have arrived: this command or a later one produced output or ended.
+        self.acknowledged = False
+        #: Standard input was sent, and may be lost when the connection breaks.
+        self.input_sent = False
+        #: Unknown whether it arrived before the connection broke.
+        self.unconfirmed = False
+        #: Signals, cancels and input sent: the server may refuse each without ending the command.
+        self.control_frames_sent = 0
 
     @property
-    def over(self) -> bool:
-        """Nothing more comes."""
+    def finished(self) -> bool:
+        """A result or an error is set."""
         return self.result is not None or self.error is not None
 
     def fail(self, error: IsoletError) -> None:
-        """It will not be known how it ends."""
-        if not self.over:
+        """Set the error, unless the command has finished."""
+        if not self.finished:
             self.error = error
 
 
 class ShellState:
-    """One shell: its name, how far it was read, and its commands. Threads may share it."""
+    """State of one shell: its name, output offsets and commands. Thread-safe."""
 
     def __init__(self, session: str | None = None) -> None:
         self.session = session
-        #: What names this shell and its client for a return; ``None`` before the first connection.
+        #: Name to resume this shell with; ``None`` before the first connection.
         self.name: str | None = None
-        #: Why no further command can run.
+        #: Set once no further command can run.
         self.closed: ShellClosedError | None = None
-        #: What was told of the last shell that ended here.
+        #: The latest ``shell_closed`` frame.
         self.ended: Mapping[str, Any] | None = None
-        self.background = Pieces(BACKGROUND_BYTES)
-        self._at = [0, 0]
+        self.background = OutputQueue(BACKGROUND_BYTES)
+        self._offsets = [0, 0]
         self._seq = 0
         self._runs: dict[str, Run] = {}
         self._lock = threading.RLock()
-        # While there is one, commands are held back: see `returned`.
+        # Id of the fence command. While it is set, new commands wait: see `resume_frames`.
         self._fence: str | None = None
         self._fence_over = False
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """Bytes of standard output and error that were read, and the last exit."""
-        return self._at[0], self._at[1], self._seq
+        """Bytes read of standard output and standard error, and the number of the latest exit."""
+        return self._offsets[0], self._offsets[1], self._seq
 
     def begin(self, name: str | None, position: tuple[int, int, int]) -> None:
-        """Takes up a shell that was left, or one that is new."""
+        """Continue from a position, or begin a new shell."""
         self.name = name
-        self._at, self._seq = [position[0], position[1]], position[2]
+        self._offsets, self._seq = [position[0], position[1]], position[2]
 
     def start(self, run: Run) -> list[str]:
-        """Frames that run it. They go out later when it is not known what the shell has."""
+        """Register a command.
+
+        Returns:
+            the frames to send now; empty while commands wait for the fence.
+        """
         with self._lock:
             if self.closed:
                 raise self.closed
@@ -142,137 +146,145 @@ class ShellState:
             run.sent = True
             return [json.dumps(run.frame)]
 
-    def known(self, run: Run) -> None:
-        """A command that an earlier client of this name has sent."""
+    def adopt(self, run: Run) -> None:
+        """Register a command that an earlier client of this shell sent."""
         with self._lock:
-            run.sent = run.heard = True
+            run.sent = run.acknowledged = True
             self._runs[run.id] = run
 
-    def returned(self) -> list[str]:
-        """Frames for a connection that takes the place of one that broke.
+    def resume_frames(self) -> list[str]:
+        """Build the frames to send after a reconnect.
 
-        A command that went out as the connection broke has arrived or not. Commands run in order:
-        one that changes nothing is sent behind them, and what has not ended when that ends has never
-        arrived, and is sent again. So nothing runs twice, and nothing is left out.
+        A command that was sent just before the connection broke may or may not have arrived. Since commands
+        run in order, the client sends a fence: a command without effect. Commands that have not ended when
+        the fence ends never arrived, and are sent again. So no command runs twice and none is skipped.
         """
         with self._lock:
-            frames = [self._give_up(run) for run in list(self._runs.values()) if run.fed]
+            frames = [self._cancel_run(run) for run in list(self._runs.values()) if run.input_sent]
             for run in self._runs.values():
-                run.doubtful = run.sent and not run.heard
-            if self._fence is None and not any(run.doubtful for run in self._runs.values()):
+                run.unconfirmed = run.sent and not run.acknowledged
+            if self._fence is None and not any(run.unconfirmed for run in self._runs.values()):
                 return frames
             self._fence, self._fence_over = f"fence-{uuid.uuid4().hex[:20]}", False
             fence = {"type": "shell_run", "id": self._fence, "command": _FENCE, "timeout_ms": 0}
             return [*frames, json.dumps(fence)]
 
-    def _give_up(self, run: Run) -> str:
-        # How much of its input arrived cannot be known: it is not to work on half of it.
-        text = f"the connection broke while command {run.id} was given its input: it is cancelled"
+    def _cancel_run(self, run: Run) -> str:
+        # Unknown how much of the input arrived: the command must not continue with part of it.
+        text = f"the connection broke while input for command {run.id} was sent; the command was cancelled"
         self._fail([run], UnreachableError(text, code="cut"))
         return message("shell_cancel", id=run.id)
 
-    def rest(self) -> list[str]:
-        """After each message, until there is nothing: commands that were held back, or have not arrived."""
+    def deferred_frames(self) -> list[str]:
+        """Commands to send after the fence: those that waited, and those that never arrived.
+
+        Call it after each message until it returns an empty list.
+        """
         with self._lock:
             if not self._fence_over:
                 return []
-            rest = [run for run in self._runs.values() if run.doubtful or not run.sent]
-            if not rest:
+            deferred = [run for run in self._runs.values() if run.unconfirmed or not run.sent]
+            if not deferred:
                 self._fence, self._fence_over = None, False
-            for run in rest:
-                run.sent, run.doubtful = True, False
-            return [json.dumps(run.frame) for run in rest]
+            for run in deferred:
+                run.sent, run.unconfirmed = True, False
+            return [json.dumps(run.frame) for run in deferred]
 
     def take(self, text: str | bytes) -> None:
-        """One message of the server."""
+        """Process one message of the server."""
         with self._lock:
             if isinstance(text, bytes):
-                self._output(text)
+                self._on_output(text)
                 return
-            told = json.loads(text)
-            kind = told.get("type")
+            message = json.loads(text)
+            kind = message.get("type")
             if kind == "shell_exit":
-                self._exit(told)
+                self._on_exit(message)
             elif kind == "shell_gap":
-                self._gap(told)
+                self._on_gap(message)
             elif kind == "shell_error":
-                self._refused(told)
+                self._on_error(message)
             elif kind == "shell_closed":
-                self._ended(told)
+                self._on_closed(message)
 
-    def _output(self, frame: bytes) -> None:
+    def _on_output(self, frame: bytes) -> None:
         stream, offset, length = _HEAD.unpack_from(frame)
         begin = _HEAD.size + length
         command, data = frame[_HEAD.size : begin].decode(), frame[begin:]
-        self._at[stream - 1] = max(self._at[stream - 1], offset + len(data))
+        self._offsets[stream - 1] = max(self._offsets[stream - 1], offset + len(data))
         name = _STREAMS[stream]
         run = self._runs.get(command)
         if run is not None:
-            self._hear(run)
-            run.unread.add(run.said.take(name, offset, data))
+            self._acknowledge(run)
+            run.unread.add(run.collector.take(name, offset, data))
         else:
             self.background.add(Output(name, data.decode(errors="replace"), data, offset))
 
-    def _hear(self, run: Run) -> None:
-        # What was sent before it has arrived before it.
+    def _acknowledge(self, run: Run) -> None:
+        # Messages arrive in order: earlier commands have arrived too.
         for other in self._runs.values():
-            other.heard, other.doubtful = True, False
+            other.acknowledged, other.unconfirmed = True, False
             if other is run:
                 return
 
-    def _gap(self, told: Mapping[str, Any]) -> None:
-        name, start, end = told["stream"], told["from"], told["to"]
+    def _on_gap(self, message: Mapping[str, Any]) -> None:
+        name, start, end = message["stream"], message["from"], message["to"]
         stream = 0 if name == "stdout" else 1
-        self._at[stream] = max(self._at[stream], end)
+        self._offsets[stream] = max(self._offsets[stream], end)
         run = next(iter(self._runs.values()), None)
-        if run is not None and run.heard:
-            run.unread.add(run.said.miss(name, start, end))
+        if run is not None and run.acknowledged:
+            run.unread.add(run.collector.miss(name, start, end))
         else:
             self.background.add(Output(name, "", b"", end, end - start))
 
-    def _exit(self, told: Mapping[str, Any]) -> None:
-        self._seq = max(self._seq, told["seq"])
-        if told["id"] == self._fence:
+    def _on_exit(self, message: Mapping[str, Any]) -> None:
+        self._seq = max(self._seq, message["seq"])
+        if message["id"] == self._fence:
             self._fence_over = True
             return
-        run = self._runs.get(told["id"])
+        run = self._runs.get(message["id"])
         if run is None:
             return
-        self._hear(run)
-        for piece in run.said.rest():
+        self._acknowledge(run)
+        for piece in run.collector.flush():
             run.unread.add(piece)
-        run.result = run.said.result({"session": self.session, **told})
+        run.result = run.collector.result({"session": self.session, **message})
         del self._runs[run.id]
 
-    def _refused(self, told: Mapping[str, Any]) -> None:
-        error = RefusedError(told.get("message", ""), code=told["error"], hint=told.get("hint", ""))
-        command = told.get("id")
+    def _on_error(self, message: Mapping[str, Any]) -> None:
+        error = RefusedError(message.get("message", ""), code=message["error"], hint=message.get("hint", ""))
+        command = message.get("id")
         run = self._runs.get(command) if isinstance(command, str) else None
         if command is None:
-            # A frame that was not understood: it can only have been one that ran something.
-            self._fail([run for run in self._runs.values() if not run.heard], error)
+            # The server could not parse a frame. Only frames that run commands can be affected.
+            self._fail([run for run in self._runs.values() if not run.acknowledged], error)
         elif command == self._fence:
-            # The shell takes nothing more: what has arrived cannot be told.
-            self._fail([run for run in self._runs.values() if not run.heard], error)
+            # The shell accepts no more commands: unknown which have arrived.
+            self._fail([run for run in self._runs.values() if not run.acknowledged], error)
             self._fence_over = True
-        elif run is None or run.heard:
+        elif run is None or run.acknowledged:
             return
-        elif run.urged > 0 and error.code == "bad_request":
-            # Of a signal, or of input: no end of its command.
-            run.urged -= 1
+        elif run.control_frames_sent > 0 and error.code == "bad_request":
+            # Refers to a signal or to input, not to the command itself.
+            run.control_frames_sent -= 1
         else:
             self._fail([run], error)
 
-    def _ended(self, told: Mapping[str, Any]) -> None:
-        self.ended = told
+    def _on_closed(self, message: Mapping[str, Any]) -> None:
+        self.ended = message
         if self.session is None:
-            self.close(ShellClosedError(f"the shell has ended: {told['cause']}", code="shell_closed"))
+            self.close(ShellClosedError(f"the shell has exited: {message['cause']}", code="shell_closed"))
 
-    def close(self, error: ShellClosedError, of_runs: IsoletError | None = None) -> None:
-        """No further command can run, and none that runs is heard to its end."""
+    def close(self, error: ShellClosedError, run_error: IsoletError | None = None) -> None:
+        """Mark the shell as closed and fail its commands.
+
+        Args:
+            error: raised for new commands.
+            run_error: set on running commands; ``error`` by default.
+        """
         with self._lock:
             self.closed = self.closed or error
-            self._fail(list(self._runs.values()), of_runs or error)
+            self._fail(list(self._runs.values()), run_error or error)
 
     def _fail(self, runs: Iterable[Run], error: IsoletError) -> None:
         for run in runs:
@@ -290,7 +302,7 @@ def run_frame(
     stdin: str | bool,
     merge: bool,
 ) -> dict[str, Any]:
-    """The frame that runs a command."""
+    """Build the frame that runs a command."""
     frame: dict[str, Any] = {"type": "shell_run", "id": command_id, "command": command}
     for name, value in (("cwd", cwd), ("env", env), ("timeout_ms", timeout_ms)):
         if value is not None:
@@ -303,12 +315,12 @@ def run_frame(
 
 
 def message(kind: str, **fields: str | int) -> str:
-    """A frame about a command."""
+    """Build a frame about a running command."""
     return json.dumps({"type": kind, **fields})
 
 
 def input_frames(command_id: str, data: bytes, eof: bool) -> Iterable[str]:
-    """Frames that are a command's standard input."""
+    """Split standard input into frames."""
     for at in range(0, len(data), INPUT_BYTES):
         part = base64.b64encode(data[at : at + INPUT_BYTES]).decode()
         yield json.dumps({"type": "shell_stdin", "id": command_id, "data_b64": part})

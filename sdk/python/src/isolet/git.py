@@ -1,4 +1,4 @@
-"""Repositories cloned inside a sandbox, by its own git: how it is called, and what it says."""
+"""Cloning with the git that is installed in the sandbox: the command, and parsing its output."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from .errors import GitError, UsageError
 from .results import ExecResult
 from .values import AnyPath, path_bytes
 
-# Where, then git's own arguments. What is asked for are arguments alone: none of it is a shell's text.
+# $1 is the target directory, the rest are git's arguments. Values of the caller are arguments only,
+# never part of the script.
 _CLONE = r"""dir=$1; shift
 git clone --quiet "$@" || exit
 cd -- "$dir" && pwd && { git symbolic-ref --quiet --short HEAD || echo; } \
   && { git rev-parse --quiet --verify HEAD || echo; }"""
 
-# Answers git with what only the environment holds: nothing of it is seen in arguments, output or files.
+# Credential helper that reads the environment: the password appears in no argument, output or file.
 _HELPER = (
     r"""!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' """
     r""""$ISOLET_GIT_USERNAME" "$ISOLET_GIT_PASSWORD"; }; f"""
@@ -28,54 +29,61 @@ _WITH_USER = re.compile(r"(https?://)([^/?#]*)@([^@/?#]*)((?:[/?#].*)?)", re.IGN
 
 @dataclass(frozen=True)
 class GitCheckout:
-    """A clone."""
+    """A cloned repository."""
 
-    url: str  #: Without its credentials.
-    branch: str | None  #: What is checked out; ``None`` where that is no branch (a tag).
-    commit: str | None  #: What is checked out; ``None`` of a repository without commits.
-    target_dir: str  #: From the root of the sandbox on.
+    url: str  #: Without credentials.
+    branch: str | None  #: Checked-out branch; ``None`` when a tag is checked out.
+    commit: str | None  #: Checked-out commit; ``None`` in a repository without commits.
+    target_dir: str  #: Absolute path in the sandbox.
 
 
 @dataclass(frozen=True)
 class GitCall:
-    """How git is run: a program, its arguments and its environment."""
+    """Program, arguments and environment that clone a repository."""
 
     url: str
     argv: list[str]
     env: dict[str, str] = field(repr=False)
 
 
-def cloning(url: str, branch: str | None, target_dir: AnyPath | None, depth: int | None) -> GitCall:
-    """What clones ``url``."""
+def clone_call(url: str, branch: str | None, target_dir: AnyPath | None, depth: int | None) -> GitCall:
+    """Build the command that clones ``url``."""
     if depth is not None and depth < 1:
-        raise UsageError(f"{depth} is no number of commits", code="bad_depth", hint="give 1 or more")
-    plain, env = _parted(url)
-    where = _named(plain) if target_dir is None else os.fsdecode(path_bytes(target_dir))
-    words = ["--", plain, where]
+        raise UsageError(
+            f"depth must be a number of commits, not {depth}", code="bad_depth", hint="give 1 or more"
+        )
+    clean_url, env = _split_credentials(url)
+    target = _repository_name(clean_url) if target_dir is None else os.fsdecode(path_bytes(target_dir))
+    arguments = ["--", clean_url, target]
     if depth is not None:
-        words.insert(0, f"--depth={depth}")
+        arguments.insert(0, f"--depth={depth}")
     if branch is not None:
-        words.insert(0, f"--branch={branch}")
-    return GitCall(plain, ["bash", "-c", _CLONE, "git-checkout", where, *words], env)
+        arguments.insert(0, f"--branch={branch}")
+    return GitCall(clean_url, ["bash", "-c", _CLONE, "git-checkout", target, *arguments], env)
 
 
-def cloned(call: GitCall, result: ExecResult) -> GitCheckout:
-    """What a clone has said."""
+def checkout_from_result(call: GitCall, result: ExecResult) -> GitCheckout:
+    """Parse the output of a clone.
+
+    Raises:
+        GitError: the clone failed.
+    """
     if result.exit_code == 0:
-        where, branch, commit = result.stdout.removesuffix("\n").rsplit("\n", 2)
-        return GitCheckout(call.url, branch or None, commit or None, where)
+        target, branch, commit = result.stdout.removesuffix("\n").rsplit("\n", 2)
+        return GitCheckout(call.url, branch or None, commit or None, target)
     what = f"git clone {call.url}"
     if result.timed_out:
-        hint = "what it has left in the target directory is to be deleted"
-        raise GitError(f"{what}: not within the time", code="timeout", hint=hint)
-    said = f"{what} has failed (exit {result.exit_code}): {result.stderr.strip()[-2000:]}"
+        hint = "delete the partial clone in the target directory, or raise timeout"
+        raise GitError(f"{what}: timed out", code="timeout", hint=hint)
+    text = f"{what} failed (exit {result.exit_code}): {result.stderr.strip()[-2000:]}"
     if result.exit_code == 127:
-        raise GitError(said, code="no_git", hint="use an image that has git")
-    raise GitError(said, code="git_failed", hint="a sandbox without network reaches itself alone")
+        raise GitError(text, code="no_git", hint="use an image that has git")
+    hint = "without network access, a sandbox can only clone from its own files"
+    raise GitError(text, code="git_failed", hint=hint)
 
 
-def _parted(url: str) -> tuple[str, dict[str, str]]:
-    """An address, and its credentials as an environment."""
+def _split_credentials(url: str) -> tuple[str, dict[str, str]]:
+    """Split a URL into the URL without credentials, and an environment that passes them to git."""
     env = {"GIT_TERMINAL_PROMPT": "0"}
     match = _WITH_USER.fullmatch(url)
     if match is None:
@@ -84,8 +92,8 @@ def _parted(url: str) -> tuple[str, dict[str, str]]:
     name, _, password = user.partition(":")
     name, password = unquote(name), unquote(password)
     if re.search(r"[\r\n\0]", name + password):
-        raise UsageError("a user's name or password cannot hold a line break or NUL", code="bad_url")
-    # For this host alone, in place of any other.
+        raise UsageError("a user name or password cannot contain a line break or NUL", code="bad_url")
+    # For this host only; the empty value removes other helpers.
     key = f"credential.{scheme}{host}.helper"
     env |= {
         "ISOLET_GIT_USERNAME": name,
@@ -99,11 +107,11 @@ def _parted(url: str) -> tuple[str, dict[str, str]]:
     return f"{scheme}{host}{rest}", env
 
 
-def _named(url: str) -> str:
-    """A repository's name: the last part of its address."""
+def _repository_name(url: str) -> str:
+    """Name of a repository: the last part of its URL."""
     path = re.sub(r"[?#].*", "", url, flags=re.DOTALL).rstrip("/")
     path = re.sub(r"/?\.git$", "", path).rstrip("/")
     name = re.split("[/:]", path)[-1]
     if name in ("", ".", ".."):
-        raise UsageError(f"{url} names no repository", code="bad_url", hint="give target_dir")
+        raise UsageError(f"cannot derive a directory name from {url}", code="bad_url", hint="pass target_dir")
     return name

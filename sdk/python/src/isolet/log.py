@@ -1,4 +1,4 @@
-"""The logs of this package's WebSockets, without keys."""
+"""Logger of the WebSocket connections that never shows an API key."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 
 
 class _NoKeys(logging.Filter):
-    """Leaves out the headers of requests: one of them is the key."""
+    """Drops records that contain the ``Authorization`` header."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record may be logged."""
+        """Decide whether a record may be logged."""
         return "authorization" not in record.getMessage().lower()
 
 
-#: Given to the WebSocket library, whose own logger would show every header at level DEBUG.
+#: Replaces the WebSocket library's logger, which shows every header at level DEBUG.
 LOGGER = logging.getLogger("isolet.websocket")
 LOGGER.addFilter(_NoKeys())

@@ -1,4 +1,4 @@
-"""What the server tells of sandboxes, sessions, files and events. Times are in UTC."""
+"""Data that the server returns: sandboxes, sessions, files and events. Times are in UTC."""
 
 from __future__ import annotations
 
@@ -11,144 +11,152 @@ from typing import Any
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def moment(ms: float) -> datetime:
-    """A time told in ms since 1970."""
+def time_from_ms(ms: float) -> datetime:
+    """Convert milliseconds since 1970 to a time."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
-def _maybe(ms: float | None) -> datetime | None:
-    return None if ms is None else moment(ms)
+def _optional_time(ms: float | None) -> datetime | None:
+    return None if ms is None else time_from_ms(ms)
 
 
-def _exact(told: Mapping[str, Any], name: str) -> bytes:
-    b64 = told.get(f"{name}_b64")
-    return base64.b64decode(b64) if b64 else str(told.get(name, "")).encode()
+def _exact_bytes(body: Mapping[str, Any], name: str) -> bytes:
+    b64 = body.get(f"{name}_b64")
+    return base64.b64decode(b64) if b64 else str(body.get(name, "")).encode()
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What went between a sandbox and the world, over its sleeps; heads of packets included."""
+    """Network traffic of a sandbox over its whole life, including packet headers."""
 
-    sent_bytes: int  #: That it sent.
-    received_bytes: int  #: That it received.
-    sent_packets: int  #: That it sent.
-    received_packets: int  #: That it received.
-    refused: int  #: Packets, connections and lookups that were refused.
+    sent_bytes: int  #: Bytes from the sandbox.
+    received_bytes: int  #: Bytes to the sandbox.
+    sent_packets: int  #: Packets from the sandbox.
+    received_packets: int  #: Packets to the sandbox.
+    refused: int  #: Denied packets, connections and DNS lookups.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Traffic:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> Traffic:
+        """Parse the server's JSON."""
         return cls(
-            sent_bytes=told["sent_bytes"],
-            received_bytes=told["received_bytes"],
-            sent_packets=told["sent_packets"],
-            received_packets=told["received_packets"],
-            refused=told["refused"],
+            sent_bytes=body["sent_bytes"],
+            received_bytes=body["received_bytes"],
+            sent_packets=body["sent_packets"],
+            received_packets=body["received_packets"],
+            refused=body["refused"],
         )
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a running sandbox uses."""
+    """Resource usage of a running sandbox."""
 
-    cpu_ms: float  #: Processor time.
-    memory_bytes: int  #: Now.
-    memory_peak_bytes: int  #: The most it ever was.
-    pids: int  #: Processes and threads now.
-    oom_kills: int  #: Processes that were killed for memory.
-    uptime_ms: int  #: Since its creation.
-    awake_ms: int  #: How much of that it did not sleep.
-    disk_bytes: int | None  #: What its files take, where ``disk_mib`` limits them.
-    network: Traffic | None = None  #: Of one that has or had a way out.
+    cpu_ms: float  #: Processor time in milliseconds.
+    memory_bytes: int  #: Current memory.
+    memory_peak_bytes: int  #: Highest memory so far.
+    pids: int  #: Current processes and threads.
+    oom_kills: int  #: Processes killed by the kernel's OOM killer.
+    uptime_ms: int  #: Milliseconds since creation.
+    awake_ms: int  #: Milliseconds since creation, without sleep.
+    disk_bytes: int | None  #: Size of its files; ``None`` without ``disk_mib``.
+    network: Traffic | None = None  #: ``None`` if it never had network access.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Usage:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> Usage:
+        """Parse the server's JSON."""
         return cls(
-            cpu_ms=told["cpu_ms"],
-            memory_bytes=told["memory_bytes"],
-            memory_peak_bytes=told["memory_peak_bytes"],
-            pids=told["pids"],
-            oom_kills=told["oom_kills"],
-            uptime_ms=told["uptime_ms"],
-            awake_ms=told["awake_ms"],
-            disk_bytes=told.get("disk_bytes"),
-            network=Traffic.of(told["network"]) if told.get("network") else None,
+            cpu_ms=body["cpu_ms"],
+            memory_bytes=body["memory_bytes"],
+            memory_peak_bytes=body["memory_peak_bytes"],
+            pids=body["pids"],
+            oom_kills=body["oom_kills"],
+            uptime_ms=body["uptime_ms"],
+            awake_ms=body["awake_ms"],
+            disk_bytes=body.get("disk_bytes"),
+            network=Traffic.from_json(body["network"]) if body.get("network") else None,
         )
 
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """A sandbox, as its record has it."""
+    """A sandbox's configuration and state."""
 
     id: str
     state: str  #: ``creating``, ``running``, ``sleeping``, ``unreachable``, ``failed`` or ``destroyed``.
-    cause: str | None  #: Why it failed.
-    image: str  #: As it was asked for.
-    persistent: bool  #: Its files outlive a sleep.
-    memory_mib: int
-    cpu_millis: int  #: Thousandths of one core.
-    pids: int  #: Processes and threads that it may have.
-    disk_mib: int  #: 0: as much as the server's disk has.
-    network: str  #: ``none`` (loopback alone), ``open`` or ``rules``.
-    sleep_after: int | None  #: Seconds without use; ``None`` never.
-    ttl: int | None  #: Seconds to live; ``None`` never ends by itself.
-    env_names: tuple[str, ...]  #: Values are never told.
+    cause: str | None  #: Reason of a failure.
+    image: str  #: Image as requested.
+    persistent: bool  #: Files and shell state survive sleep.
+    memory_mib: int  #: Memory limit.
+    cpu_millis: int  #: CPU limit in thousandths of a core.
+    pids: int  #: Limit on processes and threads.
+    disk_mib: int  #: Disk limit; 0 means no limit.
+    network: str  #: ``none`` (loopback only), ``open`` or ``rules``.
+    sleep_after: int | None  #: Idle seconds before it sleeps; ``None``: never.
+    ttl: int | None  #: Lifetime in seconds; ``None``: unlimited.
+    env_names: tuple[str, ...]  #: Names only; the server never returns values.
     metadata: Mapping[str, Any]
     created_at: datetime
     expires_at: datetime | None
-    usage: Usage | None  #: Of one running sandbox; not in lists.
-    #: The network profile that its rules were taken from, unless they were changed since.
+    usage: Usage | None  #: Only while it is running; ``None`` in lists.
+    #: Network profile that the rules come from; ``None`` after the rules were changed.
     network_profile: str | None = None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> SandboxInfo:
-        """Reads it from JSON."""
-        usage = told.get("usage")
+    def from_json(cls, body: Mapping[str, Any]) -> SandboxInfo:
+        """Parse the server's JSON."""
+        usage = body.get("usage")
         return cls(
-            id=told["id"],
-            state=told["state"],
-            cause=told.get("cause"),
-            image=told["image"],
-            persistent=told["persistent"],
-            memory_mib=told["memory_mib"],
-            cpu_millis=told["cpu_millis"],
-            pids=told["pids"],
-            disk_mib=told["disk_mib"],
-            network=told["network"],
-            network_profile=told.get("network_profile"),
-            sleep_after=told.get("sleep_after_s"),
-            ttl=told.get("ttl_s"),
-            env_names=tuple(told["env_names"]),
-            metadata=told["metadata"],
-            created_at=moment(told["created_at_ms"]),
-            expires_at=_maybe(told.get("expires_at_ms")),
-            usage=None if usage is None else Usage.of(usage),
+            id=body["id"],
+            state=body["state"],
+            cause=body.get("cause"),
+            image=body["image"],
+            persistent=body["persistent"],
+            memory_mib=body["memory_mib"],
+            cpu_millis=body["cpu_millis"],
+            pids=body["pids"],
+            disk_mib=body["disk_mib"],
+            network=body["network"],
+            network_profile=body.get("network_profile"),
+            sleep_after=body.get("sleep_after_s"),
+            ttl=body.get("ttl_s"),
+            env_names=tuple(body["env_names"]),
+            metadata=body["metadata"],
+            created_at=time_from_ms(body["created_at_ms"]),
+            expires_at=_optional_time(body.get("expires_at_ms")),
+            usage=None if usage is None else Usage.from_json(usage),
         )
 
 
 @dataclass(frozen=True)
 class NetworkRules:
-    """Where a sandbox may connect to: what ``allow`` has and ``deny`` has not.
+    """Destinations that a sandbox may connect to: everything in ``allow`` that is not in ``deny``.
 
-    A rule is a host, ``*.`` and a host, an address, a network (``10.0.0.0/8``) or ``*``, with or without
-    ``:PORT``. At most 256 of each.
+    A rule is a host, ``*.`` plus a host, an IP address, a network such as ``10.0.0.0/8``, or ``*``; each
+    may end in ``:PORT``. Each list holds at most 256 rules.
+
+    Example:
+        NetworkRules(allow=["*.pypi.org:443"], deny=["test.pypi.org"])
     """
 
     allow: Sequence[str] = ()
-    deny: Sequence[str] = ()  #: Also where ``allow`` has it.
+    deny: Sequence[str] = ()  #: Takes precedence over ``allow``.
 
-    def told(self) -> dict[str, list[str]]:
-        """As the server takes it."""
+    def to_json(self) -> dict[str, list[str]]:
+        """Convert to the server's JSON."""
         return {"allow": list(self.allow), "deny": list(self.deny)}
 
 
 @dataclass(frozen=True)
 class Credential:
-    """A value that is put into a sandbox's requests to a host, from outside.
+    """A secret that the egress proxy injects into a sandbox's requests to a host. The value is never visible
+    inside the sandbox.
 
-    ``header`` is set to it; ``placeholder`` is what stands for it in headers that the sandbox sends. One
-    of both is needed. Without ``:PORT`` the host has it within TLS alone.
+    Set ``header``, ``placeholder`` or both. The proxy sets ``header`` to the value; it replaces
+    ``placeholder`` in headers that the sandbox sends. Without ``:PORT`` in ``host``, the proxy injects into
+    TLS connections only.
+
+    Example:
+        Credential("api.example.com", token, header="Authorization")
     """
 
     host: str
@@ -156,69 +164,69 @@ class Credential:
     header: str | None = None
     placeholder: str | None = None
 
-    def told(self) -> dict[str, str]:
-        """As the server takes it."""
-        told = {"host": self.host, "value": self.value}
-        told |= {} if self.header is None else {"header": self.header}
-        return told | ({} if self.placeholder is None else {"placeholder": self.placeholder})
+    def to_json(self) -> dict[str, str]:
+        """Convert to the server's JSON."""
+        body = {"host": self.host, "value": self.value}
+        body |= {} if self.header is None else {"header": self.header}
+        return body | ({} if self.placeholder is None else {"placeholder": self.placeholder})
 
 
 @dataclass(frozen=True)
 class CredentialInfo:
-    """What is known of a credential: all but its value."""
+    """An injected credential, without its value."""
 
     host: str
     header: str | None
     placeholder: str | None
-    allowed: bool  #: Whether the network's rules let the host be reached.
+    allowed: bool  #: The network rules allow the host.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> CredentialInfo:
-        """Reads it from JSON."""
-        return cls(told["host"], told.get("header"), told.get("placeholder"), told["allowed"])
+    def from_json(cls, body: Mapping[str, Any]) -> CredentialInfo:
+        """Parse the server's JSON."""
+        return cls(body["host"], body.get("header"), body.get("placeholder"), body["allowed"])
 
-    def named(self) -> dict[str, str]:
-        """As the server is told which one is meant."""
-        named = {"host": self.host, "header": self.header, "placeholder": self.placeholder}
-        return {name: value for name, value in named.items() if value is not None}
+    def selector(self) -> dict[str, str]:
+        """JSON that selects this credential for removal."""
+        selector = {"host": self.host, "header": self.header, "placeholder": self.placeholder}
+        return {name: value for name, value in selector.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """A sandbox's network, as its record has it."""
+    """A sandbox's network configuration."""
 
-    mode: str  #: ``none`` (loopback alone), ``open`` or ``rules``.
+    mode: str  #: ``none`` (loopback only), ``open`` or ``rules``.
     allow: tuple[str, ...]
     deny: tuple[str, ...]
-    profile: str | None  #: That its rules were taken from, unless they were changed since.
-    credentials: tuple[CredentialInfo, ...] = ()  #: What is put into its requests.
+    profile: str | None  #: Profile that the rules come from; ``None`` after a change.
+    credentials: tuple[CredentialInfo, ...] = ()  #: Injected credentials, without values.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> NetworkInfo:
-        """Reads it from JSON."""
-        lent = tuple(CredentialInfo.of(one) for one in told.get("credentials", ()))
-        return cls(told["mode"], tuple(told["allow"]), tuple(told["deny"]), told.get("profile"), lent)
+    def from_json(cls, body: Mapping[str, Any]) -> NetworkInfo:
+        """Parse the server's JSON."""
+        credentials = tuple(CredentialInfo.from_json(one) for one in body.get("credentials", ()))
+        return cls(body["mode"], tuple(body["allow"]), tuple(body["deny"]), body.get("profile"), credentials)
 
 
 @dataclass(frozen=True)
 class Denied:
-    """Something that was refused to a sandbox."""
+    """Connections or DNS lookups of a sandbox that its network rules denied."""
 
-    host: str  #: The name, where one is known; else the address.
-    port: int | None  #: ``None`` of a name that was looked up, and of protocols without ports.
-    protocol: str  #: ``tcp``, ``udp``, ``icmp``, ``dns``, or a number of IP's.
-    #: The rule of ``deny``; ``default``: no rule allows it; else why it is closed to every sandbox:
-    #: ``host``, ``private``, ``link-local``, …
+    host: str  #: Host name if known, else the IP address.
+    port: int | None  #: ``None`` for DNS lookups and for protocols without ports.
+    protocol: str  #: ``tcp``, ``udp``, ``icmp``, ``dns``, or an IP protocol number.
+    #: The matching ``deny`` rule; ``default`` if no rule allows it; otherwise the reason why no sandbox
+    #: may connect: ``host``, ``private``, ``link-local``, …
     rule: str
-    times: int  #: How often.
+    times: int  #: Number of attempts.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Denied:
-        """Reads it from JSON."""
-        return cls(told["host"], told.get("port"), told["protocol"], told["rule"], told["times"])
+    def from_json(cls, body: Mapping[str, Any]) -> Denied:
+        """Parse the server's JSON."""
+        return cls(body["host"], body.get("port"), body["protocol"], body["rule"], body["times"])
 
-    def told(self) -> dict[str, Any]:
-        """As the server takes it."""
+    def to_json(self) -> dict[str, Any]:
+        """Convert to the server's JSON."""
         return {
             "host": self.host,
             "port": self.port,
@@ -230,88 +238,91 @@ class Denied:
 
 @dataclass(frozen=True)
 class FileAccess:
-    """What of the workspace a session sees, fixed for its life.
+    """The part of the workspace that a session may access; fixed for the session's life.
 
-    Paths lie below ``/workspace``, without a leading slash; ``""`` is all of it. Writing implies
-    reading, and the session's own ``.sessions/ID`` is always there. What is not granted does not
-    exist for it. At most 1000 paths.
+    Paths are relative to ``/workspace``; ``""`` is the whole workspace. Write access implies read access,
+    and the session always has its own directory ``.sessions/ID``. Paths without access are invisible to the
+    session. At most 1000 paths.
+
+    Example:
+        FileAccess(read=["docs"], write=["out"])
     """
 
-    read: Sequence[str] = ()  #: They must be there.
-    write: Sequence[str] = ()  #: Made as directories where they are not there.
+    read: Sequence[str] = ()  #: Must exist.
+    write: Sequence[str] = ()  #: Created as directories if missing.
 
-    def told(self) -> dict[str, list[str]]:
-        """As the server takes it."""
+    def to_json(self) -> dict[str, list[str]]:
+        """Convert to the server's JSON."""
         return {"read": list(self.read), "write": list(self.write)}
 
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """A session, as its record has it."""
+    """A session's configuration and state."""
 
     id: str
     sandbox_id: str
-    cwd: str  #: Where its shell begins.
-    env_names: tuple[str, ...]  #: Values are never told.
-    command_timeout: float  #: Seconds, for commands that name none; 0 never.
+    cwd: str  #: Initial working directory.
+    env_names: tuple[str, ...]  #: Names only; the server never returns values.
+    command_timeout: float  #: Default timeout of commands in seconds; 0: none.
     file_access: FileAccess
     metadata: Mapping[str, Any]
-    busy: bool  #: A command or program of it is running.
-    shell_pid: int | None  #: Inside, when its shell is open.
-    ttl: int | None  #: Seconds to live; ``None`` never ends by itself.
+    busy: bool  #: A command or program of the session is running.
+    shell_pid: int | None  #: Pid of its shell inside the sandbox, if open.
+    ttl: int | None  #: Lifetime in seconds; ``None``: unlimited.
     created_at: datetime
-    last_activity: datetime  #: Last begin or end of a command.
+    last_activity: datetime  #: Start or end of the latest command.
     expires_at: datetime | None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> SessionInfo:
-        """Reads it from JSON."""
-        access = told["file_access"]
+    def from_json(cls, body: Mapping[str, Any]) -> SessionInfo:
+        """Parse the server's JSON."""
+        access = body["file_access"]
         return cls(
-            id=told["id"],
-            sandbox_id=told["sandbox_id"],
-            cwd=told["cwd"],
-            env_names=tuple(told["env_names"]),
-            command_timeout=told["command_timeout_ms"] / 1000,
+            id=body["id"],
+            sandbox_id=body["sandbox_id"],
+            cwd=body["cwd"],
+            env_names=tuple(body["env_names"]),
+            command_timeout=body["command_timeout_ms"] / 1000,
             file_access=FileAccess(tuple(access.get("read", ())), tuple(access.get("write", ()))),
-            metadata=told["metadata"],
-            busy=told["busy"],
-            shell_pid=told.get("shell_pid"),
-            ttl=told.get("ttl_s"),
-            created_at=moment(told["created_at_ms"]),
-            last_activity=moment(told["last_activity_ms"]),
-            expires_at=_maybe(told.get("expires_at_ms")),
+            metadata=body["metadata"],
+            busy=body["busy"],
+            shell_pid=body.get("shell_pid"),
+            ttl=body.get("ttl_s"),
+            created_at=time_from_ms(body["created_at_ms"]),
+            last_activity=time_from_ms(body["last_activity_ms"]),
+            expires_at=_optional_time(body.get("expires_at_ms")),
         )
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file, a directory or a link."""
+    """A file, directory or symbolic link."""
 
-    name: str  #: The last part of its path; U+FFFD for what is no UTF-8.
-    path: str  #: From the root of the sandbox on.
+    name: str  #: Last part of the path; invalid UTF-8 becomes U+FFFD.
+    path: str  #: Absolute path in the sandbox.
     type: str  #: ``file``, ``directory``, ``symlink`` or ``other``.
     size: int  #: In bytes.
-    mode: int  #: Permission bits.
+    mode: int  #: Permission bits, e.g. ``0o644``.
     modified: datetime
-    target: str | None  #: What a symbolic link says.
-    path_bytes: bytes = field(repr=False)  #: The path's exact bytes; every file call takes them.
-    #: Of a directory that a recursive list could not look into: ``denied``, ``too_large``.
+    target: str | None  #: Target of a symbolic link.
+    path_bytes: bytes = field(repr=False)  #: Exact bytes of the path; all file methods accept them.
+    #: Why a recursive list skipped this directory: ``denied`` or ``too_large``.
     unread: str | None = None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> FileInfo:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> FileInfo:
+        """Parse the server's JSON."""
         return cls(
-            name=told["name"],
-            path=told["path"],
-            type=told["type"],
-            size=told["size"],
-            mode=int(told["mode"], 8),
-            modified=moment(told["modified_ms"]),
-            target=told.get("target"),
-            path_bytes=_exact(told, "path"),
-            unread=told.get("unread"),
+            name=body["name"],
+            path=body["path"],
+            type=body["type"],
+            size=body["size"],
+            mode=int(body["mode"], 8),
+            modified=time_from_ms(body["modified_ms"]),
+            target=body.get("target"),
+            path_bytes=_exact_bytes(body, "path"),
+            unread=body.get("unread"),
         )
 
 
@@ -319,228 +330,229 @@ class FileInfo:
 class SavedFile:
     """A file that was written."""
 
-    path: str  #: From the root of the sandbox on.
+    path: str  #: Absolute path in the sandbox.
     size: int  #: In bytes.
     modified: datetime
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> SavedFile:
-        """Reads it from JSON."""
-        return cls(path=told["path"], size=told["size"], modified=moment(told["modified_ms"]))
+    def from_json(cls, body: Mapping[str, Any]) -> SavedFile:
+        """Parse the server's JSON."""
+        return cls(path=body["path"], size=body["size"], modified=time_from_ms(body["modified_ms"]))
 
 
 @dataclass(frozen=True)
 class FoundLine:
-    """A line that matches, or one beside it."""
+    """A line found by a search, or a context line next to it."""
 
-    path: str  #: Of its file, from the root of the sandbox on.
-    line: int  #: From 1 on.
-    text: str  #: Without its end; U+FFFD for what is no UTF-8.
-    spans: tuple[tuple[int, int], ...]  #: What matched: bytes of the line, from and to.
-    context: bool  #: It stands beside a match, and is none.
-    cut: bool  #: Only its first 2048 bytes are told.
+    path: str  #: Absolute path of the file.
+    line: int  #: Line number, from 1.
+    text: str  #: Without line ending; invalid UTF-8 becomes U+FFFD.
+    spans: tuple[tuple[int, int], ...]  #: Matches: start and end offset in bytes.
+    context: bool  #: A context line, not a match.
+    cut: bool  #: Longer than 2048 bytes; only those are included.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> FoundLine:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> FoundLine:
+        """Parse the server's JSON."""
         return cls(
-            path=told["path"],
-            line=told["line"],
-            text=told["text"],
-            spans=tuple((start, end) for start, end in told.get("spans", ())),
-            context=told.get("context", False),
-            cut=told.get("cut", False),
+            path=body["path"],
+            line=body["line"],
+            text=body["text"],
+            spans=tuple((start, end) for start, end in body.get("spans", ())),
+            context=body.get("context", False),
+            cut=body.get("cut", False),
         )
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search has found."""
+    """Result of a search."""
 
-    lines: tuple[FoundLine, ...]  #: Sorted by path, then by number.
-    more: bool  #: There is more than that: narrow the search, or raise its limit.
-    files: int  #: That were searched.
-    binary: int  #: Of these: what lies behind their first NUL was not looked at.
-    unread: int  #: That could not be read, or hold a line above 8 MiB.
+    lines: tuple[FoundLine, ...]  #: Sorted by path, then by line number.
+    more: bool  #: The limit was reached: narrow the search or raise ``limit``.
+    files: int  #: Number of files searched.
+    binary: int  #: Binary files among them: searched only up to their first NUL byte.
+    unread: int  #: Files that could not be read or have a line above 8 MiB.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> SearchResult:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> SearchResult:
+        """Parse the server's JSON."""
         return cls(
-            lines=tuple(FoundLine.of(line) for line in told["lines"]),
-            more=told["more"],
-            files=told["files"],
-            binary=told["binary"],
-            unread=told["unread"],
+            lines=tuple(FoundLine.from_json(line) for line in body["lines"]),
+            more=body["more"],
+            files=body["files"],
+            binary=body["binary"],
+            unread=body["unread"],
         )
 
 
 @dataclass(frozen=True)
 class FileEvent:
-    """Something that happened in a watched directory.
+    """A change in a watched directory.
 
-    ``type`` is ``created``, ``modified``, ``moved``, ``deleted``; ``overflow`` (more has happened
-    than could be told: look anew), ``unwatched`` (a directory beyond the 8192 that a watch has), or
-    ``gone``, the last one: the watched directory has ended or has another name.
+    ``type`` is ``created``, ``modified``, ``moved``, ``deleted``; ``overflow`` (changes were lost: list the
+    directory again); ``unwatched`` (the limit of 8192 watched directories was exceeded); or ``gone``, the
+    last event: the watched directory was deleted or moved.
     """
 
     type: str
-    path: str  #: From the root of the sandbox on.
-    to: str | None  #: Of what was moved: its new path.
-    directory: bool
+    path: str  #: Absolute path in the sandbox.
+    to: str | None  #: New path, for ``moved``.
+    directory: bool  #: The path is a directory.
 
     @classmethod
-    def of(cls, name: str, told: Mapping[str, Any]) -> FileEvent:
-        """Reads it from JSON."""
+    def from_event(cls, name: str, body: Mapping[str, Any]) -> FileEvent:
+        """Parse a server-sent event."""
         return cls(
-            type=name, path=told.get("path", ""), to=told.get("to"), directory=told.get("directory", False)
+            type=name, path=body.get("path", ""), to=body.get("to"), directory=body.get("directory", False)
         )
 
 
 @dataclass(frozen=True)
 class ListeningPort:
-    """A port on which something in a sandbox listens."""
+    """A port on which a program in the sandbox listens."""
 
     port: int
-    addresses: tuple[str, ...]  #: That it is bound to; ``0.0.0.0`` and ``::`` are all of the sandbox's.
-    path: str  #: Where it is reached on the server, with a key.
+    addresses: tuple[str, ...]  #: Bound addresses; ``0.0.0.0`` and ``::`` mean all of the sandbox's.
+    path: str  #: URL path on the server that proxies to the port; needs a key.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ListeningPort:
-        """Reads it from JSON."""
-        return cls(port=told["port"], addresses=tuple(told["addresses"]), path=told["path"])
+    def from_json(cls, body: Mapping[str, Any]) -> ListeningPort:
+        """Parse the server's JSON."""
+        return cls(port=body["port"], addresses=tuple(body["addresses"]), path=body["path"])
 
 
 @dataclass(frozen=True)
 class PortLink:
-    """A link to a port: who has its ``url`` has the right to that port, until ``expires_at``."""
+    """A signed link to a port. Everyone who has ``url`` may use the port until ``expires_at``."""
 
     port: int
     name: str | None
     url: str = field(repr=False)
-    token: str = field(repr=False)  #: The right alone: ``?isolet-token=`` on the port's own host.
+    token: str = field(repr=False)  #: The link's token: ``?isolet-token=`` on the port's host name.
     expires_at: datetime
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> PortLink:
-        """Reads it from JSON."""
-        ends = datetime.fromisoformat(told["expires_at"].replace("Z", "+00:00"))
-        return cls(told["port"], told["name"], told["url"], told["token"], ends)
+    def from_json(cls, body: Mapping[str, Any]) -> PortLink:
+        """Parse the server's JSON."""
+        ends = datetime.fromisoformat(body["expires_at"].replace("Z", "+00:00"))
+        return cls(body["port"], body["name"], body["url"], body["token"], ends)
 
 
 @dataclass(frozen=True)
 class ExposedPort:
-    """A port that links lead to."""
+    """A port that has at least one link."""
 
     port: int
     name: str | None
-    url: str  #: Its address, without the right to it.
-    active: bool  #: Something listens there now.
+    url: str  #: Address without the token.
+    active: bool  #: A program is listening on the port.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any], active: bool) -> ExposedPort:
-        """Reads it from JSON."""
-        return cls(port=told["port"], name=told["name"], url=told["url"], active=active)
+    def from_json(cls, body: Mapping[str, Any], active: bool) -> ExposedPort:
+        """Parse the server's JSON."""
+        return cls(port=body["port"], name=body["name"], url=body["url"], active=active)
 
 
 @dataclass(frozen=True)
 class SandboxEvent:
-    """Something that happened to a sandbox.
+    """An event of a sandbox.
 
     ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
     ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``,
     ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``, ``port_opened``,
-    ``port_closed`` (looked for while somebody follows), ``network_changed``, ``network_denied``, or
-    ``gap``: events that are no longer held, or that a broken connection may have taken.
+    ``port_closed`` (ports are only observed while a client follows events), ``network_changed``,
+    ``network_denied``, or ``gap``: events were missed, because the server no longer has them or because a
+    connection broke.
     """
 
     type: str
-    id: int | None  #: Grows; give it back as ``after``. ``None`` for a ``gap``.
-    at: datetime | None  #: ``None`` for a ``gap``.
+    id: int | None  #: Increases; pass it as ``after`` to continue. ``None`` for ``gap``.
+    at: datetime | None  #: ``None`` for ``gap``.
     sandbox: str | None
     session: str | None = None
-    command: str | None = None  #: Its id; empty for a program without a shell.
-    code: int | None = None  #: With ``command_exited`` and ``process_exited``.
-    cause: str | None = None  #: With ``unreachable`` and ``failed``.
-    port: int | None = None  #: With ``port_opened`` and ``port_closed``.
-    process: str | None = None  #: With ``process_started`` and ``process_exited``.
-    signal: int | None = None  #: With ``process_exited``, where one ended it.
-    missed: tuple[int, int] | None = None  #: With ``gap``: from and to, where they are known.
-    network: str | None = None  #: With ``network_changed``: ``none``, ``open`` or ``rules``.
-    denied: Denied | None = None  #: With ``network_denied``.
+    command: str | None = None  #: Command id; empty for a program that runs without a shell.
+    code: int | None = None  #: Exit code, for ``command_exited`` and ``process_exited``.
+    cause: str | None = None  #: Reason, for ``unreachable`` and ``failed``.
+    port: int | None = None  #: For ``port_opened`` and ``port_closed``.
+    process: str | None = None  #: For ``process_started`` and ``process_exited``.
+    signal: int | None = None  #: For ``process_exited``, if a signal ended the process.
+    missed: tuple[int, int] | None = None  #: For ``gap``: first and last event id, if known.
+    network: str | None = None  #: For ``network_changed``: ``none``, ``open`` or ``rules``.
+    denied: Denied | None = None  #: For ``network_denied``.
 
     @classmethod
-    def of(cls, name: str, told: Mapping[str, Any]) -> SandboxEvent:
-        """Reads it from JSON."""
+    def from_event(cls, name: str, body: Mapping[str, Any]) -> SandboxEvent:
+        """Parse a server-sent event."""
         return cls(
             type=name,
-            id=told.get("id"),
-            at=_maybe(told.get("at_ms")),
-            sandbox=told.get("sandbox"),
-            session=told.get("session"),
-            command=told.get("command"),
-            code=told.get("code"),
-            cause=told.get("cause"),
-            port=told.get("port"),
-            process=told.get("process"),
-            signal=told.get("signal"),
-            missed=(told["from"], told["to"]) if name == "gap" else None,
-            network=told.get("network"),
-            denied=Denied.of(told) if name == "network_denied" else None,
+            id=body.get("id"),
+            at=_optional_time(body.get("at_ms")),
+            sandbox=body.get("sandbox"),
+            session=body.get("session"),
+            command=body.get("command"),
+            code=body.get("code"),
+            cause=body.get("cause"),
+            port=body.get("port"),
+            process=body.get("process"),
+            signal=body.get("signal"),
+            missed=(body["from"], body["to"]) if name == "gap" else None,
+            network=body.get("network"),
+            denied=Denied.from_json(body) if name == "network_denied" else None,
         )
 
 
 @dataclass(frozen=True)
 class LostState:
-    """A session whose shell does not come back from a sleep as it was."""
+    """A session whose shell state was not fully restored after a sleep."""
 
     session: str
     why: str  #: ``crash``, ``too_large``, ``no_answer``, ``not_kept`` or ``not_restored``.
-    saved_at: datetime | None  #: It comes back as it was then; ``None``: as new.
+    saved_at: datetime | None  #: Time of the state that was restored; ``None``: a new shell.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> LostState:
-        """Reads it from JSON."""
-        return cls(session=told["session"], why=told["why"], saved_at=_maybe(told.get("saved_at_ms")))
+    def from_json(cls, body: Mapping[str, Any]) -> LostState:
+        """Parse the server's JSON."""
+        return cls(session=body["session"], why=body["why"], saved_at=_optional_time(body.get("saved_at_ms")))
 
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """A process, as it was at the moment of the call."""
+    """State of a background process at the time of the call."""
 
     id: str
-    session: str | None  #: That it was started in.
-    status: str  #: ``running``, ``exited``, ``killed`` (by a signal) or ``lost`` (by a sleep or a crash).
+    session: str | None  #: Session that it was started in, if any.
+    status: str  #: ``running``, ``exited``, ``killed`` (by a signal) or ``lost`` (in a sleep or crash).
     command: str  #: At most the first 512 bytes.
-    pid: int | None  #: Inside; not of a lost one.
-    exit_code: int | None  #: 128 and the signal where one ended it; ``None`` while it runs.
-    signal: int | None  #: That ended it.
-    timed_out: bool  #: Its timeout ended it.
-    oom: bool  #: The kernel killed something of the sandbox for memory while it ran.
-    remains: bool  #: It has ended, and something that it started runs on.
+    pid: int | None  #: Pid inside the sandbox; ``None`` for a lost process.
+    exit_code: int | None  #: 128 plus the signal number after a signal; ``None`` while running.
+    signal: int | None  #: Number of the signal that ended it.
+    timed_out: bool  #: The timeout ended the process.
+    oom: bool  #: The kernel's OOM killer was active in the sandbox while it ran.
+    remains: bool  #: It has ended, but child processes are still running.
     started_at: datetime
     ended_at: datetime | None
-    stdout_bytes: int  #: So far.
-    stderr_bytes: int  #: So far.
+    stdout_bytes: int  #: Bytes written so far.
+    stderr_bytes: int  #: Bytes written so far.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ProcessInfo:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> ProcessInfo:
+        """Parse the server's JSON."""
         return cls(
-            id=told["id"],
-            session=told.get("session"),
-            status=told["status"],
-            command=told["command"],
-            pid=told.get("pid"),
-            exit_code=told.get("exit_code"),
-            signal=told.get("signal"),
-            timed_out=told["timed_out"],
-            oom=told["oom"],
-            remains=told["remains"],
-            started_at=moment(told["started_at_ms"]),
-            ended_at=_maybe(told.get("ended_at_ms")),
-            stdout_bytes=told["stdout_bytes"],
-            stderr_bytes=told["stderr_bytes"],
+            id=body["id"],
+            session=body.get("session"),
+            status=body["status"],
+            command=body["command"],
+            pid=body.get("pid"),
+            exit_code=body.get("exit_code"),
+            signal=body.get("signal"),
+            timed_out=body["timed_out"],
+            oom=body["oom"],
+            remains=body["remains"],
+            started_at=time_from_ms(body["started_at_ms"]),
+            ended_at=_optional_time(body.get("ended_at_ms")),
+            stdout_bytes=body["stdout_bytes"],
+            stderr_bytes=body["stderr_bytes"],
         )
 
 
@@ -550,45 +562,45 @@ class ProcessLog:
 
     stdout: bytes
     stderr: bytes
-    missed: int  #: Bytes that were asked for and are no longer held.
-    position: int  #: Where it goes on.
+    missed: int  #: Requested bytes that the server no longer has.
+    position: int  #: Position to continue from.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ProcessLog:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> ProcessLog:
+        """Parse the server's JSON."""
         return cls(
-            stdout=_exact(told, "stdout"),
-            stderr=_exact(told, "stderr"),
-            missed=told["missed"],
-            position=told["position"],
+            stdout=_exact_bytes(body, "stdout"),
+            stderr=_exact_bytes(body, "stderr"),
+            missed=body["missed"],
+            position=body["position"],
         )
 
 
 @dataclass(frozen=True)
 class ProcessOutput:
-    """A piece of a log that is followed."""
+    """A piece of a process's log while following it."""
 
-    stream: str  #: ``stdout`` or ``stderr``; ``gap`` where bytes are no longer held.
+    stream: str  #: ``stdout``, ``stderr``, or ``gap`` where bytes are lost.
     data: bytes
-    missed: int  #: Of a ``gap``: how many.
-    position: int  #: Behind it.
+    missed: int  #: Number of lost bytes, for ``gap``.
+    position: int  #: Position after this piece.
 
     @classmethod
-    def of(cls, name: str, told: Mapping[str, Any], position: int) -> ProcessOutput:
-        """Reads it from an event."""
-        missed = told["to"] - told["from"] if name == "gap" else 0
-        return cls(name, base64.b64decode(told.get("data_b64", "")), missed, position)
+    def from_event(cls, name: str, body: Mapping[str, Any], position: int) -> ProcessOutput:
+        """Parse a server-sent event."""
+        missed = body["to"] - body["from"] if name == "gap" else 0
+        return cls(name, base64.b64decode(body.get("data_b64", "")), missed, position)
 
 
 @dataclass(frozen=True)
 class FoundLogLine:
-    """A line that was waited for."""
+    """A log line that :meth:`AsyncProcess.wait_for_log` found."""
 
-    line: str  #: As far as it was there.
+    line: str  #: The line, as far as it was written.
     stream: str  #: ``stdout`` or ``stderr``.
-    position: int  #: Behind it: for the next wait.
+    position: int  #: Position after the line, for the next wait.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> FoundLogLine:
-        """Reads it from JSON."""
-        return cls(told["line"], told["stream"], told["position"])
+    def from_json(cls, body: Mapping[str, Any]) -> FoundLogLine:
+        """Parse the server's JSON."""
+        return cls(body["line"], body["stream"], body["position"])

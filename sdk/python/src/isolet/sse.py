@@ -1,4 +1,4 @@
-"""Server-sent events of one answer."""
+"""Parser for server-sent events."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from .errors import UnreachableError
 
-#: A longer event is no event of this server: output comes in pieces of 64 KiB, in base64.
+#: Limit on one event. The server sends output in pieces of 64 KiB (base64), far below this.
 EVENT_CHARS_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """One event."""
+    """One server-sent event."""
 
     name: str
     data: dict[str, Any]
@@ -23,18 +23,18 @@ class ServerEvent:
 
 
 class Parser:
-    """Makes events of the pieces of a body, however they are cut."""
+    """Parses events from chunks of bytes, wherever the chunk boundaries fall."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
     def take(self, piece: bytes) -> list[ServerEvent]:
-        """The events that end in this piece."""
+        """Add a chunk; returns the events that it completes."""
         self._rest += self._decoder.decode(piece)
         *blocks, self._rest = self._rest.split("\n\n")
         if len(self._rest) > EVENT_CHARS_MAX:
-            raise UnreachableError("the server sends no events", code="bad_answer")
+            raise UnreachableError("the server's response is not an event stream", code="bad_answer")
         return [event for event in map(_event, blocks) if event is not None]
 
 
@@ -51,7 +51,9 @@ def _event(block: str) -> ServerEvent | None:
     if not data:
         return None
     try:
-        told = json.loads("\n".join(data))
+        body = json.loads("\n".join(data))
     except ValueError as error:
-        raise UnreachableError(f"the server sent a {name} that is no JSON", code="bad_answer") from error
-    return ServerEvent(name, told if isinstance(told, dict) else {}, last)
+        raise UnreachableError(
+            f"the server sent an event {name!r} that is not JSON", code="bad_answer"
+        ) from error
+    return ServerEvent(name, body if isinstance(body, dict) else {}, last)

@@ -1,4 +1,4 @@
-"""Sessions that a tenant keeps across its sandboxes, as their records have them."""
+"""Sessions of ``/v1/sessions``, which are addressed by their id alone."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .models import FileAccess, moment
+from .models import FileAccess, time_from_ms
 
 
 @dataclass(frozen=True)
 class TenantSession:
-    """A session of ``/v1/sessions``."""
+    """A session that is addressed by its id alone, in any sandbox of the tenant."""
 
-    id: str  #: ``sess_`` and 12 hexadecimal digits.
+    id: str  #: ``sess_`` followed by 12 hexadecimal digits.
     sandbox_id: str
-    status: str  #: ``ready``.
-    busy: bool  #: A command or program of it is running.
-    persistent: bool  #: It does not end for want of commands.
-    ttl: int  #: Seconds from its creation to its end.
+    status: str  #: Always ``ready``.
+    busy: bool  #: A command or program of the session is running.
+    persistent: bool  #: Does not expire when idle.
+    ttl: int  #: Lifetime in seconds, from creation.
     file_access: FileAccess
     metadata: Mapping[str, Any]
     created_at: datetime
-    last_activity: datetime  #: Last begin or end of a command.
+    last_activity: datetime  #: Start or end of the latest command.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> TenantSession:
-        """Reads it from JSON."""
-        access = told["file_access"]
+    def from_json(cls, body: Mapping[str, Any]) -> TenantSession:
+        """Parse the server's JSON."""
+        access = body["file_access"]
         return cls(
-            id=told["id"],
-            sandbox_id=told["sandbox_id"],
-            status=told["status"],
-            busy=told["busy"],
-            persistent=told["persistent"],
-            ttl=told["ttl"],
+            id=body["id"],
+            sandbox_id=body["sandbox_id"],
+            status=body["status"],
+            busy=body["busy"],
+            persistent=body["persistent"],
+            ttl=body["ttl"],
             file_access=FileAccess(tuple(access.get("read", ())), tuple(access.get("write", ()))),
-            metadata=told["metadata"],
-            created_at=moment(told["created_at"] * 1000),
-            last_activity=moment(told["last_activity"] * 1000),
+            metadata=body["metadata"],
+            created_at=time_from_ms(body["created_at"] * 1000),
+            last_activity=time_from_ms(body["last_activity"] * 1000),
         )

@@ -1,4 +1,4 @@
-"""What is told of terminals, their recordings and tickets. Times are in UTC."""
+"""Terminals, recordings and tickets as data. Times are in UTC."""
 
 from __future__ import annotations
 
@@ -10,63 +10,64 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TerminalClient:
-    """Somebody who is attached to a terminal."""
+    """A client that is attached to a terminal."""
 
-    client: int  #: Counts the clients of the terminal.
-    name: str  #: As it calls itself.
+    client: int  #: Number of the client, unique within the terminal.
+    name: str  #: Name that the client gave.
     mode: str  #: ``edit`` or ``view``.
-    cols: int | None  #: Its own window, where it has one.
-    rows: int | None
-    typing: bool  #: It typed last: the terminal has its size.
+    cols: int | None  #: Width of its window, if it has one.
+    rows: int | None  #: Height of its window, if it has one.
+    typing: bool  #: Typed last; the terminal has the size of its window.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> TerminalClient:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> TerminalClient:
+        """Parse the server's JSON."""
         return cls(
-            client=told["client"],
-            name=told["name"],
-            mode=told["mode"],
-            cols=told.get("cols"),
-            rows=told.get("rows"),
-            typing=told["typing"],
+            client=body["client"],
+            name=body["name"],
+            mode=body["mode"],
+            cols=body.get("cols"),
+            rows=body.get("rows"),
+            typing=body["typing"],
         )
 
 
 @dataclass(frozen=True)
 class TerminalAttached:
-    """First at each connect: what it has led to."""
+    """First event after each connect: the terminal that the client is attached to."""
 
-    terminal: str  #: Names this run of the terminal: the next one has another.
-    client: int  #: The number of this client.
-    fresh: bool  #: It was opened by this attach.
+    terminal: str  #: Id of this run of the terminal; a reopened terminal gets a new one.
+    client: int  #: Number of this client.
+    fresh: bool  #: This attach opened the terminal.
     cols: int
     rows: int
-    pid: int  #: Of its program, inside.
-    again: bool  #: A connection was lost, and this one goes on with the same terminal.
+    pid: int  #: Process id of the terminal's program, inside the sandbox.
+    reconnected: bool  #: Continues the same terminal after a lost connection.
 
 
 @dataclass(frozen=True)
 class TerminalOutput:
-    """A piece of what the terminal shows."""
+    """Output of the terminal."""
 
-    text: str  #: Never splits a character; U+FFFD for what is no UTF-8.
-    data: bytes = field(repr=False)  #: The exact bytes, escape sequences too.
-    offset: int  #: Of the first byte, among all that the terminal has shown.
+    text: str  #: Never splits a character; invalid UTF-8 becomes U+FFFD.
+    data: bytes = field(repr=False)  #: Raw bytes, with escape sequences.
+    offset: int  #: Position of the first byte in the terminal's whole output.
 
 
 @dataclass(frozen=True)
 class TerminalSnapshot:
-    """Draws the whole screen and its scrollback, from a full reset on, in place of output that is not
-    sent. Its bytes are not part of the output and have no offset."""
+    """Redraws the whole screen and its scrollback after a full reset. The server sends a snapshot in place of
+    output that the client missed. Its bytes are not part of the output and have no offset.
+    """
 
     text: str
     data: bytes = field(repr=False)
-    missed: int  #: Bytes of output that are not sent because of it.
+    missed: int  #: Bytes of output that the snapshot replaces.
 
 
 @dataclass(frozen=True)
 class TerminalSize:
-    """The terminal has another size; what follows is drawn for it."""
+    """The terminal was resized; later output is formatted for the new size."""
 
     cols: int
     rows: int
@@ -74,27 +75,27 @@ class TerminalSize:
 
 @dataclass(frozen=True)
 class TerminalClients:
-    """Who is attached, whenever it changes."""
+    """The list of attached clients changed."""
 
     clients: tuple[TerminalClient, ...]
 
 
 @dataclass(frozen=True)
 class TerminalRefused:
-    """Something was refused, such as a size of 0; the terminal stays."""
+    """The server refused a request, such as a size of 0. The terminal stays open."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class TerminalExit:
-    """The program has ended: the last event."""
+    """The program has exited. Always the last event."""
 
-    code: int  #: 128 and the signal where a signal ended it.
-    signal: str | None = None  #: As ``SIGTERM``.
+    code: int  #: Exit code; 128 plus the signal number if a signal ended the program.
+    signal: str | None = None  #: For example ``SIGTERM``.
 
 
-#: What a terminal tells.
+#: Events that iterating over a terminal yields.
 TerminalEvent = (
     TerminalAttached
     | TerminalOutput
@@ -108,33 +109,33 @@ TerminalEvent = (
 
 @dataclass(frozen=True)
 class TerminalInfo:
-    """A terminal that runs."""
+    """A running terminal."""
 
     session: str
-    terminal: str  #: Names this run of it.
-    pid: int  #: Of its program, inside.
-    command: tuple[str, ...]  #: Program and arguments.
+    terminal: str  #: Id of this run of the terminal.
+    pid: int  #: Process id of its program, inside the sandbox.
+    command: tuple[str, ...]  #: Program and its arguments.
     cols: int
     rows: int
     offset: int  #: Bytes of output so far.
-    title: str  #: Set by its program: nothing that can be trusted.
+    title: str  #: Set by the program inside: do not trust it.
     clients: tuple[TerminalClient, ...]
-    age: float  #: Seconds since it was opened.
+    age: float  #: Seconds since the terminal was opened.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> TerminalInfo:
-        """Reads it from JSON."""
+    def from_json(cls, body: Mapping[str, Any]) -> TerminalInfo:
+        """Parse the server's JSON."""
         return cls(
-            session=told["session"],
-            terminal=told["terminal"],
-            pid=told["pid"],
-            command=tuple(told["command"]),
-            cols=told["cols"],
-            rows=told["rows"],
-            offset=told["offset"],
-            title=told["title"],
-            clients=tuple(map(TerminalClient.of, told["clients"])),
-            age=told["age_ms"] / 1000,
+            session=body["session"],
+            terminal=body["terminal"],
+            pid=body["pid"],
+            command=tuple(body["command"]),
+            cols=body["cols"],
+            rows=body["rows"],
+            offset=body["offset"],
+            title=body["title"],
+            clients=tuple(map(TerminalClient.from_json, body["clients"])),
+            age=body["age_ms"] / 1000,
         )
 
 
@@ -144,39 +145,39 @@ def _time(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a terminal has shown, in asciicast version 2."""
+    """A terminal recording in asciicast version 2."""
 
     id: str
     session: str
     terminal: str
     started_at: datetime
-    ended_at: datetime | None  #: ``None`` while it grows.
+    ended_at: datetime | None  #: ``None`` while recording.
     size: int  #: In bytes.
-    cut: bool  #: It lacks its end: it was too long, or the server's disk was full, or it was killed.
+    cut: bool  #: Incomplete: size limit reached, disk full, or server killed.
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Recording:
-        """Reads it from JSON."""
-        ended = told.get("ended_at")
+    def from_json(cls, body: Mapping[str, Any]) -> Recording:
+        """Parse the server's JSON."""
+        ended = body.get("ended_at")
         return cls(
-            id=told["id"],
-            session=told["session"],
-            terminal=told["terminal"],
-            started_at=_time(told["started_at"]),
+            id=body["id"],
+            session=body["session"],
+            terminal=body["terminal"],
+            started_at=_time(body["started_at"]),
             ended_at=None if ended is None else _time(ended),
-            size=told["size"],
-            cut=told["cut"],
+            size=body["size"],
+            cut=body["cut"],
         )
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """Opens one WebSocket of a sandbox, once, in place of a key."""
+    """A one-time ticket that opens one WebSocket of a sandbox without a key."""
 
-    ticket: str = field(repr=False)  #: Given as ``?ticket=``.
+    ticket: str = field(repr=False)  #: Value of the query parameter ``ticket``.
     expires_at: datetime
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Ticket:
-        """Reads it from JSON."""
-        return cls(told["ticket"], _time(told["expires_at"]))
+    def from_json(cls, body: Mapping[str, Any]) -> Ticket:
+        """Parse the server's JSON."""
+        return cls(body["ticket"], _time(body["expires_at"]))

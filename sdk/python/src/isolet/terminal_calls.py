@@ -1,4 +1,4 @@
-"""What is asked of the server about terminals, their recordings and tickets, as requests."""
+"""HTTP requests for terminals, recordings and tickets."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .calls import Call, call, json_call, said, sandbox_path
-from .values import Duration, id_in_url, whole_seconds
+from .calls import Call, call, json_call, sandbox_path, without_none
+from .values import Duration, quote_id, whole_seconds
 
-#: Answered with ``pong``.
+#: The server answers with ``pong``.
 PING = '{"type":"ping"}'
 
 
 @dataclass(frozen=True)
 class Attach:
-    """How a terminal is attached."""
+    """Options for attaching to a terminal."""
 
     session: str
-    command: Sequence[str]  #: Program and arguments; bash when there are none.
+    command: Sequence[str]  #: Program and arguments; empty for bash.
     mode: str  #: ``edit`` or ``view``.
     name: str | None
     record: bool
-    open: bool  #: Opens one where none runs.
+    open: bool  #: Open a terminal if none is running.
 
 
-def attach(sandbox: str, how: Attach, size: tuple[int, int], at: tuple[str, int] | None) -> Call:
-    """Attaches to a terminal; to be sent as an upgrade.
+def attach(sandbox: str, options: Attach, size: tuple[int, int], at: tuple[str, int] | None) -> Call:
+    """Attach to a terminal; must be sent as a WebSocket upgrade.
 
     Args:
-        sandbox: its id.
-        how: what was asked for.
-        size: columns and rows of the window that shows it.
-        at: goes on behind this offset of this terminal.
+        sandbox: id of the sandbox.
+        options: session, command and mode.
+        size: columns and rows of the client's window.
+        at: id of a terminal and an output offset to continue from.
     """
-    query = [("session", how.session), ("cols", str(size[0])), ("rows", str(size[1])), ("events", "1")]
-    if how.command:
-        query += [("shell", how.command[0]), *(("arg", one) for one in how.command[1:])]
-    if how.mode != "edit":
-        query.append(("mode", how.mode))
-    if how.name is not None:
-        query.append(("name", how.name))
-    if how.record:
+    query = [("session", options.session), ("cols", str(size[0])), ("rows", str(size[1])), ("events", "1")]
+    if options.command:
+        query += [("shell", options.command[0]), *(("arg", one) for one in options.command[1:])]
+    if options.mode != "edit":
+        query.append(("mode", options.mode))
+    if options.name is not None:
+        query.append(("name", options.name))
+    if options.record:
         query.append(("record", "1"))
-    if not how.open:
+    if not options.open:
         query.append(("open", "0"))
     if at is not None:
         query += [("terminal", at[0]), ("since", str(at[1]))]
@@ -51,40 +51,40 @@ def attach(sandbox: str, how: Attach, size: tuple[int, int], at: tuple[str, int]
 
 
 def resize(cols: int, rows: int) -> str:
-    """The frame that tells a window's size."""
+    """Frame that reports the size of the client's window."""
     return json.dumps({"type": "resize", "cols": cols, "rows": rows})
 
 
 def terminals(at: str) -> Call:
-    """Those that run."""
-    return call("GET", f"{at}/terminals", again=True)
+    """List running terminals."""
+    return call("GET", f"{at}/terminals", repeatable=True)
 
 
 def close(at: str, session: str) -> Call:
-    """Hangs one up."""
-    return call("DELETE", f"{at}/terminals/{id_in_url(session)}", again=True)
+    """Close a terminal."""
+    return call("DELETE", f"{at}/terminals/{quote_id(session)}", repeatable=True)
 
 
 def record(at: str, session: str, method: str) -> Call:
-    """Begins (``POST``) or ends (``DELETE``) a recording; a second begin finds the first."""
-    return call(method, f"{at}/terminals/{id_in_url(session)}/recording", again=True)
+    """Start (``POST``) or stop (``DELETE``) a recording; repeating either has no further effect."""
+    return call(method, f"{at}/terminals/{quote_id(session)}/recording", repeatable=True)
 
 
 def recordings(at: str) -> Call:
-    """What was recorded."""
-    return call("GET", f"{at}/recordings", again=True)
+    """List recordings."""
+    return call("GET", f"{at}/recordings", repeatable=True)
 
 
 def recording(at: str, id: str, method: str = "GET") -> Call:
-    """Reads, or with ``DELETE`` removes, a recording."""
-    return call(method, f"{at}/recordings/{id_in_url(id)}", again=True)
+    """Read a recording, or delete it."""
+    return call(method, f"{at}/recordings/{quote_id(id)}", repeatable=True)
 
 
 def ticket(
     sandbox: str, *, use: str, session: str | None, mode: str | None, port: int | None, ttl: Duration | None
 ) -> Call:
-    """Takes a ticket."""
-    body = said(
+    """Create a ticket."""
+    body = without_none(
         sandbox=sandbox,
         use=use,
         session=session,

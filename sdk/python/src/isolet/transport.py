@@ -1,4 +1,4 @@
-"""What connections of both kinds have in common."""
+"""Settings and error conversion that the sync and async transports share."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import socket
 
 import httpx
 
-from .errors import IsoletError, ShellClosedError, TerminalClosedError, UnreachableError, refused
+from .errors import IsoletError, ShellClosedError, TerminalClosedError, UnreachableError, error_from_response
 
-#: Seconds without a sign of life after which the kernel asks whether the other side is there, and
-#: between its questions. A command may be silent for hours; a dead connection is not to look like it.
-_IDLE_S, _BETWEEN_S, _QUESTIONS = 30, 10, 3
-#: The largest message of a shell's server, in bytes, is far below this.
+# TCP keep-alive. A command may be silent for hours; keep-alive tells that from a dead connection.
+#: Idle seconds before the first probe.
+_KEEPALIVE_IDLE_S = 30
+#: Seconds between probes.
+_KEEPALIVE_INTERVAL_S = 10
+#: Unanswered probes before the connection counts as dead.
+_KEEPALIVE_PROBES = 3
+#: Limit on a WebSocket message, in bytes; the server's messages are far smaller.
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-#: Every so many seconds a WebSocket says that it is there, read or not: the server lets go of a
-#: client that says nothing for 30.
+#: Seconds between pings of a WebSocket: the server drops a client that is silent for 30 s.
 PING_S = 15.0
-#: Seconds that a connection may be silent while it is listened to, before it is asked.
+#: Seconds of silence before a ping checks the connection.
 SILENT_S = 45.0
-#: Seconds for the answer.
+#: Seconds to wait for the pong.
 ANSWER_S = 20.0
-#: Seconds between two signs of life of a stream of events, with room: the server has 15.
+#: Read timeout of an event stream, in seconds: the server sends a heartbeat every 15 s.
 EVENTS_S = 60.0
-#: Close code of a terminal's socket: none runs, and none was to be opened.
+#: Close code of a terminal's socket: no terminal is running, and the client asked not to open one.
 _NONE_RUNS = 4404
 
 
 class CutError(Exception):
-    """A WebSocket is no more; ``code`` is its close code, where it has one."""
+    """A WebSocket connection ended; ``code`` is the close code, if any."""
 
     def __init__(self, code: int | None, reason: str = "") -> None:
         super().__init__(reason)
@@ -36,12 +39,12 @@ class CutError(Exception):
 
 
 def socket_options() -> list[tuple[int, int, int]]:
-    """Of every connection: dead ones are noticed."""
+    """Socket options of every connection: TCP keep-alive."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (
-        ("TCP_KEEPIDLE", _IDLE_S),
-        ("TCP_KEEPINTVL", _BETWEEN_S),
-        ("TCP_KEEPCNT", _QUESTIONS),
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
     ):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
@@ -49,60 +52,62 @@ def socket_options() -> list[tuple[int, int, int]]:
 
 
 def limits() -> httpx.Limits:
-    """As many calls at once as the caller has; a few connections are kept for the next ones."""
+    """Connection pool limits: any number of connections at once, 20 idle ones."""
     return httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
 
 
-def patience(timeout: float, patient: bool) -> httpx.Timeout:
-    """How long is waited: for every step ``timeout`` seconds, for the end of a command without an end."""
-    return httpx.Timeout(timeout, read=None if patient else timeout)
+def request_timeout(timeout: float, waits_for_command: bool) -> httpx.Timeout:
+    """Timeouts of a request: ``timeout`` seconds per step, but no read timeout while a command runs."""
+    return httpx.Timeout(timeout, read=None if waits_for_command else timeout)
 
 
-def unreachable(url: str, error: httpx.TransportError) -> UnreachableError:
-    """The error that a connection's failure stands for."""
+def unreachable_error(url: str, error: httpx.TransportError) -> UnreachableError:
+    """Convert a transport failure to an exception."""
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
         return UnreachableError(
-            f"{url} does not answer", code="unreachable", hint="is the server running, and ISOLET_URL right?"
+            f"{url} does not answer",
+            code="unreachable",
+            hint="check that the server is running and that ISOLET_URL is right",
         )
     if isinstance(error, httpx.TimeoutException):
         return UnreachableError(
-            f"{url} has not answered in time",
+            f"{url} did not answer in time",
             code="timeout",
-            hint="what was asked for may be done all the same",
+            hint="the request may have been carried out",
         )
     return UnreachableError(
-        f"the connection to {url} broke", code="cut", hint="what was asked for may be done all the same"
+        f"the connection to {url} broke", code="cut", hint="the request may have been carried out"
     )
 
 
-def upgrade_refused(status: int, body: bytes) -> IsoletError:
-    """The error that a refused upgrade stands for."""
-    return refused(status, body, {})
+def upgrade_error(status: int, body: bytes) -> IsoletError:
+    """Convert a refused WebSocket upgrade to an exception."""
+    return error_from_response(status, body, {})
 
 
-def hopeless(cut: CutError) -> IsoletError | None:
-    """Why a shell is not connected to again; ``None`` where it is."""
+def shell_closed_error(cut: CutError) -> IsoletError | None:
+    """Reason not to reconnect to a shell; ``None`` if the client should reconnect."""
     if cut.code in (1000, 1001):
         return ShellClosedError(f"the shell has ended: {cut.reason or 'closed'}", code="shell_closed")
     return _broken("shell", cut)
 
 
-def terminal_over(cut: CutError) -> IsoletError | None:
-    """Why a terminal is not connected to again; ``None`` where it is."""
+def terminal_closed_error(cut: CutError) -> IsoletError | None:
+    """Reason not to reconnect to a terminal; ``None`` if the client should reconnect."""
     if cut.code in (1000, 1001):
         return TerminalClosedError(f"the terminal has ended: {cut.reason or 'closed'}", code="closed")
     if cut.code == _NONE_RUNS:
         return TerminalClosedError(
             "the terminal ended while the connection was lost",
             code="no_terminal",
-            hint="attach again: that opens a fresh one",
+            hint="attach again to open a new one",
         )
     return _broken("terminal", cut)
 
 
 def _broken(what: str, cut: CutError) -> IsoletError | None:
     if cut.code == 1008:
-        return IsoletError(f"the server has cut the {what} off: {cut.reason}", code="unauthorized")
+        return IsoletError(f"the server closed the {what}: {cut.reason}", code="unauthorized")
     if cut.code in (1002, 1003, 1007, 1009, 1010):
-        return IsoletError(f"the server did not understand this client: {cut.reason}", code="protocol")
+        return IsoletError(f"protocol error: {cut.reason}", code="protocol")
     return None

@@ -1,4 +1,4 @@
-"""Words of the caller, made fit for the server: durations, paths, variables."""
+"""Conversion of arguments for the server: durations, paths and variables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .errors import UsageError
 
 #: Seconds, a ``timedelta``, or text: ``"90s"``, ``"10m"``, ``"1h"``, ``"2d"``.
 Duration = float | timedelta | str
-#: A name in a sandbox: text, bytes where it is no UTF-8, or a ``PurePosixPath``.
+#: A path in a sandbox: text, bytes if it is not UTF-8, or a ``PurePosixPath``.
 AnyPath = str | bytes | os.PathLike[str]
-#: Variables; ``None`` unsets one.
+#: Environment variables; ``None`` unsets one.
 Env = Mapping[str, str | None]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -24,7 +24,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def seconds(value: Duration) -> float:
-    """A duration in seconds."""
+    """Convert a duration to seconds.
+
+    Raises:
+        UsageError: ``bad_duration``.
+    """
     if isinstance(value, timedelta):
         number = value.total_seconds()
     elif isinstance(value, str):
@@ -33,36 +37,38 @@ def seconds(value: Duration) -> float:
     else:
         number = float(value)
     if not math.isfinite(number) or number < 0:
-        raise UsageError(f'{value!r} is no duration like 600 or "10m"', code="bad_duration")
+        raise UsageError(f'{value!r} is not a duration such as 600 or "10m"', code="bad_duration")
     return number
 
 
 def whole_seconds(value: Duration) -> int:
-    """A duration in whole seconds; a part of one counts as a whole one, so that only 0 is 0."""
+    """Convert a duration to whole seconds, rounded up, so that only 0 becomes 0."""
     return math.ceil(seconds(value))
 
 
 def milliseconds(value: Duration) -> int:
-    """A duration in whole ms; a part of one counts as a whole one."""
+    """Convert a duration to whole milliseconds, rounded up."""
     return math.ceil(seconds(value) * 1000)
 
 
 def path_bytes(path: AnyPath) -> bytes:
-    """The bytes of a path."""
+    """Convert a path to bytes."""
     if isinstance(path, bytes):
         return path
     return os.fspath(path).encode(errors="surrogateescape")
 
 
-def in_url(path: AnyPath) -> str:
-    """A path as it stands in an address: ``.`` and ``..`` too are names of the sandbox's own."""
+def quote_path(path: AnyPath) -> str:
+    """Percent-encode a path for a URL. ``.`` and ``..`` are encoded too, so that no HTTP library resolves
+    them.
+    """
     parts = [_part(part) for part in path_bytes(path).split(b"/")]
     text = "/".join(parts)
     return "%2F" + text[1:] if text.startswith("/") else text
 
 
-def id_in_url(name: str) -> str:
-    """An id as it stands in an address."""
+def quote_id(name: str) -> str:
+    """Percent-encode an id for a URL."""
     return _part(name.encode(errors="surrogateescape"))
 
 
@@ -71,7 +77,7 @@ def _part(part: bytes) -> str:
 
 
 def path_field(name: str, path: AnyPath) -> dict[str, str]:
-    """A path as a field of a JSON body: text, or base64 where it is no UTF-8."""
+    """Convert a path to a JSON field: text, or base64 if it is not UTF-8."""
     raw = path_bytes(path)
     try:
         return {name: raw.decode()}
@@ -79,16 +85,20 @@ def path_field(name: str, path: AnyPath) -> dict[str, str]:
         return {f"{name}_b64": base64.b64encode(raw).decode()}
 
 
-def word(text: str) -> str:
-    """A text as one word of a shell."""
+def shell_quote(text: str) -> str:
+    """Quote text as one word of a shell command."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def exports(variables: Env) -> str:
-    """A command that sets variables; ``None`` unsets."""
+def export_commands(variables: Env) -> str:
+    """Build shell commands that set variables; ``None`` unsets one.
+
+    Raises:
+        UsageError: ``bad_name``.
+    """
     lines = []
     for name, value in variables.items():
         if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} cannot be a variable's name", code="bad_name")
-        lines.append(f"unset {name}" if value is None else f"export {name}={word(value)}")
+            raise UsageError(f"{name!r} is not a valid variable name", code="bad_name")
+        lines.append(f"unset {name}" if value is None else f"export {name}={shell_quote(value)}")
     return "\n".join(lines) or ":"

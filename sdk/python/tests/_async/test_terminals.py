@@ -88,7 +88,7 @@ async def test_output_is_iterated_with_offsets(sandbox: AsyncSandbox) -> None:
     shown, texts, next_offset = b"", [], 0
     async for event in terminal:
         if isinstance(event, TerminalAttached):
-            assert (event.fresh, event.again, event.cols, event.rows) == (True, False, 80, 24)
+            assert (event.fresh, event.reconnected, event.cols, event.rows) == (True, False, 80, 24)
             assert event.terminal == terminal.id
         elif isinstance(event, TerminalOutput):
             assert event.offset == next_offset
@@ -159,7 +159,7 @@ async def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: 
             shown, again, next_offset, cuts = "", 0, None, [20, 60, 100, 140]
             async for event in terminal:
                 if isinstance(event, TerminalAttached):
-                    again += event.again
+                    again += event.reconnected
                 assert not isinstance(event, TerminalSnapshot)
                 if isinstance(event, TerminalOutput):
                     assert next_offset in (None, event.offset)
@@ -181,7 +181,7 @@ async def test_what_is_typed_after_a_cut_arrives_once(server: Server, relay: Rel
             socket = terminal._socket
             assert socket is not None
             relay.cut()
-            while socket.stands:
+            while socket.is_open:
                 await io.sleep(0.01)
             await terminal.write("n=$((n + 1)); echo n=$n.\n")
             await terminal.wait_for("n=1.")

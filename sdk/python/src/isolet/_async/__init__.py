@@ -1,1 +1,1 @@
-"""The client for asyncio. The package ``_sync`` is made from this one: see tools/make_sync.py."""
+"""Asyncio client. ``tools/make_sync.py`` generates the sync client from it."""

@@ -1,4 +1,4 @@
-"""The way to a server."""
+"""Client and connection to a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .tenant import AsyncTenantSessions
 
 
 class AsyncConnection:
-    """Sends requests to one server, with its key, and again where that is safe."""
+    """Sends authenticated requests to one server and retries them where that is safe."""
 
     def __init__(
         self, url: str, key: config.Key, timeout: float, retries: int, context: ssl.SSLContext | None
@@ -34,11 +34,11 @@ class AsyncConnection:
         self._http = io.http(timeout, context)
 
     async def open(self, call: Call, body: Any = None, *, read_s: float | None = None) -> httpx.Response:
-        """The answer to a request, its body unread; to be closed.
+        """Send a request without reading the response body. The caller closes the response.
 
         Raises:
-            RefusedError: the server did not do it.
-            UnreachableError: it did not answer.
+            RefusedError: the server answered with an error.
+            UnreachableError: the server did not answer.
         """
         attempt = 0
         while True:
@@ -46,19 +46,19 @@ class AsyncConnection:
                 return await self._try(call, body, read_s)
             except errors.UnreachableError as error:
                 unsent = error.code == "unreachable" and body is None
-                if not (unsent or call.again) or attempt >= self.retries:
+                if not (unsent or call.repeatable) or attempt >= self.retries:
                     raise
-                wait = config.wait_before(attempt)
+                wait = config.retry_delay_s(attempt)
             except errors.ServerError as error:
-                passing = call.again and error.status != 501 and error.code in config.PASSING
+                passing = call.repeatable and error.status != 501 and error.code in config.RETRYABLE_CODES
                 if not passing or attempt >= self.retries:
                     raise
-                wait = config.wait_before(attempt, "1")
+                wait = config.retry_delay_s(attempt, "1")
             attempt += 1
             await io.sleep(wait)
 
     async def _try(self, call: Call, body: Any, read_s: float | None) -> httpx.Response:
-        timeout = transport.patience(self.timeout, call.patient)
+        timeout = transport.request_timeout(self.timeout, call.waits_for_command)
         if read_s is not None:
             timeout = httpx.Timeout(self.timeout, read=read_s)
         headers = {"accept": "application/json", **call.headers, **self._key.header()}
@@ -78,11 +78,14 @@ class AsyncConnection:
             finally:
                 await response.aclose()
         except httpx.TransportError as error:
-            raise transport.unreachable(self.url, error) from error
-        raise errors.refused(response.status_code, response.content, response.headers)
+            raise transport.unreachable_error(self.url, error) from error
+        raise errors.error_from_response(response.status_code, response.content, response.headers)
 
-    async def hand_on(self, method: str, target: str, headers: Any, content: Any) -> httpx.Response:
-        """What somebody else answers to a request, whatever its status, with its whole body."""
+    async def forward(self, method: str, target: str, headers: Any, content: Any) -> httpx.Response:
+        """Send a request to a program behind the server's port proxy, and read the whole response whatever
+        its
+        status.
+        """
         request = self._http.build_request(
             method, self.url + target, content=content, headers=headers, timeout=self.timeout
         )
@@ -90,10 +93,10 @@ class AsyncConnection:
         try:
             return await self._http.send(request)
         except httpx.TransportError as error:
-            raise transport.unreachable(self.url, error) from error
+            raise transport.unreachable_error(self.url, error) from error
 
     async def send(self, call: Call, body: Any = None) -> httpx.Response:
-        """The answer to a request, with its whole body."""
+        """Send a request and read the whole response."""
         attempt = 0
         while True:
             response = await self.open(call, body)
@@ -101,26 +104,26 @@ class AsyncConnection:
                 await response.aread()
                 return response
             except httpx.TransportError as error:
-                if not call.again or attempt >= self.retries:
-                    raise transport.unreachable(self.url, error) from error
+                if not call.repeatable or attempt >= self.retries:
+                    raise transport.unreachable_error(self.url, error) from error
                 attempt += 1
             finally:
                 await response.aclose()
 
     async def json(self, call: Call, body: Any = None) -> Any:
-        """The JSON that a request is answered with."""
+        """Send a request and parse the JSON response."""
         response = await self.send(call, body)
         try:
             return response.json()
         except ValueError as error:
             raise errors.UnreachableError(
-                f"{self.url} answers with something else than JSON",
+                f"{self.url} did not answer with JSON",
                 code="bad_answer",
-                hint="is it an Isolet server?",
+                hint="check that the address is that of an Isolet server",
             ) from error
 
     async def pages(self, call: Call) -> AsyncIterator[Any]:
-        """The entries of a list, page after page."""
+        """Iterate over the entries of a paginated list."""
         page: Call | None = call
         while page is not None:
             response = await self.send(page)
@@ -129,32 +132,33 @@ class AsyncConnection:
             page = calls.next_page(response.headers.get("link"))
 
     async def socket(self, call: Call) -> io.Socket:
-        """A WebSocket."""
+        """Open a WebSocket."""
         url = "ws" + self.url.removeprefix("http") + call.target
         return await io.Socket.open(url, self._key.header(), self.timeout, self._context)
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         await self._http.aclose()
 
 
 class AsyncIsolet(AsyncTenantSessions):
-    """A client of one server, for asyncio.
+    """Client of one server, for asyncio.
 
-    A client keeps connections: use it for many calls, and close it, or use it in ``async with``.
+    The client reuses connections. Create one per program, and close it or use it in ``async with``.
 
     Args:
-        url: ``http://127.0.0.1:7300``; ``ISOLET_URL`` unless told.
-        api_key: ``ISOLET_API_KEY`` unless told, else the key file in ``ISOLET_DATA_DIR``
+        url: the server's address; ``ISOLET_URL`` by default, else ``http://127.0.0.1:7300``.
+        api_key: the API key; ``ISOLET_API_KEY`` by default, else the key file in ``ISOLET_DATA_DIR``
             (``/var/lib/isolet``) of a server on this machine.
-        timeout: seconds for each step of a call: to connect, and without a byte of an answer. Commands
-            are waited for as long as they run.
-        retries: how often is tried again what can safely be done twice: reads, writes of whole files,
-            creates (by an ``Idempotency-Key``), and whatever was not sent yet. Commands never are.
-        ssl: for ``https``, where the system's certificates do not do.
+        timeout: seconds for each step of a request: connecting, and waiting for the next byte of the
+            response. Calls that run commands wait as long as the command runs.
+        retries: number of retries of requests that are safe to repeat: reads, writes of whole files,
+            creates (through an ``Idempotency-Key``), and requests that were not sent. Commands are never
+            repeated.
+        ssl: TLS context for ``https``; the system's certificates by default.
 
     Raises:
-        IsoletError: ``no_key``, ``bad_url``.
+        IsoletError: ``no_key`` or ``bad_url``.
     """
 
     def __init__(
@@ -166,9 +170,9 @@ class AsyncIsolet(AsyncTenantSessions):
         retries: int = 2,
         ssl: ssl.SSLContext | None = None,
     ) -> None:
-        #: The server's address, without a slash at its end.
-        self.url = config.find_url(url)
-        key = config.find_key(api_key)
+        #: The server's address, without a trailing slash.
+        self.url = config.resolve_url(url)
+        key = config.resolve_key(api_key)
         self._connection = AsyncConnection(self.url, key, timeout, retries, ssl)
 
     def __repr__(self) -> str:
@@ -183,7 +187,7 @@ class AsyncIsolet(AsyncTenantSessions):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections. Sandboxes and sessions stay."""
+        """Close the connections. Sandboxes and sessions stay."""
         await self._connection.close()
 
     def sandbox(
@@ -205,28 +209,37 @@ class AsyncIsolet(AsyncTenantSessions):
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
     ) -> AsyncSandbox:
-        """A sandbox by its id. Nothing is sent before it is used; its first use makes it.
+        """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
-        A sandbox that is there already stays as it is.
+        If the sandbox exists already, the options other than ``default_session`` have no effect.
 
         Args:
             id: ``[A-Za-z0-9][A-Za-z0-9._-]{0,127}``.
-            default_session: commands that name no session run in the session ``default``; otherwise
-                each by itself, with nothing kept between them.
-            image: ``host``, or a name that the server's configuration has.
-            memory_mib: memory of its processes and files in memory, in MiB.
-            cpu_millis: processor time, in thousandths of one core.
-            pids: processes and threads.
-            disk_mib: its files, in MiB, from 32 on; as much as the server's disk has unless told.
-            env: environment of every shell and program.
-            metadata: the caller's own words, at most 16 KiB as JSON.
-            persistent: files and what shells hold outlive a sleep; true unless told.
-            sleep_after: seconds without use, or ``"10m"``; 0 never, 600 unless told or configured.
-            ttl: ends by itself after so many seconds; never unless told.
-            network: ``none`` (loopback alone), ``open`` (everything but what is closed to every sandbox)
-                or rules; ``none`` unless told or configured.
-            network_profile: the rules of a network profile, in place of ``network``.
-            credentials: put into its requests to hosts, from outside; their values never are inside.
+            default_session: run commands without a session in the session ``default``; if false, run each
+                as a separate process without shared state.
+            image: ``host``, or an image name from the server's configuration.
+            memory_mib: memory limit for processes and in-memory files, in MiB.
+            cpu_millis: CPU limit, in thousandths of a core.
+            pids: limit on processes and threads.
+            disk_mib: limit on files, in MiB, at least 32; no limit by default.
+            env: environment variables of all shells and programs.
+            metadata: arbitrary data of the caller, at most 16 KiB as JSON.
+            persistent: preserve files and shell state across sleep; true by default.
+            sleep_after: idle time before the sandbox sleeps, in seconds or as text such as ``"10m"``; 0
+                disables sleep; 600 by default, or as the server configures.
+            ttl: lifetime in seconds, after which the server deletes the sandbox; unlimited by default.
+            network: ``none`` (loopback only), ``open`` (all destinations except those closed to every
+                sandbox) or rules; ``none`` by default, or as the server configures.
+            network_profile: name of a network profile, instead of ``network``.
+            credentials: secrets that the egress proxy injects into requests to given hosts; never visible
+                inside.
+
+        Returns:
+            the sandbox. In ``async with``, it is deleted at the end.
+
+        Example:
+            async with client.sandbox("demo", memory_mib=512) as sandbox:
+                print((await sandbox.exec("pwd")).stdout)
         """
         call = calls.create_sandbox(
             id,
@@ -265,9 +278,16 @@ class AsyncIsolet(AsyncTenantSessions):
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
     ) -> AsyncSandbox:
-        """Makes a sandbox now; the server makes its id where none is told.
+        """Create a sandbox now.
 
-        Takes what :meth:`sandbox` takes. Sent again after a lost answer, it makes one sandbox all the same.
+        Takes the options of :meth:`sandbox`. A retry after a lost response does not create a second
+        sandbox.
+
+        Args:
+            id: generated by the server by default.
+
+        Returns:
+            the new sandbox.
 
         Raises:
             ConflictError: ``sandbox_exists``.
@@ -289,42 +309,45 @@ class AsyncIsolet(AsyncTenantSessions):
             network_profile=network_profile,
             credentials=credentials,
         )
-        info = SandboxInfo.of(await self._connection.json(call))
+        info = SandboxInfo.from_json(await self._connection.json(call))
         return AsyncSandbox(self._connection, info.id, None, default_session)
 
     async def sandboxes(self, *, page: int = 100) -> AsyncIterator[SandboxInfo]:
-        """All sandboxes of the key's tenant, sorted by id.
+        """Iterate over all sandboxes of the key's tenant, sorted by id.
 
         Args:
-            page: how many are asked for at once, 1 to 1000.
+            page: number of entries per request, 1 to 1000.
         """
-        async for told in self._connection.pages(calls.page("/v1/sandboxes", page)):
-            yield SandboxInfo.of(told)
+        async for answer in self._connection.pages(calls.page("/v1/sandboxes", page)):
+            yield SandboxInfo.from_json(answer)
 
     async def usage(self) -> AccountUsage:
-        """What the tenant's sandboxes have used, also those that are gone."""
-        return AccountUsage.of(await self._connection.json(calls.usage()))
+        """Read the total resource usage of the tenant's sandboxes, including deleted ones."""
+        return AccountUsage.from_json(await self._connection.json(calls.usage()))
 
     async def audit(self, *, sandbox: str | None = None) -> AsyncIterator[AuditEntry]:
-        """What was done to the tenant's sandboxes, the oldest first.
+        """Iterate over the tenant's audit log, oldest entries first.
 
         Args:
-            sandbox: to this one alone, also when it is gone.
+            sandbox: only entries of this sandbox, which may be deleted.
         """
         response = await self._connection.open(calls.audit(sandbox))
         try:
             async for line in response.aiter_lines():
-                yield AuditEntry.of(line)
+                yield AuditEntry.from_json(line)
         except httpx.TransportError as error:
-            raise transport.unreachable(self.url, error) from error
+            raise transport.unreachable_error(self.url, error) from error
         finally:
             await response.aclose()
 
     def events(self, *, after: int | None = None) -> AsyncEvents:
-        """What happens to all sandboxes of the tenant: an iterator that comes back by itself after a
-        broken connection, and goes on where it was.
+        """Subscribe to events of all the tenant's sandboxes.
+
+        Returns:
+            an iterator that reconnects after a lost connection and continues with the next event.
 
         Args:
-            after: go on behind the event of this id; 0: with all that is held (the last 4,096).
+            after: continue after the event with this id; 0 starts with the oldest event that the server has
+                (at most 4,096 events).
         """
         return AsyncEvents(self._connection, "/v1/events", after, last=None)

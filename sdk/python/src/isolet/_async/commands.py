@@ -1,4 +1,4 @@
-"""Commands by HTTP: one after the other in a session's shell, or each by itself."""
+"""Commands over HTTP, in a session's shell or as separate processes."""
 
 from __future__ import annotations
 
@@ -10,73 +10,79 @@ from typing import TYPE_CHECKING
 from .. import calls, transport
 from ..calls import Call
 from ..errors import ServerError, UnreachableError, UsageError
-from ..results import OUTPUT_BYTES, Collector, ExecResult, Output, answered
+from ..results import OUTPUT_BYTES, Collector, ExecResult, Output, result_from_json
 from ..values import AnyPath, Duration, Env
 from .events import AsyncEventBody
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
-#: Hears each piece of output.
+#: Callback for each piece of output.
 OnOutput = Callable[[Output], object]
 
 
-class _Running:
-    """A command's answer, and what came of it so far."""
+class _ExecResponse:
+    """The response to a command, and the output received so far."""
 
-    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
-    # by the collector, which may come while a connection is being taken and would wait for that.
-    def __init__(self, connection: AsyncConnection, call: Call, command: str, most: int) -> None:
+    # Separate from the iterator that callers hold: an iterator abandoned in the middle of a loop is then
+    # freed at once by its reference count. The garbage collector could run inside the connection pool's
+    # lock, and closing the response there would deadlock.
+    def __init__(self, connection: AsyncConnection, call: Call, command: str, limit_bytes: int) -> None:
         self._connection = connection
         self._call = call
-        self._said = Collector(command, most)
+        self._collector = Collector(command, limit_bytes)
         self.result: ExecResult | None = None
         self.body: AsyncEventBody | None = None
 
     async def open(self) -> None:
-        """Sends the command, once."""
+        """Send the command, once."""
         if self.body is None:
             response = await self._connection.open(self._call, read_s=transport.EVENTS_S)
             self.body = AsyncEventBody(self._connection.url, response)
 
     async def pieces(self) -> AsyncIterator[Output]:
-        """All that it says, in order."""
+        """Iterate over the output."""
         await self.open()
         if self.body is None:
             return
         async for event in self.body.events():
             if event.name in ("stdout", "stderr"):
                 data = base64.b64decode(event.data["data_b64"])
-                yield self._said.take(event.name, event.data["offset"], data)
+                yield self._collector.take(event.name, event.data["offset"], data)
             elif event.name == "gap":
-                yield self._said.miss(event.data["stream"], event.data["from"], event.data["to"])
+                yield self._collector.miss(event.data["stream"], event.data["from"], event.data["to"])
             elif event.name == "exit":
-                for piece in self._said.rest():
+                for piece in self._collector.flush():
                     yield piece
-                self.result = self._said.result(event.data)
+                self.result = self._collector.result(event.data)
                 return
             elif event.name == "error":
-                said = event.data
+                details = event.data
                 raise ServerError(
-                    str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
+                    str(details.get("message", "")),
+                    code=str(details.get("error")),
+                    hint=str(details.get("hint", "")),
                 )
-        raise UnreachableError("the connection ended before the command", code="cut")
+        raise UnreachableError("the connection was lost before the command ended", code="cut")
 
 
 class AsyncExecStream:
-    """A command's output as it is written. Use it in ``async with``, and ``async for`` inside.
+    """Output of a running command. Use it in ``async with``, and ``async for`` inside.
 
-    Left early, it ends the command, unless that was told to keep running. Bytes that nobody reads stay
-    with the server: the command waits for its reader for 60 s.
+    Closing the stream early cancels the command, unless it was started with ``keep_running``. Unread output
+    stays at the server, and the command blocks for up to 60 s until it is read.
+
+    Raises:
+        UnreachableError: ``cut``: the connection was lost; the command may have run.
     """
 
-    def __init__(self, connection: AsyncConnection, call: Call, command: str, most: int) -> None:
-        self._running = _Running(connection, call, command, most)
-        self._pieces = self._running.pieces()
+    def __init__(self, connection: AsyncConnection, call: Call, command: str, limit_bytes: int) -> None:
+        self._response = _ExecResponse(connection, call, command, limit_bytes)
+        self._pieces = self._response.pieces()
 
     async def open(self) -> AsyncExecStream:
-        """Sends the command now, rather than with the first piece that is asked for."""
-        await self._running.open()
+        """Send the command now instead of at the first iteration."""
+        await self._response.open()
         return self
 
     def __aiter__(self) -> AsyncExecStream:
@@ -86,12 +92,16 @@ class AsyncExecStream:
         return await self._pieces.__anext__()
 
     async def result(self) -> ExecResult:
-        """How it ended, with all that it said; reads what is left."""
+        """Read the remaining output and wait for the end of the command.
+
+        Returns:
+            exit status and all collected output.
+        """
         async for _ in self:
             pass
-        if self._running.result is None:
-            raise UnreachableError("the stream was left before the command's end", code="cut")
-        return self._running.result
+        if self._response.result is None:
+            raise UnreachableError("the stream was closed before the command ended", code="cut")
+        return self._response.result
 
     async def __aenter__(self) -> AsyncExecStream:
         return await self.open()
@@ -102,17 +112,17 @@ class AsyncExecStream:
         await self.close()
 
     async def close(self) -> None:
-        """Ends it, and the command where that still runs."""
-        if self._running.body is not None:
-            await self._running.body.close()
+        """Close the stream; cancels the command if it is still running."""
+        if self._response.body is not None:
+            await self._response.body.close()
 
 
 def stream(
-    connection: AsyncConnection, call: Call, command: str | Sequence[str], most: int | None
+    connection: AsyncConnection, call: Call, command: str | Sequence[str], limit_bytes: int | None
 ) -> AsyncExecStream:
-    """A command's output as it is written."""
+    """Create the output stream of a command."""
     text = command if isinstance(command, str) else " ".join(command)
-    return AsyncExecStream(connection, call, text, OUTPUT_BYTES if most is None else most)
+    return AsyncExecStream(connection, call, text, OUTPUT_BYTES if limit_bytes is None else limit_bytes)
 
 
 async def run(
@@ -131,10 +141,11 @@ async def run(
     merge: bool,
     keep_running: bool,
 ) -> ExecResult:
-    """Runs a command to its end."""
+    """Run a command to its end."""
     if in_shell and not isinstance(command, str):
         raise UsageError(
-            "a shell's command is text; programs with arguments go by run_program", code="bad_command"
+            "a shell command must be a string; use run_program for a program with arguments",
+            code="bad_command",
         )
     call = calls.exec_call(
         path,
@@ -152,7 +163,7 @@ async def run(
     )
     if on_output is None:
         text = command if isinstance(command, str) else " ".join(command)
-        return answered(text, await connection.json(call))
+        return result_from_json(text, await connection.json(call))
     async with stream(connection, call, command, max_output_bytes) as pieces:
         async for piece in pieces:
             on_output(piece)

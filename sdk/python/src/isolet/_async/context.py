@@ -1,4 +1,4 @@
-"""A code context: an interpreter that keeps its variables and imports."""
+"""A code context: an interpreter with persistent variables and imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import calls, transport
 from ..calls import Call
-from ..code import CodeEvent, ContextInfo, Execution, Gathered, answered
+from ..code import CodeEvent, ContextInfo, Execution, RunCollector, execution_from_json
 from ..errors import NotFoundError, ServerError, UnreachableError
 from ..values import Duration
 from .events import AsyncEventBody
@@ -17,60 +17,61 @@ from .events import AsyncEventBody
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
-#: Hears what happens in a run.
+#: Callback for each event of a run.
 OnEvent = Callable[[CodeEvent], object]
 
 
-class _Running:
-    """A run's answer, and what came of it so far."""
+class _RunResponse:
+    """The response to a run, and the events received so far."""
 
-    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
-    # by the collector, which may come while a connection is being taken and would wait for that.
+    # Separate from the iterator that callers hold: see `commands._ExecResponse`.
     def __init__(self, connection: AsyncConnection, call: Call, code: str) -> None:
         self._connection = connection
         self._call = call
-        self._said = Gathered(code)
+        self._collector = RunCollector(code)
         self.end: Execution | None = None
         self.body: AsyncEventBody | None = None
 
     async def open(self) -> None:
-        """Sends the code, once."""
+        """Send the code, once."""
         if self.body is None:
             response = await self._connection.open(self._call, read_s=transport.EVENTS_S)
             self.body = AsyncEventBody(self._connection.url, response)
 
     async def pieces(self) -> AsyncIterator[CodeEvent]:
-        """All that happens, in order."""
+        """Iterate over the events of the run."""
         await self.open()
         if self.body is None:
             return
         async for event in self.body.events():
             if event.name in ("stdout", "stderr", "result", "exception"):
-                yield self._said.take(event.name, event.data)
+                yield self._collector.take(event.name, event.data)
             elif event.name == "end":
-                self.end = self._said.end(event.data)
+                self.end = self._collector.end(event.data)
                 return
             elif event.name == "error":
-                said = event.data
+                details = event.data
                 raise ServerError(
-                    str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
+                    str(details.get("message", "")),
+                    code=str(details.get("error")),
+                    hint=str(details.get("hint", "")),
                 )
-        raise UnreachableError("the connection ended before the run", code="cut")
+        raise UnreachableError("the connection was lost before the run ended", code="cut")
 
 
 class AsyncCodeStream:
-    """What happens in a run, as it happens. Use it in ``async with``, and ``async for`` inside.
+    """Events of a running piece of code. Use it in ``async with``, and ``async for`` inside.
 
-    Left early, it interrupts the run.
+    Closing the stream early interrupts the run.
     """
 
     def __init__(self, connection: AsyncConnection, call: Call, code: str) -> None:
-        self._running = _Running(connection, call, code)
-        self._pieces = self._running.pieces()
+        self._response = _RunResponse(connection, call, code)
+        self._pieces = self._response.pieces()
 
     async def open(self) -> AsyncCodeStream:
-        """Sends the code now, rather than with the first event that is asked for."""
-        await self._running.open()
+        """Send the code now instead of at the first iteration."""
+        await self._response.open()
         return self
 
     def __aiter__(self) -> AsyncCodeStream:
@@ -80,12 +81,12 @@ class AsyncCodeStream:
         return await self._pieces.__anext__()
 
     async def result(self) -> Execution:
-        """All of the run; reads what is left."""
+        """Read the remaining events and wait for the end of the run."""
         async for _ in self:
             pass
-        if self._running.end is None:
-            raise UnreachableError("the stream was left before the run's end", code="cut")
-        return self._running.end
+        if self._response.end is None:
+            raise UnreachableError("the stream was closed before the run ended", code="cut")
+        return self._response.end
 
     async def __aenter__(self) -> AsyncCodeStream:
         return await self.open()
@@ -96,13 +97,13 @@ class AsyncCodeStream:
         await self.close()
 
     async def close(self) -> None:
-        """Ends it, and interrupts the run where that still goes on."""
-        if self._running.body is not None:
-            await self._running.body.close()
+        """Close the stream; interrupts the run if it is still going on."""
+        if self._response.body is not None:
+            await self._response.body.close()
 
 
 class AsyncContext:
-    """A code context of a sandbox, by its id."""
+    """A code context of a sandbox."""
 
     def __init__(
         self,
@@ -112,9 +113,9 @@ class AsyncContext:
         ready: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
-        self._ready = ready
+        self._ensure_created = ready
         self._path = calls.context_path(sandbox, id)
-        #: Unique within the sandbox.
+        #: Id, unique within the sandbox.
         self.id = id
 
     def __repr__(self) -> str:
@@ -128,22 +129,29 @@ class AsyncContext:
         timeout: Duration | None = None,
         on_event: OnEvent | None = None,
     ) -> Execution:
-        """Runs code to its end; variables and imports stay for the next.
+        """Run code to its end. Variables and imports persist for the next run.
 
         Args:
-            code: at most 1 MiB.
-            stdin: what ``input()`` and the like read; without it they fail at once.
-            timeout: seconds until it is interrupted; the context's own unless told.
-            on_event: hears output and results as they come.
+            code: source code, at most 1 MiB.
+            stdin: standard input for functions such as ``input()``; without it they fail at once.
+            timeout: seconds until the run is interrupted; the context's timeout by default.
+            on_event: called for each output and result while the code runs.
+
+        Returns:
+            results and output. An exception in the code is returned in ``error``, not raised.
 
         Raises:
-            NotFoundError: ``no_context``: there is none, or a sleep has ended it.
-            TooManyRequestsError: ``queue_full``: 64 runs wait.
+            NotFoundError: ``no_context``: it does not exist, or ended when the sandbox slept.
+            TooManyRequestsError: ``queue_full``: 64 runs are waiting.
+
+        Example:
+            await context.run("x = 6 * 7")
+            print((await context.run("x")).text)
         """
-        await self._ready()
+        await self._ensure_created()
         if on_event is None:
             call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=False)
-            return answered(code, await self._connection.json(call))
+            return execution_from_json(code, await self._connection.json(call))
         async with await self.stream(code, stdin=stdin, timeout=timeout) as events:
             async for event in events:
                 on_event(event)
@@ -152,29 +160,41 @@ class AsyncContext:
     async def stream(
         self, code: str, *, stdin: str | None = None, timeout: Duration | None = None
     ) -> AsyncCodeStream:
-        """Runs code, and gives what happens as it happens."""
-        await self._ready()
+        """Run code and stream its events.
+
+        Takes ``code``, ``stdin`` and ``timeout`` as :meth:`run` does.
+
+        Returns:
+            the events; closing it early interrupts the run.
+        """
+        await self._ensure_created()
         call = calls.run_code(self._path, code, stdin=stdin, timeout=timeout, stream=True)
         return await AsyncCodeStream(self._connection, call, code).open()
 
     async def info(self) -> ContextInfo:
-        """What is known of it.
+        """Read the context's configuration and state.
 
         Raises:
             NotFoundError: ``no_context``.
         """
-        return ContextInfo.of(await self._connection.json(calls.call("GET", self._path, again=True)))
+        return ContextInfo.from_json(
+            await self._connection.json(calls.call("GET", self._path, repeatable=True))
+        )
 
     async def interrupt(self) -> bool:
-        """Interrupts what runs in it; whether anything did."""
-        told = await self._connection.json(calls.call("POST", f"{self._path}/interrupt"))
-        return bool(told["interrupted"])
+        """Interrupt the current run.
+
+        Returns:
+            whether code was running.
+        """
+        answer = await self._connection.json(calls.call("POST", f"{self._path}/interrupt"))
+        return bool(answer["interrupted"])
 
     async def restart(self) -> ContextInfo:
-        """Begins with a new interpreter: what the old one held is lost."""
-        return ContextInfo.of(await self._connection.json(calls.call("POST", f"{self._path}/restart")))
+        """Start a new interpreter; all variables are lost."""
+        return ContextInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/restart")))
 
     async def delete(self) -> None:
-        """Ends it and all that it started. No error where there is none."""
+        """Delete the context and kill its processes. No error if it does not exist."""
         with suppress(NotFoundError):
-            await self._connection.send(calls.call("DELETE", self._path, again=True))
+            await self._connection.send(calls.call("DELETE", self._path, repeatable=True))

@@ -1,4 +1,4 @@
-"""A TCP connection to a port inside a sandbox."""
+"""TCP connection to a port in a sandbox."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from . import io
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
-#: Goes out at once, in bytes: the server takes no longer message.
+#: The server's limit on a message, in bytes.
 _MESSAGE_BYTES = 256 * 1024
-#: The close code where both sides have ended.
+#: Close code after both sides have closed the connection.
 _NORMAL = 1000
 
 
 class AsyncPortConnection:
-    """A connection to a program. Use it in ``async with``, or close it. One may send while another receives.
+    """A TCP connection to a program in the sandbox. Use it in ``async with``, or close it. Sending and
+    receiving at the same time is allowed.
 
     Raises:
-        UnreachableError: ``cut``: the connection was lost, or the program has reset it.
+        UnreachableError: ``cut``: the connection was lost, or the program reset it.
     """
 
     def __init__(self, socket: io.Socket) -> None:
@@ -32,7 +33,7 @@ class AsyncPortConnection:
 
     @classmethod
     async def open(cls, connection: AsyncConnection, at: str, port: int) -> AsyncPortConnection:
-        """Connects."""
+        """Connect to a port."""
         return cls(await connection.socket(calls.dial(at, port)))
 
     async def __aenter__(self) -> AsyncPortConnection:
@@ -44,22 +45,26 @@ class AsyncPortConnection:
         await self.close()
 
     async def send(self, data: bytes) -> None:
-        """Tells the program something; waits while it takes nothing."""
+        """Send bytes; waits while the program does not read."""
         for at in range(0, len(data), _MESSAGE_BYTES):
-            await self._say(data[at : at + _MESSAGE_BYTES])
+            await self._send_frame(data[at : at + _MESSAGE_BYTES])
 
     async def send_eof(self) -> None:
-        """Nothing more is sent; the program may go on."""
-        await self._say('{"type":"eof"}')
+        """Close the sending direction. Receiving stays possible."""
+        await self._send_frame('{"type":"eof"}')
 
-    async def _say(self, message: str | bytes) -> None:
+    async def _send_frame(self, message: str | bytes) -> None:
         try:
             await self._socket.send(message)
         except CutError as cut:
             raise _lost(cut) from None
 
     async def receive(self) -> bytes:
-        """What the program says next, at most some 64 KiB; empty at its end."""
+        """Receive the next bytes, at most about 64 KiB.
+
+        Returns:
+            the bytes; empty at the end of the connection.
+        """
         if self._ended:
             return b""
         try:
@@ -67,16 +72,16 @@ class AsyncPortConnection:
         except CutError as cut:
             if cut.code != _NORMAL:
                 raise _lost(cut) from None
-            # Both sides have ended: that is not said in a frame.
+            # Both sides have closed: the server sends no separate frame for the end.
             message = ""
-        # The only text that there is: the program's end.
+        # The only text message announces the end of the program's output.
         self._ended = isinstance(message, str)
         return b"" if isinstance(message, str) else message
 
     async def close(self) -> None:
-        """Ends it for both sides."""
+        """Close both directions."""
         await self._socket.close()
 
 
 def _lost(cut: CutError) -> UnreachableError:
-    return UnreachableError(f"the connection to the port ended ({cut.code})", code="cut")
+    return UnreachableError(f"the connection to the port was lost ({cut.code})", code="cut")

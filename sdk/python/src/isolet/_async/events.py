@@ -1,4 +1,4 @@
-"""What happens: to sandboxes, and in directories."""
+"""Event streams: sandbox events and file changes."""
 
 from __future__ import annotations
 
@@ -20,75 +20,76 @@ if TYPE_CHECKING:
 
 
 class AsyncEventBody:
-    """The events of one answer."""
+    """A response body of server-sent events."""
 
     def __init__(self, url: str, response: httpx.Response) -> None:
         self._url = url
         self._response = response
 
     async def events(self) -> AsyncIterator[ServerEvent]:
-        """In order, up to the answer's end."""
+        """Iterate over the events until the response ends."""
         parser = Parser()
         try:
             async for piece in self._response.aiter_bytes():
                 for event in parser.take(piece):
                     yield event
         except httpx.TransportError as error:
-            raise transport.unreachable(self._url, error) from error
+            raise transport.unreachable_error(self._url, error) from error
         finally:
             await self._response.aclose()
 
     async def close(self) -> None:
-        """Ends the answer."""
+        """Close the response."""
         await self._response.aclose()
 
 
-class _Following:
-    """Where the following of sandboxes stands."""
+class _Subscription:
+    """A subscription to sandbox events: its connection and position."""
 
-    # Apart from what is iterated: one that is left in the middle of a loop is then let go at once, and not
-    # by the collector, which may come while a connection is being taken and would wait for that.
+    # Separate from the iterator that callers hold: see `commands._ExecResponse`.
     def __init__(self, connection: AsyncConnection, path: str, after: int | None, last: str | None) -> None:
         self._connection = connection
         self._path = path
-        self._last = last
+        self._last_type = last
         self._body: AsyncEventBody | None = None
         self.after = after
 
     async def open(self) -> None:
-        """Begins to listen, where it does not."""
+        """Connect if not connected."""
         if self._body is None:
             call = calls.events(self._path, self.after)
             response = await self._connection.open(call, read_s=transport.EVENTS_S)
             self._body = AsyncEventBody(self._connection.url, response)
 
     async def close(self) -> None:
-        """Ends it."""
+        """Close the connection."""
         if self._body is not None:
             await self._body.close()
             self._body = None
 
     async def events(self) -> AsyncIterator[SandboxEvent]:
-        """All that happens, in order."""
-        failed, blind = 0, False
+        """Iterate over the events; reconnects after a lost connection."""
+        failed = 0
+        may_have_missed = False
         while True:
             try:
                 await self.open()
-                if blind:
+                if may_have_missed:
                     yield SandboxEvent(type="gap", id=None, at=None, sandbox=None)
                 async for event in self._once():
-                    failed, blind = 0, False
+                    failed = 0
+                    may_have_missed = False
                     yield event
-                    if event.type == self._last:
+                    if event.type == self._last_type:
                         await self.close()
                         return
             except (UnreachableError, ServerError):
-                if failed >= _TRIES:
+                if failed >= _RECONNECT_ATTEMPTS:
                     raise
             await self.close()
-            # Before the first event nothing says from where to go on.
-            blind = self.after is None
-            await io.sleep(config.wait_before(failed))
+            # Without a first event there is no id to continue from.
+            may_have_missed = self.after is None
+            await io.sleep(config.retry_delay_s(failed))
             failed += 1
 
     async def _once(self) -> AsyncIterator[SandboxEvent]:
@@ -101,31 +102,38 @@ class _Following:
                         str(event.data.get("message", "")), code="unauthorized", status=401
                     )
                 return
-            told = SandboxEvent.of(event.name, event.data)
-            self.after = told.id if told.id is not None else self.after
-            yield told
+            sandbox_event = SandboxEvent.from_event(event.name, event.data)
+            self.after = sandbox_event.id if sandbox_event.id is not None else self.after
+            yield sandbox_event
 
 
 class AsyncEvents:
-    """What happens to sandboxes, as it happens. Use it in ``async for``, and close it when you leave early.
+    """Sandbox events as they happen. Use it in ``async for``, and close it if you stop early.
+
+    Reconnects after a lost connection and continues after the last event.
 
     Raises:
-        UnauthorizedError: the key opens nothing any more.
-        UnreachableError: the server has not come back for a minute.
+        UnauthorizedError: the key was revoked or has expired.
+        UnreachableError: the server was unreachable for about a minute.
+
+    Example:
+        async with client.events() as events:
+            async for event in events:
+                print(event.type, event.sandbox)
     """
 
     def __init__(self, connection: AsyncConnection, path: str, after: int | None, last: str | None) -> None:
-        self._following = _Following(connection, path, after, last)
-        self._events = self._following.events()
+        self._subscription = _Subscription(connection, path, after, last)
+        self._events = self._subscription.events()
 
     @property
     def after(self) -> int | None:
-        """The id of the last event: give it as ``after`` to go on behind it."""
-        return self._following.after
+        """Id of the latest event. Pass it as ``after`` to continue later."""
+        return self._subscription.after
 
     async def open(self) -> AsyncEvents:
-        """Begins to listen now, rather than with the first event that is asked for."""
-        await self._following.open()
+        """Subscribe now instead of at the first iteration."""
+        await self._subscription.open()
         return self
 
     def __aiter__(self) -> AsyncEvents:
@@ -143,32 +151,34 @@ class AsyncEvents:
         await self.close()
 
     async def close(self) -> None:
-        """Ends it."""
-        await self._following.close()
+        """End the subscription."""
+        await self._subscription.close()
 
 
-#: Tries to come back, about a minute of them.
-_TRIES = 16
+#: Reconnect attempts before an error; about a minute.
+_RECONNECT_ATTEMPTS = 16
 
 
 class AsyncWatch:
-    """What happens in a directory, from the moment it was made on: nothing is missed.
+    """File changes in a directory, complete from the moment the watch was created.
 
-    Use it in ``async with`` and ``async for``; it ends after ``gone``. The sandbox stays awake meanwhile.
+    Use it in ``async with`` and ``async for``. The iteration ends after the event ``gone``. The sandbox
+    does not sleep while it is watched.
 
     Raises:
-        UnreachableError: the connection broke; watch again, and look at what is there.
+        UnreachableError: the connection was lost. Watch again, and list the directory to find missed
+            changes.
     """
 
     def __init__(self, body: AsyncEventBody) -> None:
         self._body = body
         self._events = body.events()
-        #: How many directories are watched.
+        #: Number of watched directories.
         self.directories = 0
 
     @classmethod
     async def begin(cls, connection: AsyncConnection, call: Call) -> AsyncWatch:
-        """Begins, and waits until it is in force."""
+        """Start the watch, and wait until it is active."""
         response = await connection.open(call, read_s=transport.EVENTS_S)
         watch = cls(AsyncEventBody(connection.url, response))
         async for event in watch._events:
@@ -184,12 +194,14 @@ class AsyncWatch:
         event = await self._events.__anext__()
         if event.name == "error":
             await self.close()
-            said = event.data
-            kind = NotFoundError if said.get("error") == "no_sandbox" else ConflictError
+            details = event.data
+            kind = NotFoundError if details.get("error") == "no_sandbox" else ConflictError
             raise kind(
-                str(said.get("message", "")), code=str(said.get("error")), hint=str(said.get("hint", ""))
+                str(details.get("message", "")),
+                code=str(details.get("error")),
+                hint=str(details.get("hint", "")),
             )
-        return FileEvent.of(event.name, event.data)
+        return FileEvent.from_event(event.name, event.data)
 
     async def __aenter__(self) -> AsyncWatch:
         return self
@@ -200,5 +212,5 @@ class AsyncWatch:
         await self.close()
 
     async def close(self) -> None:
-        """Ends it."""
+        """End the watch."""
         await self._body.close()

@@ -1,4 +1,4 @@
-"""Files of a sandbox, or as one of its sessions sees them."""
+"""Files of a sandbox or session."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from .events import AsyncWatch
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
-#: What goes from a local file at once, in bytes.
+#: Size of the chunks in which local files are uploaded.
 _PIECE_BYTES = 256 * 1024
 
 
 async def _pieces(url: str, response: httpx.Response) -> AsyncIterator[bytes]:
-    # Knows nothing of the stream that it is read through: that is let go at once when it is left.
+    # Holds no reference to the stream object, so that an abandoned stream is freed at once.
     try:
         async for piece in response.aiter_bytes():
             yield piece
     except httpx.TransportError as error:
-        raise transport.unreachable(url, error) from error
+        raise transport.unreachable_error(url, error) from error
     finally:
         await response.aclose()
 
 
 class AsyncFileStream:
-    """A file's bytes as they come. Use it in ``async with`` and ``async for``, or close it."""
+    """Content of a file. Use it in ``async with`` and ``async for``, or close it."""
 
     def __init__(self, url: str, response: httpx.Response) -> None:
         self._response = response
         length = response.headers.get("content-length")
-        #: How many bytes come; ``None`` where the kernel makes them while they are read.
+        #: Number of bytes; ``None`` for files without a known size, such as those in ``/proc``.
         self.size = None if length is None else int(length)
-        #: Changes with the file; ``None`` for an archive.
+        #: Version tag that changes with the file; ``None`` for archives.
         self.etag: str | None = response.headers.get("etag")
         self._pieces = _pieces(url, response)
 
@@ -54,7 +54,7 @@ class AsyncFileStream:
         return await self._pieces.__anext__()
 
     async def read(self) -> bytes:
-        """All that is left."""
+        """Read the remaining bytes."""
         parts = [piece async for piece in self]
         return b"".join(parts)
 
@@ -67,26 +67,26 @@ class AsyncFileStream:
         await self.close()
 
     async def close(self) -> None:
-        """Ends it; what has not come does not come."""
+        """Close the stream without reading the rest."""
         await self._response.aclose()
 
 
 class AsyncFiles:
-    """The file calls of one sandbox, or of one of its sessions.
+    """File methods of a sandbox or session.
 
-    A path is text, bytes or a ``PurePosixPath``; one without a leading slash begins in ``/workspace``.
-    It is looked up inside the sandbox, so no link leads out of it.
+    A path is text, bytes or a ``PurePosixPath``; relative paths start in ``/workspace``. The server
+    resolves paths inside the sandbox, so symbolic links cannot lead out of it.
 
     Raises:
-        NotFoundError: there is no such file.
-        ForbiddenError: ``denied``, or a session was granted reading alone.
-        ConflictError: ``wrong_kind``, ``exists``, ``not_empty``.
-        ServerError: ``no_space``: the sandbox's disk, or the server's, is full.
+        NotFoundError: the file does not exist.
+        ForbiddenError: ``denied``, or the session has read access only.
+        ConflictError: ``wrong_kind``, ``exists`` or ``not_empty``.
+        ServerError: ``no_space``: the disk of the sandbox or server is full.
     """
 
     _connection: AsyncConnection
 
-    async def _at(self) -> str:
+    async def _ready_path(self) -> str:
         raise NotImplementedError
 
     async def write_file(
@@ -98,25 +98,49 @@ class AsyncFiles:
         append: bool = False,
         fsync: bool = False,
     ) -> SavedFile:
-        """Writes a whole file: a reader sees the old one or the new one. Parents are made.
+        """Write a file atomically: readers see either the old or the new content. Parent directories are
+        created.
 
         Args:
-            path: where.
-            content: text is written as UTF-8.
-            mode: permission bits; a new file has 0o644 unless told, an old one keeps its own.
-            append: to the end of what is there.
-            fsync: it is on the disk, file and name, before this returns.
+            path: file to write.
+            content: text is encoded as UTF-8.
+            mode: permission bits; by default, new files get 0o644 and existing files keep theirs.
+            append: append to an existing file instead of replacing it.
+            fsync: return only after file and directory entry are on disk.
+
+        Returns:
+            path, size and modification time.
+
+        Example:
+            await sandbox.write_file("src/main.py", "print(1)", mode=0o755)
         """
         body = content.encode() if isinstance(content, str) else content
-        call = file_calls.write_file(await self._at(), path, mode=mode, append=append, fsync=fsync)
-        return SavedFile.of(await self._connection.json(file_calls.whole(call, body)))
+        call = file_calls.write_file(await self._ready_path(), path, mode=mode, append=append, fsync=fsync)
+        return SavedFile.from_json(await self._connection.json(file_calls.with_body(call, body)))
 
     async def read_file(self, path: AnyPath, *, encoding: str = "utf-8", errors: str = "replace") -> str:
-        """Reads a whole file as text."""
+        """Read a file as text.
+
+        Args:
+            path: file to read.
+            encoding: character encoding of the file.
+            errors: handling of invalid bytes, as in ``bytes.decode``.
+
+        Raises:
+            NotFoundError: the file does not exist.
+        """
         return (await self.read_bytes(path)).decode(encoding, errors)
 
     async def read_bytes(self, path: AnyPath, *, start: int = 0, length: int | None = None) -> bytes:
-        """Reads a file, or ``length`` bytes of it from ``start`` on, as far as it has them.
+        """Read a file, or a range of it, as bytes.
+
+        Args:
+            path: file to read.
+            start: offset of the first byte.
+            length: number of bytes; up to the end of the file by default.
+
+        Returns:
+            the bytes; fewer than ``length`` if the file ends before.
 
         Raises:
             BadRequestError: ``bad_range``: the file ends before ``start``.
@@ -127,13 +151,27 @@ class AsyncFiles:
     async def stream_file(
         self, path: AnyPath, *, start: int = 0, length: int | None = None
     ) -> AsyncFileStream:
-        """A file's bytes, or a part of them, as they come."""
-        response = await self._connection.open(file_calls.read_file(await self._at(), path, start, length))
+        """Stream a file, or a range of it.
+
+        Args:
+            path: file to read.
+            start: offset of the first byte.
+            length: number of bytes; up to the end of the file by default.
+
+        Raises:
+            NotFoundError: the file does not exist.
+            ConflictError: ``wrong_kind``: the path is a directory.
+        """
+        response = await self._connection.open(
+            file_calls.read_file(await self._ready_path(), path, start, length)
+        )
         stream = AsyncFileStream(self._connection.url, response)
         if response.headers.get("content-type") == "application/json":
-            # A directory is answered with its list.
+            # The server answers with a list for a directory.
             await stream.close()
-            raise ConflictError(f"{path!r} is a directory", code="wrong_kind", hint="list it", status=409)
+            raise ConflictError(
+                f"{path!r} is a directory", code="wrong_kind", hint="use list_files", status=409
+            )
         return stream
 
     async def upload(
@@ -144,23 +182,29 @@ class AsyncFiles:
         mode: int | None = None,
         fsync: bool = False,
     ) -> SavedFile:
-        """Writes a file piece by piece; one that breaks off changes nothing. Never sent again.
+        """Upload a file in chunks. An interrupted upload changes nothing. Uploads are never retried.
 
         Args:
-            source: a local file's name, an open file (in binary), or pieces of bytes.
-            path: where.
-            mode: permission bits; a new file has 0o644 unless told, an old one keeps its own.
-            fsync: it is on the disk, file and name, before this returns.
+            source: name of a local file, a binary file object, or an iterable of bytes.
+            path: file to write.
+            mode: permission bits; by default, new files get 0o644 and existing files keep theirs.
+            fsync: return only after file and directory entry are on disk.
+
+        Returns:
+            path, size and modification time.
         """
-        call = file_calls.write_file(await self._at(), path, mode=mode, fsync=fsync)
-        return SavedFile.of(await self._put(call, source))
+        call = file_calls.write_file(await self._ready_path(), path, mode=mode, fsync=fsync)
+        return SavedFile.from_json(await self._upload(call, source))
 
     async def download(self, path: AnyPath, to: str | os.PathLike[str] | IO[bytes]) -> int:
-        """Reads a file into a local one; gives how many bytes it has.
+        """Download a file.
 
         Args:
-            path: what.
-            to: a local name, whose file is replaced, or an open file (in binary).
+            path: file to read.
+            to: name of a local file, which is replaced, or a binary file object.
+
+        Returns:
+            number of bytes.
         """
         stream = await self.stream_file(path)
         if isinstance(to, (str, os.PathLike)):
@@ -168,79 +212,121 @@ class AsyncFiles:
                 return await _save(stream, file)
         return await _save(stream, to)
 
-    async def _put(self, call: Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
+    async def _upload(self, call: Call, source: str | os.PathLike[str] | io.Source) -> dict[str, object]:
         if isinstance(source, (str, os.PathLike)):
             with open(source, "rb") as file:  # noqa: ASYNC230
-                told = await self._connection.json(call, io.pieces(file, _PIECE_BYTES))
+                answer = await self._connection.json(call, io.pieces(file, _PIECE_BYTES))
         else:
-            told = await self._connection.json(call, io.pieces(source, _PIECE_BYTES))
-        return dict(told)
+            answer = await self._connection.json(call, io.pieces(source, _PIECE_BYTES))
+        return dict(answer)
 
     async def read_archive(self, path: AnyPath = "/workspace", *, compress: bool = False) -> AsyncFileStream:
-        """A directory as a tar archive, with modes, times and links.
+        """Download a directory as a tar archive with modes, times and links.
 
         Args:
-            path: which directory; ``/workspace`` unless told.
-            compress: with zstd.
+            path: directory to read.
+            compress: compress with zstd.
         """
-        at = file_calls.read_archive(await self._at(), path, compress)
+        at = file_calls.read_archive(await self._ready_path(), path, compress)
         return AsyncFileStream(self._connection.url, await self._connection.open(at))
 
     async def write_archive(
         self, source: str | os.PathLike[str] | io.Source, path: AnyPath = "/workspace"
     ) -> None:
-        """Unpacks a tar archive, plain or compressed with zstd, into a directory, which is made.
+        """Unpack a tar archive, plain or compressed with zstd, into a directory, which is created.
 
-        What is there under the same names is replaced; what came before a fault stays.
+        Existing files of the same names are replaced. After an error, the entries before it stay.
 
         Args:
-            source: a local file's name, an open file (in binary), or pieces of bytes.
-            path: which directory; ``/workspace`` unless told.
+            source: name of a local file, a binary file object, or an iterable of bytes.
+            path: directory to unpack into.
 
         Raises:
-            BadRequestError: it is no archive, or an entry would lie outside of the directory.
+            BadRequestError: the data is not an archive, or an entry lies outside the directory.
         """
-        await self._put(file_calls.write_archive(await self._at(), path), source)
+        await self._upload(file_calls.write_archive(await self._ready_path(), path), source)
 
-    async def _order(self, op: str, path: AnyPath, to: AnyPath | None = None, **fields: object) -> FileInfo:
-        told = await self._connection.json(file_calls.order(await self._at(), op, path, to, **fields))
-        return FileInfo.of(told)
+    async def _file_operation(
+        self, op: str, path: AnyPath, to: AnyPath | None = None, **fields: object
+    ) -> FileInfo:
+        answer = await self._connection.json(
+            file_calls.file_operation(await self._ready_path(), op, path, to, **fields)
+        )
+        return FileInfo.from_json(answer)
 
     async def stat(self, path: AnyPath, *, follow: bool = True) -> FileInfo:
-        """What is under a name; with ``follow=False`` of a link itself."""
-        return await self._order("stat", path, follow=follow)
+        """Read metadata of a file or directory.
 
-    async def exists(self, path: AnyPath) -> bool:
-        """Whether there is something under a name. A link counts when it leads somewhere."""
-        try:
-            told = await self._connection.json(file_calls.order(await self._at(), "exists", path))
-        except NotFoundError:
-            return False
-        return bool(told["exists"])
-
-    async def mkdir(self, path: AnyPath) -> FileInfo:
-        """Makes a directory with its parents; no error where it is there."""
-        return await self._order("mkdir", path)
-
-    async def move_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:
-        """Gives a file or directory another name, ``to`` itself.
+        Args:
+            path: file or directory.
+            follow: follow a symbolic link; if false, describe the link.
 
         Raises:
-            ConflictError: ``exists``, without ``replace``.
+            NotFoundError: the file does not exist.
         """
-        return await self._order("move", path, to, replace=replace)
+        return await self._file_operation("stat", path, follow=follow)
+
+    async def exists(self, path: AnyPath) -> bool:
+        """Check whether a path exists. Dangling symbolic links do not."""
+        try:
+            answer = await self._connection.json(
+                file_calls.file_operation(await self._ready_path(), "exists", path)
+            )
+        except NotFoundError:
+            return False
+        return bool(answer["exists"])
+
+    async def mkdir(self, path: AnyPath) -> FileInfo:
+        """Create a directory and its parents. No error if it exists."""
+        return await self._file_operation("mkdir", path)
+
+    async def move_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:
+        """Rename a file or directory to exactly ``to``.
+
+        Args:
+            path: file or directory to rename.
+            to: new path.
+            replace: replace an existing file.
+
+        Raises:
+            ConflictError: ``exists``, if ``replace`` is false.
+        """
+        return await self._file_operation("move", path, to, replace=replace)
 
     async def copy_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:
-        """Copies a file, or a directory with all it holds, under the name ``to`` itself."""
-        return await self._order("copy", path, to, replace=replace)
+        """Copy a file, or a directory with its content, to exactly ``to``.
+
+        Args:
+            path: file or directory to copy.
+            to: path of the copy.
+            replace: replace an existing file.
+
+        Raises:
+            ConflictError: ``exists``, if ``replace`` is false.
+        """
+        return await self._file_operation("copy", path, to, replace=replace)
 
     async def chmod(self, path: AnyPath, mode: int) -> FileInfo:
-        """Sets permission bits."""
-        return await self._order("chmod", path, mode=f"{mode:04o}")
+        """Set permission bits.
+
+        Args:
+            path: file or directory.
+            mode: for example ``0o755``.
+        """
+        return await self._file_operation("chmod", path, mode=f"{mode:04o}")
 
     async def delete_file(self, path: AnyPath, *, recursive: bool = False) -> None:
-        """Removes a file, a link or an empty directory; with ``recursive`` a directory and all it holds."""
-        await self._connection.send(file_calls.delete_file(await self._at(), path, recursive))
+        """Delete a file, a symbolic link or an empty directory.
+
+        Args:
+            path: what to delete.
+            recursive: delete a directory with its content.
+
+        Raises:
+            NotFoundError: the file does not exist.
+            ConflictError: ``not_empty``, if ``recursive`` is false.
+        """
+        await self._connection.send(file_calls.delete_file(await self._ready_path(), path, recursive))
 
     async def list_files(
         self,
@@ -251,20 +337,27 @@ class AsyncFiles:
         glob: str | None = None,
         page: int = 1000,
     ) -> AsyncIterator[FileInfo]:
-        """What a directory holds, sorted, page after page.
+        """Iterate over a directory's entries, sorted.
 
         Args:
-            path: which directory.
-            recursive: all below it; no link is followed.
-            hidden: also names that begin with a dot.
-            glob: ``*.py`` is for names, ``src/**/*.py`` for paths below the directory.
-            page: how many are asked for at once, 1 to 10000.
+            path: directory to list.
+            recursive: include subdirectories; symbolic links are not followed.
+            hidden: include names that start with a dot.
+            glob: filter: ``*.py`` matches names, ``src/**/*.py`` matches paths relative to the directory.
+            page: number of entries per request, 1 to 10000.
+
+        Raises:
+            NotFoundError: the directory does not exist.
+
+        Example:
+            async for info in sandbox.list_files("src", recursive=True, glob="*.py"):
+                print(info.path, info.size)
         """
         call = file_calls.list_files(
-            await self._at(), path, recursive=recursive, hidden=hidden, glob=glob, limit=page
+            await self._ready_path(), path, recursive=recursive, hidden=hidden, glob=glob, limit=page
         )
-        async for told in self._connection.pages(call):
-            yield FileInfo.of(told)
+        async for answer in self._connection.pages(call):
+            yield FileInfo.from_json(answer)
 
     async def search(
         self,
@@ -279,21 +372,25 @@ class AsyncFiles:
         context: int = 0,
         limit: int = 1000,
     ) -> SearchResult:
-        """Lines that match a regular expression, in a file or in all files below a directory.
+        """Search a file, or all files in a directory, for lines that match a regular expression.
 
         Args:
-            pattern: of Rust's ``regex`` crate, within one line; at most 4096 bytes.
-            path: which file or directory.
-            literal: the pattern means itself.
-            ignore_case: letters match whatever their case.
-            hidden: also files whose names begin with a dot.
-            ignored: also what ``.gitignore`` and ``.ignore`` leave out.
-            glob: as for lists.
-            context: lines beside each match, 0 to 20.
-            limit: matching lines, 1 to 10000.
+            pattern: expression in the syntax of Rust's ``regex`` crate, matched within lines; at most 4096
+                bytes.
+            path: file or directory to search.
+            literal: treat ``pattern`` as plain text.
+            ignore_case: ignore upper and lower case.
+            hidden: include files whose names start with a dot.
+            ignored: include files that ``.gitignore`` or ``.ignore`` exclude.
+            glob: filter, as in :meth:`list_files`.
+            context: number of context lines around each match, 0 to 20.
+            limit: maximum number of matching lines, 1 to 10000.
+
+        Raises:
+            BadRequestError: the pattern is invalid.
         """
         call = file_calls.search(
-            await self._at(),
+            await self._ready_path(),
             path,
             pattern,
             literal=literal,
@@ -304,17 +401,25 @@ class AsyncFiles:
             context=context,
             limit=limit,
         )
-        return SearchResult.of(await self._connection.json(call))
+        return SearchResult.from_json(await self._connection.json(call))
 
     async def watch(self, path: AnyPath = "/workspace", *, recursive: bool = False) -> AsyncWatch:
-        """What happens in a directory, from now on.
+        """Watch a directory for changes.
 
         Args:
-            path: which directory.
-            recursive: also in all below it, at most 8192.
+            path: directory to watch.
+            recursive: include subdirectories, at most 8192 directories.
+
+        Returns:
+            the active watch; changes after this call are included.
+
+        Example:
+            async with await sandbox.watch("src") as changes:
+                async for change in changes:
+                    print(change.type, change.path)
         """
         return await AsyncWatch.begin(
-            self._connection, file_calls.watch(await self._at(), path_bytes(path), recursive)
+            self._connection, file_calls.watch(await self._ready_path(), path_bytes(path), recursive)
         )
 
 

@@ -1,4 +1,4 @@
-"""Connections, locks and waiting, as asyncio has them. Its twin in ``_sync`` is written by hand."""
+"""I/O of the asyncio client. Its counterpart in ``_sync`` is written by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import UnreachableError
 from ..log import LOGGER
 from ..transport import CutError
 
-#: What can be uploaded piece by piece.
+#: Data that can be uploaded in chunks.
 Source = IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
 
 Lock = asyncio.Lock
@@ -25,7 +25,7 @@ sleep = asyncio.sleep
 
 
 def http(timeout: float, context: ssl.SSLContext | None) -> httpx.AsyncClient:
-    """A client with connections of its own."""
+    """Create an HTTP client."""
     options = transport.socket_options()
     return httpx.AsyncClient(
         transport=httpx.AsyncHTTPTransport(
@@ -41,7 +41,7 @@ def http(timeout: float, context: ssl.SSLContext | None) -> httpx.AsyncClient:
 
 
 async def pieces(source: Source, size: int) -> AsyncIterator[bytes]:
-    """What is to be uploaded, at most ``size`` bytes of a file at once. A file is read in a thread."""
+    """Split an upload into chunks of at most ``size`` bytes. Local files are read in a thread."""
     if isinstance(source, AsyncIterable):
         async for piece in source:
             yield piece
@@ -54,12 +54,12 @@ async def pieces(source: Source, size: int) -> AsyncIterator[bytes]:
 
 
 async def write(file: IO[bytes], data: bytes) -> None:
-    """Writes to a local file, in a thread."""
+    """Write to a local file in a thread."""
     await asyncio.to_thread(file.write, data)
 
 
 class Task:
-    """Something that goes on beside its caller, who waits for its end."""
+    """A concurrent task."""
 
     def __init__(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         async def run() -> None:
@@ -68,14 +68,16 @@ class Task:
         self._task = asyncio.ensure_future(run())
 
     async def join(self) -> None:
-        """Waits for its end. What it failed with is its caller's to find in other ways."""
+        """Wait for the end of the task. Its error, if any, is dropped: the caller sees the same failure
+        elsewhere.
+        """
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.exception()
 
 
 class Socket:
-    """One WebSocket."""
+    """A WebSocket connection."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -86,7 +88,12 @@ class Socket:
     async def open(
         cls, url: str, headers: dict[str, str], timeout: float, context: ssl.SSLContext | None
     ) -> Socket:
-        """Connects. Raises the refusal, or :class:`UnreachableError`."""
+        """Connect.
+
+        Raises:
+            RefusedError: the server refused the upgrade.
+            UnreachableError: the server did not answer.
+        """
         try:
             connection = await connect(
                 url,
@@ -102,20 +109,20 @@ class Socket:
             )
         except InvalidStatus as error:
             response = error.response
-            raise transport.upgrade_refused(response.status_code, bytes(response.body)) from None
+            raise transport.upgrade_error(response.status_code, bytes(response.body)) from None
         except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, EOFError) as error:
             raise UnreachableError(f"{url.partition('?')[0]} does not answer", code="unreachable") from error
         return cls(connection)
 
     async def send(self, message: str | bytes) -> None:
-        """Sends a message; waits while the other side takes nothing."""
+        """Send a message; waits while the server does not read."""
         try:
             await self._connection.send(message)
         except ConnectionClosed as error:
             raise _cut(error) from None
 
     async def receive(self) -> str | bytes:
-        """The next message. A connection that is silent for long is asked whether it lives."""
+        """Receive the next message. After a long silence, a ping checks the connection."""
         try:
             while True:
                 try:
@@ -127,10 +134,10 @@ class Socket:
             raise _cut(error) from None
         except asyncio.TimeoutError:
             self.abort()
-            raise CutError(None, "the connection is dead") from None
+            raise CutError(None, "the server did not answer a ping") from None
 
     async def receive_within(self, seconds: float) -> str | bytes | None:
-        """The next message; ``None`` when none comes in so many seconds."""
+        """Receive the next message; ``None`` after ``seconds`` without one."""
         try:
             return await asyncio.wait_for(self._connection.recv(), seconds)
         except ConnectionClosed as error:
@@ -139,16 +146,16 @@ class Socket:
             return None
 
     @property
-    def stands(self) -> bool:
-        """It is not known to be closed."""
+    def is_open(self) -> bool:
+        """The connection is not known to be closed."""
         return self._connection.protocol.state is State.OPEN
 
     async def close(self) -> None:
-        """Says goodbye."""
+        """Close the connection with a close handshake."""
         await self._connection.close()
 
     def abort(self) -> None:
-        """Lets go without a goodbye."""
+        """Drop the connection without a close handshake."""
         self._connection.transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""Where a sandbox may connect to."""
+"""Network rules of a sandbox."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class AsyncNetwork:
-    """The network of a sandbox."""
+    """Methods of a sandbox for its network rules."""
 
     _connection: AsyncConnection
 
-    async def _at(self) -> str:
+    async def _ready_path(self) -> str:
         raise NotImplementedError
 
     async def network(self) -> NetworkInfo:
-        """Where it may connect to."""
-        return NetworkInfo.of(await self._connection.json(calls.network(await self._at())))
+        """Read the network configuration."""
+        return NetworkInfo.from_json(await self._connection.json(calls.network(await self._ready_path())))
 
     async def change_network(
         self,
@@ -36,25 +36,36 @@ class AsyncNetwork:
         credentials_add: Iterable[Credential] = (),
         credentials_remove: Iterable[str | CredentialInfo] = (),
     ) -> NetworkInfo:
-        """Changes where it may connect to, all of it or nothing, also for connections that run: what the
-        new rules forbid is cut. Done twice it is as done once; what is not told stays.
+        """Change network rules and credentials atomically. Arguments that are not given change nothing.
+
+        The new rules apply at once: open connections that they forbid are closed. Repeating the call has no
+        further effect.
 
         Args:
-            network: ``none``, ``open`` or rules, in place of the network that is.
-            network_profile: the rules of this profile, in place of those that are.
-            allow_add: also allowed: rules, or what a command's ``denied`` told.
-            allow_remove: rules of ``allow`` that go.
-            deny_add: also refused.
-            deny_remove: rules of ``deny`` that go.
-            credentials_add: also put into its requests, for the same place instead of the one before.
-            credentials_remove: put in no longer: all of a host, or one as :meth:`network` tells it.
+            network: ``none``, ``open`` or rules, replacing the current configuration.
+            network_profile: replace the rules with those of a network profile.
+            allow_add: rules to allow, or entries of a command's ``denied``.
+            allow_remove: rules to remove from ``allow``.
+            deny_add: rules to deny.
+            deny_remove: rules to remove from ``deny``.
+            credentials_add: credentials to inject; each replaces an existing one for the same host and
+                header.
+            credentials_remove: a host, to remove all its credentials, or one entry of
+                ``network().credentials``.
+
+        Returns:
+            the new configuration.
 
         Raises:
-            BadRequestError: ``bad_field``: no rule; or refused by a rule of ``deny``, or closed to every
-                sandbox: allowing it would not open it.
+            BadRequestError: ``bad_field``: invalid rule, or a rule in ``allow_add`` that would have no
+                effect because ``deny`` or the server denies the destination.
+
+        Example:
+            result = await sandbox.exec("curl -sS https://example.com")
+            await sandbox.change_network(allow_add=result.denied)
         """
         call = calls.change_network(
-            await self._at(),
+            await self._ready_path(),
             network,
             network_profile,
             allow_add,
@@ -64,4 +75,4 @@ class AsyncNetwork:
             credentials_add,
             credentials_remove,
         )
-        return NetworkInfo.of(await self._connection.json(call))
+        return NetworkInfo.from_json(await self._connection.json(call))

@@ -1,4 +1,4 @@
-"""The ports of a sandbox: who listens, links that lead there, and requests."""
+"""Ports of a sandbox: listening programs, links, requests and connections."""
 
 from __future__ import annotations
 
@@ -17,51 +17,61 @@ if TYPE_CHECKING:
 
 
 class AsyncPorts:
-    """The ports of a sandbox."""
+    """Methods of a sandbox for ports."""
 
     _connection: AsyncConnection
 
-    async def _at(self) -> str:
+    async def _ready_path(self) -> str:
         raise NotImplementedError
 
     async def ports(self) -> list[ListeningPort]:
-        """The ports on which something listens, sorted. None of a sandbox that sleeps, which stays asleep."""
-        told = await self._connection.json(calls.ports(await self._at()))
-        return [ListeningPort.of(one) for one in told]
+        """List ports on which programs listen, sorted.
+
+        Does not wake a sleeping sandbox, whose list is empty.
+        """
+        answer = await self._connection.json(calls.ports(await self._ready_path()))
+        return [ListeningPort.from_json(one) for one in answer]
 
     async def expose_port(
         self, port: int, *, name: str | None = None, ttl: Duration | None = None
     ) -> PortLink:
-        """Makes a link to a port, for those who have no key: a browser, a webhook.
+        """Create a signed link to a port for users without a key, such as a browser or webhook.
 
         Args:
-            port: 1 to 65535. Nothing needs to listen there yet.
-            name: what the port is called in the list, at most 128 bytes.
-            ttl: seconds that the link lives, or ``"10m"``; an hour unless told, at most 30 days.
+            port: 1 to 65535. A program may start to listen later.
+            name: name of the port in lists, at most 128 bytes.
+            ttl: lifetime of the link in seconds, or text such as ``"10m"``; an hour by default, at most 30
+                days.
+
+        Returns:
+            the link. Everyone who knows its ``url`` can use the port.
         """
-        return PortLink.of(await self._connection.json(calls.expose(await self._at(), port, name, ttl)))
+        return PortLink.from_json(
+            await self._connection.json(calls.expose(await self._ready_path(), port, name, ttl))
+        )
 
     async def unexpose_port(self, port: int) -> None:
-        """Ends all links to a port.
+        """Revoke all links to a port.
 
         Raises:
-            NotFoundError: ``no_link``: none leads there.
+            NotFoundError: ``no_link``: the port has no links.
         """
-        await self._connection.send(calls.unexpose(await self._at(), port))
+        await self._connection.send(calls.unexpose(await self._ready_path(), port))
 
     async def exposed_ports(self) -> list[ExposedPort]:
-        """The ports that links lead to, sorted."""
-        told = await self._connection.json(calls.links(await self._at()))
+        """List ports that have links, sorted."""
+        answer = await self._connection.json(calls.links(await self._ready_path()))
         active = {one.port for one in await self.ports()}
-        return [ExposedPort.of(one, one["port"] in active) for one in told]
+        return [ExposedPort.from_json(one, one["port"] in active) for one in answer]
 
     async def connect_port(self, port: int) -> AsyncPortConnection:
-        """Opens a TCP connection to the program on a port, also on the sandbox's loopback alone.
+        """Open a TCP connection to the program on a port, including ports that are bound to the sandbox's
+        loopback only.
 
         Raises:
-            ServerError: ``not_listening``: nothing does there.
+            ServerError: ``not_listening``: no program listens on the port.
         """
-        return await AsyncPortConnection.open(self._connection, await self._at(), port)
+        return await AsyncPortConnection.open(self._connection, await self._ready_path(), port)
 
     async def fetch_port(
         self,
@@ -72,21 +82,22 @@ class AsyncPorts:
         headers: Mapping[str, str] | None = None,
         content: str | bytes | None = None,
     ) -> httpx.Response:
-        """Sends a request to the program on a port, by the key. The answer is the program's, whatever its
-        status; redirects are not followed.
+        """Send an HTTP request to the program on a port. Redirects are not followed.
 
         Args:
-            port: 1 to 65535, also of a program that listens on the sandbox's loopback alone.
-            path: and query, as the program is to hear them.
-            method: of the request.
-            headers: what the program hears; it never hears the key.
-            content: the request's body.
+            port: 1 to 65535; the program may listen on the sandbox's loopback only.
+            path: path and query.
+            method: HTTP method.
+            headers: request headers; the program never receives the API key.
+            content: request body.
+
+        Returns:
+            the program's response, whatever its status. If no program listens on the port, the server
+            answers with 502.
 
         Raises:
             UnreachableError: the server does not answer, or the program takes longer than the client's
                 ``timeout``.
-
-        A status of 502 is the server's own where nothing listens on the port.
         """
-        target = calls.port_target(await self._at(), port, path)
-        return await self._connection.hand_on(method, target, headers, content)
+        target = calls.port_target(await self._ready_path(), port, path)
+        return await self._connection.forward(method, target, headers, content)

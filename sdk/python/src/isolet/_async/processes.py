@@ -1,4 +1,4 @@
-"""Processes in the background: a program under an id, with a log that stays."""
+"""Background processes with ids and logs."""
 
 from __future__ import annotations
 
@@ -17,57 +17,64 @@ from ..errors import (
     WaitTimeoutError,
 )
 from ..models import FoundLogLine, ProcessInfo, ProcessLog, ProcessOutput
-from ..values import AnyPath, Duration, Env, milliseconds
+from ..values import AnyPath, Duration, Env, milliseconds, seconds
 from . import io
 from .events import AsyncEventBody
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
-#: Tries to come back to a log, about a minute of them.
-_TRIES = 16
+#: Reconnect attempts while following a log; about a minute.
+_RECONNECT_ATTEMPTS = 16
 
 
 class AsyncProcess:
-    """A process of a sandbox, by its id. It runs on when nobody holds this, and over restarts of the
-    server; it does not keep its sandbox awake, but who follows it or waits for it does."""
+    """A background process of a sandbox.
+
+    The process keeps running without clients and across restarts of the server. It does not keep its
+    sandbox awake, but following its log or waiting for it does.
+    """
 
     def __init__(self, connection: AsyncConnection, sandbox: str, id: str) -> None:
         self._connection = connection
         self._path = calls.process_path(sandbox, id)
-        #: Unique within the sandbox.
+        #: Id, unique within the sandbox.
         self.id = id
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r})"
 
-    def _post(self, what: str, body: dict[str, Any], patient: bool = False) -> Call:
-        return calls.process_post(self._path, what, body, patient)
+    def _post(self, what: str, body: dict[str, Any], waits_for_command: bool = False) -> Call:
+        return calls.process_post(self._path, what, body, waits_for_command)
 
     async def info(self) -> ProcessInfo:
-        """As it is at this moment.
+        """Read the current state.
 
         Raises:
             NotFoundError: ``no_such_process``.
         """
-        return ProcessInfo.of(await self._connection.json(calls.call("GET", self._path, again=True)))
+        return ProcessInfo.from_json(
+            await self._connection.json(calls.call("GET", self._path, repeatable=True))
+        )
 
     async def logs(self, *, since: int = 0) -> ProcessLog:
-        """What is held of its log: at most the last MiB of both streams together.
+        """Read the log. The server keeps the last 1 MiB of both streams together.
 
         Args:
-            since: a position, as :attr:`ProcessLog.position` says where the next call goes on.
+            since: position to start from; :attr:`ProcessLog.position` of the previous call.
         """
-        call = calls.call("GET", f"{self._path}/logs", [("since", str(since))], again=True)
-        return ProcessLog.of(await self._connection.json(call))
+        call = calls.call("GET", f"{self._path}/logs", [("since", str(since))], repeatable=True)
+        return ProcessLog.from_json(await self._connection.json(call))
 
     async def follow(self, *, since: int | None = 0) -> AsyncIterator[ProcessOutput]:
-        """Its log as it grows, up to its end; taken up at its byte after a lost connection.
+        """Iterate over the log as it grows, until the process ends. Reconnects after a lost connection and
+        continues at the same byte.
 
         Args:
-            since: a position; ``None``: from what comes next on.
+            since: position to start from; ``None`` starts with new output.
         """
-        last, failed = None if since is None else str(since), 0
+        last = None if since is None else str(since)
+        failed = 0
         while True:
             try:
                 response = await self._connection.open(
@@ -77,59 +84,77 @@ class AsyncProcess:
                 async for event in body.events():
                     if event.name == "error":
                         if event.data.get("error") == "unauthorized":
-                            said = str(event.data.get("message", ""))
-                            raise UnauthorizedError(said, code="unauthorized", status=401)
+                            details = str(event.data.get("message", ""))
+                            raise UnauthorizedError(details, code="unauthorized", status=401)
                         break
-                    last, failed = event.id or last, 0
+                    last = event.id or last
+                    failed = 0
                     if event.name == "exit":
                         await body.close()
                         return
-                    yield ProcessOutput.of(event.name, event.data, int(last or 0))
+                    yield ProcessOutput.from_event(event.name, event.data, int(last or 0))
             except (UnreachableError, ServerError):
-                if failed >= _TRIES:
+                if failed >= _RECONNECT_ATTEMPTS:
                     raise
-            await io.sleep(config.wait_before(failed))
+            await io.sleep(config.retry_delay_s(failed))
             failed += 1
 
     async def write(self, data: str | bytes = "", *, eof: bool = False) -> None:
-        """Writes to its standard input; with ``eof`` it reads the end behind that.
+        """Write to standard input.
+
+        Args:
+            data: input; text is encoded as UTF-8.
+            eof: close standard input afterwards.
 
         Raises:
-            ConflictError: ``process_ended``: it has, or was started without ``stdin``.
-            TooManyRequestsError: ``queue_full``: it has not read what it was given.
+            ConflictError: ``process_ended``: the process has ended, or was started without ``stdin``.
+            TooManyRequestsError: ``queue_full``: the process has not read earlier input.
         """
         await self._connection.send(calls.process_stdin(self._path, data, eof))
 
     async def signal(self, signal: str | int, *, all: bool = False) -> None:
-        """Sends a signal to its process group, or with ``all`` to everything it started."""
+        """Send a signal.
+
+        Args:
+            signal: name such as ``"INT"``, or number.
+            all: signal everything that the process started, instead of its process group only.
+        """
         await self._connection.send(self._post("signal", {"signal": signal, "all": all}))
 
     async def kill(self, signal: str | int = "TERM", *, grace: Duration = 5) -> ProcessInfo:
-        """Ends it with everything it started, and returns when nothing is left. It stays listed.
+        """End the process and everything it started, and wait until none is left. Its record and log stay.
 
         Args:
-            signal: what everything gets first; ``"KILL"`` waits for nothing.
-            grace: seconds until what is left is killed, at most 60.
+            signal: first signal; ``"KILL"`` ends all at once.
+            grace: seconds before the remaining processes are killed, at most 60.
+
+        Returns:
+            the final state.
         """
         body = {"signal": signal, "grace_ms": milliseconds(grace)}
-        return ProcessInfo.of(await self._connection.json(self._post("kill", body, True)))
+        return ProcessInfo.from_json(await self._connection.json(self._post("kill", body, True)))
 
     async def forget(self) -> None:
-        """Kills it at once, and frees its id. No error where it is not there."""
+        """Kill the process and delete its record, so that its id can be used again. No error if it does not
+        exist.
+        """
         with suppress(NotFoundError):
-            await self._connection.send(calls.call("DELETE", self._path, again=True))
+            await self._connection.send(calls.call("DELETE", self._path, repeatable=True))
 
     async def wait(self, *, timeout: Duration = 30) -> ProcessInfo:
-        """Waits for its end.
+        """Wait for the end of the process.
 
         Args:
             timeout: seconds, at most ten minutes.
 
+        Returns:
+            the final state.
+
         Raises:
-            WaitTimeoutError: it runs on.
+            WaitTimeoutError: the process is still running.
         """
-        told = await self._wait({"exit": True}, timeout)
-        return ProcessInfo.of(told["process"])
+        answer = await self._wait({"exit": True}, timeout)
+        return ProcessInfo.from_json(answer["process"])
 
     async def wait_for_log(
         self,
@@ -140,63 +165,70 @@ class AsyncProcess:
         since: int | None = None,
         timeout: Duration = 30,
     ) -> FoundLogLine:
-        """Waits for a line of its log, which counts as soon as it matches.
+        """Wait for a line in the log. A line counts as soon as it matches, even before its end.
 
         Args:
-            text: that the line holds.
-            regex: that it matches, in the syntax of Rust's ``regex``: no look-around.
-            stream: ``stdout`` or ``stderr``; both unless told.
-            since: a position; from the beginning of what is held unless told.
+            text: text that the line contains.
+            regex: expression that the line matches, in the syntax of Rust's ``regex`` crate (no
+                look-around).
+            stream: ``stdout`` or ``stderr``; both by default.
+            since: position to start from; the start of the log by default.
             timeout: seconds, at most ten minutes.
 
         Raises:
-            WaitTimeoutError: no such line came.
-            ProcessEndedError: it ended without one.
+            WaitTimeoutError: no line matched in time.
+            ProcessEndedError: the process ended without a matching line.
+
+        Example:
+            server = await sandbox.start_process("python3 -m http.server 8000")
+            await server.wait_for_log("Serving HTTP")
         """
-        wish = {"text": text, "regex": regex, "stream": stream, "since": since}
-        wish = {name: value for name, value in wish.items() if value is not None}
-        return FoundLogLine.of(await self._wait({"log": wish}, timeout))
+        condition = {"text": text, "regex": regex, "stream": stream, "since": since}
+        condition = {name: value for name, value in condition.items() if value is not None}
+        return FoundLogLine.from_json(await self._wait({"log": condition}, timeout))
 
     async def wait_for_port(
         self, port: int, *, path: str | None = None, status: int | None = None, timeout: Duration = 30
     ) -> None:
-        """Waits until something in the sandbox takes connections on a port, or answers there.
+        """Wait until a program in the sandbox accepts connections on a port, or answers a request.
 
         Args:
-            port: on the sandbox's loopback.
-            path: asked by ``GET``, rather than only connected to.
-            status: of the answer; any from 200 to 399 unless told.
+            port: port on the sandbox's loopback.
+            path: send ``GET`` requests for this path; by default, only connect.
+            status: expected HTTP status; any from 200 to 399 by default.
             timeout: seconds, at most ten minutes.
 
         Raises:
-            WaitTimeoutError: nothing did.
-            ProcessEndedError: the process ended, and nothing did.
+            WaitTimeoutError: no program answered in time.
+            ProcessEndedError: this process ended, and no program answered.
         """
-        wish = {"port": port, "path": path, "status": status}
-        wish = {name: value for name, value in wish.items() if value is not None}
-        await self._wait({"port": wish}, timeout)
+        condition = {"port": port, "path": path, "status": status}
+        condition = {name: value for name, value in condition.items() if value is not None}
+        await self._wait({"port": condition}, timeout)
 
-    async def _wait(self, wish: dict[str, Any], timeout: Duration) -> dict[str, Any]:
-        body = {**wish, "timeout_ms": milliseconds(timeout)}
-        told: dict[str, Any] = await self._connection.json(self._post("wait", body, True))
-        if told["outcome"] == "timeout":
-            raise WaitTimeoutError(f"process {self.id}: not within the time", code="timeout")
-        if told["outcome"] == "ended":
-            code = told["process"]["exit_code"]
-            raise ProcessEndedError(f"process {self.id} has ended (exit {code})", code="process_ended")
-        return told
+    async def _wait(self, condition: dict[str, Any], timeout: Duration) -> dict[str, Any]:
+        body = {**condition, "timeout_ms": milliseconds(timeout)}
+        answer: dict[str, Any] = await self._connection.json(self._post("wait", body, True))
+        if answer["outcome"] == "timeout":
+            raise WaitTimeoutError(
+                f"process {self.id}: the wait timed out after {seconds(timeout):g} s", code="timeout"
+            )
+        if answer["outcome"] == "ended":
+            code = answer["process"]["exit_code"]
+            raise ProcessEndedError(f"process {self.id} ended with exit code {code}", code="process_ended")
+        return answer
 
 
 class AsyncProcesses:
-    """The processes of a sandbox."""
+    """Methods of a sandbox for background processes."""
 
     _connection: AsyncConnection
     id: str
 
-    async def _ready(self) -> None:
+    async def _ensure_created(self) -> None:
         raise NotImplementedError
 
-    async def _at(self) -> str:
+    async def _ready_path(self) -> str:
         raise NotImplementedError
 
     async def start_process(
@@ -210,44 +242,53 @@ class AsyncProcesses:
         stdin: bool = False,
         timeout: Duration | None = None,
     ) -> AsyncProcess:
-        """Starts a process in the background: a text for ``bash -c``, or program and arguments.
+        """Start a process in the background.
 
         Args:
-            command: what to run.
-            id: unique in the sandbox; the server makes one otherwise.
-            session: begin with the directory and environment that this session was made with.
-            cwd: where it runs; ``/workspace``, or the session's own, unless told.
-            env: over the sandbox's environment; ``None`` unsets a name.
-            stdin: its standard input stays open for :meth:`AsyncProcess.write`.
-            timeout: seconds until it is ended with all it started; 0 never.
+            command: text for ``bash -c``, or a list of program and arguments.
+            id: unique in the sandbox; generated by the server by default.
+            session: start with this session's directory and environment.
+            cwd: working directory; that of the session or ``/workspace`` by default.
+            env: additional environment variables; ``None`` unsets one.
+            stdin: leave standard input open for :meth:`AsyncProcess.write`.
+            timeout: seconds until the process and everything it started is ended; 0 disables it.
+
+        Returns:
+            the process.
 
         Raises:
             ConflictError: ``id_in_use``.
-            NotFoundError: ``not_found``: there is no such program.
-            TooManyRequestsError: ``too_many``: 256 run.
+            NotFoundError: ``not_found``: the program does not exist.
+            TooManyRequestsError: ``too_many``: 256 processes are running.
         """
-        await self._ready()
+        await self._ensure_created()
         call = calls.start_process(
             self.id, command, id=id, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout
         )
         return self.process((await self._connection.json(call))["id"])
 
     def process(self, id: str) -> AsyncProcess:
-        """A process by its id; nothing is asked."""
+        """Get a process by id, without a request."""
         return AsyncProcess(self._connection, self.id, id)
 
     async def processes(self) -> list[ProcessInfo]:
-        """All, the oldest first: also those that have ended, and that a sleep has ended."""
-        call = calls.call("GET", f"{await self._at()}/processes", again=True)
-        return [ProcessInfo.of(told) for told in await self._connection.json(call)]
+        """List all processes, oldest first, including those that have ended."""
+        call = calls.call("GET", f"{await self._ready_path()}/processes", repeatable=True)
+        return [ProcessInfo.from_json(answer) for answer in await self._connection.json(call)]
 
     async def forget_ended_processes(self) -> int:
-        """Frees the ids of those that have ended, with all they started; how many these were."""
-        ended = [one for one in await self.processes() if one.status != "running" and not one.remains]
-        for one in ended:
-            await self.process(one.id).forget()
+        """Delete the records of ended processes that have no running children.
+
+        Returns:
+            number of deleted records.
+        """
+        ended = [info for info in await self.processes() if info.status != "running" and not info.remains]
+        for info in ended:
+            await self.process(info.id).forget()
         return len(ended)
 
     async def forget_processes(self) -> None:
-        """Kills all processes at once, and frees their ids."""
-        await self._connection.send(calls.call("DELETE", f"{await self._at()}/processes", again=True))
+        """Kill all processes and delete their records."""
+        await self._connection.send(
+            calls.call("DELETE", f"{await self._ready_path()}/processes", repeatable=True)
+        )

@@ -1,4 +1,4 @@
-"""A sandbox: made by its first use, with sessions, commands and files."""
+"""A sandbox with its sessions, commands and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
 from ..models import FileAccess, SandboxInfo, SessionInfo
 from ..results import ExecResult
-from ..values import AnyPath, Duration, Env, exports
+from ..values import AnyPath, Duration, Env, export_commands
 from . import commands, io
 from .commands import AsyncExecStream, OnOutput
 from .contexts import AsyncContexts
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, AsyncTerminals, AsyncNetwork):
-    """A sandbox. In ``async with`` it is deleted at the end, whatever happened in between.
+    """A sandbox. ``async with`` deletes it at the end, even after an error.
 
-    It falls asleep when nobody uses it, and any call that works in it wakes it: the first command's
-    result then says in ``lost`` what the sleep has ended.
+    An idle sandbox falls asleep, and any call that needs it awake wakes it. The first command's result then
+    lists in ``lost`` what did not survive the sleep.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         default_session: bool,
     ) -> None:
         self._connection = connection
-        self._make = make
-        self._making = io.Lock()
-        self._made = make is None
+        self._create_call = make
+        self._create_lock = io.Lock()
+        self._created = make is None
         self._default_session = default_session
-        #: Unique among the tenant's.
+        #: Id, unique within the tenant.
         self.id = id
 
     def __repr__(self) -> str:
@@ -57,21 +57,21 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
     def _path(self) -> str:
         return sandbox_path(self.id)
 
-    async def _ready(self) -> None:
-        if self._made or self._make is None:
+    async def _ensure_created(self) -> None:
+        if self._created or self._create_call is None:
             return
-        async with self._making:
-            if self._made:
+        async with self._create_lock:
+            if self._created:
                 return
             try:
-                await self._connection.send(calls.anew(self._make))
+                await self._connection.send(calls.with_new_idempotency_key(self._create_call))
             except ConflictError as error:
                 if error.code != "sandbox_exists":
                     raise
-            self._made = True
+            self._created = True
 
-    async def _at(self) -> str:
-        await self._ready()
+    async def _ready_path(self) -> str:
+        await self._ensure_created()
         return self._path
 
     async def __aenter__(self) -> AsyncSandbox:
@@ -96,10 +96,37 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         keep_running: bool = False,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Runs a command in a session, which is made where it is not there: ``default`` unless named.
+        """Run a command in a session's shell and wait for its end.
 
-        Takes what a session's :meth:`exec` takes. Of a sandbox without a default session, a command
-        that names none runs by itself, as :meth:`run_program` has it.
+        The session is created if needed. In a sandbox with ``default_session=False``, a command without
+        ``session`` runs as a separate process, as with :meth:`run_program`.
+
+        Args:
+            command: shell command, at most 1 MiB.
+            session: session to run it in; ``default`` by default.
+            cwd: working directory of this command only.
+            env: environment of this command only; ``None`` unsets a variable.
+            stdin: standard input; empty by default.
+            timeout: seconds, or text such as ``"10m"``, until the command is interrupted and then killed;
+                its shell and background jobs stay. 0 disables it; the session's timeout by default.
+            merge: redirect standard error to standard output.
+            max_output_bytes: limit on the returned output per stream; 8 MiB by default, at most 64 MiB.
+                ``truncated`` of the result counts the rest.
+            keep_running: let the command continue when this call ends early (cancelled, or its connection
+                lost); by default it is interrupted then.
+            on_output: called for each piece of output while the command runs.
+
+        Returns:
+            exit status and output. A nonzero exit code does not raise; see :meth:`ExecResult.check`.
+
+        Raises:
+            BadRequestError: ``bad_cwd`` or ``bad_field``.
+            TooManyRequestsError: ``queue_full``: 64 commands are waiting.
+            UnreachableError: the response was lost; the command may have run.
+
+        Example:
+            result = await sandbox.exec("make test", timeout="5m")
+            print(result.exit_code, result.stdout)
         """
         if session is None and not self._default_session:
             return await self.run_program(
@@ -134,13 +161,24 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         timeout: Duration | None = None,
         max_output_bytes: int | None = None,
     ) -> AsyncExecStream:
-        """Runs a command, and gives its output as it is written; in a session as :meth:`exec`, or, where
-        it is a program with arguments, by itself."""
+        """Run a command and stream its output.
+
+        Text runs in a session's shell, as with :meth:`exec`. A list of program and arguments runs as a
+        separate process, as with :meth:`run_program`.
+
+        Returns:
+            the output; closing it early cancels the command.
+
+        Example:
+            async with await sandbox.stream("make") as output:
+                async for piece in output:
+                    print(piece.text, end="")
+        """
         if isinstance(command, str) and (session is not None or self._default_session):
             return await self.session(session or "default").stream(
                 command, cwd=cwd, env=env, stdin=stdin, timeout=timeout, max_output_bytes=max_output_bytes
             )
-        await self._ready()
+        await self._ensure_created()
         call = calls.exec_call(
             self._path, command, session=session, cwd=cwd, env=env, stdin=stdin, timeout=timeout, stream=True
         )
@@ -158,23 +196,27 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         max_output_bytes: int | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Runs a program without a shell behind it that stays. It is killed whole when this is given up.
+        """Run a program outside of any session's shell and wait for its end. If the call is cancelled, the
+        program and its children are killed.
 
         Args:
-            command: program and arguments, or one text for a ``bash -c`` of its own.
-            session: begin with the directory, environment and timeout that this session was made with:
-                not with its shell, which may be busy.
-            cwd: where it runs; ``/workspace``, or the session's own, unless told.
-            env: over the sandbox's environment; ``None`` unsets a name.
-            stdin: its standard input; end of file at once unless told.
-            timeout: seconds until it is killed; 0 never.
-            max_output_bytes: kept of each stream; 8 MiB unless told, at most 64 MiB.
-            on_output: hears each piece of output when it is written.
+            command: list of program and arguments, or text for ``bash -c``.
+            session: start with this session's directory, environment and timeout. The session's shell is
+                not used and may be busy.
+            cwd: working directory; that of the session or ``/workspace`` by default.
+            env: additional environment variables; ``None`` unsets one.
+            stdin: standard input; empty by default.
+            timeout: seconds until the program is killed; 0 disables it.
+            max_output_bytes: limit on the returned output per stream; 8 MiB by default, at most 64 MiB.
+            on_output: called for each piece of output while the program runs.
+
+        Returns:
+            exit status and output.
 
         Raises:
-            NotFoundError: ``not_found``: there is no such program.
+            NotFoundError: ``not_found``: the program does not exist.
         """
-        await self._ready()
+        await self._ensure_created()
         return await commands.run(
             self._connection,
             self._path,
@@ -202,21 +244,26 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         since: tuple[int, int, int] | None = None,
         watch: bool = False,
     ) -> AsyncShell:
-        """A shell over a WebSocket, with input, signals and cancels while commands run.
+        """Open a shell over a WebSocket: commands with input, signals and cancellation.
 
-        A lost connection is taken up again by itself, at the byte where it broke.
+        The shell reconnects after a lost connection and continues at the same byte.
 
         Args:
-            session: of this session, whose shell outlives the connection; without it the shell is this
-                client's own, ends when it is closed, and is kept for 60 s when the connection is lost.
-            resume: come back to a shell that was left: what its ``name`` said.
-            since: with ``resume``: go on behind this; what its ``position`` said.
-            watch: also hear what other clients of the shell run, as ``background`` output.
+            session: attach to this session's shell, which outlives the connection. By default the client
+                gets a private shell, which ends when it is closed or 60 s after its connection was lost.
+            resume: ``name`` of a shell to resume.
+            since: with ``resume``: the ``position`` to continue from.
+            watch: receive output of other clients' commands as ``background`` output.
+
+        Example:
+            async with sandbox.shell() as shell:
+                await shell.run("cd /tmp")
+                print((await shell.run("pwd")).stdout)
         """
-        return AsyncShell(self._connection, self.id, self._ready, session, resume, since, watch)
+        return AsyncShell(self._connection, self.id, self._ensure_created, session, resume, since, watch)
 
     def session(self, id: str) -> AsyncSession:
-        """A session by its id; where it is not there, its first command makes it."""
+        """Get a session by id. Its first command creates it if it does not exist."""
         return AsyncSession(self, id)
 
     async def create_session(
@@ -231,23 +278,27 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         metadata: Mapping[str, Any] | None = None,
         ttl: Duration | None = None,
     ) -> AsyncSession:
-        """Makes a session.
+        """Create a session.
 
         Args:
-            id: ``[A-Za-z0-9][A-Za-z0-9._-]{0,127}``; the server makes one otherwise.
-            name: for people; kept in its metadata.
-            env: over the sandbox's environment.
-            cwd: where its shell begins; ``/workspace`` unless told.
-            command_timeout: for commands that name none, in seconds; 0 (unless told) never.
-            file_access: what of the workspace it sees; all of it unless told.
-            metadata: the caller's own words, at most 16 KiB as JSON.
-            ttl: ends by itself after so many seconds, also in the middle of a command; never unless told.
+            id: ``[A-Za-z0-9][A-Za-z0-9._-]{0,127}``; generated by the server by default.
+            name: display name, stored in the metadata.
+            env: environment variables, in addition to those of the sandbox.
+            cwd: initial working directory; ``/workspace`` by default.
+            command_timeout: default timeout of commands, in seconds; 0 (default) disables it.
+            file_access: part of the workspace that the session may access; all by default.
+            metadata: arbitrary data of the caller, at most 16 KiB as JSON.
+            ttl: lifetime in seconds, after which the session ends even during a command; unlimited by
+                default.
+
+        Returns:
+            the new session.
 
         Raises:
             ConflictError: ``session_exists``.
-            BadRequestError: a path of ``file_access`` is not there, or is no path of the workspace.
+            BadRequestError: a path of ``file_access`` does not exist or is not in the workspace.
         """
-        await self._ready()
+        await self._ensure_created()
         call = calls.create_session(
             self.id,
             id,
@@ -262,30 +313,32 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         return self.session((await self._connection.json(call))["id"])
 
     async def sessions(self, *, page: int = 100) -> AsyncIterator[SessionInfo]:
-        """Its sessions, sorted by id.
+        """Iterate over the sandbox's sessions, sorted by id.
 
         Args:
-            page: how many are asked for at once, 1 to 1000.
+            page: number of entries per request, 1 to 1000.
         """
-        async for told in self._connection.pages(calls.page(f"{await self._at()}/sessions", page)):
-            yield SessionInfo.of(told)
+        async for answer in self._connection.pages(calls.page(f"{await self._ready_path()}/sessions", page)):
+            yield SessionInfo.from_json(answer)
 
     async def delete_session(self, id: str) -> None:
-        """Ends a session and its shell.
+        """Delete a session and its shell.
 
         Raises:
             NotFoundError: ``no_session``.
-            ConflictError: ``default_session``.
+            ConflictError: ``default_session``: the default session cannot be deleted.
         """
         await self.session(id).delete()
 
     async def info(self) -> SandboxInfo:
-        """Its record, and what it uses. Neither makes nor wakes it.
+        """Read configuration, state and resource usage. Neither creates nor wakes the sandbox.
 
         Raises:
-            NotFoundError: ``no_sandbox``: it was not used yet, or has ended.
+            NotFoundError: ``no_sandbox``: it was not used yet, or was deleted.
         """
-        return SandboxInfo.of(await self._connection.json(calls.call("GET", self._path, again=True)))
+        return SandboxInfo.from_json(
+            await self._connection.json(calls.call("GET", self._path, repeatable=True))
+        )
 
     async def update(
         self,
@@ -298,18 +351,21 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
     ) -> SandboxInfo:
-        """Changes what is told, all of it or nothing.
+        """Change limits, environment and metadata atomically. Arguments that are not given change nothing.
 
         Args:
-            memory_mib: memory, in MiB.
-            cpu_millis: processor time, in thousandths of one core.
-            pids: processes and threads.
-            env: for shells and programs that start from now on; ``None`` removes a name.
-            metadata: in place of the old.
-            sleep_after: seconds without use, counted from now; 0 never.
-            ttl: seconds to live, counted from now; 0 never ends by itself.
+            memory_mib: memory limit, in MiB.
+            cpu_millis: CPU limit, in thousandths of a core.
+            pids: limit on processes and threads.
+            env: variables for shells and programs that start later; ``None`` removes one.
+            metadata: replaces the current metadata.
+            sleep_after: idle seconds before sleep, counted from now; 0 disables sleep.
+            ttl: lifetime in seconds, counted from now; 0 means unlimited.
+
+        Returns:
+            the new configuration.
         """
-        await self._ready()
+        await self._ensure_created()
         call = calls.change_sandbox(
             self.id,
             memory_mib=memory_mib,
@@ -320,39 +376,51 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
             sleep_after=sleep_after,
             ttl=ttl,
         )
-        return SandboxInfo.of(await self._connection.json(call))
+        return SandboxInfo.from_json(await self._connection.json(call))
 
     async def set_env(self, variables: Env) -> None:
-        """Sets variables for every shell and program that starts from now on, and for further commands of
-        the session ``default``; ``None`` unsets."""
-        command = exports(variables)
+        """Set environment variables for all shells and programs that start later, and for the session
+        ``default``.
+
+        Args:
+            variables: names and values; ``None`` unsets a variable.
+
+        Raises:
+            UsageError: ``bad_name``.
+        """
+        command = export_commands(variables)
         await self.update(env=variables)
         if self._default_session:
             (await self.exec(command)).check()
 
     async def sleep(self) -> SandboxInfo:
-        """Puts it to sleep now. The next call that works in it wakes it; there is no other way to.
+        """Put the sandbox to sleep now. The next call that needs it awake wakes it.
 
         Raises:
-            ConflictError: ``sandbox_in_use``: a command runs in it, or a client is attached.
+            ConflictError: ``sandbox_in_use``: a command is running or a client is attached.
         """
-        await self._ready()
-        return SandboxInfo.of(await self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+        await self._ensure_created()
+        return SandboxInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/sleep")))
 
     def events(self, *, after: int | None = None) -> AsyncEvents:
-        """What happens to it: an iterator that comes back by itself after a broken connection, goes on
-        where it was, and ends with ``destroyed``. It neither makes nor wakes it.
+        """Subscribe to events of this sandbox. Neither creates nor wakes it.
+
+        Returns:
+            an iterator that reconnects after a lost connection and ends after ``destroyed``.
 
         Args:
-            after: go on behind the event of this id; 0: with all that is held.
+            after: continue after the event with this id; 0 starts with the oldest event that the server
+                has.
         """
         return AsyncEvents(self._connection, f"{self._path}/events", after, last="destroyed")
 
     async def delete(self) -> None:
-        """Ends it, and all that is in it. No error where it is not there. A later use makes it anew."""
+        """Delete the sandbox and everything in it. No error if it does not exist. A later use of this object
+        creates it again.
+        """
         try:
-            await self._connection.send(calls.call("DELETE", self._path, again=True))
+            await self._connection.send(calls.call("DELETE", self._path, repeatable=True))
         except NotFoundError:
             pass
         finally:
-            self._made = self._make is None
+            self._created = self._create_call is None

@@ -1,4 +1,4 @@
-"""A session: a shell that stays, with its directory and environment."""
+"""A session: a persistent shell with its directory and environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import calls
 from ..calls import session_path
 from ..models import SessionInfo
 from ..results import ExecResult
-from ..values import AnyPath, Duration, Env, exports
+from ..values import AnyPath, Duration, Env, export_commands
 from . import commands
 from .commands import AsyncExecStream, OnOutput
 from .context import AsyncContext
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class AsyncSession(AsyncWorkspace):
-    """A session of a sandbox. Where it is not there, its first command makes it.
+    """A session of a sandbox. Its first command creates it if it does not exist.
 
-    Its file calls see what it sees.
+    File methods see only what the session's ``file_access`` allows.
     """
 
     def __init__(self, sandbox: AsyncSandbox, id: str) -> None:
         self._sandbox = sandbox
         self._connection = sandbox._connection
-        self._ready = sandbox._ready
-        #: The sandbox that it belongs to.
+        self._ensure_created = sandbox._ensure_created
+        #: Id of its sandbox.
         self.sandbox_id = sandbox.id
-        #: Unique within the sandbox.
+        #: Id, unique within the sandbox.
         self.id = id
 
     def __repr__(self) -> str:
@@ -44,8 +44,8 @@ class AsyncSession(AsyncWorkspace):
     def _path(self) -> str:
         return session_path(self.sandbox_id, self.id)
 
-    async def _at(self) -> str:
-        await self._ready()
+    async def _ready_path(self) -> str:
+        await self._ensure_created()
         return self._path
 
     async def exec(
@@ -61,30 +61,38 @@ class AsyncSession(AsyncWorkspace):
         keep_running: bool = False,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Runs a command in the session's shell; directory, variables and jobs stay for the next.
+        """Run a command in the session's shell and wait for its end. Working directory, variables and
+        background jobs persist for the next command.
 
-        Commands of a session run one after the other, at most 64 wait. A command is never sent twice.
+        Commands of a session run one after the other; at most 64 wait. A command is never sent twice.
 
         Args:
-            command: the text, as it would be typed, at most 1 MiB.
-            cwd: for this command alone.
-            env: for this command alone; ``None`` unsets a name.
-            stdin: its standard input; end of file at once unless told.
-            timeout: seconds (or ``"10m"``) until it is interrupted, and then killed: its shell and
-                that shell's jobs stay. 0 never; the session's own unless told.
-            merge: standard error goes into standard output.
-            max_output_bytes: kept of each stream; 8 MiB unless told, at most 64 MiB. The result's
-                ``truncated`` says what was cut.
-            keep_running: it goes on when this call is given up (cancelled, or its connection lost);
-                otherwise it is interrupted then.
-            on_output: hears each piece of output when it is written.
+            command: shell command, at most 1 MiB.
+            cwd: working directory of this command only.
+            env: environment of this command only; ``None`` unsets a variable.
+            stdin: standard input; empty by default.
+            timeout: seconds, or text such as ``"10m"``, until the command is interrupted and then killed;
+                its shell and background jobs stay. 0 disables it; the session's timeout by default.
+            merge: redirect standard error to standard output.
+            max_output_bytes: limit on the returned output per stream; 8 MiB by default, at most 64 MiB.
+                ``truncated`` of the result counts the rest.
+            keep_running: let the command continue when this call ends early (cancelled, or its connection
+                lost); by default it is interrupted then.
+            on_output: called for each piece of output while the command runs.
+
+        Returns:
+            exit status and output. A nonzero exit code does not raise; see :meth:`ExecResult.check`.
 
         Raises:
-            BadRequestError: ``bad_cwd``, ``bad_field``.
+            BadRequestError: ``bad_cwd`` or ``bad_field``.
             TooManyRequestsError: ``queue_full``.
-            UnreachableError: the answer is lost; the command may have run.
+            UnreachableError: the response was lost; the command may have run.
+
+        Example:
+            await session.exec("cd /tmp; export GREETING=hello")
+            print((await session.exec("pwd; echo $GREETING")).stdout)
         """
-        await self._ready()
+        await self._ensure_created()
         return await commands.run(
             self._connection,
             self._path,
@@ -113,8 +121,12 @@ class AsyncSession(AsyncWorkspace):
         max_output_bytes: int | None = None,
         keep_running: bool = False,
     ) -> AsyncExecStream:
-        """Runs a command, and gives its output as it is written. Takes what :meth:`exec` takes."""
-        await self._ready()
+        """Run a command and stream its output. Takes the arguments of :meth:`exec`, except ``on_output``.
+
+        Returns:
+            the output; closing it early cancels the command.
+        """
+        await self._ensure_created()
         call = calls.exec_call(
             self._path,
             command,
@@ -133,8 +145,15 @@ class AsyncSession(AsyncWorkspace):
         return await self._sandbox.run_program(argv, session=self.id, env=env, timeout=timeout)
 
     async def set_env(self, variables: Env) -> None:
-        """Sets variables for all further commands of this session; ``None`` unsets."""
-        (await self.exec(exports(variables))).check()
+        """Set variables for all later commands of the session.
+
+        Args:
+            variables: names and values; ``None`` unsets a variable.
+
+        Raises:
+            UsageError: ``bad_name``.
+        """
+        (await self.exec(export_commands(variables))).check()
 
     def shell(
         self,
@@ -143,11 +162,10 @@ class AsyncSession(AsyncWorkspace):
         since: tuple[int, int, int] | None = None,
         watch: bool = False,
     ) -> AsyncShell:
-        """The session's shell over a WebSocket, with input, signals and cancels while commands run.
-
-        It takes what the sandbox's :meth:`shell` takes.
-        """
-        return AsyncShell(self._connection, self.sandbox_id, self._ready, self.id, resume, since, watch)
+        """Open the session's shell over a WebSocket. Takes the arguments of :meth:`AsyncSandbox.shell`."""
+        return AsyncShell(
+            self._connection, self.sandbox_id, self._ensure_created, self.id, resume, since, watch
+        )
 
     def terminal(
         self,
@@ -161,7 +179,7 @@ class AsyncSession(AsyncWorkspace):
         resume: str | None = None,
         since: int | None = None,
     ) -> AsyncTerminal:
-        """The session's terminal: takes what the sandbox's :meth:`terminal` takes."""
+        """Attach to the session's terminal. Takes the arguments of :meth:`AsyncSandbox.terminal`."""
         return self._sandbox.terminal(
             self.id,
             cols=cols,
@@ -184,8 +202,9 @@ class AsyncSession(AsyncWorkspace):
         stdin: bool = False,
         timeout: Duration | None = None,
     ) -> AsyncProcess:
-        """Starts a process with the directory and environment that this session was made with: takes what
-        the sandbox's :meth:`start_process` takes."""
+        """Start a background process with the session's directory and environment. Takes the arguments of
+        :meth:`AsyncSandbox.start_process`.
+        """
         return await self._sandbox.start_process(
             command, id=id, session=self.id, cwd=cwd, env=env, stdin=stdin, timeout=timeout
         )
@@ -200,23 +219,26 @@ class AsyncSession(AsyncWorkspace):
         env: Env | None = None,
         timeout: Duration | None = None,
     ) -> AsyncContext:
-        """Makes a code context with this session's directory, environment and files, which ends with it:
-        takes what the sandbox's :meth:`create_context` takes."""
+        """Create a code context with the session's directory, environment and file access. It ends with the
+        session. Takes the arguments of :meth:`AsyncSandbox.create_context`.
+        """
         return await self._sandbox.create_context(
             id, language=language, kernel=kernel, session=self.id, cwd=cwd, env=env, timeout=timeout
         )
 
     async def info(self) -> SessionInfo:
-        """Its record.
+        """Read configuration and state.
 
         Raises:
             NotFoundError: ``no_session``: no command has run in it yet, or it has ended.
         """
-        await self._ready()
-        return SessionInfo.of(await self._connection.json(calls.call("GET", self._path, again=True)))
+        await self._ensure_created()
+        return SessionInfo.from_json(
+            await self._connection.json(calls.call("GET", self._path, repeatable=True))
+        )
 
     async def delete(self) -> None:
-        """Ends it and its shell. The session ``default`` ends with its sandbox alone.
+        """Delete the session and its shell. The session ``default`` ends only with its sandbox.
 
         Raises:
             NotFoundError: ``no_session``.

@@ -1,4 +1,4 @@
-"""A shell over a WebSocket: commands in one bash, with input, signals and cancels while they run."""
+"""A shell over a WebSocket: commands with input, signals and cancellation."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from . import io
 if TYPE_CHECKING:
     from .client import AsyncConnection
 
-#: Tries to come back after a lost connection: about a minute of them, as long as a shell is kept.
-_TRIES = 16
+#: Reconnect attempts; about a minute, as long as the server preserves a private shell.
+_RECONNECT_ATTEMPTS = 16
 
 
 class AsyncCommand:
-    """A command of a shell. Iterate over it to have its output as it is written."""
+    """A command of a shell. Iterate over it to read its output."""
 
     def __init__(self, shell: AsyncShell, run: Run) -> None:
         self._shell = shell
         self._run = run
-        #: Names it in its shell.
+        #: Id, unique within the shell.
         self.id = run.id
 
     def __aiter__(self) -> AsyncCommand:
@@ -43,64 +43,71 @@ class AsyncCommand:
                 raise self._run.error
             if self._run.result is not None:
                 raise StopAsyncIteration
-            await self._shell._hear(self._run)
+            await self._shell._receive(self._run)
 
     async def result(self) -> ExecResult:
-        """How it ended, and what it said; waits for its end.
+        """Wait for the end of the command.
+
+        Returns:
+            exit status and output.
 
         Raises:
-            ShellClosedError: the shell ended, or its sandbox, before the command's end was heard.
+            ShellClosedError: the shell or its sandbox ended first.
             UnreachableError: the connection was lost for good; the command may still run.
-            RefusedError: it was not run: ``queue_full``, ``bad_field``.
+            RefusedError: the command was not run: ``queue_full`` or ``bad_field``.
         """
-        while not self._run.over:
-            await self._shell._hear(self._run, past_output=True)
+        while not self._run.finished:
+            await self._shell._receive(self._run, past_output=True)
         if self._run.result is None:
-            raise self._run.error or UnreachableError("the command was lost", code="cut")
+            raise self._run.error or UnreachableError("the command's result was lost", code="cut")
         return self._run.result
 
     async def write(self, data: str | bytes) -> None:
-        """Gives it standard input; it must have been started with ``stdin=True``.
+        """Write to standard input. The command must have been started with ``stdin=True``.
 
-        At most 256 KiB wait for it: beyond that this waits until it reads, so read its output meanwhile,
-        in another task or thread. When the connection is lost in between, the command is cancelled: how
-        much of its input has arrived cannot be known.
+        If the command does not read, the call blocks after 256 KiB; so read its output at the same time, in
+        another task or thread. If the connection breaks during the write, the command is cancelled, since
+        it is unknown how much input arrived.
         """
-        await self._feed(data.encode() if isinstance(data, str) else data, eof=False)
+        await self._send_input(data.encode() if isinstance(data, str) else data, eof=False)
 
     async def close_stdin(self) -> None:
-        """The end of its standard input."""
-        await self._feed(b"", eof=True)
+        """Close standard input."""
+        await self._send_input(b"", eof=True)
 
-    async def _feed(self, data: bytes, eof: bool) -> None:
+    async def _send_input(self, data: bytes, eof: bool) -> None:
         for frame in input_frames(self.id, data, eof):
-            if self._run.over:
+            if self._run.finished:
                 return
-            self._run.fed = True
-            await self._shell._say(frame, self._run)
+            self._run.input_sent = True
+            await self._shell._send_frame(frame, self._run)
 
     async def cancel(self) -> None:
-        """Ends it: taken out while it waits, else interrupted, then killed. The shell stays."""
-        await self._urge(message("shell_cancel", id=self.id))
+        """Cancel the command: remove it from the queue, or interrupt and then kill it. The shell stays."""
+        await self._send_control(message("shell_cancel", id=self.id))
 
     async def signal(self, signal: int | str) -> None:
-        """Sends a signal to what runs in its foreground, such as ``"INT"`` or 15."""
-        await self._urge(message("shell_signal", id=self.id, signal=signal))
+        """Send a signal to the command's foreground processes.
 
-    async def _urge(self, frame: str) -> None:
-        if not self._run.over:
-            self._run.urged += 1
-            await self._shell._say(frame, self._run)
+        Args:
+            signal: name such as ``"INT"``, or number.
+        """
+        await self._send_control(message("shell_signal", id=self.id, signal=signal))
+
+    async def _send_control(self, frame: str) -> None:
+        if not self._run.finished:
+            self._run.control_frames_sent += 1
+            await self._shell._send_frame(frame, self._run)
 
 
 class AsyncShell:
-    """A bash that stays. Use it in ``async with``; it connects with its first use.
+    """A persistent bash over a WebSocket. Use it in ``async with``; its first use connects.
 
-    When the connection breaks it comes back by itself, at the byte where it broke: no output is missing
-    or comes twice, and no command runs twice. What the server no longer held is told: ``missed`` of the
-    next piece of output, and ``truncated`` of the result.
+    After a lost connection the shell reconnects and continues at the same byte: no output is lost or
+    repeated, and no command runs twice. Output that the server no longer has is counted in ``missed`` of
+    the next piece of output and in ``truncated`` of the result.
 
-    Several tasks may use one shell; its commands run one after the other, at most 64 wait.
+    Several tasks may use one shell. Its commands run one after the other; at most 64 wait.
     """
 
     def __init__(
@@ -115,34 +122,36 @@ class AsyncShell:
     ) -> None:
         self._connection = connection
         self._sandbox = sandbox
-        self._sandbox_ready = ready
+        self._ensure_created = ready
         self._watch = watch
         self._resume = resume
         self._since = since
         self._state = ShellState(session)
         self._socket: io.Socket | None = None
-        self._left = False
-        # One reads what comes, for all; one connects.
+        self._detached = False
+        # Only one caller reads or connects at a time.
         self._reading = io.Lock()
         self._connecting = io.Lock()
-        # Commands go out in the order in which they were started.
+        # Commands are sent in the order in which they were started.
         self._starting = io.Lock()
 
     @property
     def name(self) -> str | None:
-        """What names it for ``resume``, also in another process; ``None`` before it is connected."""
+        """Name for ``resume``, also in another process; ``None`` before the first connection."""
         return self._state.name
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """How far it was read: bytes of standard output and error, and the last exit."""
+        """Position for ``since``: bytes read of standard output and error, and the number of the latest
+        exit.
+        """
         return self._state.position
 
     async def open(self) -> AsyncShell:
-        """Connects, where it is not connected.
+        """Connect if not connected.
 
         Raises:
-            NotFoundError: ``no_shell``: what was to be resumed has ended.
+            NotFoundError: ``no_shell``: the shell to resume has ended.
         """
         await self._connected()
         return self
@@ -158,37 +167,42 @@ class AsyncShell:
         merge: bool = False,
         max_output_bytes: int = OUTPUT_BYTES,
     ) -> ExecResult:
-        """Runs a command to its end.
+        """Run a command and wait for its end.
 
         Args:
-            command: the text, as it would be typed, at most 1 MiB.
-            cwd: for this command alone.
-            env: for this command alone; ``None`` unsets a name.
-            stdin: its standard input; end of file at once unless told.
-            timeout: seconds (or ``"10m"``) until it is interrupted, and then killed; the shell stays.
-            merge: standard error goes into standard output.
-            max_output_bytes: kept of each stream; ``truncated`` of the result says what was cut.
+            command: shell command, at most 1 MiB.
+            cwd: working directory of this command only.
+            env: environment of this command only; ``None`` unsets a variable.
+            stdin: standard input; empty by default.
+            timeout: seconds, or text such as ``"10m"``, until the command is interrupted and then killed;
+                the shell stays.
+            merge: redirect standard error to standard output.
+            max_output_bytes: limit on the returned output per stream; ``truncated`` of the result counts
+                the rest.
+
+        Returns:
+            exit status and output. A nonzero exit code does not raise.
 
         Raises:
-            ShellClosedError: the shell ended before the command's end was heard.
+            ShellClosedError: the shell ended first.
             UnreachableError: the connection was lost for good; the command may still run.
-            RefusedError: it was not run: ``queue_full``, ``bad_field``.
+            RefusedError: the command was not run: ``queue_full`` or ``bad_field``.
         """
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        whole = isinstance(stdin, str) and len(stdin) <= WHOLE_INPUT_BYTES // 4
-        follows = stdin if isinstance(stdin, str) and whole else stdin is not None
-        started = await self._start(command, cwd, env, timeout, merge, follows, max_output_bytes)
-        if data is None or whole:
+        send_inline = isinstance(stdin, str) and len(stdin) <= WHOLE_INPUT_BYTES // 4
+        stdin_field = stdin if isinstance(stdin, str) and send_inline else stdin is not None
+        started = await self._start(command, cwd, env, timeout, merge, stdin_field, max_output_bytes)
+        if data is None or send_inline:
             return await started.result()
-        # Beside: a command that writes before it has read everything is heard meanwhile.
-        feeding = io.Task(self._feed, started, data)
+        # Concurrently: the command may produce output before it has read all its input.
+        feeding = io.Task(self._send_input, started, data)
         try:
             return await started.result()
         finally:
             await feeding.join()
 
-    async def _feed(self, command: AsyncCommand, data: bytes) -> None:
-        await command._feed(data, eof=True)
+    async def _send_input(self, command: AsyncCommand, data: bytes) -> None:
+        await command._send_input(data, eof=True)
 
     async def start(
         self,
@@ -201,12 +215,15 @@ class AsyncShell:
         merge: bool = False,
         max_output_bytes: int = OUTPUT_BYTES,
     ) -> AsyncCommand:
-        """Starts a command, and gives it to be listened to, written to, signalled or cancelled.
+        """Start a command without waiting for its end.
 
-        Takes what :meth:`run` takes, but:
+        Takes the arguments of :meth:`run`, except:
 
         Args:
-            stdin: input will follow, by the command's ``write`` and ``close_stdin``.
+            stdin: leave standard input open for :meth:`AsyncCommand.write` and ``close_stdin``.
+
+        Returns:
+            the command, to read its output, write to it, send signals or cancel it.
         """
         return await self._start(command, cwd, env, timeout, merge, stdin, max_output_bytes)
 
@@ -218,10 +235,10 @@ class AsyncShell:
         timeout: Duration | None,
         merge: bool,
         stdin: str | bool,
-        most: int,
+        limit_bytes: int,
     ) -> AsyncCommand:
         if "\0" in command:
-            raise UsageError("a command cannot hold a NUL byte", code="bad_command")
+            raise UsageError("a command cannot contain a NUL byte", code="bad_command")
         frame = run_frame(
             f"c-{uuid.uuid4().hex[:20]}",
             command,
@@ -231,7 +248,7 @@ class AsyncShell:
             stdin=stdin,
             merge=merge,
         )
-        run = Run(frame["id"], frame, most)
+        run = Run(frame["id"], frame, limit_bytes)
         await self._connected()
         async with self._starting:
             socket = self._socket
@@ -240,33 +257,40 @@ class AsyncShell:
         return AsyncCommand(self, run)
 
     def command(self, id: str) -> AsyncCommand:
-        """A command that was started before this shell was resumed, by its id."""
+        """Get a command by id that was started before this shell was resumed."""
         run = Run(id, {})
-        self._state.known(run)
+        self._state.adopt(run)
         return AsyncCommand(self, run)
 
     def background(self) -> list[Output]:
-        """What background jobs have written, as far as it was heard while commands were waited for:
-        the last 1 MiB. Each piece is given once."""
+        """Take the output of background jobs that was received while waiting for commands.
+
+        Returns:
+            at most the last 1 MiB; each piece is returned once.
+        """
         pieces = []
         while (piece := self._state.background.next()) is not None:
             pieces.append(piece)
         return pieces
 
     async def leave(self) -> tuple[str, tuple[int, int, int]]:
-        """Lets go of it as if the connection broke: what runs goes on. Gives its ``name`` and ``position``,
-        to come back with ``resume`` and ``since``; a private shell is kept for 60 s."""
+        """Disconnect without ending the shell or its commands.
+
+        Returns:
+            ``name`` and ``position``, for ``resume`` and ``since``. The server preserves a private shell
+            for 60 s.
+        """
         await self._connected()
-        self._left = True
+        self._detached = True
         if self._socket is not None:
             self._socket.abort()
         return self._state.name or "", self._state.position
 
     async def close(self) -> None:
-        """Closes the connection. A private shell ends; a session's stays."""
-        self._left = True
+        """Close the connection. A private shell ends; a session's shell stays."""
+        self._detached = True
         socket, self._socket = self._socket, None
-        self._state.close(ShellClosedError("the shell was closed here", code="shell_closed"))
+        self._state.close(ShellClosedError("the shell was closed by this client", code="shell_closed"))
         if socket is not None:
             await socket.close()
 
@@ -278,10 +302,10 @@ class AsyncShell:
     ) -> None:
         await self.close()
 
-    async def _hear(self, run: Run, past_output: bool = False) -> None:
-        """Takes in the next message, whosever it is, unless ``run`` has meanwhile what it waits for."""
+    async def _receive(self, run: Run, past_output: bool = False) -> None:
+        """Process the next message, unless ``run`` already has what it waits for."""
         async with self._reading:
-            if run.over or not (past_output or run.unread.empty):
+            if run.finished or not (past_output or run.unread.empty):
                 return
             socket = await self._connected()
             try:
@@ -290,14 +314,14 @@ class AsyncShell:
                 await self._lost(socket, cut)
                 return
             self._state.take(text)
-            while frames := self._state.rest():
+            while frames := self._state.deferred_frames():
                 for frame in frames:
                     await self._send(socket, frame)
 
-    async def _say(self, frame: str, run: Run) -> None:
-        """Sends a frame about a command."""
+    async def _send_frame(self, frame: str, run: Run) -> None:
+        """Send a frame about a command."""
         socket = await self._connected()
-        if not run.over:
+        if not run.finished:
             await self._send(socket, frame)
 
     async def _send(self, socket: io.Socket | None, frame: str) -> None:
@@ -310,13 +334,15 @@ class AsyncShell:
     async def _connected(self) -> io.Socket:
         if self._state.closed:
             raise self._state.closed
-        if self._left:
-            raise ShellClosedError("the shell was left here", code="shell_closed", hint="resume it")
+        if self._detached:
+            raise ShellClosedError(
+                "the shell was left by this client", code="shell_closed", hint="resume it by name"
+            )
         if self._socket is not None:
             return self._socket
         async with self._connecting:
             if self._socket is None:
-                await self._sandbox_ready()
+                await self._ensure_created()
                 await self._connect(self._resume, self._since)
             if self._socket is None:
                 raise UnreachableError("the shell's connection was lost", code="cut")
@@ -331,13 +357,13 @@ class AsyncShell:
         self._socket = socket
 
     async def _lost(self, socket: io.Socket | None, cut: CutError) -> None:
-        """Comes back after a broken connection, or fails every command."""
+        """Reconnect after a lost connection, or fail all commands."""
         async with self._connecting:
-            if self._socket is not socket or self._state.closed or self._left:
+            if self._socket is not socket or self._state.closed or self._detached:
                 return
-            error = transport.hopeless(cut)
+            error = transport.shell_closed_error(cut)
             if error is None:
-                error = await self._return()
+                error = await self._reconnect()
             if error is not None:
                 self._socket = None
                 closed = error if isinstance(error, ShellClosedError) else None
@@ -345,12 +371,12 @@ class AsyncShell:
                     closed or ShellClosedError(error.message, code=error.code, hint=error.hint), error
                 )
 
-    async def _return(self) -> IsoletError | None:
-        for attempt in range(_TRIES):
+    async def _reconnect(self) -> IsoletError | None:
+        for attempt in range(_RECONNECT_ATTEMPTS):
             try:
                 await self._connect(self._state.name, self._state.position)
                 socket = self._socket
-                for frame in self._state.returned():
+                for frame in self._state.resume_frames():
                     if socket is not None:
                         await socket.send(frame)
                 return None
@@ -360,5 +386,5 @@ class AsyncShell:
                 if error.status < 500 and error.status != 429:
                     return error
                 last = error
-            await io.sleep(config.wait_before(attempt))
+            await io.sleep(config.retry_delay_s(attempt))
         return UnreachableError(f"the shell's connection was lost: {last}", code="cut")

@@ -1,4 +1,4 @@
-"""Sessions that a tenant keeps across its sandboxes."""
+"""Sessions that are addressed by their id alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AsyncTenantSessions:
-    """The sessions of ``/v1/sessions``, which the tenant's programs find again by their ids alone."""
+    """Methods of a client for sessions of ``/v1/sessions``, which are addressed by their id alone."""
 
     _connection: AsyncConnection
 
@@ -30,52 +30,56 @@ class AsyncTenantSessions:
         metadata: Mapping[str, Any] | None = None,
         ttl: Duration | None = None,
     ) -> AsyncSession:
-        """Makes a session that is found again by its id alone, whichever sandbox it is in.
+        """Create a session that can be found by its id alone, without naming its sandbox.
 
         Args:
-            persistent: it does not end for want of commands: others do five minutes after their last
-                one, unless the server's configuration says otherwise.
-            sandbox: in which it lives; ``default`` unless told. It is made where it is not there.
-            file_access: what of the workspace it sees; all of it unless told.
-            metadata: the caller's own words, at most 16 KiB as JSON.
-            ttl: seconds from now to its end, or ``"10m"``, also in the middle of a command; 14,400
-                unless told, at most a year.
+            persistent: do not expire when idle. Other sessions end five minutes after their last command,
+                or as the server configures.
+            sandbox: sandbox to create it in; ``default`` by default. The sandbox is created if needed.
+            file_access: part of the workspace that the session may access; all by default.
+            metadata: arbitrary data of the caller, at most 16 KiB as JSON.
+            ttl: lifetime in seconds, or text such as ``"10m"``, after which the session ends even during a
+                command; 14,400 by default, at most a year.
+
+        Returns:
+            the new session.
         """
         call = calls.create_tenant_session(
             persistent=persistent, sandbox=sandbox, file_access=file_access, metadata=metadata, ttl=ttl
         )
-        return self._within(TenantSession.of(await self._connection.json(call)))
+        return self._within(TenantSession.from_json(await self._connection.json(call)))
 
     def _within(self, record: TenantSession) -> AsyncSession:
         return AsyncSession(AsyncSandbox(self._connection, record.sandbox_id, None, True), record.id)
 
     async def find_session(self, id: str) -> AsyncSession:
-        """One that :meth:`create_session` has made, by its id.
+        """Get a session that :meth:`create_session` created.
 
         Raises:
-            NotFoundError: ``no_session``: there is none, or it has ended.
+            NotFoundError: ``no_session``: it does not exist or has ended.
         """
         return self._within(await self.session_info(id))
 
     async def session_info(self, id: str) -> TenantSession:
-        """The record of one.
+        """Read configuration and state of a session.
 
         Raises:
             NotFoundError: ``no_session``.
         """
-        return TenantSession.of(await self._connection.json(calls.tenant_session(id)))
+        return TenantSession.from_json(await self._connection.json(calls.tenant_session(id)))
 
     async def sessions(self, *, page: int = 100) -> AsyncIterator[TenantSession]:
-        """All that :meth:`create_session` has made, sorted by id: not those that were made in a sandbox.
+        """Iterate over all sessions that :meth:`create_session` created, sorted by id. Sessions that were
+        created in a sandbox are not included.
 
         Args:
-            page: how many are asked for at once, 1 to 1000.
+            page: number of entries per request, 1 to 1000.
         """
-        async for told in self._connection.pages(calls.page("/v1/sessions", page)):
-            yield TenantSession.of(told)
+        async for answer in self._connection.pages(calls.page("/v1/sessions", page)):
+            yield TenantSession.from_json(answer)
 
     async def delete_session(self, id: str) -> None:
-        """Ends one, its shell and the programs that run in it.
+        """Delete a session, its shell and its programs.
 
         Raises:
             NotFoundError: ``no_session``.
@@ -83,14 +87,17 @@ class AsyncTenantSessions:
         await self._connection.send(calls.tenant_session(id, "DELETE"))
 
     async def delete_sessions(self, *, idle: bool = False, older_than: Duration | None = None) -> int:
-        """Ends those for which every filter holds; how many these were.
+        """Delete all sessions that match every filter.
 
         Args:
-            idle: without a running command.
-            older_than: not used for so many seconds, or ``"1h"``; 0 is every one.
+            idle: only sessions without a running command.
+            older_than: only sessions unused for this many seconds, or text such as ``"1h"``; 0 matches all.
+
+        Returns:
+            number of deleted sessions.
 
         Raises:
-            BadRequestError: without a filter.
+            BadRequestError: no filter was given.
         """
-        told = await self._connection.json(calls.delete_tenant_sessions(idle, older_than))
-        return int(told["deleted"])
+        answer = await self._connection.json(calls.delete_tenant_sessions(idle, older_than))
+        return int(answer["deleted"])

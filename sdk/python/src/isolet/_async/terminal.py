@@ -1,4 +1,4 @@
-"""A session's terminal over a WebSocket: what it shows, and what is typed."""
+"""A session's terminal over a WebSocket."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from ..errors import TerminalClosedError, UnreachableError, UsageError, WaitTime
 from ..terminal import TerminalClient, TerminalEvent, TerminalExit
 from ..transport import CutError
 from ..values import Duration, seconds
-from .link import AsyncTerminalLink
+from .terminal_connection import AsyncTerminalConnection
 
-#: The most that the server takes in one frame, in bytes.
-_TYPED_BYTES = 64 * 1024
+#: The server's limit on one input frame, in bytes.
+_INPUT_BYTES = 64 * 1024
 
 
-class AsyncTerminal(AsyncTerminalLink):
-    """A terminal. Use it in ``async with``, and ``async for`` inside; it connects with its first use.
+class AsyncTerminal(AsyncTerminalConnection):
+    """A terminal. Use it in ``async with``, and ``async for`` inside; its first use connects.
 
-    When the connection breaks it comes back by itself, at the byte where it broke: no output is missing
-    or comes twice, but for what a :class:`TerminalSnapshot` says. A terminal that ended meanwhile is not
-    opened anew.
+    After a lost connection the terminal reconnects and continues at the same byte: no output is lost or
+    repeated, except as a :class:`TerminalSnapshot` states. A terminal whose program exited during the
+    interruption is not opened again.
 
-    What nobody reads waits at the server: who reads too slowly is given a snapshot in place of what it
-    missed. One task reads; others may type meanwhile.
+    The server buffers unread output. A client that reads too slowly gets a snapshot instead of the output
+    it missed. One task reads; others may write at the same time.
     """
 
     @property
     def id(self) -> str | None:
-        """Names this run of the terminal, for ``resume``; ``None`` before it is connected."""
+        """Id of this run of the terminal, for ``resume``; ``None`` before the first connection."""
         return None if self._state.attached is None else self._state.attached.terminal
 
     @property
     def offset(self) -> int | None:
-        """Bytes of output that it had shown with the last that was read here: for ``since``."""
+        """Bytes of output read so far, for ``since``."""
         return self._state.offset
 
     @property
     def clients(self) -> tuple[TerminalClient, ...]:
-        """Who is attached, as far as it was read."""
+        """Attached clients, as of the last event read."""
         return self._state.clients
 
     @property
     def exit(self) -> TerminalExit | None:
-        """How its program ended; ``None`` before that was read."""
+        """Exit status of the program; ``None`` before its exit event was read."""
         return self._state.exit
 
     def __aiter__(self) -> AsyncTerminal:
@@ -53,99 +53,113 @@ class AsyncTerminal(AsyncTerminalLink):
 
     async def __anext__(self) -> TerminalEvent:
         while True:
-            heard = self._heard
+            received = self._received
             event = self._state.next()
             if event is not None:
                 return event
             if self._state.exit is not None:
                 raise StopAsyncIteration
-            await self._hear(heard)
+            await self._receive(received)
 
     async def wait_for(self, pattern: str | re.Pattern[str], *, timeout: Duration = 30) -> str:
-        """Waits until it has shown ``pattern``; gives everything that was shown and not read before, up to
-        and with it, escape sequences too. Reading goes on behind it.
+        """Wait until the output contains ``pattern``. Reading continues after the match.
 
         Args:
-            pattern: a text, or an expression of ``re``; looked for in the last 256 KiB.
-            timeout: seconds, or ``"10m"``.
+            pattern: text, or a compiled expression of ``re``; searched in the last 256 KiB of unread
+                output.
+            timeout: seconds, or text such as ``"10m"``.
+
+        Returns:
+            unread output up to and including the match, with escape sequences.
 
         Raises:
-            WaitTimeoutError: it was not shown; what was shown instead can still be read.
-            TerminalClosedError: the program ended before.
+            WaitTimeoutError: no match in time; the output can still be read.
+            TerminalClosedError: the program exited first.
         """
         until = time.monotonic() + seconds(timeout)
         while True:
-            heard = self._heard
+            received = self._received
             found = self._state.find(pattern)
             if found is not None:
                 return found
             left = until - time.monotonic()
             if left <= 0:
-                said = f"{pattern!r} was not shown within {timeout}, but {self._state.tail()!r}"
-                raise WaitTimeoutError(said, code="timeout")
-            await self._hear(heard, left)
+                text = f"{pattern!r} not found within {timeout}; the output ends with {self._state.tail()!r}"
+                raise WaitTimeoutError(text, code="timeout")
+            await self._receive(received, left)
 
     async def exited(self, *, timeout: Duration | None = None) -> TerminalExit:
-        """Waits for the program's end, and drops what is shown until then.
+        """Wait for the program's exit and discard output until then.
 
         Args:
-            timeout: seconds, or ``"10m"``; without an end unless told.
+            timeout: seconds, or text such as ``"10m"``; unlimited by default.
+
+        Returns:
+            exit code and signal.
 
         Raises:
-            WaitTimeoutError: it runs on.
-            TerminalClosedError: the terminal was left, or lost, before.
+            WaitTimeoutError: the program is still running.
+            TerminalClosedError: the client detached, or the connection was lost for good.
         """
         until = math.inf if timeout is None else time.monotonic() + seconds(timeout)
         while True:
-            heard = self._heard
+            received = self._received
             while self._state.next() is not None:
                 pass
             if self._state.exit is not None:
                 return self._state.exit
             left = until - time.monotonic()
             if left <= 0:
-                raise WaitTimeoutError(f"the program has not ended within {timeout}", code="timeout")
-            await self._hear(heard, None if timeout is None else left)
+                raise WaitTimeoutError(f"the program did not exit within {timeout}", code="timeout")
+            await self._receive(received, None if timeout is None else left)
 
     async def write(self, data: str | bytes) -> None:
-        r"""Types. A line ends with ``"\n"``, Ctrl-C is ``"\x03"``.
+        r"""Send input to the terminal. ``"\n"`` is Enter, ``"\x03"`` is Ctrl-C.
 
         Raises:
             UsageError: ``view_only``.
-            TerminalClosedError: the program has ended, or the terminal was left.
-            UnreachableError: ``cut``: the connection broke at that moment, and what was typed may or may
-                not have arrived. It is not typed again; the terminal can still be used.
+            TerminalClosedError: the program has exited, or this client detached.
+            UnreachableError: ``cut``: the connection broke during the write, and the input may or may not
+                have arrived. It is not sent again; the terminal can still be used.
         """
-        if self._how.mode == "view":
-            raise UsageError("this terminal is only looked at", code="view_only")
+        if self._options.mode == "view":
+            raise UsageError("this client is attached in view mode and cannot write", code="view_only")
         raw = data.encode() if isinstance(data, str) else data
-        for at in range(0, len(raw), _TYPED_BYTES):
-            socket = await self._standing()
+        for at in range(0, len(raw), _INPUT_BYTES):
+            socket = await self._usable_socket()
             try:
-                await socket.send(raw[at : at + _TYPED_BYTES])
+                await socket.send(raw[at : at + _INPUT_BYTES])
             except CutError:
-                raise UnreachableError("the connection broke while this was typed", code="cut") from None
+                raise UnreachableError("the connection broke during the write", code="cut") from None
 
     async def resize(self, cols: int, rows: int) -> None:
-        """The window that shows it has another size: at most 1000 by 400, a larger one is cut. The terminal
-        has the size of the client that typed last, and never that of one that only looks."""
+        """Report a new size of the client's window, at most 1000 by 400; larger values are reduced. The
+        terminal has the size of the client that typed last; clients in view mode have no influence.
+
+        Raises:
+            UsageError: ``bad_size``.
+        """
         if cols < 1 or rows < 1:
-            raise UsageError("a window has at least one column and one row", code="bad_size")
+            raise UsageError("a window needs at least one column and one row", code="bad_size")
         if (cols, rows) != self._size:
             self._size = (cols, rows)
-            await self._tell_size()
+            await self._send_size()
 
     async def leave(self) -> tuple[str, int]:
-        """Lets go of it; it runs on. Gives what to come back with by ``resume`` and ``since``."""
+        """Detach; the terminal keeps running.
+
+        Returns:
+            its id and the output offset, for ``resume`` and ``since``.
+        """
         await self.open()
         name, offset = self.id or "", self.offset or 0
         await self.close()
         return name, offset
 
     async def close(self) -> None:
-        """Leaves the terminal, which runs on."""
+        """Detach; the terminal keeps running."""
         self._state.closed = self._state.closed or TerminalClosedError(
-            "the terminal was left here", code="closed", hint="attach again"
+            "this client detached from the terminal", code="closed", hint="attach again"
         )
         socket, self._socket = self._socket, None
         if socket is not None:

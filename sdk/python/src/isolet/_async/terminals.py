@@ -1,4 +1,4 @@
-"""The terminals of a sandbox: attached, listed, ended, recorded; tickets."""
+"""Terminals, recordings and tickets of a sandbox."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class AsyncTerminals:
-    """The terminals of a sandbox."""
+    """Methods of a sandbox for terminals."""
 
     _connection: AsyncConnection
     id: str
 
-    async def _ready(self) -> None:
+    async def _ensure_created(self) -> None:
         raise NotImplementedError
 
-    async def _at(self) -> str:
+    async def _ready_path(self) -> str:
         raise NotImplementedError
 
     def terminal(
@@ -43,36 +43,45 @@ class AsyncTerminals:
         resume: str | None = None,
         since: int | None = None,
     ) -> AsyncTerminal:
-        """The terminal of a session, which is opened where none runs, and runs on when nobody is attached.
+        r"""Get the terminal of a session. If none is running, attaching opens one. It keeps running without
+        clients.
 
         Args:
-            session: whose; it is made where it is not there.
-            cols: width of the window that shows it, at most 1000.
-            rows: height of the window that shows it, at most 400.
-            command: program and arguments in place of bash, when this opens the terminal.
-            mode: ``view`` only looks; ``edit`` unless told.
-            name: how others see this client, at most 64 bytes.
-            record: record it from here on.
-            resume: come back to a terminal that was left: what its ``id`` said. It is not opened anew.
-            since: with ``resume``: go on behind this offset; a snapshot of the screen unless told.
+            session: session of the terminal; created if needed.
+            cols: width of the client's window, at most 1000.
+            rows: height of the client's window, at most 400.
+            command: program and arguments to run instead of bash, if this opens the terminal.
+            mode: ``edit``, or ``view`` to watch without input.
+            name: name of this client that other clients see, at most 64 bytes.
+            record: start a recording.
+            resume: ``id`` of a terminal to resume; it is not opened again if it has ended.
+            since: with ``resume``: the output offset to continue from; by default, the server sends a
+                snapshot of the screen.
+
+        Example:
+            async with sandbox.terminal(cols=120, rows=30) as terminal:
+                await terminal.write("stty size\n")
+                await terminal.wait_for("30 120")
         """
         if isinstance(command, str):
-            raise UsageError("a terminal's command is a list: program and arguments", code="bad_command")
+            raise UsageError(
+                "a terminal's command must be a list of program and arguments", code="bad_command"
+            )
         if mode not in ("edit", "view"):
-            raise UsageError(f"{mode!r} is no mode: edit or view", code="bad_mode")
-        how = Attach(session, command, mode, name, record, open=True)
+            raise UsageError(f"the mode must be edit or view, not {mode!r}", code="bad_mode")
+        options = Attach(session, command, mode, name, record, open=True)
         at = None if resume is None else (resume, since)
-        return AsyncTerminal(self._connection, self.id, self._ready, how, (cols, rows), at)
+        return AsyncTerminal(self._connection, self.id, self._ensure_created, options, (cols, rows), at)
 
     async def terminals(self) -> list[TerminalInfo]:
-        """Those that run; none of a sandbox that sleeps."""
-        told = await self._connection.json(terminal_calls.terminals(await self._at()))
-        return [TerminalInfo.of(one) for one in told]
+        """List running terminals. The list is empty while the sandbox sleeps."""
+        answer = await self._connection.json(terminal_calls.terminals(await self._ready_path()))
+        return [TerminalInfo.from_json(one) for one in answer]
 
     async def close_terminal(self, session: str = "default") -> None:
-        """Hangs up a session's terminal, and kills what is left of its program. No error where none runs."""
+        """Close a session's terminal and kill its program. No error if none is running."""
         with suppress(NotFoundError):
-            await self._connection.send(terminal_calls.close(await self._at(), session))
+            await self._connection.send(terminal_calls.close(await self._ready_path(), session))
 
     async def create_ticket(
         self,
@@ -83,51 +92,52 @@ class AsyncTerminals:
         port: int | None = None,
         ttl: Duration | None = None,
     ) -> Ticket:
-        """Takes a ticket, which opens one WebSocket of this sandbox, once: for pages, which are not to
-        know the key.
+        """Create a ticket that opens one WebSocket of this sandbox once. Tickets are for web pages, which
+        must
+        not know the key.
 
         Args:
             use: ``terminal``, ``shell`` or ``port``.
-            session: ``default`` unless told; for a shell a private one unless told.
-            mode: ``view`` opens a terminal that runs, to look only.
-            port: which, for ``port``.
-            ttl: seconds that it lives: 30 unless told, at most 300.
+            session: ``default`` by default; for a shell, a private one by default.
+            mode: ``view`` allows only to watch a running terminal.
+            port: port number, for ``port``.
+            ttl: lifetime in seconds; 30 by default, at most 300.
 
         Raises:
-            TooManyRequestsError: a tenant holds at most 1000 at once.
+            TooManyRequestsError: the tenant has 1000 unused tickets.
         """
-        await self._ready()
+        await self._ensure_created()
         call = terminal_calls.ticket(self.id, use=use, session=session, mode=mode, port=port, ttl=ttl)
-        return Ticket.of(await self._connection.json(call))
+        return Ticket.from_json(await self._connection.json(call))
 
     async def recordings(self) -> list[Recording]:
-        """What was recorded of its terminals; at most 100."""
-        told = await self._connection.json(terminal_calls.recordings(await self._at()))
-        return [Recording.of(one) for one in told]
+        """List terminal recordings, at most 100."""
+        answer = await self._connection.json(terminal_calls.recordings(await self._ready_path()))
+        return [Recording.from_json(one) for one in answer]
 
     async def start_recording(self, session: str = "default") -> None:
-        """Begins to record a session's terminal, which runs; until it ends, or 64 MiB. No error where it is
-        recorded already.
+        """Record a running terminal until it ends or the recording reaches 64 MiB. No error if it is already
+        being recorded.
 
         Raises:
-            NotFoundError: ``no_terminal``: none runs.
+            NotFoundError: ``no_terminal``: no terminal is running.
         """
-        await self._connection.send(terminal_calls.record(await self._at(), session, "POST"))
+        await self._connection.send(terminal_calls.record(await self._ready_path(), session, "POST"))
 
     async def stop_recording(self, session: str = "default") -> None:
-        """Ends it; the recording stays. No error where none grows."""
+        """Stop recording; the recording is preserved. No error if none is active."""
         with suppress(NotFoundError):
-            await self._connection.send(terminal_calls.record(await self._at(), session, "DELETE"))
+            await self._connection.send(terminal_calls.record(await self._ready_path(), session, "DELETE"))
 
     async def read_recording(self, id: str) -> AsyncFileStream:
-        """A recording's bytes, also while it grows: asciicast version 2.
+        """Stream a recording in asciicast version 2, also while it is being recorded.
 
         Raises:
-            NotFoundError: there is none of this id.
+            NotFoundError: the recording does not exist.
         """
-        response = await self._connection.open(terminal_calls.recording(await self._at(), id))
+        response = await self._connection.open(terminal_calls.recording(await self._ready_path(), id))
         return AsyncFileStream(self._connection.url, response)
 
     async def delete_recording(self, id: str) -> None:
-        """Removes a recording."""
-        await self._connection.send(terminal_calls.recording(await self._at(), id, "DELETE"))
+        """Delete a recording."""
+        await self._connection.send(terminal_calls.recording(await self._ready_path(), id, "DELETE"))

@@ -1,4 +1,4 @@
-"""What a sandbox and its sessions can both do, beside their files."""
+"""Methods that sandboxes and sessions share, besides files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..results import ExecResult
 from ..values import AnyPath, Duration, Env
 from .files import AsyncFiles
 
-_NO_STORE = "the server keeps no copies of directories"
-_ARCHIVES = "keep what read_archive gives, and give it to write_archive"
-_NO_MOUNTS = "buckets are not mounted: a sandbox has no way out, and no FUSE"
+_NO_STORE = "the server does not store backups of directories"
+_ARCHIVES = "store the result of read_archive, and restore it with write_archive"
+_NO_MOUNTS = "Isolet cannot mount buckets: sandboxes have no FUSE"
 
 
 class AsyncWorkspace(AsyncFiles):
-    """A sandbox, or one of its sessions."""
+    """A sandbox or session."""
 
     async def _program(self, argv: Sequence[str], env: Env, timeout: Duration) -> ExecResult:
         raise NotImplementedError
@@ -32,55 +32,58 @@ class AsyncWorkspace(AsyncFiles):
         depth: int | None = None,
         timeout: Duration = 0,
     ) -> GitCheckout:
-        """Clones a repository, by the git that is inside.
+        """Clone a repository with the git in the sandbox.
 
         Args:
-            url: as git takes it. Credentials in an ``http`` or ``https`` address go to git by its
-                environment: none are in its arguments, its output, or the clone.
-            branch: branch or tag; what the repository's ``HEAD`` says unless told.
-            target_dir: a directory that is not there, or empty; the repository's name in ``/workspace``
-                (or where the session begins) unless told.
-            depth: so many commits of the history; all of it unless told.
-            timeout: seconds until it is ended; 0 (unless told) never.
+            url: address as for ``git clone``. Credentials in an ``http`` or ``https`` address are passed to
+                git through its environment; they do not appear in its arguments, its output or the clone.
+            branch: branch or tag; the repository's ``HEAD`` by default.
+            target_dir: a new or empty directory; by default, the repository's name in ``/workspace`` or in
+                the session's initial directory.
+            depth: number of commits of history; all by default.
+            timeout: seconds until the clone is aborted; 0 (default) disables it.
+
+        Returns:
+            branch, commit and directory of the clone.
 
         Raises:
-            GitError: ``git_failed`` with what git said; ``timeout``; ``no_git``: there is none inside.
+            GitError: ``git_failed`` with git's output, ``timeout``, or ``no_git`` if the image has no git.
         """
-        call = git.cloning(url, branch, target_dir, depth)
-        return git.cloned(call, await self._program(call.argv, call.env, timeout))
+        call = git.clone_call(url, branch, target_dir, depth)
+        return git.checkout_from_result(call, await self._program(call.argv, call.env, timeout))
 
     async def create_backup(
         self, dir: AnyPath, *, name: str | None = None, ttl: Duration | None = None
     ) -> NoReturn:
-        """Always refused.
+        """Not supported; exists for compatibility.
 
         Raises:
-            NotSupportedError: the server keeps no copies of directories.
+            NotSupportedError: always.
         """
         raise NotSupportedError(f"create_backup: {_NO_STORE}", code="not_supported", hint=_ARCHIVES)
 
     async def restore_backup(self, backup: object) -> NoReturn:
-        """Always refused.
+        """Not supported; exists for compatibility.
 
         Raises:
-            NotSupportedError: as of :meth:`create_backup`.
+            NotSupportedError: always.
         """
         raise NotSupportedError(f"restore_backup: {_NO_STORE}", code="not_supported", hint=_ARCHIVES)
 
     async def mount_bucket(self, bucket: str, path: AnyPath, **options: object) -> NoReturn:
-        """Always refused.
+        """Not supported; exists for compatibility.
 
         Raises:
-            NotSupportedError: a sandbox has no way out, and no FUSE.
+            NotSupportedError: always.
         """
         raise NotSupportedError(
             f"mount_bucket: {_NO_MOUNTS}", code="not_supported", hint="write the files instead"
         )
 
     async def unmount_bucket(self, path: AnyPath) -> NoReturn:
-        """Always refused.
+        """Not supported; exists for compatibility.
 
         Raises:
-            NotSupportedError: as of :meth:`mount_bucket`.
+            NotSupportedError: always.
         """
         raise NotSupportedError(f"unmount_bucket: {_NO_MOUNTS}", code="not_supported")

@@ -1,1 +1,1 @@
-"""The client that blocks. All of it but ``io.py`` is made from ``_async``: see tools/make_sync.py."""
+"""Sync client, generated from ``_async`` by ``tools/make_sync.py``."""

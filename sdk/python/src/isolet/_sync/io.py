@@ -1,4 +1,4 @@
-"""Connections, locks and waiting, as threads have them. Its twin in ``_async`` is written by hand."""
+"""I/O of the sync client. Its counterpart in ``_async`` is written by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..errors import IsoletError, UnreachableError
 from ..log import LOGGER
 from ..transport import CutError
 
-#: What can be uploaded piece by piece.
+#: Data that can be uploaded in chunks.
 Source = IO[bytes] | Iterable[bytes]
 
 Lock = threading.Lock
@@ -27,7 +27,7 @@ sleep = time.sleep
 
 
 def http(timeout: float, context: ssl.SSLContext | None) -> httpx.Client:
-    """A client with connections of its own."""
+    """Create an HTTP client."""
     options = transport.socket_options()
     return httpx.Client(
         transport=httpx.HTTPTransport(
@@ -43,7 +43,7 @@ def http(timeout: float, context: ssl.SSLContext | None) -> httpx.Client:
 
 
 def pieces(source: Source, size: int) -> Iterator[bytes]:
-    """What is to be uploaded, at most ``size`` bytes of a file at once."""
+    """Split an upload into chunks of at most ``size`` bytes."""
     if hasattr(source, "read"):
         while piece := source.read(size):
             yield piece
@@ -52,31 +52,33 @@ def pieces(source: Source, size: int) -> Iterator[bytes]:
 
 
 def write(file: IO[bytes], data: bytes) -> None:
-    """Writes to a local file."""
+    """Write to a local file."""
     file.write(data)
 
 
 class Task:
-    """Something that goes on beside its caller, who waits for its end."""
+    """A concurrent task."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
         def run() -> None:
             try:
                 work(*args)
             except IsoletError:
-                # Its caller finds it in other ways.
+                # The caller sees the same failure elsewhere.
                 return
 
         self._thread = threading.Thread(target=run, name="isolet", daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        """Waits for its end. What it failed with is its caller's to find in other ways."""
+        """Wait for the end of the task. Its error, if any, is dropped: the caller sees the same failure
+        elsewhere.
+        """
         self._thread.join()
 
 
 class Socket:
-    """One WebSocket."""
+    """A WebSocket connection."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -87,9 +89,14 @@ class Socket:
     def open(
         cls, url: str, headers: dict[str, str], timeout: float, context: ssl.SSLContext | None
     ) -> Socket:
-        """Connects. Raises the refusal, or :class:`UnreachableError`."""
+        """Connect.
+
+        Raises:
+            RefusedError: the server refused the upgrade.
+            UnreachableError: the server did not answer.
+        """
         try:
-            # Entered, and left by `close`: later versions of the library connect no other way.
+            # Later versions of the library connect only in `__enter__`; `close` replaces `__exit__`.
             connection = connect(
                 url,
                 additional_headers=headers,
@@ -104,20 +111,20 @@ class Socket:
             ).__enter__()
         except InvalidStatus as error:
             response = error.response
-            raise transport.upgrade_refused(response.status_code, bytes(response.body)) from None
+            raise transport.upgrade_error(response.status_code, bytes(response.body)) from None
         except (OSError, TimeoutError, InvalidHandshake, EOFError) as error:
             raise UnreachableError(f"{url.partition('?')[0]} does not answer", code="unreachable") from error
         return cls(connection)
 
     def send(self, message: str | bytes) -> None:
-        """Sends a message; waits while the other side takes nothing."""
+        """Send a message; waits while the server does not read."""
         try:
             self._connection.send(message)
         except ConnectionClosed as error:
             raise _cut(error) from None
 
     def receive(self) -> str | bytes:
-        """The next message. A connection that is silent for long is asked whether it lives."""
+        """Receive the next message. After a long silence, a ping checks the connection."""
         try:
             while True:
                 try:
@@ -125,12 +132,12 @@ class Socket:
                 except TimeoutError:
                     if not self._connection.ping().wait(transport.ANSWER_S):
                         self.abort()
-                        raise CutError(None, "the connection is dead") from None
+                        raise CutError(None, "the server did not answer a ping") from None
         except ConnectionClosed as error:
             raise _cut(error) from None
 
     def receive_within(self, seconds: float) -> str | bytes | None:
-        """The next message; ``None`` when none comes in so many seconds."""
+        """Receive the next message; ``None`` after ``seconds`` without one."""
         try:
             return self._connection.recv(timeout=seconds)
         except ConnectionClosed as error:
@@ -139,20 +146,20 @@ class Socket:
             return None
 
     @property
-    def stands(self) -> bool:
-        """It is not known to be closed."""
+    def is_open(self) -> bool:
+        """The connection is not known to be closed."""
         return self._connection.protocol.state is State.OPEN
 
     def close(self) -> None:
-        """Says goodbye."""
+        """Close the connection with a close handshake."""
         self._connection.close()
 
     def abort(self) -> None:
-        """Lets go without a goodbye."""
+        """Drop the connection without a close handshake."""
         try:
             self._connection.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # It has gone already.
+            # Already disconnected.
             return
 
 
