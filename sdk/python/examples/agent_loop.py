@@ -1,8 +1,8 @@
-"""An agent's loop: small commands in one bash, each answered before the next is chosen.
+"""An agent loop: small commands in one shell, each chosen from the result of the previous one.
 
-python3 examples/agent_loop.py
+    python3 examples/agent_loop.py
 
-A model would choose the commands; here they are chosen by what the last one said.
+In a real agent a model chooses the commands; here a generator does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from isolet import ExecResult, Isolet
 
 
 def agent() -> Generator[str, ExecResult, None]:
-    """Chooses commands: is sent each one's result, and ends when it is content."""
+    """Yield commands; receives each result, and stops when the task is done."""
     yield "mkdir -p project && cd project && git init -q . 2>/dev/null; export STEP=1"
     yield "cat >count.sh <<'END'\nfor word in $(cat words); do echo $word; done | sort | uniq -c\nEND"
     result = yield "bash count.sh"
@@ -23,7 +23,7 @@ def agent() -> Generator[str, ExecResult, None]:
 
 
 def main() -> None:
-    """Runs it."""
+    """Run the example."""
     with Isolet() as client, client.create_sandbox() as sandbox, sandbox.shell() as shell:
         turns = agent()
         command = next(turns)

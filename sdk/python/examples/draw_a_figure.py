@@ -1,9 +1,9 @@
-"""Runs code whose variables stay, shows its output as it comes, and keeps the figure that it draws.
+"""Runs code with persistent variables, prints its output as it arrives, and reads the figure that it draws.
 
-python3 examples/draw_a_figure.py
+    python3 examples/draw_a_figure.py
 
-An object that can draw itself is a result as a notebook shows it; with matplotlib in the image a
-figure is one too, as ``png``.
+An object with a notebook representation such as ``_repr_svg_`` becomes a result. If the image contains
+matplotlib, its figures become results with ``png``.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ Bars()
 """
 
 
-def heard(event: CodeEvent) -> None:
-    """Shows what is printed, as it is printed."""
+def print_output(event: CodeEvent) -> None:
+    """Print output as it arrives."""
     if event.type == "stdout":
         print(event.text, end="")
 
 
 def main() -> None:
-    """Runs it."""
+    """Run the example."""
     with Isolet() as client, client.create_sandbox() as sandbox:
         context = sandbox.create_context(language="python", timeout="1m")
-        context.run(DATA, on_event=heard)
+        context.run(DATA, on_event=print_output)
         figure = context.run(FIGURE)
         svg = figure.results[0].svg or ""
         print("a figure with", svg.count("<rect"), "bars")
         failed = context.run("1 / 0")
-        print("told as it is:", failed.error.name if failed.error else "no error")
+        print("error of the code:", failed.error.name if failed.error else "no error")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""An agent's turn: a session that sees one project, a failing test, an edit, a passing test.
+"""An agent's turn in a session that sees one project: a failing test, an edit, a passing test.
 
     python3 examples/fix_the_tests.py
 
-The server is found as the package finds it: ISOLET_URL and ISOLET_API_KEY, or the key file of a
-server on this machine.
+Set ISOLET_URL and ISOLET_API_KEY, or run it on the server's machine, where the client reads the key file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class TestAdd(unittest.TestCase):
 
 
 def main() -> None:
-    """Runs it."""
+    """Run the example."""
     with Isolet() as client, client.create_sandbox(sleep_after="10m") as sandbox:
         sandbox.write_file("project/add.py", SOURCE)
         sandbox.write_file("project/test_add.py", TEST)

@@ -1,4 +1,4 @@
-"""Starts a server in a sandbox, waits until it answers, and asks it; then gives a link to it.
+"""Starts a web server in a sandbox, waits until it answers, sends it a request, and creates a link to it.
 
 python3 examples/serve_and_fetch.py
 """
@@ -21,7 +21,7 @@ HTTPServer(("127.0.0.1", 8000), Page).serve_forever()
 
 
 def main() -> None:
-    """Runs it."""
+    """Run the example."""
     with Isolet() as client, client.create_sandbox(sleep_after="10m") as sandbox:
         sandbox.write_file("server.py", SERVER)
         server = sandbox.start_process(["python3", "server.py"], id="web")
@@ -29,7 +29,7 @@ def main() -> None:
         answer = sandbox.fetch_port(8000, "/a?b=c")
         print(answer.status_code, answer.text)
         link = sandbox.expose_port(8000, name="web", ttl="10m")
-        print("for who has no key, until", link.expires_at)
+        print("link for users without a key, valid until", link.expires_at)
         print([(port.port, port.addresses) for port in sandbox.ports()])
         print("log:", server.logs().stderr.decode().splitlines()[-1])
         print("ended:", server.kill().status)

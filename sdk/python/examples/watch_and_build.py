@@ -1,4 +1,4 @@
-"""Rebuilds whenever a file changes, in a shell that stays; async.
+"""Rebuilds whenever a file changes, in a persistent shell; asyncio.
 
 python3 examples/watch_and_build.py
 """
@@ -11,7 +11,7 @@ from isolet import AsyncIsolet, AsyncSandbox
 
 
 async def edit(sandbox: AsyncSandbox) -> None:
-    """Somebody who works on the file."""
+    """Change the file, as a developer would."""
     for number in range(3):
         await sandbox.write_file("src/number", str(number))
         await sandbox.exec(f"until [ -e built-{number} ]; do sleep 0.05; done")
@@ -19,7 +19,7 @@ async def edit(sandbox: AsyncSandbox) -> None:
 
 
 async def main() -> None:
-    """Runs it."""
+    """Run the example."""
     async with AsyncIsolet() as client, await client.create_sandbox() as sandbox:
         await sandbox.mkdir("src")
         async with await sandbox.watch("src") as changes, sandbox.shell() as shell:

@@ -1,4 +1,4 @@
-"""One server for all tests; one that can be killed for who needs it."""
+"""One server for all tests, and a relay for tests that cut connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def relay(server: Server) -> Iterator[Relay]:
 
 @pytest.fixture
 def fresh() -> Callable[[], str]:
-    """Gives ids that nobody has used."""
+    """Generate unused ids."""
     return lambda: f"py-{uuid.uuid4().hex}"
 
 

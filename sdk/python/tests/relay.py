@@ -1,4 +1,4 @@
-"""A wire between a client and a server that can be cut."""
+"""A TCP relay between client and server whose connections tests can cut."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from urllib.parse import urlsplit
 
 
 class Relay:
-    """Hands bytes on, both ways, until it is told to cut."""
+    """Relays bytes in both directions until a test cuts the connections."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._to = (parts.hostname or "", parts.port or 80)
+        self._server_address = (parts.hostname or "", parts.port or 80)
         self._listener = socket.create_server(("127.0.0.1", 0))
         port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self._name, self._server = (f"Host: 127.0.0.1:{p}".encode() for p in (port, self._to[1]))
+        self._name, self._server = (f"Host: 127.0.0.1:{p}".encode() for p in (port, self._server_address[1]))
         self._open: list[socket.socket] = []
-        #: How many connections there were.
+        #: Number of connections so far.
         self.connections = 0
-        #: New bytes of the client are swallowed: it believes that they were sent.
+        #: Discard bytes from the client, which assumes that they arrived.
         self.deaf = False
-        #: New bytes of the server are swallowed, as if they were still on their way.
+        #: Discard bytes from the server, as if they were still in transit.
         self.mute = False
-        #: So many of the next answers break the connection in place of being handed on.
+        #: Number of upcoming responses that cut the connection instead of being relayed.
         self.cut_answers = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -32,25 +32,25 @@ class Relay:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._to)
+                server = socket.create_connection(self._server_address)
             except OSError:
                 return
             self.connections += 1
             self._open += [client, server]
-            threading.Thread(target=self._hand_on, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._hand_on, args=(server, client, False), daemon=True).start()
+            threading.Thread(target=self._relay, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self._relay, args=(server, client, False), daemon=True).start()
 
-    def _hand_on(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
+    def _relay(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
         try:
             while data := source.recv(65536):
                 if source not in self._open:
-                    # It was cut, and nothing that was on its way arrives.
+                    # Cut: bytes in transit are lost.
                     break
                 if not from_client and self.cut_answers > 0:
                     self.cut_answers -= 1
                     break
                 if not (self.deaf if from_client else self.mute):
-                    # A server answers to its own name alone.
+                    # The server accepts only its own host name.
                     target.sendall(data.replace(self._name, self._server) if from_client else data)
         except OSError:
             pass
@@ -58,7 +58,7 @@ class Relay:
             _shut(end)
 
     def cut(self) -> None:
-        """Breaks all connections; the next ones are served."""
+        """Cut all connections; later ones work."""
         ends, self._open = self._open, []
         self.deaf = self.mute = False
         for end in ends:

@@ -1,4 +1,4 @@
-"""A real server for the tests, on a port and data of its own."""
+"""A real server for the tests, with its own port and data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "test-key-of-the-python-sdk"
-#: Seconds that a start or an end may take.
+#: Time limit for starting and stopping the server, in seconds.
 _WAIT_S = 20.0
 
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A server, which can be killed and started anew on the same port and data."""
+    """A server that tests can kill and restart on the same port and data."""
 
     def __init__(self) -> None:
         programs = Path(os.environ.get("ISOLET_PROGRAMS", ROOT / "target/programs"))
@@ -43,11 +43,11 @@ class Server:
             "ISOLET_DATA_DIR": str(self.data),
             "ISOLET_LISTEN": f"127.0.0.1:{self.port}",
             "ISOLET_WARM_POOL_SIZE": "0",
-            # How long a command waits for a client that has left, in ms.
+            # Time that a command waits for a client to read its output, in ms.
             "ISOLET_STALL_MS": "4000",
             "RUST_LOG": "warn",
         }
-        # Its own group: an interrupt of the tests is not one of the server's.
+        # A separate process group: Ctrl-C in the tests must not reach the server.
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [self._program, "serve"], stdout=log, stderr=log, env=environment, start_new_session=True
@@ -70,8 +70,8 @@ class Server:
     def end(self) -> None:
         headers = {"authorization": f"Bearer {KEY}"}
         with httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=_WAIT_S) as http:
-            for told in http.get("/v1/sandboxes?limit=1000").json():
-                http.delete(f"/v1/sandboxes/{told['id']}")
+            for sandbox in http.get("/v1/sandboxes?limit=1000").json():
+                http.delete(f"/v1/sandboxes/{sandbox['id']}")
         self._process.terminate()
         self._process.wait(_WAIT_S)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What needs no server: words made fit, events and frames taken apart, and what a lost connection costs."""
+"""Tests without a server: argument conversion, parsing of events and frames, and reconnects."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_an_answer_that_is_no_json_is_told_all_the_same() -> None:
     assert isinstance(error, ServerError)
     assert (error.code, error.status, error.request_id) == ("unknown", 502, "r-1")
     assert "bad gateway" in str(error)
-    error2 = error_from_response(404, b'{"error":"no_session","message":"m","hint":"h"}', {})
-    assert isinstance(error2, NotFoundError)
-    assert str(error2) == "m (no_session): h"
+    not_found = error_from_response(404, b'{"error":"no_session","message":"m","hint":"h"}', {})
+    assert isinstance(not_found, NotFoundError)
+    assert str(not_found) == "m (no_session): h"
 
 
 def test_events_are_whole_however_their_bytes_are_cut() -> None:
@@ -162,10 +162,10 @@ def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None
     shell.take(_output("a", b"x"))
     (fence,) = shell.resume_frames()
     assert json.loads(fence)["command"] == "(exit $?)"
-    # What comes meanwhile waits behind what is doubtful.
+    # Commands started now wait until it is known which have arrived.
     late = _run("d")
     assert shell.start(late) == []
-    # One of the two had arrived after all.
+    # One of the two had arrived.
     shell.take(_exit("b", 2))
     assert shell.deferred_frames() == []
     shell.take(_exit(json.loads(fence)["id"], 3))
@@ -183,12 +183,12 @@ def test_a_fence_that_is_lost_as_well_is_put_up_again() -> None:
     shell.start(held)
     (second,) = _ids(shell.resume_frames())
     assert first != second
-    # The first one had arrived: its end says nothing of the second connection.
+    # The first fence had arrived: its end says nothing about the second connection.
     shell.take(_exit(first, 1))
     assert shell.deferred_frames() == []
     shell.take(_exit(second, 2))
     assert _ids(shell.deferred_frames()) == ["a", "b"]
-    # Lost again while they were sent.
+    # The connection is lost again during the resend.
     assert len(shell.resume_frames()) == 1
 
 

@@ -1,4 +1,4 @@
-"""Every sample of the README runs, and so does every example."""
+"""Runs all samples of the README and all examples."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from server import KEY, Server
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-#: Each example, and what it says.
+#: Expected output of each example.
 EXAMPLES = {
     "agent_loop.py": "done after 1 fix: 2 words\n/workspace/project\n[0, ",
-    "come_back.py": "attached: ['first']\nTrue TerminalExit(code=3, signal=None)\n",
-    "draw_a_figure.py": "a figure with 5 bars\ntold as it is: ZeroDivisionError\n",
+    "resume_terminal.py": "attached: ['first']\nTrue TerminalExit(code=3, signal=None)\n",
+    "draw_a_figure.py": "a figure with 5 bars\nerror of the code: ZeroDivisionError\n",
     "fix_the_tests.py": "after: 1 line changed, the tests pass\n",
-    "keep_a_directory.py": "main.py:2: print('kept')  # later: more\nkept\nthe first: True\n",
+    "copy_directory.py": "main.py:2: print('copied')  # later: more\ncopied\nfirst sandbox deleted: True\n",
     "serve_and_fetch.py": "200 you asked for /a?b=c\n",
     "watch_and_build.py": "build 3\n",
 }
-SAID = {
+EXPECTED_OUTPUT = {
     "demo": "0 hello",
     "demo-async": "one\ntwo",
     "demo-stream": "stdout",
@@ -32,7 +32,7 @@ SAID = {
     "demo-network": "none",
     "demo-ports": "<h1>here</h1> [ListeningPort(port=8000",
     "demo-code": "7.0",
-    "demo-kept": "5\n",
+    "demo-sessions": "5\n",
     "demo-files": "/workspace/src/main.py 11 0o755",
     "demo-scope": "not_found",
     "demo-git": "main /workspace/project",
@@ -47,7 +47,7 @@ def _name(sample: str) -> str:
     return match[1] if match else "no sandbox"
 
 
-def _said(sample: str, server: Server, folder: Path) -> str:
+def _run(sample: str, server: Server, folder: Path) -> str:
     environment = {**os.environ, "ISOLET_URL": server.url, "ISOLET_API_KEY": KEY}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", sample],
@@ -64,14 +64,14 @@ def _said(sample: str, server: Server, folder: Path) -> str:
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=_name)
 def test_a_sample_runs(sample: str, server: Server, tmp_path: Path) -> None:
-    assert SAID[_name(sample)] in _said(sample, server, tmp_path)
+    assert EXPECTED_OUTPUT[_name(sample)] in _run(sample, server, tmp_path)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name: str, server: Server, tmp_path: Path) -> None:
-    assert EXAMPLES[name] in _said((ROOT / "examples" / name).read_text(), server, tmp_path)
+    assert EXAMPLES[name] in _run((ROOT / "examples" / name).read_text(), server, tmp_path)
 
 
 def test_every_sample_is_looked_at() -> None:
-    assert {_name(sample) for sample in SAMPLES} == SAID.keys()
+    assert {_name(sample) for sample in SAMPLES} == EXPECTED_OUTPUT.keys()
     assert {file.name for file in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()

@@ -1,4 +1,4 @@
-"""Clients of the server that all tests share."""
+"""Clients of the shared server."""
 
 from __future__ import annotations
 

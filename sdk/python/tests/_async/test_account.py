@@ -1,4 +1,4 @@
-"""What was done to sandboxes, what they have used, and what is left of processes."""
+"""Audit log, usage, and records of ended processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_what_was_done_is_told_also_of_one_that_is_gone(
     await sandbox.delete()
     for _ in range(100):
         entries = [one async for one in client.audit(sandbox=sandbox.id)]
-        # Entries are put in as calls end.
+        # The server writes an entry when a call ends.
         if "sandbox.destroyed" in [one.event for one in entries]:
             break
         await io.sleep(0.05)

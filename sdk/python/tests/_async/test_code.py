@@ -1,4 +1,4 @@
-"""Code contexts: what stays in them, and what a run gives."""
+"""Code contexts: persistent state and results of runs."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ async def test_an_error_is_told_and_not_raised(sandbox: AsyncSandbox) -> None:
 
 
 async def test_what_happens_is_told_in_its_order(sandbox: AsyncSandbox) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def hear(event: CodeEvent) -> None:
-        heard.append(event.result.text or "" if event.result else event.text or event.type)
+        received.append(event.result.text or "" if event.result else event.text or event.type)
 
     code = "import sys\nprint('a')\nprint('b', file=sys.stderr)\ndisplay(3)\nprint('c')\n4"
     execution = await sandbox.run_code(code, on_event=hear)
-    assert heard == ["a\n", "b\n", "3", "c\n", "4"]
+    assert received == ["a\n", "b\n", "3", "c\n", "4"]
     assert (execution.stdout, execution.stderr, execution.text) == ("a\nc\n", "b\n", "4")
     assert [one.kind for one in execution.results] == ["display", "result"]
 

@@ -1,4 +1,4 @@
-"""Commands by HTTP: in sessions, by themselves, and as they are written."""
+"""Commands over HTTP: in sessions, as separate processes, and streamed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: AsyncSandbox) -> None:
-    # The collector that lets go of it otherwise may come while a connection is being taken, and wait for
-    # that connection for ever.
+    # The garbage collector could otherwise free it inside the connection pool's lock, and deadlock.
     await sandbox.write_file("large", b"x" * 10_000_000)
     gc.disable()
     try:
@@ -36,7 +35,7 @@ async def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: A
             break
         open_now = 0
         for _ in range(100):
-            # Of the client's connections those that carry an answer.
+            # The client's connections that carry a response.
             pool = sandbox._connection._http._transport._pool  # type: ignore[attr-defined]
             open_now = sum(not one.is_idle() for one in pool.connections)
             if open_now == 0:
@@ -116,28 +115,28 @@ async def test_a_timeout_ends_the_command_and_keeps_the_shell(sandbox: AsyncSand
 
 
 async def test_output_is_heard_as_it_is_written(sandbox: AsyncSandbox) -> None:
-    heard: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     command = "echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2; exit 3"
     async with await sandbox.stream(command) as stream:
         async for piece in stream:
-            heard.append((piece.stream, piece.text))
+            received.append((piece.stream, piece.text))
             if piece.text == "one\n":
-                # It could not go on if its first line were held back until its end.
+                # The command waits for the file: a client that got the first line late would never create it.
                 await sandbox.write_file("go", "")
         result = await stream.result()
-    assert heard == [("stdout", "one\n"), ("stderr", "two\n")]
+    assert received == [("stdout", "one\n"), ("stderr", "two\n")]
     assert (result.exit_code, result.stdout, result.stderr) == (3, "one\n", "two\n")
 
 
 async def test_a_callback_hears_output_and_the_result_has_it_all(sandbox: AsyncSandbox) -> None:
-    heard: list[Output] = []
+    received: list[Output] = []
     command = r"for i in 1 2 3; do echo $i; sleep 0.02; done; printf '\303' ; sleep 0.1; printf '\274'"
-    result = await sandbox.exec(command, on_output=heard.append)
-    assert "".join(piece.text for piece in heard) == result.stdout == "1\n2\n3\nü"
-    assert b"".join(piece.data for piece in heard) == result.stdout_bytes
-    assert all("\ufffd" not in piece.text for piece in heard)
-    begin = heard[0].offset
-    assert [piece.offset - begin for piece in heard if piece.data] == _starts(heard)
+    result = await sandbox.exec(command, on_output=received.append)
+    assert "".join(piece.text for piece in received) == result.stdout == "1\n2\n3\nü"
+    assert b"".join(piece.data for piece in received) == result.stdout_bytes
+    assert all("\ufffd" not in piece.text for piece in received)
+    begin = received[0].offset
+    assert [piece.offset - begin for piece in received if piece.data] == _starts(received)
 
 
 def _starts(pieces: list[Output]) -> list[int]:
@@ -163,7 +162,7 @@ async def test_more_output_than_is_kept_streams_whole(sandbox: AsyncSandbox) -> 
 async def test_a_stream_that_is_left_ends_its_command_unless_told(sandbox: AsyncSandbox) -> None:
     async with await sandbox.stream("echo begun; sleep 1000"):
         pass
-    # Behind the command that was left: it would wait for 1000 s.
+    # Queued after the abandoned command, which would run for 1000 s.
     assert (await sandbox.exec("echo free")).stdout == "free\n"
     session = sandbox.session("default")
     async with await session.stream(
@@ -202,9 +201,9 @@ async def test_sessions_are_made_found_listed_and_deleted(sandbox: AsyncSandbox)
         await session.info()
     assert gone.value.code == "no_session"
     await sandbox.exec("true")
-    with pytest.raises(RefusedError) as kept:
+    with pytest.raises(RefusedError) as refused:
         await sandbox.delete_session("default")
-    assert kept.value.code == "default_session"
+    assert refused.value.code == "default_session"
 
 
 async def test_a_session_sees_what_it_was_granted_and_nothing_else(sandbox: AsyncSandbox) -> None:
@@ -228,7 +227,7 @@ async def test_sessions_work_at_the_same_time(sandbox: AsyncSandbox) -> None:
 
     async def side(own: str, other: str) -> None:
         session = await sandbox.create_session(own)
-        # Each waits for the other: one after the other would never end.
+        # Each waits for the other: run in sequence, they would never end.
         meet = f"touch {own}; until [ -e {other} ]; do sleep 0.01; done; echo met"
         said[own] = (await session.exec(meet, timeout=20)).stdout
 

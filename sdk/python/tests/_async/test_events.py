@@ -1,4 +1,4 @@
-"""What happens to sandboxes, and what a client does when it is refused or cut."""
+"""Sandbox events, and the client's behaviour on errors and lost connections."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ async def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh:
     async with AsyncIsolet(relay.url) as client, AsyncIsolet() as direct:
         sandbox = direct.sandbox(fresh())
         await sandbox.exec("true")
-        heard: list[SandboxEvent] = []
+        received: list[SandboxEvent] = []
         async with client.events(after=0) as events:
             async for event in events:
                 if event.sandbox == sandbox.id:
-                    heard.append(event)
+                    received.append(event)
                 else:
                     continue
                 if event.type == "command_exited" and event.code == 0:
-                    # The next ones happen while nobody listens.
+                    # The next events happen while the client is disconnected.
                     relay.cut()
                     await sandbox.exec("exit 3")
                 elif event.type == "command_exited" and event.code == 3:
@@ -64,11 +64,11 @@ async def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh:
                 elif event.type == "destroyed":
                     break
             last = events.after
-        ids = [event.id for event in heard]
+        ids = [event.id for event in received]
         assert len(ids) == len(set(ids))
-        codes = [event.code for event in heard if event.type == "command_exited"]
+        codes = [event.code for event in received if event.type == "command_exited"]
         assert codes[:2] == [0, 3]
-        assert last == heard[-1].id
+        assert last == received[-1].id
 
 
 async def test_a_cut_before_the_first_event_is_told_as_a_gap(
@@ -89,10 +89,10 @@ async def test_a_wrong_key_no_server_and_wrong_words_are_told(client: AsyncIsole
         assert refused.value.status == 401
     nowhere = f"http://127.0.0.1:{free_port()}"
     async with AsyncIsolet(nowhere, "k") as alone:
-        with pytest.raises(UnreachableError) as nobody:
+        with pytest.raises(UnreachableError) as unreachable:
             await alone.sandbox("a").exec("true")
-        assert (nobody.value.code, nobody.value.status) == ("unreachable", 0)
-        assert nowhere in str(nobody.value)
+        assert (unreachable.value.code, unreachable.value.status) == ("unreachable", 0)
+        assert nowhere in str(unreachable.value)
         with pytest.raises(UnreachableError):
             await alone.sandbox("a").shell().open()
     for name in ("../x", "..", "a/b", ""):

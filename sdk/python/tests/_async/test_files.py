@@ -1,4 +1,4 @@
-"""Files: whole, in part, piece by piece, and what happens to them."""
+"""Files: whole, in ranges, streamed, archived and watched."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_names_are_bytes_and_stay_in_the_sandbox(sandbox: AsyncSandbox) ->
     assert await sandbox.read_file(listed[0].path_bytes) == "x"
     await sandbox.move_file(name, b"\xfe")
     assert await sandbox.exists(b"\xfe")
-    # Two dots lead up inside the sandbox, not in the server's addresses.
+    # `..` is resolved inside the sandbox, not in the URL.
     await sandbox.write_file("a/../../tmp/up", "y")
     assert await sandbox.read_file("/tmp/up") == "y"
     assert not await sandbox.exists("../../../../../../../../v1")

@@ -1,4 +1,4 @@
-"""Repositories are cloned as they are asked for, and nothing of an address is run or shown."""
+"""Cloning repositories: options, injection and credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ cd /workspace
 """
 BARE = "file:///tmp/host/project.git"
 
-# Gives files to who says the right name and password, and notes how git was called.
+# Serves files to clients with the right password, and records git's command line.
 HOST = """
 import base64, http.server, subprocess
 RIGHT = "Basic " + base64.b64encode(b"me@home:s3cret/:x").decode()
@@ -89,7 +89,7 @@ async def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sand
     assert made.url == "http://127.0.0.1:8000/project.git"
     assert "s3cret" not in repr(made)
     assert await sandbox.read_file("private/file") == "3\n"
-    # As git was called; the host's own text stands in its arguments.
+    # git's command line, which contains the host name.
     seen = await sandbox.exec("grep 'git clone' /tmp/seen; grep -r s3cret private; env")
     assert "git clone" in seen.stdout
     assert "s3cret" not in seen.stdout
@@ -97,7 +97,7 @@ async def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sand
         await sandbox.git_checkout("http://me:wr0ng@127.0.0.1:8000/project.git", target_dir="no")
     assert raised.value.code == "git_failed"
     assert "wr0ng" not in str(raised.value)
-    # Nobody is asked, and nothing waits.
+    # git does not prompt, and nothing blocks.
     with pytest.raises(GitError):
         await sandbox.git_checkout("http://127.0.0.1:8000/project.git", target_dir="no")
 

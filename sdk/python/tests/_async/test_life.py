@@ -1,4 +1,4 @@
-"""A sandbox's life: made by its first use, changed, put to sleep, woken, ended."""
+"""Life of a sandbox: creation, changes, sleep, wake and deletion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_a_sandbox_is_made_by_its_first_use_as_it_was_told(
     await sandbox.delete()
     with pytest.raises(NotFoundError):
         await sandbox.info()
-    # A later use makes another one, with nothing of the first.
+    # A later use creates another sandbox without the files of the first.
     assert (await sandbox.exec("echo $A")).stdout == "b\n"
     await sandbox.delete()
 

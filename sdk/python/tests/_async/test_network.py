@@ -1,4 +1,4 @@
-"""Where a sandbox may connect to."""
+"""Network rules and credentials."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ async def test_a_sandbox_is_made_with_the_network_that_was_asked_for(
         await client.create_sandbox(network=NetworkRules(allow=["a b"]))
 
 
-async def test_credentials_are_lent_and_taken_back_and_their_values_are_not_told(
+async def test_credentials_are_injected_and_removed_and_their_values_hidden(
     client: AsyncIsolet, fresh: Callable[[], str]
 ) -> None:
-    lent = Credential("api.example", "hunter2", header="Authorization")
-    assert "hunter2" not in repr(lent)
-    sandbox = await client.create_sandbox(fresh(), network="none", credentials=[lent])
-    told = await sandbox.network()
-    # Nothing is allowed: the rules decide.
-    assert told.credentials == (CredentialInfo("api.example", "authorization", None, False),)
+    credential = Credential("api.example", "hunter2", header="Authorization")
+    assert "hunter2" not in repr(credential)
+    sandbox = await client.create_sandbox(fresh(), network="none", credentials=[credential])
+    info = await sandbox.network()
+    # Not allowed, since the network rules allow nothing.
+    assert info.credentials == (CredentialInfo("api.example", "authorization", None, False),)
     word = Credential("*.example", "hunter2", placeholder="A_KEY")
-    told = await sandbox.change_network(credentials_add=[word], credentials_remove=told.credentials)
-    assert told.credentials == (CredentialInfo("*.example", None, "A_KEY", False),)
+    info = await sandbox.change_network(credentials_add=[word], credentials_remove=info.credentials)
+    assert info.credentials == (CredentialInfo("*.example", None, "A_KEY", False),)
     assert (await sandbox.change_network(credentials_remove=["*.example"])).credentials == ()
     with pytest.raises(BadRequestError, match="credentials_add") as failure:
         await sandbox.change_network(credentials_add=[Credential("hunter2 x", "hunter2", header="a")])

@@ -1,4 +1,4 @@
-"""Ports: listed, asked, exposed by links, and withdrawn."""
+"""Ports: listing, requests, links and TCP connections."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ async def test_a_program_is_spoken_to_over_tcp_up_to_either_sides_end(sandbox: A
     async with await sandbox.connect_port(9100) as connection:
         await connection.send(sent)
         await connection.send_eof()
-        heard = b""
+        received = b""
         while piece := await connection.receive():
-            heard += piece
-        assert heard == sent + b"end of %d" % len(sent)
+            received += piece
+        assert received == sent + b"end of %d" % len(sent)
         assert await connection.receive() == b""
     held = await sandbox.connect_port(9100)
     await held.send(b"x")

@@ -1,4 +1,4 @@
-"""Processes in the background: started, followed, waited for, ended."""
+"""Background processes: start, log, wait and kill."""
 
 from __future__ import annotations
 

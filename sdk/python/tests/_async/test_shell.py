@@ -1,4 +1,4 @@
-"""Shells over a WebSocket: commands, input, signals, and connections that break."""
+"""Shells over a WebSocket: commands, input, signals and lost connections."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_much_input_is_read_while_much_output_is_written(sandbox: AsyncSan
         text = "0123456789abcdef" * 250_000
         result = await shell.run("tee copy", stdin=text, timeout=60)
         assert result.stdout == text
-        # Its reader has gone, and the rest of its input with it.
+        # `head` has exited, and the rest of the input is discarded.
         assert (await shell.run("head -c 3", stdin=text, timeout=60)).stdout == "012"
         assert (await shell.run("wc -c <copy")).stdout.strip() == "4000000"
 
@@ -112,7 +112,7 @@ async def test_what_cannot_run_is_told(sandbox: AsyncSandbox) -> None:
         await sandbox.write_file("go", "")
         assert (await busy.result()).ok
         assert (await many[0].result()).ok
-        # A signal for what does not run any more changes nothing.
+        # A signal for a finished command has no effect.
         late = await shell.start("true")
         await late.signal("INT")
         await late.result()
@@ -238,7 +238,7 @@ async def test_bytes_that_are_not_held_are_told(sandbox: AsyncSandbox) -> None:
     assert (await command.__anext__()).text == "begin\n"
     name, position = await shell.leave()
     await sandbox.write_file("go", "")
-    # It reads all of what comes behind, and nobody waits for who has left.
+    # The client reads all later output, and the command does not wait for a client that has left.
     await session.exec("true")
     async with session.shell(resume=name, since=position) as again:
         pieces = [piece async for piece in again.command(command.id)]

@@ -1,4 +1,4 @@
-"""Sessions that a tenant keeps across its sandboxes."""
+"""Sessions that are addressed by their id alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminals: what they show, who is attached, and connections that break."""
+"""Terminals: output, attached clients and lost connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 def upgraded(url: str) -> int:
-    """The status of the answer to an upgrade."""
+    """HTTP status of a WebSocket upgrade."""
     headers = {
         "connection": "upgrade",
         "upgrade": "websocket",
@@ -105,7 +105,7 @@ async def test_output_is_iterated_with_offsets(sandbox: AsyncSandbox) -> None:
 async def test_who_reads_slowly_is_told_what_it_missed(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("lines.sh", "seq 1 3000000; touch /workspace/over; read -r")
     async with sandbox.terminal(command=["bash", "/workspace/lines.sh"]) as terminal:
-        # The program waits for nobody for long: it ends its lines while nothing is read here.
+        # The program does not wait long for a reader: it finishes while the client reads nothing.
         while not await sandbox.exists("over"):
             await io.sleep(0.05)
         shown, missed, tail = 0, 0, ""
@@ -118,7 +118,7 @@ async def test_who_reads_slowly_is_told_what_it_missed(sandbox: AsyncSandbox) ->
                 before, tail = tail, (tail + event.text)[-40:]
                 if "3000000" in tail and "3000000" not in before:
                     await terminal.write("\n")
-        # Its lines, and the one that was typed.
+        # The program's lines, and the typed command.
         assert shown + missed == sum(len(f"{number}\r\n") for number in range(1, 3_000_001)) + 2
         assert missed > 0
 
@@ -233,7 +233,7 @@ async def test_a_terminal_that_ended_while_one_was_away_is_not_run_again(
             command = ["bash", "-c", "echo ran >>ran; echo be''gun; read -r"]
             async with client.sandbox(sandbox.id).terminal(command=command) as terminal:
                 await terminal.wait_for("begun")
-                # What is said from here on is lost on the way, and the end with it.
+                # All later output is lost in transit, including the exit event.
                 relay.mute = True
                 await sandbox.close_terminal()
                 relay.cut()

@@ -1,6 +1,6 @@
-"""Types into a terminal, leaves it while a program runs, and finds it as it was; async.
+"""Detaches from a terminal while a program runs, and resumes it later with its state intact; asyncio.
 
-python3 examples/come_back.py
+python3 examples/resume_terminal.py
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from isolet import AsyncIsolet, TerminalOutput, TerminalSnapshot
 
 
 async def main() -> None:
-    """Runs it."""
+    """Run the example."""
     async with AsyncIsolet() as client, await client.create_sandbox() as sandbox:
         async with sandbox.terminal(cols=100, rows=30, name="first") as first:
             await first.write("answer=$((6 * 7)); stty size; (sleep 0.3; touch later) &\n")
             await first.wait_for("30 100", timeout="10s")
-            print("attached:", [one.name for one in first.clients])
-            # Nothing more is read here: another program could go on with these two.
+            print("attached:", [client.name for client in first.clients])
+            # Another process could resume the terminal with these two values.
             terminal, offset = await first.leave()
 
-        # It runs on when nobody is attached.
+        # The terminal keeps running without clients.
         await sandbox.exec("until [ -e later ]; do sleep 0.05; done")
         async with sandbox.terminal(resume=terminal, since=offset, name="second") as second:
             await second.write("clear; echo the answer is $answer; exit 3\n")

@@ -1,7 +1,8 @@
-"""Clones a repository, finds lines in it, and takes a directory with it into another sandbox: an archive
-that the client keeps. Without network a sandbox clones from itself alone, so one is made there first.
+"""Clones a repository, searches it, and copies its directory to another sandbox as an archive. The sandbox
+has
+no network, so the example clones from a repository that it creates inside.
 
-python3 examples/keep_a_directory.py
+    python3 examples/copy_directory.py
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ git -c user.name=me -c user.email=me@localhost commit -qm first
 
 
 def main() -> None:
-    """Runs it."""
+    """Run the example."""
     with Isolet() as client:
         with client.create_sandbox() as first:
-            first.write_file("/srv/project/main.py", "import os\nprint('kept')  # later: more\n")
+            first.write_file("/srv/project/main.py", "import os\nprint('copied')  # later: more\n")
             first.exec(PROJECT).check()
 
             clone = first.git_checkout("/srv/project", target_dir="code/project", depth=1)
@@ -29,13 +30,13 @@ def main() -> None:
                 print(f"{line.path}:{line.line}: {line.text}")
 
             with first.read_archive("code") as archive:
-                kept = archive.read()
+                copied = archive.read()
 
         with client.create_sandbox() as second:
-            second.write_archive(io.BytesIO(kept), "code")
+            second.write_archive(io.BytesIO(copied), "code")
             print(second.exec("python3 code/project/main.py").stdout.strip())
         events = [entry.event for entry in client.audit(sandbox=first.id)]
-        print("the first:", "sandbox.destroy" in events)
+        print("first sandbox deleted:", "sandbox.destroy" in events)
 
 
 if __name__ == "__main__":
