@@ -71,7 +71,7 @@ async def test_what_happens_is_told_in_its_order(sandbox: AsyncSandbox) -> None:
 
 async def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: AsyncSandbox) -> None:
     context = sandbox.context("python")
-    await context.run("kept = 1")
+    await context.run("value = 1")
     execution = await context.run("while True: pass", timeout=0.2)
     assert execution.timed_out
     assert execution.error is not None
@@ -79,7 +79,7 @@ async def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: AsyncSandbo
         async for event in events:
             assert event.text == "on\n"
             break
-    assert (await context.run("kept")).text == "1"
+    assert (await context.run("value")).text == "1"
 
 
 async def test_input_is_what_came_with_the_run(sandbox: AsyncSandbox) -> None:

@@ -82,11 +82,11 @@ async def test_a_sandbox_is_changed_all_or_nothing(sandbox: AsyncSandbox) -> Non
 
 
 async def test_what_a_sleep_has_cost_is_told_once(sandbox: AsyncSandbox) -> None:
-    await sandbox.write_file("kept", "yes")
+    await sandbox.write_file("data", "yes")
     await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); sleep 1000 &")
     assert (await sandbox.sleep()).state == "sleeping"
     assert (await sandbox.info()).state == "sleeping"
-    result = await sandbox.exec('cat /workspace/kept; pwd; echo $A "${list[1]}"')
+    result = await sandbox.exec('cat /workspace/data; pwd; echo $A "${list[1]}"')
     assert result.stdout == "yes/tmp\nb y z\n"
     assert result.lost is not None
     assert "processes" in result.lost

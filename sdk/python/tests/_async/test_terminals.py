@@ -191,14 +191,14 @@ async def test_what_is_typed_after_a_cut_arrives_once(server: Server, relay: Rel
 
 async def test_a_killed_server_costs_a_terminal_nothing(server: Server, sandbox: AsyncSandbox) -> None:
     async with sandbox.terminal() as terminal:
-        await terminal.write("kept=5; for i in $(seq 1 40); do echo line $i.; sleep 0.02; done\n")
+        await terminal.write("value=5; for i in $(seq 1 40); do echo line $i.; sleep 0.02; done\n")
         await terminal.wait_for("line 3.")
         server.kill()
         server.start()
         shown = await terminal.wait_for("line 40.")
         assert [shown.count(f"line {number}.") for number in range(4, 41)] == [1] * 37
-        await terminal.write("echo kept=$kept.\n")
-        await terminal.wait_for("kept=5.")
+        await terminal.write("echo value=$value.\n")
+        await terminal.wait_for("value=5.")
 
 
 async def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: AsyncSandbox) -> None:
