@@ -9,19 +9,29 @@ pub(crate) mod ucounts;
 
 pub(crate) use empty_mount_ns::LAYERS_MAX;
 
-use crate::cgroup::CgroupRoot;
-use crate::cgroup::Hierarchies;
+use crate::cgroup::{CgroupRoot, Hierarchies};
 use crate::config::Config;
 use crate::filter::{FilterKind, bytes, compile};
 use crate::kernel::netns;
 use crate::kernel::sealed_memfd::seal;
 use empty_mount_ns::MountNamespaces;
+use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use rustix::thread::UnshareFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use template_trees::TemplateTrees;
+
+/// A step of [`Host::prepare`] that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {source}")]
+pub struct PrepareError {
+    /// The name of the step, for people.
+    pub step: &'static str,
+    /// The kernel's error.
+    pub source: io::Error,
+}
 
 /// Everything that is the same for all sandboxes.
 #[derive(Debug)]
@@ -55,9 +65,10 @@ impl Host {
     ///
     /// # Errors
     /// The step that failed, with the kernel's error.
-    pub fn prepare(config: Config) -> Result<Self, (&'static str, io::Error)> {
-        let step = |name| move |error: io::Error| (name, error);
-        ucounts::prepare().map_err(|errno| ("limits of sandboxes", errno.into()))?;
+    pub fn prepare(config: Config) -> Result<Self, PrepareError> {
+        let step = |step| move |source: io::Error| PrepareError { step, source };
+        let errno_step = |name| move |errno: Errno| step(name)(errno.into());
+        ucounts::prepare().map_err(errno_step("limits of sandboxes"))?;
         let hierarchies = Hierarchies::find().map_err(step("find cgroups"))?;
         let cgroup_root =
             CgroupRoot::create(&hierarchies, &config.cgroup).map_err(step("make cgroups"))?;
@@ -73,7 +84,7 @@ impl Host {
             template_trees::create(&mount_point).map_err(step("template trees"))?;
         let MountNamespaces { own, empty } =
             empty_mount_ns::create(&mount_point).map_err(step("empty namespace"))?;
-        let own_netns = netns::current().map_err(|errno| ("network namespace", errno.into()))?;
+        let own_netns = netns::current().map_err(errno_step("network namespace"))?;
         let tenant_filter = bytes(FilterKind::Tenant);
         Ok(Self {
             config,

@@ -2,7 +2,6 @@
 
 use crate::config::Config;
 use crate::kernel::packet::send_packet;
-use crate::scope::refused_grant;
 use isolet_wire::launcher::{
     LauncherRequest, LauncherResponse, PACKET_BYTES_MAX, Scope, Spec, encode,
 };
@@ -33,16 +32,24 @@ pub enum Error {
     #[error("this machine lacks: {}", .0.join("; "))]
     Missing(Vec<String>),
     /// A step failed; nothing of the sandbox, or of the scope, is left.
-    #[error("cannot make sandbox {name}: {step}: {}", std::io::Error::from_raw_os_error(*errno))]
+    #[error("cannot make sandbox {name}: {step}: {errno}")]
     Failed {
         /// The server's own name of the sandbox.
         name: String,
         /// The step's name.
         step: String,
-        /// The kernel's error number.
-        errno: i32,
-        /// The index of the grant that was refused, if the step was to check one.
-        grant: Option<usize>,
+        /// The kernel's error.
+        errno: Errno,
+    },
+    /// A granted path of a scope was refused; nothing of the scope is left.
+    #[error("cannot start a scope in sandbox {name}: grant {index}: {errno}")]
+    GrantRefused {
+        /// The server's own name of the sandbox.
+        name: String,
+        /// The index of the grant in the request.
+        index: usize,
+        /// Why the launcher could not open the path.
+        errno: Errno,
     },
 }
 
@@ -105,10 +112,10 @@ impl Launcher {
     }
 
     /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon as
-    /// every grant was checked.
+    /// every grant was opened.
     ///
     /// # Errors
-    /// As [`Launcher::launch`]; with the index of the grant that was refused.
+    /// As [`Launcher::launch`], and [`Error::GrantRefused`].
     pub fn start_scope(&mut self, scope: &Scope, granted: impl FnMut()) -> Result<(), Error> {
         self.request(&LauncherRequest::Scope(scope.clone()), None, &scope.name, granted).map(drop)
     }
@@ -128,8 +135,12 @@ impl Launcher {
                 LauncherResponse::Granted { name } if name == sandbox => granted(),
                 LauncherResponse::Launched { name, pid } if name == sandbox => return Ok(pid),
                 LauncherResponse::Failed { name, step, errno } if name == sandbox => {
-                    let grant = refused_grant(&step);
-                    return Err(Error::Failed { name, step, errno, grant });
+                    let errno = Errno::from_raw_os_error(errno);
+                    return Err(Error::Failed { name, step, errno });
+                }
+                LauncherResponse::GrantRefused { name, index, errno } if name == sandbox => {
+                    let errno = Errno::from_raw_os_error(errno);
+                    return Err(Error::GrantRefused { name, index, errno });
                 }
                 _ => return Err(Error::Gone("it answered another order".into())),
             }

@@ -3,7 +3,8 @@
 //! As `isolet-launcher --links` it is the process that owns the veth pairs instead.
 
 use isolet_jail::{
-    Config, Host, Packet, StepError, create_sandbox, missing, receive_packet, start_scope, veth,
+    Config, Host, Packet, ScopeError, StepError, create_sandbox, missing, receive_packet,
+    start_scope, veth,
 };
 use isolet_sys::{exec, inherited_fd};
 use isolet_wire::launcher::{LauncherRequest, LauncherResponse, encode};
@@ -46,7 +47,7 @@ fn prepare(config: Config) -> Result<Host, Vec<String>> {
     if !missing.is_empty() {
         return Err(missing);
     }
-    Host::prepare(config).map_err(|(step, error)| vec![format!("{step}: {error}")])
+    Host::prepare(config).map_err(|error| vec![error.to_string()])
 }
 
 fn report(server: &OwnedFd, report: &LauncherResponse) {
@@ -62,24 +63,39 @@ fn serve(host: &Host, server: &OwnedFd) {
             _ => return,
         };
         let Ok(request) = isolet_wire::frame::decode(&bytes) else { return };
-        let (name, result) = match request {
+        let outcome = match request {
             LauncherRequest::Launch(spec) => {
-                let result = create_sandbox(host, &spec, network);
-                (spec.name, result)
+                launched(spec.name.clone(), create_sandbox(host, &spec, network))
             }
             LauncherRequest::Scope(scope) => {
                 let granted =
                     || report(server, &LauncherResponse::Granted { name: scope.name.clone() });
-                let result = start_scope(host, &scope, granted).map(|()| 0);
-                (scope.name, result)
+                scope_started(scope.name.clone(), start_scope(host, &scope, granted))
             }
-        };
-        let outcome = match result {
-            Ok(pid) => LauncherResponse::Launched { name, pid },
-            Err(StepError { step, errno }) => LauncherResponse::Failed { name, step, errno },
         };
         report(server, &outcome);
     }
+}
+
+fn launched(name: String, result: Result<i32, StepError>) -> LauncherResponse {
+    match result {
+        Ok(pid) => LauncherResponse::Launched { name, pid },
+        Err(error) => failed(name, error),
+    }
+}
+
+fn scope_started(name: String, result: Result<(), ScopeError>) -> LauncherResponse {
+    match result {
+        Ok(()) => LauncherResponse::Launched { name, pid: 0 },
+        Err(ScopeError::Grant { index, errno }) => {
+            LauncherResponse::GrantRefused { name, index, errno: errno.raw_os_error() }
+        }
+        Err(ScopeError::Step(error)) => failed(name, error),
+    }
+}
+
+fn failed(name: String, StepError { step, errno }: StepError) -> LauncherResponse {
+    LauncherResponse::Failed { name, step: step.into_owned(), errno: errno.raw_os_error() }
 }
 
 /// From the command line, as `VethClient::start` writes it; `None`: this is to be a launcher.

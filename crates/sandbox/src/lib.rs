@@ -35,7 +35,7 @@ pub use model::{
     access::{self, FileAccess},
     agent_error::AgentError,
     config::{Config, TenantLimits},
-    error::{Error, OpenError, RefusedGrant},
+    error::{Error, OpenError},
     events, exposed,
     ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId},
     info::{

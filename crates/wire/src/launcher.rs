@@ -130,4 +130,13 @@ pub enum LauncherResponse {
         /// The kernel's answer.
         errno: i32,
     },
+    /// A grant of a scope was refused; nothing of the scope is left.
+    GrantRefused {
+        /// The sandbox of the scope.
+        name: String,
+        /// The index of the grant in [`Scope::grants`].
+        index: usize,
+        /// The kernel's error number.
+        errno: i32,
+    },
 }

@@ -3,27 +3,48 @@
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
 /// Which step failed, and the kernel's error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{step}: {errno}")]
 pub struct StepError {
-    /// The step's name.
-    pub step: String,
-    /// The kernel's error number.
-    pub errno: i32,
+    /// The name of the step, for people.
+    pub step: Cow<'static, str>,
+    /// The kernel's error.
+    #[serde(with = "errno_number")]
+    pub errno: Errno,
 }
 
 impl StepError {
-    pub(crate) fn new(step: impl Into<String>, errno: Errno) -> Self {
-        Self { step: step.into(), errno: errno.raw_os_error() }
+    pub(crate) fn new(step: impl Into<Cow<'static, str>>, errno: Errno) -> Self {
+        Self { step: step.into(), errno }
     }
 
     /// For an error that may lack the kernel's number.
-    pub(crate) fn from_io(step: impl Into<String>, error: &std::io::Error, other: Errno) -> Self {
+    pub(crate) fn from_io(
+        step: impl Into<Cow<'static, str>>,
+        error: &std::io::Error,
+        other: Errno,
+    ) -> Self {
         Self::new(step, Errno::from_io_error(error).unwrap_or(other))
+    }
+}
+
+/// An error number is written as an `i32`.
+mod errno_number {
+    use rustix::io::Errno;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(errno: &Errno, to: S) -> Result<S::Ok, S::Error> {
+        errno.raw_os_error().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Errno, D::Error> {
+        i32::deserialize(from).map(Errno::from_raw_os_error)
     }
 }
 

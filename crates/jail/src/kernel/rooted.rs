@@ -3,7 +3,7 @@
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Attempts to resolve a path while others rename parts of it.
 const OPEN_ATTEMPTS: u32 = 64;
@@ -29,6 +29,35 @@ pub(crate) fn open_beneath(
         }
     }
     opened
+}
+
+/// Opens the directory `path` below `from`. Creates it and its parents where they do not exist, owned
+/// by the user and the group `owner_id`.
+///
+/// # Errors
+/// Those of [`open_beneath`], `ENOTDIR`, and the kernel's for creating a directory.
+pub(crate) fn create_directories(
+    from: BorrowedFd<'_>,
+    path: &str,
+    owner_id: u32,
+) -> Result<OwnedFd, Errno> {
+    let mut parent = open_beneath(from, "", OFlags::DIRECTORY)?;
+    for name in path.split('/') {
+        let next = match open_beneath(parent.as_fd(), name, OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => {
+                match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno),
+                }
+                let created = open_beneath(parent.as_fd(), name, OFlags::DIRECTORY)?;
+                chown(created.as_fd(), owner_id, owner_id)?;
+                created
+            }
+            opened => opened?,
+        };
+        parent = next;
+    }
+    Ok(parent)
 }
 
 /// The type of an open file.

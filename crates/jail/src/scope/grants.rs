@@ -1,114 +1,61 @@
-//! The paths of the workspace that a session was granted: checked from outside, and copied out of
-//! the workspace inside.
+//! The first stage of the grants, in the launcher: opens every granted path below the workspace of the
+//! running sandbox. No process has to start for a refusal.
 
-use crate::child::StepError;
-use crate::kernel::mount::{attributes, clone_tree};
-use crate::kernel::rooted::{chown, file_type, open_beneath};
-use isolet_wire::launcher::{Grant, Scope};
-use rustix::fs::{FileType, Mode, OFlags};
+use super::scope_error::ScopeError;
+use crate::kernel::rooted::{create_directories, file_type, open_beneath};
+use isolet_wire::launcher::Scope;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
-/// The name of the step that checks a grant; its index follows.
-const GRANT_STEP: &str = "grant ";
-
-/// A copy of the mount from a granted path on.
-pub(super) struct GrantedTree {
-    pub(super) tree: OwnedFd,
+/// A granted path, opened with `O_PATH`. From here on its descriptor stands for it: no later stage
+/// looks up the path a second time, because others rename and replace files in the same directories.
+pub(super) struct OpenedGrant {
+    /// Below the workspace, as in the request.
+    pub(super) path: String,
+    pub(super) write: bool,
+    pub(super) file: OwnedFd,
     pub(super) is_directory: bool,
 }
 
-/// Checks every grant as the session will find it, and creates those for writing that do not exist,
-/// as the tenant's root, whose id is `root_id`. From outside, so that nothing needs to be started
-/// for this answer.
-pub(super) fn check_grants(
+/// Opens the grants of a request, in their order. Directories that are granted for writing and do not
+/// exist are created, owned by the tenant's root, whose id is `root_id`. A path that is granted for
+/// reading and cannot be found is left out, unless the request is strict.
+///
+/// # Errors
+/// The first grant that is refused: `ENOENT`, `ELOOP` for a link on its path, `ENOTDIR`, `EOPNOTSUPP`
+/// for what is neither a directory nor a file.
+pub(super) fn open_grants(
     request: &Scope,
     workspace: BorrowedFd<'_>,
     root_id: u32,
-) -> Result<(), StepError> {
+) -> Result<Vec<OpenedGrant>, ScopeError> {
+    let mut opened = Vec::with_capacity(request.grants.len());
     for (index, grant) in request.grants.iter().enumerate() {
-        let found = match open_beneath(workspace, &grant.path, OFlags::empty()) {
-            Err(Errno::NOENT) if grant.write => create_beneath(workspace, &grant.path, root_id),
+        let file = match open_beneath(workspace, &grant.path, OFlags::empty()) {
+            Err(Errno::NOENT) if grant.write => create_directories(workspace, &grant.path, root_id),
             found => found,
         };
-        match found.and_then(|found| grantable_type(found.as_fd())) {
-            Err(errno) if !may_be_absent(request, grant, errno) => {
-                return Err(grant_error(index, errno));
-            }
-            _ => {}
+        let may_be_absent = !grant.write && !request.strict;
+        match file.and_then(|file| Ok((is_directory(file.as_fd())?, file))) {
+            Ok((is_directory, file)) => opened.push(OpenedGrant {
+                path: grant.path.clone(),
+                write: grant.write,
+                file,
+                is_directory,
+            }),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) if may_be_absent => {}
+            Err(errno) => return Err(ScopeError::Grant { index, errno }),
         }
     }
-    Ok(())
+    Ok(opened)
 }
 
-/// Creates a directory with its parents.
-fn create_beneath(workspace: BorrowedFd<'_>, path: &str, owner_id: u32) -> Result<OwnedFd, Errno> {
-    let mut parent = open_beneath(workspace, "", OFlags::DIRECTORY)?;
-    for name in path.split('/') {
-        let next = match open_beneath(parent.as_fd(), name, OFlags::DIRECTORY) {
-            Err(Errno::NOENT) => {
-                match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno),
-                }
-                let created = open_beneath(parent.as_fd(), name, OFlags::DIRECTORY)?;
-                chown(created.as_fd(), owner_id, owner_id)?;
-                created
-            }
-            opened => opened?,
-        };
-        parent = next;
-    }
-    Ok(parent)
-}
-
-/// Copies every granted tree out of the workspace; `None` for one that may be, and is, absent.
-pub(super) fn copy_grants(request: &Scope) -> Result<Vec<Option<GrantedTree>>, StepError> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let workspace = rustix::fs::open("/workspace", flags, Mode::empty())
-        .map_err(|errno| StepError::new("workspace", errno))?;
-    let mut trees = Vec::with_capacity(request.grants.len());
-    for (index, grant) in request.grants.iter().enumerate() {
-        let tree = match copy_grant(workspace.as_fd(), grant) {
-            Err(errno) if may_be_absent(request, grant, errno) => None,
-            copied => Some(copied.map_err(|errno| grant_error(index, errno))?),
-        };
-        trees.push(tree);
-    }
-    Ok(trees)
-}
-
-fn copy_grant(workspace: BorrowedFd<'_>, grant: &Grant) -> Result<GrantedTree, Errno> {
-    let found = open_beneath(workspace, &grant.path, OFlags::empty())?;
-    let file_type = grantable_type(found.as_fd())?;
-    let tree = clone_tree(found.as_fd(), Path::new(""), true)?;
-    let read_only = if grant.write { 0 } else { attributes::RDONLY };
-    let flags = read_only | attributes::NOSUID | attributes::NODEV;
-    attributes::set_attributes(tree.as_fd(), flags, true)?;
-    Ok(GrantedTree { tree, is_directory: file_type == FileType::Directory })
-}
-
-/// The step by which the server learns which grant was refused.
-fn grant_error(index: usize, errno: Errno) -> StepError {
-    StepError::new(format!("{GRANT_STEP}{index}"), errno)
-}
-
-/// In the server: the index of the grant that a failed step refused.
-pub(crate) fn refused_grant(step: &str) -> Option<usize> {
-    step.strip_prefix(GRANT_STEP)?.parse().ok()
-}
-
-/// Whether a grant is left out when opening it failed with `errno`.
-fn may_be_absent(request: &Scope, grant: &Grant, errno: Errno) -> bool {
-    let absent = matches!(errno, Errno::NOENT | Errno::LOOP | Errno::NOTDIR);
-    absent && !grant.write && !request.strict
-}
-
-/// Directories and regular files may be granted.
-fn grantable_type(file: BorrowedFd<'_>) -> Result<FileType, Errno> {
+/// Whether an open file is a directory, or else a regular file: nothing else may be granted.
+fn is_directory(file: BorrowedFd<'_>) -> Result<bool, Errno> {
     match file_type(file)? {
-        granted @ (FileType::Directory | FileType::RegularFile) => Ok(granted),
+        FileType::Directory => Ok(true),
+        FileType::RegularFile => Ok(false),
         FileType::Symlink => Err(Errno::LOOP),
         _ => Err(Errno::OPNOTSUPP),
     }
@@ -117,10 +64,48 @@ fn grantable_type(file: BorrowedFd<'_>) -> Result<FileType, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolet_wire::launcher::Grant;
+    use rustix::fs::{CWD, Mode};
+
+    fn request(paths: &[(&str, bool)], strict: bool) -> Scope {
+        let grants =
+            paths.iter().map(|(path, write)| Grant { path: (*path).into(), write: *write });
+        Scope {
+            name: "sandbox".into(),
+            slot: 0,
+            session: "one".into(),
+            grants: grants.collect(),
+            memory_mib: 1,
+            user: (0, 0),
+            strict,
+        }
+    }
+
+    /// The paths that were opened, or the index and error of the grant that was refused.
+    fn open(paths: &[(&str, bool)], strict: bool) -> Result<Vec<String>, (usize, Errno)> {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(directory.path().join("docs")).expect("a directory");
+        std::os::unix::fs::symlink("docs", directory.path().join("link")).expect("a link");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let workspace = rustix::fs::openat(CWD, directory.path(), flags, Mode::empty());
+        let workspace = workspace.expect("the workspace opens");
+        let owner = rustix::process::getuid().as_raw();
+        match open_grants(&request(paths, strict), workspace.as_fd(), owner) {
+            Ok(opened) => Ok(opened.into_iter().map(|grant| grant.path).collect()),
+            Err(ScopeError::Grant { index, errno }) => Err((index, errno)),
+            Err(ScopeError::Step(error)) => panic!("{error}"),
+        }
+    }
 
     #[test]
-    fn the_server_reads_which_grant_was_refused() {
-        assert_eq!(refused_grant(&grant_error(3, Errno::NOENT).step), Some(3));
-        assert_eq!(refused_grant("group of the scope"), None);
+    fn a_refused_grant_is_named_by_its_index() {
+        assert_eq!(open(&[("docs", false), ("gone", false)], true), Err((1, Errno::NOENT)));
+        assert_eq!(open(&[("link", true)], false), Err((0, Errno::LOOP)));
+    }
+
+    #[test]
+    fn an_absent_path_is_created_for_writing_and_left_out_for_reading() {
+        let paths = [("docs", false), ("gone", false), ("new/deep", true)];
+        assert_eq!(open(&paths, false), Ok(vec!["docs".into(), "new/deep".into()]));
     }
 }

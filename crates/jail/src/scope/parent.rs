@@ -12,79 +12,46 @@
 //! name it. When the second child ends, the third becomes a child of the sandbox's agent, and
 //! therefore ends with the sandbox.
 
-use super::child;
-use super::grants::check_grants;
+use super::agent_group::AgentGroup;
+use super::enter::run_first;
+use super::grants::{OpenedGrant, open_grants};
+use super::sandbox_agent::SandboxAgent;
+use super::scope_error::ScopeError;
 use crate::cgroup::Cgroups;
 use crate::child::agent_socket;
-use crate::child::step_error::{report, socket_pair, wait_until_started};
+use crate::child::step_error::{socket_pair, wait_until_started};
 use crate::child::{AgentFds, StepError, at_step};
 use crate::config::{SCOPES, UIDS, scope_dir};
 use crate::host::Host;
-use isolet_sys::namespaces::{SCOPE_NAMESPACES, fork_in_namespaces};
+use isolet_sys::namespaces::fork_in_namespaces;
 use isolet_wire::launcher::Scope;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-/// The agent's number of the tenant's user namespace (`--userns`).
-const AGENT_USERNS_FD: i32 = 4;
-/// Attempts to remove the group of a scope that did not start, and the pause between two.
-const REMOVE_ATTEMPTS: u32 = 200;
-const REMOVE_PAUSE: Duration = Duration::from_millis(1);
-
-/// Starts the agent of a session's scope in a running sandbox; calls `granted` once every grant was
-/// checked.
+/// Starts the agent of a session's scope in a running sandbox. Calls `granted` once every grant was
+/// opened, before the first process starts.
 ///
 /// # Errors
-/// The failed step; `grant N` is the one of that index. Nothing of the scope is left then.
-pub fn start_scope(host: &Host, request: &Scope, granted: impl FnOnce()) -> Result<(), StepError> {
+/// The grant that was refused, or the step that failed. Nothing of the scope is left then.
+pub fn start_scope(host: &Host, request: &Scope, granted: impl FnOnce()) -> Result<(), ScopeError> {
     let sandbox_dir = host.config.sandbox_dir(&request.name);
     let cgroups = std::fs::read_to_string(sandbox_dir.join("cgroups"));
     let cgroups = cgroups.ok().and_then(|text| Cgroups::from_text(&text));
     let cgroups = cgroups.ok_or_else(|| StepError::new("groups of the sandbox", Errno::NOENT))?;
     let sandbox = SandboxAgent::open(&cgroups).map_err(at_step("agent of the sandbox"))?;
     let root_id = host.config.uid_base + request.slot * UIDS;
-    check_grants(request, sandbox.workspace.as_fd(), root_id)?;
+    let grants = open_grants(request, sandbox.workspace.as_fd(), root_id)?;
     granted();
     let directory = create_directory(&sandbox_dir, &request.session)
         .map_err(at_step("directory of the scope"))?;
-    let group = GroupGuard::create(cgroups.scope(&request.session))
+    let group = AgentGroup::create(cgroups.scope(&request.session))
         .map_err(at_step("group of the scope"))?;
-    start(host, request, &sandbox, &ScopeFds::open(&cgroups, &directory, &group.path)?)?;
+    let fds = ScopeFds::open(&cgroups, &directory, &group.path)?;
+    start(host, request, &sandbox, &fds, grants)?;
     group.keep();
     Ok(())
-}
-
-/// The agent of the sandbox, with what of it a scope's agent needs.
-struct SandboxAgent {
-    pidfd: OwnedFd,
-    userns: OwnedFd,
-    workspace: OwnedFd,
-}
-
-impl SandboxAgent {
-    /// Opens the one process of the agent's group. By descriptor: its id may be reused at any time.
-    fn open(cgroups: &Cgroups) -> Result<Self, Errno> {
-        let listed = || {
-            let text = std::fs::read_to_string(cgroups.agent().join("cgroup.procs")).ok()?;
-            text.lines().next()?.parse().ok()
-        };
-        let pid: i32 = listed().ok_or(Errno::SRCH)?;
-        let pidfd = pidfd_open(Pid::from_raw(pid).ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
-        let path = format!("/proc/{pid}/fd/{AGENT_USERNS_FD}");
-        let userns = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let path = format!("/proc/{pid}/root/workspace");
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let workspace = rustix::fs::open(path, flags, Mode::empty())?;
-        // It is still listed after all were opened, so all are its own.
-        let unchanged = listed() == Some(pid);
-        unchanged.then_some(Self { pidfd, userns, workspace }).ok_or(Errno::SRCH)
-    }
 }
 
 fn create_directory(sandbox_dir: &Path, session: &str) -> Result<OwnedFd, Errno> {
@@ -97,57 +64,14 @@ fn create_directory(sandbox_dir: &Path, session: &str) -> Result<OwnedFd, Errno>
     }
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(&scope_dir, flags, Mode::empty())?;
-    // Left by an agent that has ended.
+    // An agent that has ended leaves its socket behind.
     match rustix::fs::unlinkat(&directory, "agent.sock", AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(directory),
         Err(errno) => Err(errno),
     }
 }
 
-/// The group of a scope's agent. Dropping it kills what is in the group and removes it, unless
-/// [`GroupGuard::keep`] was called.
-struct GroupGuard {
-    path: PathBuf,
-    remove_on_drop: bool,
-}
-
-impl GroupGuard {
-    /// The group of an agent that has ended may exist; it is used if it is empty.
-    fn create(path: PathBuf) -> Result<Self, Errno> {
-        match rustix::fs::mkdir(&path, Mode::from_raw_mode(0o755)) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => {
-                let events = std::fs::read_to_string(path.join("cgroup.events"));
-                if events.is_ok_and(|text| text.contains("populated 1")) {
-                    return Err(Errno::BUSY);
-                }
-            }
-            Err(errno) => return Err(errno),
-        }
-        Ok(Self { path, remove_on_drop: true })
-    }
-
-    fn keep(mut self) {
-        self.remove_on_drop = false;
-    }
-}
-
-impl Drop for GroupGuard {
-    fn drop(&mut self) {
-        if !self.remove_on_drop {
-            return;
-        }
-        let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
-        for _ in 0..REMOVE_ATTEMPTS {
-            if std::fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(REMOVE_PAUSE);
-        }
-    }
-}
-
-/// What is opened in the launcher for the scope's agent.
+/// Descriptors that the launcher opens for the scope's agent.
 struct ScopeFds {
     listener: OwnedFd,
     tenant_cgroup: OwnedFd,
@@ -172,11 +96,13 @@ impl ScopeFds {
     }
 }
 
+/// Forks the first child and waits until the agent runs.
 fn start(
     host: &Host,
     request: &Scope,
     sandbox: &SandboxAgent,
     fds: &ScopeFds,
+    grants: Vec<OpenedGrant>,
 ) -> Result<(), StepError> {
     let sockets = socket_pair()?;
     let inherited = AgentFds {
@@ -190,51 +116,9 @@ fn start(
         launcher_socket: &sockets.child,
     };
     fork_in_namespaces(0, Some(fds.agent_cgroup.as_fd()), || {
-        run_first(host, request, sandbox, &inherited)
+        run_first(host, request.memory_mib, sandbox, &inherited, grants)
     })
     .map_err(|error| StepError::from_io("first child", &error, Errno::IO))?;
     drop(sockets.child);
     wait_until_started(sockets.launcher)
-}
-
-/// The first child: leaves the host's namespaces for good.
-fn run_first(
-    host: &Host,
-    request: &Scope,
-    sandbox: &SandboxAgent,
-    inherited: &AgentFds<'_>,
-) -> i32 {
-    let all = ThreadNameSpaceType::USER
-        | ThreadNameSpaceType::MOUNT
-        | ThreadNameSpaceType::PROCESS_ID
-        | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
-        | ThreadNameSpaceType::NETWORK
-        | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
-        | ThreadNameSpaceType::CONTROL_GROUP;
-    if let Err(errno) = move_into_thread_name_spaces(sandbox.pidfd.as_fd(), all) {
-        let error = StepError::new("namespaces of the sandbox", errno);
-        return report(inherited.launcher_socket, &error);
-    }
-    // Its children are created in the sandbox's process namespace; it is not in there itself.
-    let run_second = || {
-        let third =
-            fork_in_namespaces(SCOPE_NAMESPACES, None, || child::run(host, request, inherited));
-        exit_code(inherited, "namespaces of the scope", third.map(drop))
-    };
-    let second = fork_in_namespaces(0, None, run_second).map(|child| {
-        // A child that is left without its parent would be a zombie in the sandbox until the host's
-        // first process reaped it.
-        let mut ended = [PollFd::new(&child.pidfd, PollFlags::IN)];
-        while poll(&mut ended, None) == Err(Errno::INTR) {}
-    });
-    exit_code(inherited, "second child", second)
-}
-
-fn exit_code(inherited: &AgentFds<'_>, step: &str, forked: std::io::Result<()>) -> i32 {
-    match forked {
-        Ok(()) => 0,
-        Err(error) => {
-            report(inherited.launcher_socket, &StepError::from_io(step, &error, Errno::IO))
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! The launcher's keeper: one thread that gives it orders, and starts another when it has died.
 
-use crate::model::error::{Error, RefusedGrant};
+use crate::model::error::Error;
 use isolet_jail::{Config, Launcher, SandboxHandle};
 use isolet_wire::launcher::{Scope, Spec};
+use rustix::io::Errno;
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -16,9 +17,6 @@ const QUEUE_MAX: usize = 256;
 const TRIES: u32 = 3;
 /// How long what a dead launcher has left may take to die.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
-
-/// `ENOSPC` and `EDQUOT`.
-const FULL: [i32; 2] = [28, 122];
 
 /// What is to be made.
 enum Job {
@@ -98,6 +96,10 @@ impl Launch {
     }
 }
 
+fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
 impl Keeper {
     fn launcher(&mut self) -> Result<&mut Launcher, isolet_jail::Error> {
         if self.launcher.is_none() {
@@ -126,13 +128,18 @@ impl Keeper {
             match done {
                 Ok(pid) => return Ok(pid),
                 Err(isolet_jail::Error::Missing(list)) => return Err(Error::Missing(list)),
-                Err(isolet_jail::Error::Failed { step, errno, grant, .. }) => {
-                    if FULL.contains(&errno) {
+                Err(isolet_jail::Error::GrantRefused { index, errno, .. }) => {
+                    if is_full(errno) {
+                        return Err(Error::DiskFull { step: "granted directories".into() });
+                    }
+                    return Err(Error::GrantRefused { index, errno });
+                }
+                Err(isolet_jail::Error::Failed { step, errno, .. }) => {
+                    if is_full(errno) {
                         return Err(Error::DiskFull { step });
                     }
-                    let reason = std::io::Error::from_raw_os_error(errno).to_string();
-                    let refused = grant.map(|index| RefusedGrant { index, errno });
-                    return Err(Error::Launch { step, reason, refused });
+                    let reason = std::io::Error::from(errno).to_string();
+                    return Err(Error::Launch { step, reason });
                 }
                 Err(isolet_jail::Error::Gone(why)) => {
                     tracing::warn!(sandbox = %job.name(), why, "launcher ended; starting another");
@@ -148,7 +155,6 @@ impl Keeper {
         Err(Error::Launch {
             step: "launcher".into(),
             reason: "it ended whenever this order came".into(),
-            refused: None,
         })
     }
 

@@ -5,15 +5,7 @@ use crate::model::{
     ids::{ProcessId, SandboxId, SessionId},
 };
 use isolet_wire::response::RefusalReason;
-
-/// A grant of a session's scope that was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RefusedGrant {
-    /// Its index in the request.
-    pub index: usize,
-    /// The kernel's error number.
-    pub errno: i32,
-}
+use rustix::io::Errno;
 
 /// Why a call on sandboxes failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -169,8 +161,14 @@ pub enum Error {
         step: String,
         /// The kernel's answer in words.
         reason: String,
-        /// The grant of a scope that was refused, if that was the step.
-        refused: Option<RefusedGrant>,
+    },
+    /// A granted path of a session's scope was refused; nothing of the scope is left.
+    #[error("cannot start the session's scope: grant {index}: {errno}")]
+    GrantRefused {
+        /// The index of the grant in the request.
+        index: usize,
+        /// Why the launcher could not open the path.
+        errno: Errno,
     },
     /// The server's disk is full; nothing of the sandbox is left.
     #[error("cannot make the sandbox: step {step}: no space left on the server's disk")]

@@ -235,14 +235,15 @@ impl Sandbox {
 
 /// What the launcher said of a grant, in words for who asked for it.
 fn refused(order: &launcher::Scope, error: &Error) -> Option<Error> {
-    let Error::Launch { reason, refused: Some(refused), .. } = error else { return None };
-    let grant = order.grants.get(refused.index)?;
-    let why = match Errno::from_raw_os_error(refused.errno) {
+    let Error::GrantRefused { index, errno } = error else { return None };
+    let grant = order.grants.get(*index)?;
+    let other = std::io::Error::from(*errno).to_string();
+    let why = match *errno {
         Errno::NOENT => "is not there; make it first, or grant it for writing: then it is made",
         Errno::LOOP => "is or leads through a symbolic link",
         Errno::NOTDIR => "leads through something that is no directory",
         Errno::OPNOTSUPP => "is neither a directory nor a file",
-        _ => reason.as_str(),
+        _ => other.as_str(),
     };
     let reason = format!("{:?} {why}", grant.path);
     Some(match (order.strict, SessionId::parse(&order.session)) {

@@ -128,7 +128,7 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "cannot_make_sandboxes",
             "the operator of this server must install what is missing",
         ),
-        Error::Launch { .. } => (
+        Error::Launch { .. } | Error::GrantRefused { .. } => (
             S::INTERNAL_SERVER_ERROR,
             "launch_failed",
             "nothing was left behind; retry, and see the server's log if it fails again",
