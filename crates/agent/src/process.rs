@@ -14,8 +14,9 @@ mod killing;
 
 use crate::launch::{self, Pipes, Refusal};
 use crate::reactor::poll::Source;
-use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest, now_ms};
+use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest};
 use group::Group;
+use isolet_clock::now_ms;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::process::{
     COMMAND_BYTES_TOLD, End, INPUT_BYTES_MAX, LOG_BYTES, Process as Told, Start,

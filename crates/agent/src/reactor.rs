@@ -354,13 +354,6 @@ impl Reactor {
     }
 }
 
-/// Now by the wall clock, in ms since 1970.
-#[must_use]
-pub(crate) fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
-}
-
 /// What to start, without how it is confined.
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {

@@ -7,12 +7,9 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use isolet_clock::now_ms;
 use isolet_sandbox::{Keys, NewKey, TenantId};
-use std::{
-    path::PathBuf,
-    process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{path::PathBuf, process::ExitCode};
 
 /// Arguments of `isolet keys`.
 #[derive(Parser)]

@@ -284,9 +284,7 @@ fn first_key(
 }
 
 fn expired(key: &isolet_sandbox::Key) -> bool {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
-    key.expires_at_ms.is_some_and(|at| at <= now)
+    key.expires_at_ms.is_some_and(|at| at <= isolet_clock::now_ms())
 }
 
 /// Writes the key to a temporary file of mode 0600 and renames it, so that no reader sees a part of it.

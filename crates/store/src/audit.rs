@@ -70,7 +70,7 @@ impl Entry {
             tenant: tenant.to_owned(),
             sandbox: sandbox.map(str::to_owned),
             event: event.into(),
-            at_ms: crate::time::now_ms(),
+            at_ms: isolet_clock::now_ms(),
             data: Map::new(),
         }
     }

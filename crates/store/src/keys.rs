@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::key_digest::KeyDigest;
 use crate::records::apply;
 use crate::schema;
-use crate::time::now_ms;
 use crate::tombstones::{KEY_RESERVE, Removal, Tombstones};
+use isolet_clock::now_ms;
 use rusqlite::{Connection, params};
 use std::{
     collections::HashMap,

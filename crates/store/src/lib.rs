@@ -14,7 +14,6 @@ mod records;
 mod rows;
 mod schema;
 mod store;
-mod time;
 mod tombstones;
 
 pub use error::Error;

@@ -6,8 +6,8 @@
 
 use crate::error::Error;
 use crate::rows::{EndedSandbox, HISTORY_MAX, Sandbox};
-use crate::time::now_ms;
 use crate::tombstones::{Removal, SERVER_RESERVE, Tombstones};
+use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use std::path::Path;

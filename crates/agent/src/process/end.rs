@@ -4,8 +4,9 @@
 use super::Process;
 use super::killing::Killing;
 use crate::process_tree;
-use crate::reactor::{Reactor, Timer, now_ms};
+use crate::reactor::{Reactor, Timer};
 use crate::signals::{KILL, TERM};
+use isolet_clock::now_ms;
 use isolet_sys::signal;
 use isolet_wire::process::End;
 use std::time::{Duration, Instant};

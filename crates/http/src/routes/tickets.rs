@@ -10,13 +10,13 @@ use crate::{
         error::ApiError,
         input,
         json::{self, StrictJson, not_null},
-        time::rfc3339,
+        time::{now_ms, rfc3339},
     },
 };
 use axum::{Json, extract::State, http::StatusCode};
 use isolet_sandbox::{SandboxId, SessionId};
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use utoipa::ToSchema;
 
 /// The default lifetime of a ticket, in seconds.
@@ -120,7 +120,7 @@ pub(crate) async fn create(
         return Err(read_only_key("make a ticket with mode \"view\", or use another key"));
     }
     let ticket = app.tickets.issue(&caller, scope, view, ttl)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let ends = i64::try_from((now + ttl).as_millis()).unwrap_or(i64::MAX);
-    Ok((StatusCode::CREATED, Json(Ticket { ticket, expires_at: rfc3339(ends) })))
+    let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+    let expires_at = rfc3339(now_ms().saturating_add(ttl_ms));
+    Ok((StatusCode::CREATED, Json(Ticket { ticket, expires_at })))
 }

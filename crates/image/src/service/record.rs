@@ -61,7 +61,6 @@ fn inspect(
         let all = std::iter::once(&frame).chain(&paths);
         check_workdir(&OverlayView::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
     }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Image {
         digest: facts.digest.to_string(),
         platform: facts.platform.to_string(),
@@ -75,7 +74,7 @@ fn inspect(
             cwd: config.cwd.filter(|cwd| cwd != "/"),
             user,
         },
-        pulled_at_ms: since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)),
+        pulled_at_ms: isolet_clock::now_ms(),
         names: BTreeMap::new(),
         imported: BTreeMap::new(),
     })

@@ -8,12 +8,9 @@ use super::{
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
+use isolet_clock::now_ms;
 use serde_json::Value;
-use std::{
-    fmt::Write,
-    process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{fmt::Write, process::ExitCode};
 
 /// Arguments of `isolet ls`.
 #[derive(Parser)]
@@ -121,9 +118,8 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 fn age(created_ms: Option<i64>) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
-    let created = u128::try_from(created_ms.unwrap_or_default()).unwrap_or_default();
-    span(u64::try_from(now.saturating_sub(created) / 1000).unwrap_or(u64::MAX))
+    let age_ms = now_ms().saturating_sub(created_ms.unwrap_or_default().max(0));
+    span(u64::try_from(age_ms / 1000).unwrap_or(0))
 }
 
 /// Formats seconds for people.

@@ -2,11 +2,7 @@
 
 use std::{sync::LazyLock, time::Instant};
 
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
-}
+pub(crate) use isolet_clock::now_ms;
 
 /// The same by a clock that nobody sets: the date of the server's start, and the time since. What is
 /// counted is counted by it; after a restart it is the date again.

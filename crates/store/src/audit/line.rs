@@ -6,6 +6,7 @@
 
 use super::Entry;
 use hmac::{Hmac, Mac};
+use isolet_clock::rfc3339;
 use serde::Deserialize;
 use sha2::Sha256;
 use std::{borrow::Cow, fmt::Write as _};
@@ -145,27 +146,6 @@ impl Line {
     pub(crate) fn holds(&self, key: &Key, bytes: &[u8]) -> bool {
         bytes.get(..self.signed).is_some_and(|text| key.sign(text) == self.hmac)
     }
-}
-
-/// Milliseconds since 1970 as a date.
-pub(crate) fn rfc3339(ms: i64) -> String {
-    let days = ms.div_euclid(86_400_000);
-    let rest = ms.rem_euclid(86_400_000);
-    // Days of years that begin in March, so that leap days stand at their end.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day = shifted.rem_euclid(146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    let hour = rest / 3_600_000;
-    let minute = rest / 60_000 % 60;
-    let second = rest / 1000 % 60;
-    let ms = rest % 1000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::Store;
 use crate::error::Error;
 use crate::rows::{ANSWER_MS, Answer, Sandbox, Session};
-use crate::time::now_ms;
+use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
 
 fn insert_answer(connection: &Connection, answer: &Answer) -> Result<(), Error> {

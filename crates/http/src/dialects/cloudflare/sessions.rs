@@ -11,7 +11,7 @@ use crate::{
         error::ApiError,
         input,
         json::{StrictJson, UniqueMap, not_null},
-        time::rfc3339,
+        time::{now_ms, rfc3339},
     },
 };
 use axum::{
@@ -20,7 +20,6 @@ use axum::{
 };
 use isolet_sandbox::{SessionId, SessionSpec, ids, service::Access};
 use serde::{Deserialize, Serialize};
-use std::time::{SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
 /// What a session is to be.
@@ -92,7 +91,6 @@ pub(crate) async fn delete(
     let session = SessionId::parse(&sid).map_err(input::bad_id)?;
     let sandbox = app.service.reach(&caller.tenant, &sandbox(&id)?, Access::Look).await?;
     sandbox.session_delete(&session).await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let timestamp = rfc3339(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+    let timestamp = rfc3339(now_ms());
     Ok(Json(BridgeEnded { success: true, session_id: session.into(), timestamp }))
 }

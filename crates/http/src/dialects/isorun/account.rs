@@ -3,13 +3,16 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{error::ApiError, input::PathIds, time::rfc3339},
+    foundation::{
+        error::ApiError,
+        input::PathIds,
+        time::{now_ms, rfc3339},
+    },
     routes::audit,
 };
 use axum::{Json, extract::State, response::Response};
 use isolet_sandbox::Past;
 use serde::Serialize;
-use std::time::{SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
 /// What was done to a run, also to one that has ended: one entry a line.
@@ -50,7 +53,6 @@ pub(crate) async fn usage(
     caller: Caller,
 ) -> Result<Json<AccountUsage>, ApiError> {
     let account = app.service.account(&caller.tenant).await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Json(AccountUsage {
         active_sandboxes: account.active,
         history_sandboxes: account.ended,
@@ -59,7 +61,7 @@ pub(crate) async fn usage(
         total_cost_cents: 0,
         cpu_seconds: account.cpu_us as f64 / 1e6,
         mem_seconds: account.memory_mib_ms as f64 / 1e3,
-        as_of: rfc3339(i64::try_from(now.as_millis()).unwrap_or(i64::MAX)),
+        as_of: rfc3339(now_ms()),
     }))
 }
 

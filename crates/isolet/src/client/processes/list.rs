@@ -9,12 +9,9 @@ use crate::client::{
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
+use isolet_clock::now_ms;
 use serde_json::Value;
-use std::{
-    fmt::Write,
-    process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{fmt::Write, process::ExitCode};
 
 /// The longest command in the table, in characters.
 const COMMAND_CHARS_MAX: usize = 40;
@@ -52,9 +49,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    write(true, table(all, now, supports_color(&std::io::stdout())).as_bytes())?;
+    write(true, table(all, now_ms(), supports_color(&std::io::stdout())).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
