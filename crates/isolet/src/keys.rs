@@ -79,11 +79,6 @@ fn span(text: &str) -> Result<i64, String> {
     ms.ok_or_else(wrong)
 }
 
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
-}
-
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let What::Add { .. } = args.what {
         std::fs::create_dir_all(&args.data_dir)
