@@ -1,13 +1,13 @@
-# The doors. CI calls the same ones.
+# The entry points. CI calls the same ones.
 #
-#   make run     build what is missing, start the server on 127.0.0.1:7300
-#   make build   the four programs, side by side in dist/
-#   make test    install what the tests need, build, run all of them
-#   make soak    what is rare, tried 100,000 times, and 20 minutes of random kills; an hour
-#   make bench   speed and memory, as ratios, side by side in one run
-#   make recording   the terminal session that the README shows
-#   make lint    format, clippy, tidy
-#   make fmt     format
+#   make run     build what is missing, and start the server on 127.0.0.1:7300
+#   make build   build the four programs into dist/
+#   make test    install what the tests need, build, and run every test
+#   make soak    rare cases 100,000 times, and 20 minutes of random kills; takes an hour
+#   make bench   print tables of speed and memory, as ratios within one run
+#   make recording   record the terminal session that the README shows
+#   make lint    check the format, clippy and tests/tidy
+#   make fmt     format the Rust code
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -17,14 +17,14 @@ HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 PROGRAMS := isolet isolet-launcher isolet-agent isolet-egress-proxy
 PROFILE := $(if $(CI),ci,default)
 
-# Launcher and agent run where no library of the host is to be found, and are to be small.
-# The flags hold for these builds alone, so the server's build is not touched by them.
+# Launcher and agent are static and small, because they run where none of the host's libraries exist.
+# The flags apply to these builds only, so they do not rebuild the server's dependencies.
 STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feature=+crt-static","-C","relocation-model=static"]'
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
-# What the tests start inside sandboxes or beside them, by Debian package.
+# Debian packages with programs that the tests start inside sandboxes or beside them.
 PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
-# These also come in other ways than by a Debian package.
+# Installed only if the program is missing, since it may come from elsewhere.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
@@ -39,7 +39,7 @@ build: console-if-can
 	mkdir -p dist
 	install target/release/isolet target/release/isolet-egress-proxy target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
 
-# The console's files. Every build of the server takes them in.
+# The console's files, which every build of the server embeds.
 console: console/dist/index.html
 
 console/dist/index.html: $(shell find console sdk/typescript/src \( -name node_modules -o -name dist \) -prune -o -type f -print) | console/node_modules/.fetched
@@ -49,14 +49,14 @@ console/node_modules/.fetched: console/package.json console/package-lock.json
 	cd console && npm install --no-save --loglevel=error
 	touch $@
 
-# The server runs without its console, and says so at `/`.
+# Without npm the server is built without its console, and says so at `/`.
 console-if-can:
-	@if ! command -v npm >/dev/null; then echo "npm is not here: the server is built without its console" >&2; \
-	elif ! $(MAKE) --no-print-directory console; then echo "the console was not built (above is why): the server is built without it" >&2; fi
+	@if ! command -v npm >/dev/null; then echo "npm is not installed: the server is built without its console" >&2; \
+	elif ! $(MAKE) --no-print-directory console; then echo "the console was not built (see above): the server is built without it" >&2; fi
 
-# The same four for tests: quick to build. The tests find them here, or in ISOLET_PROGRAMS.
-# The whole workspace together, and before tests with them: built by itself, a package has its
-# dependencies with fewer features, and most of what lies below the server is compiled twice.
+# Debug builds of the same four for tests, which find them here or in ISOLET_PROGRAMS. The whole
+# workspace is built at once, including test targets before a test run: a package that is built alone
+# uses fewer features of its dependencies, so most of the dependencies would be compiled twice.
 BUILT := --workspace --bins
 programs:
 	cargo build $(INSIDE) $(STATIC)
@@ -65,10 +65,10 @@ programs:
 	rm -rf target/programs/image
 	install target/debug/isolet target/debug/isolet-egress-proxy target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
 
-# The same terminal as in the console, without a window.
+# xterm.js, the console's terminal, without a browser.
 XTERM := crates/vt/tests/xterm/node_modules/.fetched
 
-# Properties are tried with the same values in every run; `make soak` takes others each time.
+# Property tests use the same values in every run; `make soak` uses new ones each time.
 test: export PROPTEST_RNG_SEED := 4
 test: packages tools console
 	$(MAKE) -j3 BUILT="--workspace --all-targets" programs fetched
@@ -80,7 +80,7 @@ test: packages tools console
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
-# What tests need and is not built by cargo: it comes while cargo builds.
+# Dependencies of tests that cargo does not build; fetched while cargo builds.
 fetched: clients sdk browser python $(XTERM)
 
 soak: packages tools programs
@@ -88,11 +88,12 @@ soak: packages tools programs
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over)'
 	$(MAKE) kills
 
-# Random kills of every process under busy sandboxes. ISOLET_SOAK_S: seconds; ISOLET_SOAK_SEED: as before.
+# Random kills of every process under busy sandboxes. ISOLET_SOAK_S sets the duration in seconds,
+# ISOLET_SOAK_SEED repeats an earlier run.
 kills: packages tools programs
 	cargo nextest run -p isolet-faults --profile soak --run-ignored only --no-capture -E 'test(soak_random_kills)'
 
-# Records tests/baseline anew, by programs of the commit that it names: see its README.
+# Records tests/baseline with the programs of the commit that it names; see its README.
 baseline: packages tools
 	@[ -n "$(ISOLET_PROGRAMS)" ] || { echo "set ISOLET_PROGRAMS to the programs of the commit to record" >&2; exit 1; }
 	ISOLET_PROGRAMS=$(ISOLET_PROGRAMS) cargo nextest run --workspace --test baseline --run-ignored only -j1 -E 'test(record_baseline)'
@@ -114,7 +115,7 @@ lint:
 fmt:
 	cargo fmt --all
 
-# Installs only what is missing, so a machine that has it all needs no network here.
+# Installs only missing packages, so a machine that has all of them needs no network.
 packages:
 	@missing=; for p in $(PACKAGES); do \
 	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
@@ -125,15 +126,15 @@ packages:
 tools:
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
-# What the TypeScript SDK is built and tested with. Not `npm ci`: it wants every other platform's
-# packages in the lock file.
+# Dependencies for building and testing the TypeScript SDK. `npm ci` does not work here: it requires
+# the packages of every other platform in the lock file.
 sdk: sdk/typescript/node_modules/.fetched
 
 sdk/typescript/node_modules/.fetched: sdk/typescript/package.json sdk/typescript/package-lock.json | packages
 	cd sdk/typescript && npm install --no-save --loglevel=error
 	touch $@
 
-# What the Python SDK is checked and tested with; the package itself stays where it is.
+# Tools for checking and testing the Python SDK, which is installed as an editable package.
 PYTHON := $(CURDIR)/target/python/bin
 
 python: target/python/.fetched
@@ -143,7 +144,7 @@ target/python/.fetched: sdk/python/pyproject.toml | packages
 	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]'
 	touch $@
 
-# Compares what isolet-vt makes of output with what xterm.js makes of it.
+# Compares the screens of isolet-vt and xterm.js for the same output.
 xterm: $(XTERM)
 	rm -rf target/xterm
 	mkdir -p target/xterm
@@ -154,7 +155,7 @@ $(XTERM): crates/vt/tests/xterm/package.json crates/vt/tests/xterm/package-lock.
 	cd crates/vt/tests/xterm && npm install --no-save --loglevel=error
 	touch $@
 
-# Chromium is Debian's: no browser is downloaded. The pages load the SDK as it is shipped.
+# Uses Debian's Chromium, so no browser is downloaded. The pages load the SDK as users get it.
 browser: tests/browser/node_modules/.fetched sdk
 	cd sdk/typescript && npm run --silent build
 
@@ -162,7 +163,7 @@ tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/pa
 	cd tests/browser && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm install --no-save --ignore-scripts --loglevel=error
 	touch $@
 
-# Public clients and packages that tests run against a server, fetched once.
+# Public clients and packages that tests use against a server, fetched once.
 clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/idna-3.20.tar.gz
 
 target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-lock.json | packages
@@ -179,8 +180,8 @@ target/clients/openai-agents/.fetched: tests/clients/openai-agents/requirements.
 target/clients/idna-3.20.tar.gz: | packages
 	python3 -m pip download -q --no-deps --no-binary :all: idna==3.20 -d $(@D)
 
-# What terminals are measured beside. Debian 12 has no package of it: built from the source of the
-# later package, found where this machine's other packages come from.
+# ttyd, which the benchmark compares terminals with. Debian 12 has no package, so this builds the source
+# of a later Debian package from the mirror that this machine uses.
 TTYD := ttyd_1.7.7.orig.tar.xz
 TTYD_SHA256 := 48eba3f76af237f4c09cceb5ddbe0f845832557819f7e5c60c88285f8822af88
 TTYD_PACKAGES := cmake gcc libjson-c-dev libuv1-dev libwebsockets-dev libwebsockets-evlib-uv xxd zlib1g-dev
