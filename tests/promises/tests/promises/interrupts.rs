@@ -225,7 +225,7 @@ fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
         let outcome = quickly("a cancelled command ends", ENDED, || shell.finish(&id));
         assert!(matches!(outcome.code, Some(130 | 137 | 143)), "round {round}: {outcome:?}");
         if outcome.code == Some(137) && outcome.exit["signal"] == 9 {
-            // Bash itself spun (ARCHITECTURE, known limits), and was told of as ended.
+            // Bash itself spun (docs/shell.md, known limits), and was reported as ended.
             ended += 1;
             (shell, pid) = begin(&sandbox);
         }
