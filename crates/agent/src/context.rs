@@ -1,4 +1,4 @@
-//! One code context: an interpreter that stays, and the runs that it is given one after the other.
+//! One code context: a persistent interpreter, which executes runs one after the other.
 //!
 //! Its driver uses a socket of its own, never the interpreter's standard streams, which are the
 //! tenant's. In both directions a frame is `u32 length | u8 kind | body`, in network order. The
@@ -10,7 +10,7 @@
 //!  Starting ─────────▶ Idle ──────────────▶ Running ─────────▶ Idle
 //!     │ ended            │ ended               │ ended
 //!     ▼                  ▼                     ▼
-//!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run starts it anew
+//!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run starts another
 //! ```
 //!
 //! The agent owns the interpreter, so it outlives the server, and the server stores nothing about

@@ -1,9 +1,9 @@
-//! Process 1 of a sandbox: owns its shells and programs and what they have said, answers file
-//! calls, reaps, and outlives the server.
+//! Process 1 of a sandbox: owns its shells, programs and their output, answers file calls, reaps,
+//! and outlives the server.
 //!
 //! The layers, each of which uses only those above it in this list:
 //!
-//! 1. `process_tree`, `signals`, `port`: what the kernel tells of processes and sockets;
+//! 1. `process_tree`, `signals`, `port`: what the kernel reports of processes and sockets;
 //! 2. `reactor`: the poll set, timers, and how a tenant's process is confined;
 //! 3. `launch`: how a program is found and started;
 //! 4. `connection`: connections of a server, and how far each of them has read;

@@ -1,5 +1,5 @@
-//! One shell: a name, the bash behind it, the commands that wait for it, and what it has said.
-//! Outlives its bash: a session's shell gets a new one, and its log goes on counting.
+//! One shell: a name, its bash, the commands that wait for it, and its output. It outlives its
+//! bash: a session's shell gets a new one, and the offsets of its log continue.
 //!
 //! ```text
 //!            start            exec status, first report

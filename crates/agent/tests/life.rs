@@ -1,4 +1,4 @@
-//! How commands and shells end, and who is told.
+//! Ends of commands and shells, and who is notified.
 
 mod kit;
 

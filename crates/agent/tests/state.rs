@@ -1,4 +1,4 @@
-//! What a session's shell holds is told to who watches, and taken over by the next one.
+//! The state of a session's shell is reported to watchers, and restored in the next shell.
 
 mod kit;
 

@@ -1,4 +1,4 @@
-//! The name of an image: `[registry/]path[:tag][@sha256:…]`, made whole as Docker does it.
+//! The name of an image: `[registry/]path[:tag][@sha256:…]`, completed as Docker does it.
 
 use std::fmt;
 

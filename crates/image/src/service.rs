@@ -1,4 +1,4 @@
-//! What a server does with images: pull, import, find, remove and collect them.
+//! Operations on images: pull, import, find, remove and collect garbage.
 
 pub(crate) mod images;
 mod import;

@@ -1,4 +1,4 @@
-//! Images that come at once, or while others go: whole or not at all, and nobody's layers are taken.
+//! Parallel pulls and removals of images: complete or not at all, and no layer in use is removed.
 
 use isolet_image::{Config, Error, Image, Images, ImagesInUse, Pin, Platform, Reference};
 use isolet_kit::image::{Fault, Image as Made, Layer, Registry};

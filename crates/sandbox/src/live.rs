@@ -1,4 +1,4 @@
-//! What the server holds of sandboxes while it runs, shared by all calls.
+//! What the server holds of running sandboxes, shared by all calls.
 
 pub(crate) mod audit;
 pub(crate) mod cgroup_control;

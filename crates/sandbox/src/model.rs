@@ -1,4 +1,4 @@
-//! What sandboxes, sessions and their records are: data and rules, without tasks or connections.
+//! Sandboxes, sessions and their records: data and rules, without tasks or connections.
 
 pub mod access;
 pub(crate) mod activity;

@@ -1,4 +1,4 @@
-//! The way in: every sandbox of every tenant.
+//! The entry point: every sandbox of every tenant.
 
 mod create;
 mod events;

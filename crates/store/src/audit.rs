@@ -1,9 +1,9 @@
-//! The audit log: what was done to each tenant's sandboxes, by whom and from where, in lines that
-//! can only be appended to.
+//! The audit log: the actions on each tenant's sandboxes, with the caller and its address, in lines
+//! that can only be appended to.
 //!
-//! Each tenant has a log of its own in `DATA/audit/tenants/<tenant>/`. Its lines are chained by HMAC
-//! under a key that lies in `DATA/audit/key` (0600): who does not have it can neither change a line
-//! nor leave one out unseen. Callers put entries into a queue and go on; one thread writes.
+//! Each tenant has a log of its own in `DATA/audit/tenants/<tenant>/`. Its lines are chained by
+//! HMAC with the key in `DATA/audit/key` (0600): without the key nobody can change or remove a line
+//! undetected. Callers put entries into a queue and continue; one thread writes.
 
 mod line;
 mod log;

@@ -1,4 +1,4 @@
-//! The SHA-256 digest of an API key: the only form in which keys are kept and compared.
+//! The SHA-256 digest of an API key: the only form in which keys are stored and compared.
 
 use sha2::{Digest, Sha256};
 use std::hash::{Hash, Hasher};

@@ -1,4 +1,4 @@
-//! API keys: only their SHA-256 is kept.
+//! API keys. Only their SHA-256 is stored.
 
 use crate::error::Error;
 use crate::key_digest::KeyDigest;

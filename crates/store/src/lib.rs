@@ -1,9 +1,9 @@
-//! What must survive a server: records of sandboxes, sessions, keys and answers given.
+//! Data that must survive the server: records of sandboxes, sessions, keys and idempotent answers.
 //!
 //! SQLite with a write-ahead log and `synchronous=FULL`: a commit is on the disk before it is
-//! answered, so that a loss of power takes no record and brings no revoked key back. `NORMAL` would
-//! leave it in the kernel's page cache, which guards against a killed server alone (p50 19 µs against
-//! 261 µs, p99 85 against 1,123, on ext4; `--example commit` measures it).
+//! answered, so a loss of power loses no record and restores no revoked key. With `NORMAL` a commit
+//! would stay in the kernel's page cache, which protects only against a killed server (p50 19 µs
+//! instead of 261 µs, p99 85 instead of 1,123, on ext4; `--example commit` measures it).
 #![forbid(unsafe_code)]
 
 pub mod audit;

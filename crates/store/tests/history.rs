@@ -1,4 +1,4 @@
-//! What stays of sandboxes that have ended, and network profiles: by tenant, bounded.
+//! Ended sandboxes and network profiles: stored by tenant, and bounded.
 
 use isolet_store::{EndedSandbox, HISTORY_MAX, Sandbox, Store, UsageTotals};
 

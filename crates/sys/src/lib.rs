@@ -1,5 +1,5 @@
-//! The only crate with `unsafe`: one kernel thing a file, each with a header that says why it
-//! cannot be done safely elsewhere. What rustix offers safely is used directly by the others.
+//! The only crate with `unsafe`: one kernel interface per file, each with a head that says why it
+//! cannot be done safely elsewhere. Other crates use directly what rustix offers safely.
 #![cfg(target_os = "linux")]
 
 pub mod exec;

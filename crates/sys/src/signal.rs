@@ -1,4 +1,4 @@
-//! Signals as the agent needs them: told by a descriptor, sent by number.
+//! Signals as the agent needs them: received from a descriptor, sent by number.
 //!
 //! UNSAFETY: signalfd and the mask have no safe wrapper, nor has a real-time signal's number.
 

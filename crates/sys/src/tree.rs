@@ -1,8 +1,9 @@
-//! The end of a directory with all it holds, however deep: no recursion, few descriptors, and time
-//! that grows with what there is. Follows no link.
+//! Removes a directory with its content, however deep: without recursion, with few descriptors, and
+//! in linear time. Follows no link.
 //!
-//! What lies too deep is given a name at the top and taken from there. To go up by `..` would
-//! cost the kernel a walk to the root each time, and a descriptor for each level there are not.
+//! A directory that is too deep is renamed to the top and removed from there. Going up by `..`
+//! would cost the kernel a walk to the root each time, and there are not enough descriptors for one
+//! per level.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;

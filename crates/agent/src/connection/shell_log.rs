@@ -1,7 +1,7 @@
 //! The output and events of one shell, in order, and the position of each client in them.
 //!
 //! Pure: no descriptor, no clock. A client has no queue of its own, only a [`LogCursor`] here, so a
-//! slow one costs nothing but what it misses, and what it misses it is told.
+//! slow one costs only the output that it misses, and its gaps are reported to it.
 
 use isolet_wire::frame::DATA_BYTES_MAX;
 use isolet_wire::request::Since;

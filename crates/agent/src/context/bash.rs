@@ -1,6 +1,6 @@
-//! A context of bash is one of the agent's shells: what that has solved (quotes that never close,
-//! interrupts, closed descriptors, an end of bash) is solved here, too. What its log says is told
-//! in the words of every other context.
+//! A Bash context is one of the agent's shells, so quotes that never close, interrupts, closed
+//! descriptors and an end of bash are handled as there. Its log is reported in the frames of other
+//! contexts.
 //!
 //! The shell has the context's own number, so events, timers and the ends of processes find it.
 

@@ -1,6 +1,6 @@
 //! A file that is being written: without a name until it is whole, or at the end of what is there.
 //!
-//! A new file is an `O_TMPFILE` that is linked to its name, so that whoever watches the directory
+//! A new file is an `O_TMPFILE` that is linked to its name, so that a watcher of the directory
 //! sees that name created and nothing else. To replace a file, the kernel needs a second name for
 //! the moment of the rename ([`super::names`]).
 

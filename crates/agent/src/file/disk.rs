@@ -1,4 +1,5 @@
-//! What file calls do to the file system. Paths are a tenant's: whoever calls this is confined.
+//! Operations of file calls on the file system. Paths come from a tenant, so the caller must be
+//! confined.
 
 use isolet_sys::tree;
 use isolet_wire::response::{Kind, RefusalReason, Stat};

@@ -1,4 +1,4 @@
-//! Whose a file is that takes the place of another, and what else it takes over from that one.
+//! Ownership of a file that replaces another, and the other properties that it takes over.
 
 use super::disk::Failure;
 use rustix::fs::{AtFlags, CWD, Gid, Uid, XattrFlags};

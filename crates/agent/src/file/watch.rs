@@ -1,7 +1,7 @@
-//! What happens in a directory, as it happens.
+//! Watches a directory and reports changes.
 //!
-//! Nothing is queued here: while the server does not read, the kernel's queue fills, and what it
-//! drops is told as an overflow.
+//! Nothing is queued here: while the server does not read, the kernel's queue fills, and what the
+//! kernel drops is reported as an overflow.
 
 use super::connection::{Broken, Connection, Ended};
 use super::disk::Failure;

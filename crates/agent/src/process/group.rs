@@ -1,6 +1,6 @@
 //! A process's own control group, a child of the tenant's. Everything that it starts is born in
 //! there and cannot leave, whatever session, parent or name it takes: only the agent may move
-//! processes between groups. One write ends all of it, also what multiplies meanwhile.
+//! processes between groups. One write ends all of it, also processes that fork.
 //!
 //! The alternative was a supervisor that adopts orphans. It costs one process each, and a walk over
 //! its descendants loses the race against processes that fork. The end of the program comes from

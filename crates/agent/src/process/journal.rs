@@ -1,4 +1,4 @@
-//! What a process has said: both streams in the order in which they were read, the last of it.
+//! The output of a process: the last bytes of both streams, in the order in which they were read.
 //!
 //! Output is read whether or not anyone follows the process. All processes together are read up to
 //! 4 MiB in 50 ms, so that `yes` does not take a core of the host.

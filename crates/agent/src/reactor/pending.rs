@@ -1,4 +1,4 @@
-//! What something happened to in this round, and what is therefore looked at when the round ends.
+//! Everything that changed in this round, and is therefore processed at its end.
 
 /// Ids, each once, in the order in which they were marked.
 #[derive(Debug, Default, Clone)]

@@ -2,7 +2,7 @@
 //! it over. Pure text.
 //!
 //! It is asked of a copy of bash (a subshell), so that nothing of bash itself changes: not `$?` nor
-//! `$!`, no trap runs, no option is in the way. The copy writes to [`FD_TEXT`], opened anew, its
+//! `$!`, no trap runs, no option is in the way. The copy writes to [`FD_TEXT`], opened again, its
 //! parts parted by NUL, and reports like a step. The condition of an `if` never ends the shell, runs
 //! no ERR or DEBUG trap, and leaves `$?` at 0 whatever becomes of the copy.
 

@@ -1,8 +1,8 @@
 //! A client of registries: the reading half of the OCI distribution protocol.
 //!
-//! Not `oci-client`, the known library: it reads manifests, tokens and errors however long they
-//! are, and follows redirects to wherever they lead. Everything here has a bound in bytes and in
-//! time, and every address that is connected to is looked at.
+//! Not `oci-client`, the usual library: it reads manifests, tokens and errors of any length, and
+//! follows redirects to any address. Everything here has a limit in bytes and in time, and every
+//! address is checked before a connection.
 //!
 //! `oci-client` 0.18 also accepts neither an HTTP client nor a resolver from its caller, so the
 //! addresses that it connects to cannot be checked.

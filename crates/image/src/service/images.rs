@@ -1,4 +1,4 @@
-//! The images of a server: what it has, and what is under way.
+//! The images of a server, and the pulls and imports in progress.
 
 use super::import_slots::ImportSlots;
 use super::progress::Progress;

@@ -1,5 +1,5 @@
-//! What a sandbox's agent has said of its shells and programs, for the driver: whether anything
-//! runs that holds sleep off, and what an end would lose.
+//! The last reported activity of a sandbox's agent: whether anything runs that prevents sleep, and
+//! what an end of the sandbox would lose.
 
 use crate::model::ids::SessionId;
 use isolet_wire::response;

@@ -1,9 +1,10 @@
-//! Idle connections of one sandbox, kept for the next call: connecting costs more than asking.
+//! Idle connections to the agent of one sandbox, reused because connecting costs more than a
+//! request.
 //!
-//! An agent says nothing unasked on an idle connection, so those keep until they are used. A
-//! shell's client hears what its background jobs write, and one that does not read would hold the
-//! shell up: parked shell links are therefore looked through every [`LOOK`], and one that has
-//! heard anything is let go.
+//! An agent sends nothing on an idle connection, so it stays valid until its next use. The client
+//! of a shell receives the output of background jobs, and one that does not read would block the
+//! shell. The pool therefore checks idle shell connections every [`LOOK`], and closes those that
+//! have received anything.
 
 use crate::{
     agent_client::{link::ShellLink, wire::Wire},

@@ -1,5 +1,5 @@
-//! A program that runs in a session without its shell: the session is busy as long as it does, and
-//! takes it along when it ends.
+//! A program that runs in a session without its shell. The session is busy while it runs, and the
+//! end of the session ends it.
 
 use crate::model::{error::Error, ids::SessionId, sessions::Sessions};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Whom a sandbox is to trust, so that credentials reach hosts within TLS: put where its programs
-//! look.
+//! Places the certificate authority that a sandbox must trust, so that credentials reach hosts
+//! within TLS.
 //!
-//! Below `/etc/isolet`, which is read-only inside and changed from here while it runs, lie the
-//! authority's certificate and a bundle of it with those that the sandbox trusts anyway; the
-//! environment of what is started names them. Programs that read no environment look into the
-//! system's bundle: the certificate is put at the end of that one too, between two lines.
+//! `/etc/isolet` is read-only inside and changed from here while the sandbox runs. It contains the
+//! authority's certificate, and a bundle of it with those that the sandbox trusts already;
+//! environment variables of started programs name them. For programs that read no environment, the
+//! certificate is appended to the system's bundle between two marker lines.
 
 use crate::{
     agent_client::wire::{AgentEvent, Wire},

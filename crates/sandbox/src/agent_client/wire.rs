@@ -1,4 +1,4 @@
-//! One connection to an agent: bytes in, frames out. What it is used for is the business of [`super::link`].
+//! One connection to an agent: bytes in, frames out. [`super::link`] decides what it is used for.
 
 use crate::model::{activity::ActivityGuard, agent_error::AgentError, record::View};
 use bytes::{Buf, Bytes, BytesMut};

@@ -1,4 +1,4 @@
-//! A link must stand whatever an agent sends: here the agent is a script of bytes.
+//! A connection must survive whatever an agent sends. Here the agent is a script of bytes.
 
 use crate::{
     agent_client::{

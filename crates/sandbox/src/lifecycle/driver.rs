@@ -1,5 +1,6 @@
-//! The one task that owns a sandbox's state. Orders come by its queue, the agent's news by its
-//! connection, the end of its time by the clock; everybody else sees what it publishes.
+//! The one task that owns the state of a sandbox. Commands arrive in its queue, reports of the
+//! agent on its connection, and timeouts from the clock. Everything else reads the state that it
+//! publishes.
 
 mod change;
 mod check;

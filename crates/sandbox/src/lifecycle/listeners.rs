@@ -1,5 +1,5 @@
-//! Ports that open and close, and what ends in the background, told as events while somebody follows
-//! them: nothing is asked of any agent otherwise.
+//! Reports ports that open and close, and ends of background work, as events. Agents are asked only
+//! while a client follows the events.
 
 use crate::{
     live::inner::Inner,

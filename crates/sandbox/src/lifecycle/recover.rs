@@ -1,20 +1,21 @@
-//! A server's start: what the records say against what is there.
+//! The start of a server: compares the records with what exists.
 //!
-//! | record | there | what follows |
+//! | record | found | result |
 //! |---|---|---|
 //! | running, unreachable | agent answers | reattached |
-//! | running, unreachable | agent silent | unreachable, asked again and again |
+//! | running, unreachable | agent silent | unreachable, retried |
 //! | running, unreachable | no agent, groups | failed, killed, disk kept |
-//! | running, unreachable | no groups: the host was started anew | sleeping |
+//! | running, unreachable | no groups: the host was rebooted | sleeping |
 //! | sleeping | anything | sleeping, killed, disk kept of a persistent one |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
-//! | none | directory | killed; removed where nobody had it, else moved to `orphaned/` |
+//! | none | directory | killed; removed if no tenant had it, else moved to `orphaned/` |
 //!
-//! Before that the data directory says whether it is the one that its last server ran on
-//! ([`isolet_jail::identity`]): in a copy, and after a reboot, nothing is there.
+//! Before that, [`isolet_jail::identity`] compares the data directory with the one that its last
+//! server used: in a copy, and after a reboot, nothing is found.
 //!
-//! Every row may be cut off by a kill and done again: each step finds the one before done.
+//! A kill may interrupt every row, and the next start repeats it: each step accepts that the one
+//! before it is done.
 
 use crate::{
     agent_client::pool::Watched,

@@ -1,5 +1,5 @@
-//! What becomes of sandboxes, told to who follows it and put into the audit log. What callers do
-//! stands there too; that is put in where they are known.
+//! Publishes changes of sandboxes as events, and writes them to the audit log. Actions of callers
+//! are written to that log where the caller is known (in `http`).
 
 use crate::{
     live::{entry, inner::Inner},

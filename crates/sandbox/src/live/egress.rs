@@ -1,6 +1,6 @@
-//! What carries networks out: the process that owns links, found or started when somebody first
-//! needs it, asked, and listened to. It outlives this server; when it ends, every sandbox that had a
-//! link is given another.
+//! The server's connection to the process that owns the veth pairs: found or started when a sandbox
+//! first needs egress. That process outlives the server. When it ends, every sandbox with egress
+//! gets a new pair.
 
 mod denied;
 mod traffic;

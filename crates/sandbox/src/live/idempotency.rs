@@ -1,5 +1,5 @@
-//! Idempotency keys: the same key and body has one effect and one answer, however often and
-//! however closely together it comes.
+//! Idempotency keys: requests with the same key and body have one effect and one answer, however
+//! many arrive and however close together.
 
 use crate::model::{
     error::Error,

@@ -1,4 +1,4 @@
-//! Images that sandboxes are made of, and who uses which.
+//! Images that sandboxes are created from, and which sandbox uses which image.
 
 use crate::{
     live::inner::Inner,

@@ -1,4 +1,4 @@
-//! What all sandboxes of this server share.
+//! State that all sandboxes of this server share.
 
 use crate::{
     agent_client::pool::Watched,

@@ -1,6 +1,6 @@
-//! Directories of sandboxes that no record names. One that was never given to anybody is removed.
-//! Any other holds somebody's files, whose record was lost with a database: it is moved to
-//! `DATA/orphaned/`, where nothing of this server touches it again.
+//! Directories of sandboxes that no record names. One that no tenant ever received is removed. Any
+//! other contains a tenant's files whose record was lost with the database: it is moved to
+//! `DATA/orphaned/`, where the server never touches it again.
 
 use crate::live::entry::secret_store;
 use isolet_jail::SandboxHandle;

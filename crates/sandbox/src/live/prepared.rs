@@ -1,4 +1,4 @@
-//! A sandbox of the warm pool, and the network link that it was created with.
+//! A sandbox of the warm pool, and the veth pair that it was created with.
 
 use crate::model::record::Kind;
 

@@ -1,4 +1,5 @@
-//! Every sandbox of this server, by tenant and id; who is the first to name one makes it.
+//! Every sandbox of this server, by tenant and id. The first call that names a missing one creates
+//! it.
 
 use crate::{
     live::{entry::Entry, prepared::Made},

@@ -1,5 +1,5 @@
-//! What shells hold, from an agent to the disk: whenever the agent tells of it, and all of it
-//! before a sleep.
+//! Stores the state of shells that an agent sends: whenever the agent reports a new one, and all of
+//! them before a sleep.
 
 use crate::{
     agent_client::wire::{AgentEvent, Wire},

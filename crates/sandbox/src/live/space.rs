@@ -1,5 +1,5 @@
-//! The floor of free space: below it nothing is made or uploaded, so that records can still be
-//! written and everything else goes on. Cures itself: every call looks anew.
+//! The minimum of free space. Below it creates and uploads are refused, so that records can still
+//! be written and everything else works. Each call checks again.
 
 use crate::model::{config::Config, error::Error};
 use std::path::PathBuf;

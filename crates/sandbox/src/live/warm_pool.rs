@@ -1,10 +1,10 @@
-//! Sandboxes made before anybody asks: an agent that runs and answers, under a name and an id
-//! range of its own, with the default limits and no record. The next create of its kind takes one
-//! and has only to write its record and, where it is to have a way out, to set the rules of the
-//! link that it was born with, by which nothing leaves before. Another is made at once.
+//! The warm pool: sandboxes that are created in advance, each with an agent that answers, a name
+//! and an id range of its own, the default limits, and no record. The next create of the same kind
+//! takes one. It only has to write the record and, for a sandbox with egress, to set the rules of
+//! the veth pair, which is closed until then. Another sandbox is created at once.
 //!
-//! One that nobody took is removed at a graceful stop; what a killed server left has no record,
-//! and the next start sweeps it.
+//! A graceful stop removes unused ones. Those that a killed server left have no record, and the
+//! next start removes them.
 
 mod shelves;
 pub(crate) mod stock;

@@ -1,8 +1,8 @@
-//! What of its sandbox's workspace a session sees: what a client asks for, checked and made into
-//! the grants that the kernel enforces. Pure.
+//! What a session may see of its sandbox's workspace: checks the grants that a client requests, and
+//! converts them to those that the kernel enforces. Pure.
 //!
-//! Rights add up: a path has the strongest right that any grant gives it, and one grant never
-//! takes away what another gives. Reading is implied by writing.
+//! Rights add up: a path has the strongest right that any grant gives it, and no grant removes a
+//! right. Writing implies reading.
 
 use crate::model::{error::Error, ids::SessionId};
 use isolet_wire::launcher::Grant;

@@ -1,7 +1,8 @@
-//! Who works in a sandbox, counted: it does not fall asleep while anybody does.
+//! Counts the work in a sandbox, which does not fall asleep while there is any.
 //!
-//! A request holds an [`ActivityGuard`], and so does every connection that serves a client: a socket, a
-//! command that is waited for, a file on its way. Idle connections in the pool hold none.
+//! A request holds an [`ActivityGuard`], and so does every connection that serves a client: a
+//! socket, a command with a waiting client, a file transfer. Idle connections in the pool hold
+//! none.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,4 +1,4 @@
-//! Why a connection to an agent cannot go on.
+//! Why a connection to an agent failed.
 
 use crate::model::ids::SandboxId;
 use isolet_wire::frame::FrameError;

@@ -1,4 +1,4 @@
-//! File work, kept off the threads that serve connections.
+//! Runs file operations outside the threads that serve connections.
 
 use crate::model::error::Error;
 

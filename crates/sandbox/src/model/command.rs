@@ -1,4 +1,4 @@
-//! What a caller asks of the task that owns a sandbox.
+//! Commands to the task that owns a sandbox.
 
 use crate::model::{
     activity::ActivityGuard,

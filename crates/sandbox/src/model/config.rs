@@ -1,4 +1,4 @@
-//! What the service is told at its start.
+//! The settings of the service.
 
 use crate::model::ids::TenantId;
 use isolet_wire::launcher::Limits;

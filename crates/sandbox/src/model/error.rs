@@ -1,4 +1,4 @@
-//! Why something was not done: one variant a cause, each with what `http` needs to answer.
+//! Why an operation failed: one variant per cause, with what `http` needs to answer.
 
 use crate::model::{
     agent_error::AgentError,

@@ -1,8 +1,9 @@
-//! What happens to a tenant's sandboxes, in order, for who follows it.
+//! The events of a tenant's sandboxes, in order, for the clients that follow them.
 //!
-//! One ring a tenant, and a reader has nothing but its position in it: one that falls behind what
-//! is held is cut and told so, and never costs memory. Ids grow by one within a tenant; a server
-//! begins at the microseconds of its start, so that ids of an earlier one lie below.
+//! There is one ring per tenant, and a reader has only its position in it. A reader that falls
+//! behind the ring is disconnected with an error, and never costs memory. Ids grow by one within a
+//! tenant. A server begins at the microseconds of its start, so that ids of an earlier one are
+//! lower.
 
 pub(crate) mod follow;
 

@@ -1,5 +1,5 @@
-//! Ports that links lead to: each has a secret of its own, which signs them. It goes with the port's
-//! withdrawal, or with the sandbox, and all links with it.
+//! Ports with signed links. Each has a secret of its own, which signs its links. Withdrawing the
+//! port, or the end of the sandbox, removes the secret and so all its links.
 
 use crate::model::{
     clock::now_ms,

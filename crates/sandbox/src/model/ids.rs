@@ -1,4 +1,4 @@
-//! Names that were checked: parsed once at the edge, trusted inside.
+//! Checked ids: parsed once where they arrive, and trusted behind that.
 
 use serde::{Deserialize, Serialize};
 use std::{borrow::Borrow, fmt, str::FromStr};

@@ -1,4 +1,4 @@
-//! What is asked of a sandbox or session, and what is told of it.
+//! Requested and reported properties of sandboxes and sessions.
 
 pub use isolet_wire::launcher::Limits;
 

@@ -1,7 +1,7 @@
-//! Where a sandbox may connect to, as its record keeps it and its callers change it.
+//! The network of a sandbox, as its record stores it and its callers change it.
 //!
-//! The rules themselves are [`isolet_wire::network`]'s; here they are texts, as they were given,
-//! so that a record reads in every version. What they forbade is in [`denied`].
+//! [`isolet_wire::network`] defines the rules. Here they are texts, as the client wrote them, so
+//! that every version can read the record. [`denied`] describes what they refused.
 
 pub(crate) mod change;
 pub(crate) mod denied;

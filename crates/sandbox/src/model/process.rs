@@ -1,4 +1,4 @@
-//! Processes in the background, as their clients ask for and see them.
+//! Background processes, as clients request and see them.
 
 use crate::model::{
     ids::{ProcessId, SessionId},

@@ -1,4 +1,5 @@
-//! A sandbox's record: what the store keeps and clients are told, and how a wish becomes one.
+//! The record of a sandbox: what is stored and returned to clients, and how it is made from a
+//! client's request.
 
 use crate::model::{
     agent_error::AgentError,

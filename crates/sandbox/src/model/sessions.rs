@@ -1,6 +1,6 @@
-//! The sessions of one sandbox: what they were told, and what their shells are doing.
+//! The sessions of one sandbox: their settings, and the activity of their shells.
 //!
-//! `default` is there from the beginning and is recorded only once it has been made by a call.
+//! `default` always exists, and is recorded only when a call has created it.
 
 use crate::model::{
     access::FileAccess,

@@ -1,5 +1,5 @@
-//! What a sandbox has used, over all its sleeps: its groups count from each waking anew, and what
-//! they had counted before stands in its record.
+//! Usage of a sandbox over all its sleeps: control groups count from each waking on, and the
+//! sandbox's record contains the sums before that.
 
 use crate::model::{
     clock::{now_ms, steady_ms},

@@ -1,6 +1,6 @@
-//! What runs in a sandbox by itself, processes and terminals, as events have told of it. What begins
-//! is told at once, and so is what is ended by a call; what ends by itself is seen by the next look,
-//! and nobody looks unless somebody follows.
+//! Reports processes and terminals of a sandbox as events. Starts, and ends by a call, are reported
+//! at once. Other ends are noticed by the next check, which runs only while a client follows the
+//! events.
 
 use crate::{
     live::entry::background::{Background, Known},

@@ -1,9 +1,10 @@
-//! Code contexts: interpreters that keep their variables. How one is made: [`open`]; what runs in
-//! one: [`run`].
+//! Code contexts: interpreters that keep their variables. [`open`] creates one, and [`run`] runs
+//! code in it.
 //!
-//! A context lives in its agent, and all that is known of it there; this server keeps nothing, and
-//! so finds it again. One of a session with a scope lives in the agent of that. What its driver
-//! says is the tenant's own words: it is read within bounds, and what does not read is counted.
+//! A context lives in the agent, with everything that is known about it. This server stores
+//! nothing, and so finds it again after a restart. A context of a session with a scope lives in
+//! that session's agent. Messages of its driver are the tenant's: they are read with limits, and
+//! unreadable ones are counted.
 
 mod open;
 mod run;

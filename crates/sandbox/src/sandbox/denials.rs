@@ -1,4 +1,4 @@
-//! What is refused to a sandbox from a moment on.
+//! What is refused to a sandbox from a given moment on.
 
 use crate::{
     live::{entry::Entry, inner::Inner},

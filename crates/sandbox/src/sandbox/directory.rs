@@ -1,4 +1,4 @@
-//! Whether a directory is there in which something is to begin later.
+//! Checks whether a start directory exists.
 
 use crate::{model::error::Error, sandbox::Sandbox};
 use isolet_wire::response::{Kind, RefusalReason};

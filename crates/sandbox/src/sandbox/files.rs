@@ -1,6 +1,7 @@
 //! File calls: one connection each, answered by a worker inside the sandbox.
 //!
-//! Paths are bytes, absolute or below `/workspace`; they are resolved inside, never here.
+//! Paths are bytes, absolute or below `/workspace`. They are resolved inside the sandbox, never
+//! here.
 
 mod calls;
 

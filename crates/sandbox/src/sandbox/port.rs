@@ -1,11 +1,9 @@
-//! Ports inside a sandbox: connections to one, and who listens.
-//!
-//! The agent connects within the sandbox's network and hands the socket over; from then on its
-//! bytes go between that socket and the caller alone. An agent is never trusted: what it hands
-//! over is looked at, and can be nothing but a connection within its own network.
+//! Ports inside a sandbox: connections to one, and the sockets that listen.
 //!
 //! The agent connects on the sandbox's loopback (`127.0.0.1`, then `::1`) and sends the socket with
-//! its answer (`SCM_RIGHTS`). The server accepts only a TCP connection to that port of a loopback.
+//! its answer (`SCM_RIGHTS`). From then on the bytes go between that socket and the caller only.
+//! The agent is not trusted: the server accepts only a TCP connection to that port of a loopback,
+//! which can be nothing but a connection within the sandbox's own network.
 
 use crate::{
     agent_client::wire::Wire,

@@ -1,7 +1,7 @@
-//! Clients of terminals: a session's one PTY, and who is attached to it.
+//! Clients of terminals: the one PTY of a session, and who is attached to it.
 //!
-//! As with shells, a client has a connection to the agent of its own, and nothing stands between:
-//! what it does not read stays in the terminal's ring, where it has a position.
+//! As with shells, each client has a connection of its own to the agent, with nothing in between.
+//! Unread output stays in the terminal's ring, in which the client has a position.
 
 use crate::{
     agent_client::{

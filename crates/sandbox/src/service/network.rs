@@ -1,4 +1,4 @@
-//! Reads and changes where a sandbox may connect to.
+//! Reads and changes the network of a sandbox.
 
 use crate::{
     model::{

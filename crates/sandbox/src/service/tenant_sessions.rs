@@ -1,5 +1,5 @@
-//! Sessions that a tenant keeps across its sandboxes: named by their own id alone, and ended by
-//! themselves when their time has come.
+//! Sessions of a tenant across its sandboxes: addressed by their own id alone, and ended when they
+//! expire.
 
 use crate::{
     live::{entry::Entry, inner::Inner},

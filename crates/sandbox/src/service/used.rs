@@ -1,4 +1,4 @@
-//! What the sandboxes of a tenant have used.
+//! Usage of a tenant's sandboxes.
 
 use crate::{
     live::{cgroup_control::CgroupControl, inner::Inner},

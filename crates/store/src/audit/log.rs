@@ -1,9 +1,8 @@
-//! One tenant's log: segments of a bounded size, and a note of where it begins and ends.
+//! The log of one tenant: segments of a bounded size, and a note of where it begins and ends.
 //!
-//! The note (`head`) is signed as the lines are: without it a log that lost its last lines, or its
-//! first, would look whole. It is written behind the lines that it speaks of, so that a server
-//! that is killed between the two leaves a log that goes on behind its note, and never one that
-//! ends before it.
+//! The note (`head`) is signed like the lines. Without it, a log that lost its first or last lines
+//! would look complete. It is written after the lines that it covers, so a server that is killed in
+//! between leaves a log that continues behind its note, and never one that ends before it.
 
 use super::{
     Entry, SEGMENT_BYTES_MAX, SEGMENTS_MAX,

@@ -1,4 +1,4 @@
-//! Reading a log while it is written: whole, or what was done to one sandbox.
+//! Reads a log while it is written: all of it, or the entries of one sandbox.
 
 use super::{
     Audit, Place,

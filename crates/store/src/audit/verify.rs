@@ -1,5 +1,5 @@
-//! Whether a log, or what was exported of one, is as it was written: which lines were changed, left
-//! out, moved, or cut from its end.
+//! Verifies a log or an export: finds lines that were changed, removed, moved, or cut off at the
+//! end.
 
 use super::{
     Place,

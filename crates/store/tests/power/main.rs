@@ -1,8 +1,8 @@
-//! Power is lost at any moment: what was written and not synced may be on the disk, or not, or in
-//! part, in any order. Every change that was answered must be there all the same.
+//! Power is lost at any moment: data that was written and not synced may be on the disk completely,
+//! in part, or not at all, in any order. Every change that was answered must still exist.
 //!
-//! A process of its own changes records under `strace`, and says after each what was answered. From
-//! what it wrote and synced, the disks are made that a loss of power could have left behind.
+//! A child process changes records under `strace`, and reports each answer. The test builds the
+//! possible disks from what the child wrote and synced.
 #![allow(missing_docs)]
 
 mod disk;

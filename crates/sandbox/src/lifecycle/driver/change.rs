@@ -1,4 +1,4 @@
-//! What its callers change of a sandbox: limits, times, ports, its network.
+//! Changes of a sandbox by its callers: limits, times, ports, network.
 
 use crate::{
     agent_client::trust,

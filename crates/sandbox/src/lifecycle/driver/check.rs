@@ -1,4 +1,4 @@
-//! What somebody else may have done to a running sandbox from outside.
+//! Checks what other programs of the host may have done to a running sandbox.
 
 use crate::{
     lifecycle::driver::Driver,

@@ -1,5 +1,5 @@
-//! The end of a sandbox: of a half-made one, by a delete, by a failure. Each step may have been
-//! done before, and what fails is tried again.
+//! Ends a sandbox: after a failed creation, by a delete, or by a failure. Each step may have been
+//! done before, and a failed step is retried.
 
 use crate::{
     lifecycle::driver::{AGAIN, Driver, KILL_WAIT},

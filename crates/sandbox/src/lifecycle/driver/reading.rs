@@ -1,7 +1,7 @@
-//! A sandbox that has failed keeps its files. They are read by an agent that is started on its
-//! directories when somebody asks, with no network and nothing beside it, and that ends soon after
-//! the last reader. The sandbox stays `failed`, with its cause. One that is recovered is asleep: the
-//! next call that works in it wakes it.
+//! Access to the files of a failed sandbox. An agent is started on the sandbox's directories when a
+//! call needs it, without a network and without any program of the tenant, and ends soon after the
+//! last reader. The sandbox stays `failed`, with its cause. A recovered sandbox is `sleeping`, and
+//! the next call that works in it wakes it.
 
 use crate::{
     agent_client::watch::watch_at,

@@ -1,10 +1,14 @@
-//! Falling asleep and waking up: one driver's, in order, with nobody between.
+//! Falls asleep and wakes up. The driver does both, one after the other, and nothing comes in
+//! between.
 //!
-//! To sleep: the door is closed ([`crate::model::activity`]), the agent is asked once more and saves what
-//! shells hold, `sleeping` is recorded, and only then anything is killed. To wake: it is made anew
-//! on its directories, and `running` is recorded before anybody is let in. A server that is killed
-//! at any of these steps finds a record that says `sleeping` beside what may still run (killed then:
-//! nobody was let in), or one that says `running` beside an agent that answers.
+//! To sleep, the driver stops admitting calls ([`crate::model::activity`]) and asks the agent once
+//! more, which saves the state of its shells. It records `sleeping`, and only then kills anything.
+//! To wake, it creates a sandbox on the same directories, and records `running` before it admits a
+//! call.
+//!
+//! A server that is killed at any step finds one of two records. `sleeping` beside processes that
+//! may still run: they are killed, because no call was admitted. `running` beside an agent that
+//! answers: it continues.
 
 use crate::{
     agent_client::{agent_activity::AgentActivity, watch::watch_at},

@@ -1,4 +1,4 @@
-//! What the kernel has counted on a sandbox's network link.
+//! Counters of the kernel on a sandbox's veth pair.
 
 use crate::{
     live::{egress::Egress, entry::Entry},

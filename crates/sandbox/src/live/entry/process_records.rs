@@ -1,5 +1,5 @@
-//! What was started in the background, so that it can be told of when a sleep or a crash has ended
-//! it: one small file a process below the sandbox's directory, gone with it. While its agent lives,
+//! Records of background processes, so that their end can be reported after a sleep or a crash: one
+//! small file per process below the sandbox's directory, removed with it. While its agent lives,
 //! only the agent is asked.
 
 use crate::model::{

@@ -1,8 +1,8 @@
-//! What terminals have shown, recorded: two files a recording below the sandbox's directory, gone
-//! with it. `ID.cast` is the recording, `ID.json` says what it is of and how far it is whole.
+//! Recordings of terminals: two files each below the sandbox's directory, removed with it.
+//! `ID.cast` is the recording; `ID.json` describes it, and how much of it is complete.
 //!
-//! Only whole events up to the noted size count: what a killed server has written beyond is cut off
-//! by the next, which goes on at the noted offset of the terminal's output.
+//! Only whole events up to the noted size count. The next server cuts off what a killed server has
+//! written beyond, and continues at the noted offset of the terminal's output.
 
 use crate::model::{blocking::blocking, error::Error, ids::SessionId};
 use serde::{Deserialize, Serialize};

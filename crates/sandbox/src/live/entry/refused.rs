@@ -1,10 +1,8 @@
-//! What a sandbox was refused, as it comes: the last of it, for the commands that ran meanwhile.
+//! The last connections that a sandbox was refused, in a ring, for the answers of its commands.
 //!
-//! Who in the sandbox has connected is not known: what was refused between a command's start and
-//! its end is told with it, whoever it was.
-//!
-//! The end of a command asks for all denials that are not reported yet, waits a moment, and reads
-//! from where the ring stood when the command began.
+//! The process that tried is not known: the answer of a command contains everything that was
+//! refused between its start and its end. The end of a command requests all denials that are not
+//! reported yet, waits a moment, and reads from where the ring stood when the command began.
 
 use crate::model::network::denied::{DENIED_MAX, Denied};
 use isolet_wire::network::Refused;

@@ -1,5 +1,5 @@
-//! Where the values of lent credentials are: one file a sandbox, 0600, in a directory that no
-//! sandbox is given anything of. Neither records nor their copies have them.
+//! Stores the values of credentials: one file per sandbox, 0600, in a directory that no sandbox
+//! mounts. Neither records nor their copies contain them.
 //!
 //! The values also exist in the memory of the process that owns the veth pairs, which passes them
 //! to a restarted egress proxy, and in the proxy's own. A record names hosts and headers only. The

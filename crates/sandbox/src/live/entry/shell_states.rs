@@ -1,6 +1,6 @@
-//! What the shells of a sandbox's sessions held when they were last saved: one file a session, 0600,
-//! below the sandbox's own directory, gone with it. It is the tenant's and not read here: it goes
-//! back to a shell of the same session.
+//! Saved states of the shells of a sandbox's sessions: one file per session, 0600, below the
+//! sandbox's directory, removed with it. The content belongs to the tenant and is not read here; it
+//! goes back to a shell of the same session.
 
 use crate::model::{blocking::blocking, error::Error, ids::SessionId};
 use std::{

@@ -1,5 +1,6 @@
-//! What waits, by how it was born. The plain ones are always kept; those with a link, or of an
-//! image, from the first create that asked for such a one until none has for a while. Pure.
+//! The sandboxes that wait, by kind. Plain ones are always available. Those with a veth pair, or of
+//! an image, are created from the first create of that kind until no create has used it for a
+//! while. Pure.
 
 #[cfg(test)]
 #[path = "shelves_test.rs"]

@@ -1,4 +1,4 @@
-//! Kinds that come and go, and what becomes of those that wait.
+//! Kinds that appear and expire, and what happens to the sandboxes that wait.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Those who follow: a place in the order, and what is told to one that falls behind.
+//! A reader of events: its position, and the error for one that falls behind.
 
 use crate::model::{
     events::{Event, Log},

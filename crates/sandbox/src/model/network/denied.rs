@@ -1,4 +1,4 @@
-//! What the network of a sandbox has refused while something ran.
+//! What the network of a sandbox refused while a command ran.
 
 use isolet_wire::network::Refused;
 /// What one command is told of; what is more is counted.

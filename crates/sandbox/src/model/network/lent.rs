@@ -1,5 +1,4 @@
-//! Credentials that are lent to a sandbox: as they are asked for, told and changed. What is told of
-//! one never has its value.
+//! Credentials of a sandbox: requested, reported and changed. A report never contains the value.
 
 use crate::model::error::Error;
 use isolet_wire::{

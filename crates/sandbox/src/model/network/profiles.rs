@@ -1,5 +1,5 @@
-//! Network profiles: rules under a name. Some are everybody's, some are the operator's for
-//! everybody, the rest a tenant keeps for itself.
+//! Network profiles: named rules. Some are built in, some are the operator's for every tenant, and
+//! the rest belong to one tenant.
 
 use crate::model::{
     error::Error,

@@ -1,5 +1,5 @@
-//! What went over a sandbox's links: the kernel counts it by link, and what ended ones had counted
-//! stands in the sandbox's record.
+//! Traffic of a sandbox: the kernel counts it per veth pair, and the sandbox's record contains the
+//! sums of earlier pairs.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! How a context is made.
+//! Creates a context.
 
 use crate::{
     model::{

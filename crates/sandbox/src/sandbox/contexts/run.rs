@@ -1,4 +1,4 @@
-//! What runs in a context: its output, what it shows, its end.
+//! Runs code in a context: output, results, end.
 
 use crate::{
     agent_client::{

@@ -1,4 +1,4 @@
-//! File calls with all that can be said of them: parts, pages, modes, copies.
+//! File calls with all options: ranges, pages, modes, copies.
 
 use crate::{
     agent_client::wire::{AgentEvent, Wire},

@@ -1,5 +1,5 @@
-//! What is told of a process that its agent does not know: it went with a sleep or a crash, or there
-//! never was one.
+//! The report on a process that its agent does not know: it was lost by a sleep or a crash, or
+//! never existed.
 
 use crate::{
     live::entry::process_records::{ProcessRecord, life},
