@@ -110,7 +110,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/tidy/check
 	python3 tests/tidy/imports.py
-	cd tests/tidy && python3 -m unittest -q test_imports
+	cd tests/tidy && python3 -m unittest -q test_imports test_promises
 
 fmt:
 	cargo fmt --all

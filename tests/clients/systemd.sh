@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A systemd of its own with the shipped unit, in namespaces of its own and in control groups of its
-# own below ours. Nothing else of this machine's units is started. Becomes that systemd's parent:
-# when it dies, the systemd and all that it started die with it.
+# Starts a separate systemd with the shipped unit, in its own namespaces and in its own control
+# groups below those of the caller. No other unit of this machine is started. This script becomes
+# the parent of that systemd: when it dies, the systemd and everything that it started die, too.
 #
 #     systemd.sh PROGRAMS STATE GROUP
 #
-# PROGRAMS holds the three programs, STATE becomes /var/lib, of which the unit makes its own part,
-# GROUP names the control groups (the caller removes them).
+# PROGRAMS holds the programs, STATE becomes /var/lib/isolet, and GROUP names the control groups,
+# which the caller removes.
 set -euo pipefail
 programs=$(realpath "$1") state=$(realpath "$2") group=$3
 unit=$(realpath "$(dirname "$0")/../../packaging/isolet.service")
 [ -x /lib/systemd/systemd ] || { echo "systemd is not installed: make packages" >&2; exit 3; }
 
-# Into groups of our own, in each hierarchy that stands below /sys/fs/cgroup: the namespace below
-# begins there, so this systemd sees no other. One line each: what to mount, where it stands.
+# Moves this process into its own groups in each hierarchy below /sys/fs/cgroup: the cgroup
+# namespace starts there, so this systemd sees no other. Each line names what to mount, and where.
 hierarchies=
 join() {
   mkdir "$2/$group"
@@ -42,13 +42,13 @@ while read -r what where; do
   esac
 done <<< "$(sort -k2 <<< "$hierarchies")"
 mount -t tmpfs none /run
-# The state directory lies on a real disk, in a /var/lib that is else the one of this machine.
+# The state directory is on a real disk; the rest of /var/lib is an overlay on the machine's.
 mkdir /run/upper /run/work
 mount -t overlay -o lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work overlay /var/lib
 mkdir /var/lib/isolet
 mount --bind "$state" /var/lib/isolet
 
-# All units that there are: ours, and what every unit depends on.
+# All units of this systemd: Isolet's, and those that every unit depends on.
 mkdir -p /run/units/isolet.service.d
 cp "$unit" /run/units/
 for target in sysinit basic shutdown multi-user; do

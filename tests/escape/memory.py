@@ -1,4 +1,4 @@
-# Memory that the kernel holds for a program: one kind by its name, up to 200 MiB.
+# Allocates memory that the kernel holds for a program: one kind by its name, up to 200 MiB.
 import ctypes, fcntl, mmap, os, resource, socket, sys
 MOST = 200 << 20
 keep = []

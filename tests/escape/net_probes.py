@@ -1,9 +1,10 @@
-"""Ways out of a sandbox's network that rules do not allow, tried from inside. One argument: what is
-where, as JSON. Prints one JSON object: probe -> outcome, which begins with "out" where it got out:
-somebody answered who is not allowed, or the kernel took what it must not take.
+"""Attempts from inside a sandbox to reach network destinations that its rules do not allow. The one
+argument is a JSON object with the addresses to try. Prints one JSON object: probe -> outcome. An
+outcome that begins with "out" got out: a destination that is not allowed answered, or the kernel
+accepted what it must refuse.
 
-Rules allow one name (and, to see whether it can be turned, names below another), and one address
-with one port."""
+The rules allow one name, the names below another one (to test whether a wildcard can be abused),
+and one address with one port."""
 import ctypes, errno, json, os, re, select, socket, ssl, struct, sys, time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +32,7 @@ def outcome(action):
 
 
 def stream(place, data=b"", kind=socket.SOCK_STREAM, protocol=0, family=socket.AF_INET):
-    """A connection, what is sent on it, and all that comes back."""
+    """Connects, sends, and returns everything that comes back."""
     with socket.socket(family, kind, protocol) as it:
         it.settimeout(WAIT)
         it.connect(place)
@@ -61,7 +62,7 @@ def connects(place):
 
 
 def datagram(place, data=b"probe", family=socket.AF_INET, size=None, options=(), sends=False):
-    """Out where somebody answers; with `sends`, where the kernel takes it."""
+    """Out when the destination answers; with `sends`, when the kernel accepts the packet."""
     with socket.socket(family, socket.SOCK_DGRAM) as it:
         it.settimeout(1.5)
         for option in options:
@@ -73,7 +74,7 @@ def datagram(place, data=b"probe", family=socket.AF_INET, size=None, options=(),
         return said[1][0] != about["own"] and "out: %r" % (said,)
 
 
-# Answers of the town's web servers, from wherever they were not to come.
+# Answers of the internet's web servers, which must not arrive by any other route.
 PAGE = re.compile(rb"^(\S+) (\d+\.\d+\.\d+\.\d+) (\S+)$", re.M)
 def pages(said):
     wrong = [page for page in PAGE.findall(said) if page[:2] != (NAME.encode(), PUBLIC.encode())]
@@ -122,7 +123,7 @@ def answers(*words, **more):
 
 get = lambda host: f"GET / HTTP/1.1\nHost: {host}\nConnection: close\n\n"
 
-# Addresses that no rule has, and what the allowed ones have beside what is allowed.
+# Addresses without a rule, and other ports of the allowed addresses.
 for port in (22, 25, 7000, 8000):
     probe(f"tcp {OTHER}:{port}")(lambda port=port: answered((OTHER, port)))
     probe(f"tcp of the name's address, port {port}")(lambda port=port: answered((PUBLIC, port)))
@@ -144,7 +145,7 @@ def first_packet():
         it.settimeout(WAIT)
         return exchange(it, b"")
 
-# Another name on the address of the one that is allowed.
+# Another name at the address of the allowed one.
 HOSTS = [SIDE, SIDE.upper(), SIDE + ".", PUBLIC, OTHER, f"{NAME}@{SIDE}", f"{SIDE}#{NAME}", f"{SIDE}\\.{NAME}", f"{SIDE}\0.{NAME}",
          f"{NAME}, {SIDE}", f"{SIDE}:80:{NAME}", f"x.{NAME}", f"{NAME}.{SIDE}", "", " ", "[::1]", "*"]
 for host in HOSTS:
@@ -186,7 +187,7 @@ for sni in (SIDE, None, AWAY, "x." + NAME, NAME + "." + SIDE, SIDE.upper()):
 probe("tls on another port")(lambda: pages(tls(SIDE, SIDE, port=8443)))
 probe("http on another port")(lambda: http(get(SIDE), port=8080))
 
-# Names: other resolvers, and data in questions.
+# Names: other resolvers, and data in queries.
 for server in (PUBLIC, OTHER, THIRD):
     for tcp in (False, True):
         probe(f"ask {server} by {'tcp' if tcp else 'udp'}")(lambda server=server, tcp=tcp: answers(AWAY, server=server, tcp=tcp))
@@ -218,7 +219,7 @@ def turns():
         time.sleep(5.5)
 probe("an answer that turns")(turns)
 
-# This machine: addresses, the gateway, what serves there.
+# This host: its addresses, the gateway, and its services.
 for at in about["host"]:
     for port in (about["api"], 7000):
         probe(f"the host {at}:{port}")(lambda at=at, port=port: connects((at, port)))
@@ -232,7 +233,7 @@ for port in (80, 15001):
 for at in ("127.0.0.1", "0.0.0.0", "127.9.9.9"):
     probe(f"loopback {at}")(lambda at=at: connects((at, about["api"])))
 
-# Other sandboxes, and everybody at once.
+# Other sandboxes, broadcast and multicast.
 probe("a neighbour by tcp")(lambda: connects((NEIGHBOUR, 7000)))
 probe("a neighbour by http")(lambda: (said := stream((NEIGHBOUR, 80), get(NAME).replace("\n", "\r\n").encode())) and "out: %r" % said[:50])
 probe("a neighbour by udp")(lambda: datagram((NEIGHBOUR, 7000)))
@@ -240,7 +241,7 @@ cast = (socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
 for at in ("255.255.255.255", about["broadcast"], "224.0.0.1", "224.0.0.251", "239.1.2.3"):
     probe(f"everybody at {at}")(lambda at=at: datagram((at, 7000), options=[cast]))
 
-# Data in the first packet of a connection (TCP Fast Open), which no handshake has checked.
+# Data in the first packet of a connection (TCP Fast Open), before any handshake.
 def fast(place, data, way):
     with socket.socket() as it:
         it.settimeout(1.5)
@@ -288,7 +289,7 @@ for at in (OTHER, PUBLIC, THIRD, GATEWAY, NEIGHBOUR, about["host"][0]):
     probe(f"ping {at}")(lambda at=at: ping(socket.AF_INET, 1, (at, 0), 8))
 probe("ping of six")(lambda: ping(socket.AF_INET6, 58, (SIX, 0, 0, 0), 128))
 
-# What is made by hand.
+# Forged packets.
 def packet(source, to, protocol, body, part=0):
     return struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(body), 7, part, 64, protocol, 0, socket.inet_aton(source), socket.inet_aton(to)) + body
 udp = struct.pack("!HHHH", 9, 7000, 12, 0) + b"ping"
@@ -343,7 +344,7 @@ def from_loopback():
         return "out: connected"
 probe("bound to loopback")(from_loopback)
 def routed(kind, port):
-    """By way of the allowed address, to another one: what the filter sees first is allowed."""
+    """Routed through the allowed address to another one: the filter sees the allowed one first."""
     with socket.socket() as it:
         it.settimeout(1.5)
         it.setsockopt(socket.SOL_IP, 4, bytes([kind, 7, 4]) + socket.inet_aton(THIRD) + b"\0")
@@ -358,7 +359,7 @@ probe("a mark")(lambda: socket.socket().setsockopt(socket.SOL_SOCKET, 36, 1) or 
 
 # The kernel's tables, and other networks.
 def told(kind, body, flags=5):
-    """Asks for a change; out where it was more than a question of right."""
+    """Requests a change; out unless it was refused for lack of permission."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as it:
         it.settimeout(WAIT)
         it.send(struct.pack("=IHHII", 16 + len(body), kind, flags | 0x400, 1, 0) + body)
@@ -392,7 +393,7 @@ def call(result):
         raise OSError(ctypes.get_errno(), "")
     return "out: taken"
 def child(action):
-    """What changes its caller is done by a child."""
+    """Runs a probe that changes its own process in a child."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,6 +1,6 @@
-# Objects of the kernel that are counted per user, or once for the whole machine.
-#   objects.py fill NAME   take them up to the limit, say "NAME count errno" and hold them until the input ends
-#   objects.py one         take one more of each, and say which were refused as JSON
+# Allocates kernel objects that are counted per user, or once for the whole machine.
+#   objects.py fill NAME   allocate up to the limit, print "NAME count errno", hold until stdin ends
+#   objects.py one         allocate one more of each, and print those that were refused as JSON
 import ctypes, errno, json, os, resource, signal, struct, sys
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -37,7 +37,7 @@ def instances():
 
 
 def watches():
-    # Each instance may watch the same files: few files are enough for many watches.
+    # Instances may watch the same files, so few files are enough for many watches.
     instances = [instance() for _ in range(60)]
     os.makedirs("/tmp/watched", exist_ok=True)
     pairs = ((one, b"/tmp/watched/%d" % name) for name in range(BOUND) for one in instances)
@@ -89,7 +89,7 @@ def keys():
 
 
 def pipe():
-    # One that is made beyond its user's share of pages is smaller.
+    # A pipe beyond its user's share of pages is smaller.
     read, write = os.pipe()
     held.extend([read, write])
     if libc.fcntl(read, 1032) < 65536:
@@ -109,7 +109,7 @@ def locked(size=4096):
     try:
         return ok(libc.shmctl(made, 11, None))
     finally:
-        # It ends with the last that has it attached.
+        # It ends with the last process that has it attached.
         libc.shmat.restype = ctypes.c_void_p
         libc.shmat(made, None, 0)
         libc.shmctl(made, 0, None)

@@ -1,4 +1,4 @@
-"""Ways out of a sandbox, tried from inside. Prints one JSON object: probe -> outcome.
+"""Escapes from a sandbox, attempted from inside. Prints one JSON object: probe -> outcome.
 
 Outcome is "ok" when the kernel allowed it, otherwise the errno's name or what was seen.
 Only the Python interpreter of the image is needed; calls go to the kernel by number.
@@ -34,7 +34,7 @@ def opened(path, flags):
 
 
 def child(name, action):
-    """In a child: what it does to itself must not change the next probe."""
+    """Runs a probe in a child, so that its effects on its own process do not reach the next probe."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -192,7 +192,7 @@ for path in ["kcore", "kmsg", "kallsyms", "keys", "timer_list", "sched_debug", "
 for path in ["firmware", "kernel/debug", "kernel/tracing", "kernel/security", "fs/bpf", "power", "module", "class/dmi", "kernel/uevent_helper", "block"]:
     attempt("see /sys/" + path, lambda path=path: "ok" if os.listdir("/sys/" + path) else "empty")
 
-# E22 to E28: calls that nobody inside needs
+# E22 to E28: system calls that no program inside needs
 zero = ctypes.create_string_buffer(4096)
 CALLS = {"add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
          "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "init_module": 175, "finit_module": 313,
@@ -204,7 +204,7 @@ CALLS = {"add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_ev
          "pidfd_getfd": 438, "memfd_secret": 447, "uselib": 134, "ustat": 136, "sysfs": 139, "_sysctl": 156}
 for name, number in CALLS.items():
     child("call " + name, lambda number=number: call(number, 0, zero, 0, 0, 0))
-# Wrong magic numbers: EINVAL would say that the kernel looked at them.
+# Wrong magic numbers: EINVAL would mean that the kernel checked them.
 attempt("call reboot", lambda: call(169, 1, 2, 3, 0))
 attempt("adjtimex sets", lambda: call(159, ctypes.create_string_buffer(struct.pack("I", 1) + b"\0" * 300)))
 attempt("personality no randomize", lambda: call(135, 0x0040000))
@@ -260,7 +260,7 @@ def setuid_program():
     return "changed" if "euid" in said else "same"
 attempt("set-user-id program", setuid_program)
 
-# E35 to E37: what the kernel says of us, in every thread
+# E35 to E37: the kernel's view of this process, in every thread
 def statuses():
     seen = set()
     for task in os.listdir("/proc/self/task"):

@@ -1,4 +1,4 @@
-"""Ways out of a session's file scope, tried from inside. Prints one JSON object: probe -> outcome.
+"""Escapes from a session's file scope, attempted from inside. Prints one JSON object: probe -> outcome.
 
 An outcome is the errno's name where the kernel refused, "nothing" where it allowed what leads
 nowhere, and "out: ..." where the probe saw, changed or reached what the session was not granted.
@@ -32,7 +32,7 @@ def call(number, *args):
 
 
 def child(name, action):
-    """In a child: what it does to itself must not change the next probe."""
+    """Runs a probe in a child, so that its effects on its own process do not reach the next probe."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -74,7 +74,7 @@ def done(action):
 
 
 def after(action):
-    """What is seen once a call of the kernel has gone through."""
+    """What is visible after a system call has succeeded."""
     action()
     for look in (lambda: holds(SECRET), lambda: made(W + "/docs/probe"), lambda: lists(W)):
         try:
@@ -111,7 +111,7 @@ attempt("/proc/self/task/root", lambda: holds("/proc/self/task/%d/root%s" % (os.
 
 
 def anybody(part):
-    """Through any process that can be named."""
+    """Through any process whose pid can be guessed."""
     refused = OSError(errno.ENOENT, "")
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if pid == str(os.getpid()):
@@ -141,7 +141,7 @@ for pid in ("1", "self"):
 attempt("/proc/1/mem", lambda: "out: read" if os.open("/proc/1/mem", os.O_RDONLY) else None)
 attempt("/proc/sys written", lambda: made("/proc/sys/kernel/hostname", os.O_WRONLY))
 attempt("/proc/sysrq-trigger", lambda: made("/proc/sysrq-trigger", os.O_WRONLY))
-# Writing where only reading was granted
+# Writes where only reading was granted
 attempt("write a file", lambda: made("docs/a.txt", os.O_WRONLY))
 attempt("append to a file", lambda: made("docs/a.txt", os.O_WRONLY | os.O_APPEND))
 attempt("truncate a file", lambda: done(lambda: os.truncate("docs/a.txt", 0)))
@@ -180,7 +180,7 @@ child("remount the cover", lambda: (mount(b"none", w, b"none", MS_REMOUNT | MS_B
 child("remount the root", lambda: (mount(b"none", b"/", b"none", MS_REMOUNT | MS_BIND), made("/etc/probe"))[1])
 child("bind the workspace", lambda: (mount(w, b"/mnt", b"none", MS_BIND), lists("/mnt"))[1])
 child("mount_setattr", lambda: after(lambda: call(442, -100, w + b"/docs", 0, struct.pack("QQQQ", 0, 1, 0, 0), 32)))
-child("mount /proc anew", lambda: (mount(b"proc", b"/mnt", b"proc", 0), holds("/mnt/1/root" + SECRET))[1])
+child("mount another /proc", lambda: (mount(b"proc", b"/mnt", b"proc", 0), holds("/mnt/1/root" + SECRET))[1])
 child("mount tmpfs", lambda: done(lambda: mount(b"tmpfs", b"/mnt", b"tmpfs", 0)))
 child("mount overlay", lambda: done(lambda: call(165, b"overlay", b"/mnt", b"overlay", 0, b"lowerdir=/")))
 child("open_tree", lambda: done(lambda: call(428, -100, w, 1)))
@@ -233,7 +233,7 @@ def handle():
 
 
 child("open by handle", handle)
-# What other sessions have outside of the workspace
+# Objects of other sessions outside the workspace
 for place in ("/tmp/planted", "/var/tmp/planted", "/run/planted", "/root/planted", "/home/planted", "/dev/shm/planted"):
     attempt("another's " + place, lambda place=place: holds(place))
 attempt("another's terminals", lambda: "out: seen" if [n for n in os.listdir("/dev/pts") if n.isdigit()] else None)
@@ -243,7 +243,7 @@ attempt("another's message queue", lambda: "out: found" if libc.msgget(0x5127, 0
 attempt("disks", lambda: (os.mknod("src/disk", 0o60666, os.makedev(254, 0)), made("src/disk", os.O_RDONLY))[1])
 attempt("control groups", lambda: "out: seen" if os.listdir("/sys/fs/cgroup") else None)
 attempt("watch what is above", lambda: (call(254, call(294, 0), w + b"/secret", 0xFFF), "out: watches")[1])
-# Last: where these go through, the others would have nothing left to try
+# Last, because nothing would be left to try if these succeeded
 child("umount the workspace", lambda: after(lambda: call(166, w, 0)))
 child("umount the workspace, lazily", lambda: after(lambda: call(166, w, 2)))
 child("umount a grant", lambda: after(lambda: call(166, w + b"/docs", 2)))

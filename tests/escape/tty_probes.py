@@ -13,7 +13,7 @@ def outcome(value):
 def ioctl(fd, request, argument):
     return outcome(libc.syscall(16, ctypes.c_long(fd), ctypes.c_ulong(request), argument))
 
-# Requests as the kernel reads them: 32 bits, whatever stands above.
+# Requests as the kernel reads them: 32 bits, regardless of the upper bits.
 REQUESTS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCCONS": 0x541D, "TIOCSETD": 0x5423}
 def tried(name, fd):
     for request, number in REQUESTS.items():
@@ -36,7 +36,7 @@ terminals["one of its own"] = side
 for name, fd in terminals.items():
     tried(name, fd)
 
-# Descriptors that came along: terminals other than its own would be somebody's above.
+# Inherited descriptors: a terminal other than its own would belong to another process.
 devices = set()
 for fd in range(3, 1024):
     try:
@@ -46,7 +46,7 @@ for fd in range(3, 1024):
         pass
 results["inherited"] = " ".join(sorted(devices - {own})) or "none"
 
-# The controlling terminal is the one that it has, and its leader is inside.
+# The controlling terminal is its own, and its session leader is inside.
 stat = open("/proc/self/stat").read().rsplit(") ", 1)[1].split(" ")
 results["controlling"] = "own" if int(stat[4]) == os.stat(0).st_rdev else "other"
 results["leader"] = "inside" if os.getsid(0) > 0 else "outside"

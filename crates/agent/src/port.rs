@@ -176,6 +176,7 @@ fn listener(line: &str) -> Option<Listener> {
 mod tests {
     use super::*;
 
+    /// Promises: O7.
     #[test]
     fn the_kernels_table_is_read_up_to_the_first_connection() {
         let table = "  sl  local_address rem_address   st tx_queue\n\
@@ -193,6 +194,7 @@ mod tests {
         assert_eq!(said.collect::<Vec<_>>(), ["127.0.0.1:8080", "0.0.0.0:22", "[::1]:3000"]);
     }
 
+    /// Promises: O7.
     #[test]
     fn a_port_that_listens_is_connected_and_listed_and_another_refused() {
         let open = |address: &str| std::net::TcpListener::bind(address);

@@ -65,6 +65,7 @@ fn out(client: &mut Client) -> (Vec<u8>, AgentResponse) {
     }
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_log_that_says_exited_holds_the_last_byte() {
     let agent = Agent::start();
@@ -91,6 +92,7 @@ fn f46_a_log_that_says_exited_holds_the_last_byte() {
     }
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_follower_hears_the_last_byte_before_the_end() {
     let agent = Agent::start();
@@ -114,6 +116,7 @@ fn f46_a_follower_hears_the_last_byte_before_the_end() {
     assert_eq!(out(&mut client).0, b"hello\n");
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
     let agent = Agent::start();
@@ -138,6 +141,7 @@ fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
     assert_eq!(out(&mut shell).0, b"hello\n");
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_terminal_shows_the_last_byte_before_its_end() {
     let agent = Agent::start();

@@ -109,6 +109,7 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
 }
 
 /// The moment in which a replacement has a second name is short, and a kill can meet it.
+/// Promises: W14.
 #[test]
 fn f25_what_a_killed_writer_has_left_is_hidden_and_removed() {
     let agent = Agent::start();

@@ -78,6 +78,7 @@ fn list(client: &mut Client) -> Vec<Process> {
     }
 }
 
+/// Promises: J1.
 #[test]
 fn a_process_is_told_of_while_it_runs_and_after_its_end() {
     let agent = Agent::start();
@@ -105,6 +106,7 @@ fn a_process_is_told_of_while_it_runs_and_after_its_end() {
     assert_eq!((lasting.id.as_str(), lasting.end), ("b", None));
 }
 
+/// Promises: J2.
 #[test]
 fn what_cannot_be_started_is_refused_and_its_id_is_free() {
     let agent = Agent::start();
@@ -128,6 +130,7 @@ fn what_cannot_be_started_is_refused_and_its_id_is_free() {
     );
 }
 
+/// Promises: J5.
 #[test]
 fn input_signals_and_ends_reach_it() {
     let agent = Agent::start();
@@ -158,6 +161,7 @@ fn input_signals_and_ends_reach_it() {
     assert_eq!((end.code, end.signal, end.killed), (137, Some(9), true));
 }
 
+/// Promises: J4.
 #[test]
 fn a_timeout_ends_it_and_says_so() {
     let agent = Agent::start();
@@ -168,6 +172,7 @@ fn a_timeout_ends_it_and_says_so() {
     assert_eq!((end.timed_out, end.killed, end.signal), (true, false, Some(15)));
 }
 
+/// Promises: J6.
 #[test]
 fn a_log_is_bounded_and_what_was_cut_is_told() {
     let agent = Agent::start();
@@ -190,6 +195,7 @@ fn a_log_is_bounded_and_what_was_cut_is_told() {
     assert_eq!((heard.out.len() as u64, heard.missed), (total, 0));
 }
 
+/// Promises: J7.
 #[test]
 fn one_that_does_not_read_holds_up_nobody() {
     let agent = Agent::start();
@@ -205,6 +211,7 @@ fn one_that_does_not_read_holds_up_nobody() {
     assert_eq!(heard.end.end.expect("ended").code, 0);
 }
 
+/// Promises: J13.
 #[test]
 fn a_thousand_rounds_leave_nothing() {
     let agent = Agent::start();

@@ -43,6 +43,7 @@ fn saved(watcher: &mut Client) -> Result<(Vec<u8>, u64), Saved> {
     }
 }
 
+/// Promises: L10.
 #[test]
 fn a_shell_takes_over_what_another_held() {
     let agent = Agent::start();
@@ -104,6 +105,7 @@ fn all_are_saved_at_once_when_asked_and_what_is_kept_is_not_saved_again() {
     assert_eq!(saved(&mut watcher), Err(Saved::Gone));
 }
 
+/// Promises: L11.
 #[test]
 fn a_command_does_not_wait_for_the_save_of_a_large_shell() {
     let agent = Agent::start();

@@ -32,6 +32,7 @@ fn sleeps(pid: i32) {
     });
 }
 
+/// Promises: Z10.
 #[test]
 fn what_is_typed_is_echoed_and_answered() {
     let agent = Agent::start();
@@ -49,6 +50,7 @@ fn what_is_typed_is_echoed_and_answered() {
     assert_eq!(screen.line("ls /proc/self/fd | tr '\\n' ' '"), "0 1 2 3 ");
 }
 
+/// Promises: Z10.
 #[test]
 fn control_c_and_control_z_and_jobs_work() {
     let agent = Agent::start();
@@ -78,6 +80,7 @@ fn control_c_and_control_z_and_jobs_work() {
     screen.until("aa$ ");
 }
 
+/// Promises: Z11.
 #[test]
 fn a_size_reaches_the_program_and_every_client_between_the_right_bytes() {
     let agent = Agent::start();
@@ -166,6 +169,7 @@ fn the_end_is_told_and_the_next_attach_is_fresh() {
     assert_eq!((closed.code, closed.signal, closed.cause.as_str()), (None, Some(9), "killed"));
 }
 
+/// Promises: Z13.
 #[test]
 fn what_a_program_said_last_comes_before_its_exit() {
     let agent = Agent::start();
@@ -178,6 +182,7 @@ fn what_a_program_said_last_comes_before_its_exit() {
 }
 
 /// F10: what a program leaves in the background holds the terminal and not its end.
+/// Promises: Z13.
 #[test]
 fn f10_who_holds_a_terminal_does_not_hold_its_end() {
     let agent = Agent::start();
@@ -192,6 +197,7 @@ fn f10_who_holds_a_terminal_does_not_hold_its_end() {
     }
 }
 
+/// Promises: Z13.
 #[test]
 fn closing_ends_all_that_was_started_in_it() {
     let agent = Agent::start();
@@ -217,6 +223,7 @@ fn closing_ends_all_that_was_started_in_it() {
     assert_eq!(other.tell(), AgentResponse::Terminals(Vec::new()));
 }
 
+/// Promises: Z14.
 #[test]
 fn what_cannot_be_opened_says_why() {
     let agent = Agent::start();
@@ -295,6 +302,7 @@ fn watchers_hear_of_terminals() {
     );
 }
 
+/// Promises: Z1.
 #[test]
 fn a_watcher_hears_of_a_terminal_before_who_opens_it() {
     let agent = Agent::start();
@@ -398,6 +406,7 @@ fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
 
 /// One that had stood still for longer than is waited for was cut off at the program's end, and
 /// never heard of it.
+/// Promises: Z6.
 #[test]
 fn one_that_stood_still_hears_of_the_end() {
     let agent = Agent::with(&["--stall-ms", "3000"]);
@@ -424,6 +433,7 @@ fn a_program_waits_for_the_one_client_that_reads_slowly() {
     assert!(screen.snapshots.is_empty() && screen.text().ends_with("\n1000000\n"));
 }
 
+/// Promises: Z12.
 #[test]
 fn a_question_is_answered_once() {
     let agent = Agent::start();
@@ -443,6 +453,7 @@ fn a_question_is_answered_once() {
     assert_eq!(said, "<$'\\E'><\\[><5><\\;><6><R><x>");
 }
 
+/// Promises: Z12.
 #[test]
 fn the_model_answers_while_nobody_is_there_who_can() {
     let agent = Agent::start();
@@ -461,6 +472,7 @@ fn the_model_answers_while_nobody_is_there_who_can() {
     viewer.until("<$'\\E[2;3R'>");
 }
 
+/// Promises: Z10.
 #[test]
 fn a_paste_that_is_not_read_does_not_make_a_program_deaf() {
     let agent = Agent::start();

@@ -212,6 +212,7 @@ mod tests {
     }
 
     /// A placeholder in one of these came back with the value in the server's answer.
+    /// Promises: R11.
     #[test]
     fn headers_that_servers_echo_keep_their_placeholders() {
         let of_any = credentials(None, Some("ISOLET_KEY"));
@@ -230,6 +231,7 @@ mod tests {
     }
 
     /// 60 KB of a placeholder of 4 bytes stood for 120 MB.
+    /// Promises: R10.
     #[test]
     fn headers_with_credentials_are_bounded_before_they_are_allocated() {
         let put = |bytes: usize, headers: &[(&'static str, String)]| {
@@ -270,6 +272,7 @@ mod tests {
         }
     }
 
+    /// Promises: R9.
     #[test]
     fn credentials_are_never_printed() {
         assert!(!format!("{:?}", credentials(Some("a"), None)).contains("hunter2"));

@@ -207,6 +207,7 @@ mod tests {
         assert_eq!(decide(&rules, to(22), &Destination::Unknown, &[]), Decision::DialOriginal);
     }
 
+    /// Promises: Q30.
     #[test]
     fn a_denied_address_is_denied_by_its_rule_whatever_the_protocol() {
         let rules = policy(&["*:22", "git.example:22"], &["198.51.100.0/24"]);

@@ -149,6 +149,7 @@ mod tests {
         headers
     }
 
+    /// Promises: C5.
     #[test]
     fn the_page_may_run_nothing_and_call_nobody_but_its_own_server() {
         let page = with(found("index.html", &HeaderMap::new(), sample).unwrap(), PAGE_CACHE);
@@ -198,6 +199,7 @@ mod tests {
         }
     }
 
+    /// Promises: C10.
     #[test]
     fn a_server_without_its_console_says_what_to_do() {
         let page = missing();

@@ -363,6 +363,7 @@ mod tests {
         assert!(said(&none).unwrap_err().to_string().contains("only for linux/arm64"));
     }
 
+    /// Promises: A6.
     #[test]
     fn what_is_no_image_is_refused_with_a_reason() {
         let part = |kind: &str| {
@@ -388,6 +389,7 @@ mod tests {
         }
     }
 
+    /// Promises: A6.
     #[test]
     fn a_configuration_that_would_lead_out_is_refused() {
         let platform = Platform::parse("linux/amd64").unwrap();

@@ -83,6 +83,7 @@ async fn layers(root: &Path, are: usize) {
 
 // Two first imports made the frame in one directory: the one that was done first gave the other's
 // half its name, and every sandbox without a bash stood on it for ever after.
+/// Promises: A13.
 #[tokio::test(flavor = "multi_thread")]
 async fn images_that_come_first_and_at_once_stand_on_a_whole_frame() {
     for _ in 0..4 {
@@ -103,6 +104,7 @@ async fn images_that_come_first_and_at_once_stand_on_a_whole_frame() {
     }
 }
 
+/// Promises: A13.
 #[tokio::test]
 async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() {
     let root = tempfile::tempdir().expect("a directory");
@@ -129,6 +131,7 @@ async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() 
 
 // A layer that was ready was nobody's until its image was recorded; whoever removed an image took
 // it, and the import of another tenant failed, or was told as done without its layers.
+/// Promises: A14.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
     let root = tempfile::tempdir().expect("a directory");
@@ -163,6 +166,7 @@ async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
     end.expect("all come");
 }
 
+/// Promises: A14.
 #[tokio::test(flavor = "multi_thread")]
 async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
     let root = tempfile::tempdir().expect("a directory");
@@ -193,6 +197,7 @@ async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
 
 // The lower layers of an image of many were put in the place of those that sandboxes stood on, when
 // another tenant brought the same image.
+/// Promises: A14.
 #[tokio::test]
 async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
     let root = tempfile::tempdir().expect("a directory");
@@ -212,6 +217,7 @@ async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
 
 // A registry has somebody else's image by the name that an import was given: once its layers were
 // gone, that one was pulled, and ran in its place.
+/// Promises: A15.
 #[tokio::test]
 async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
     let root = tempfile::tempdir().expect("a directory");
@@ -242,6 +248,7 @@ async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
     assert_eq!(images.resolve("default", &name).await.expect("pulls").0.digest, pulled.digest);
 }
 
+/// Promises: A16.
 #[tokio::test]
 async fn an_image_whose_programs_have_nowhere_to_begin_is_refused() {
     let root = tempfile::tempdir().expect("a directory");
@@ -266,6 +273,7 @@ async fn an_image_whose_programs_have_nowhere_to_begin_is_refused() {
 
 // Paths and times of all directories were held until a layer's end, 4 KiB for each entry; now each
 // directory has its time back when it is left.
+/// Promises: A19.
 #[tokio::test]
 async fn directories_have_the_times_that_their_layers_say() {
     let root = tempfile::tempdir().expect("a directory");

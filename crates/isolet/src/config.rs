@@ -353,6 +353,7 @@ mod tests {
         );
     }
 
+    /// Promises: P3.
     #[test]
     fn every_commented_default_is_what_is_in_force() {
         let uncommented: String = SHIPPED

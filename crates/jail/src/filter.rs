@@ -271,6 +271,7 @@ mod tests {
     }
 
     /// Each would be compiled into memory that the whole machine shares.
+    /// Promises: B8.
     #[test]
     fn e53_no_filter_is_attached_to_a_socket_and_other_options_are_set() {
         const SOL_SOCKET: u64 = 1;
@@ -290,6 +291,7 @@ mod tests {
     }
 
     /// Its requests are counted for the whole host.
+    /// Promises: B8.
     #[test]
     fn e53_the_kernels_asynchronous_io_is_not_there_for_libraries_to_fall_back() {
         for name in ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents"] {
@@ -307,6 +309,7 @@ mod tests {
         assert_eq!(run(&program, ARCH, 1000, [0; 6]), ENOSYS);
     }
 
+    /// Promises: R8.
     #[test]
     fn the_edge_starts_nothing_writes_no_file_and_executes_no_memory() {
         let program = compile(FilterKind::EgressProxy);

@@ -3,6 +3,7 @@
 use isolet_jail::{Config, SandboxHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// Promises: F17.
 #[test]
 fn what_cannot_be_looked_at_is_not_taken_for_gone() {
     let data = std::env::temp_dir().join("isolet-none");

@@ -65,6 +65,7 @@ pub(crate) fn port(sandbox_id: &str, port: u16, path: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Promises: M3.
     #[test]
     fn no_argument_leaves_its_segment_of_a_path() {
         assert_eq!(sandbox("../../x?a#b"), "/v1/sandboxes/%2E%2E%2F%2E%2E%2Fx%3Fa%23b");

@@ -73,6 +73,7 @@ mod tests {
         (all_equal(&counted(one), &counted(other)), COMPARED.get())
     }
 
+    /// Promises: T4.
     #[test]
     fn t4_every_byte_of_two_digests_is_compared_wherever_they_differ() {
         let right = *KeyDigest::of("isolet_0123").bytes();
@@ -85,6 +86,7 @@ mod tests {
         assert_eq!(compare(&right, &right.map(|byte| !byte)), (false, 32));
     }
 
+    /// Promises: T4.
     #[test]
     fn t4_a_nearly_right_key_has_a_digest_as_far_as_any() {
         let right = KeyDigest::of("isolet_0123456789abcdef");

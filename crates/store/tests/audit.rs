@@ -72,6 +72,7 @@ async fn entries_are_chained_over_restarts_and_lie_with_their_owner_alone() {
     }
 }
 
+/// Promises: T19.
 #[tokio::test]
 async fn t17_what_was_changed_left_out_moved_or_cut_is_found() {
     let log = Log::new();
@@ -109,6 +110,7 @@ async fn t17_what_was_changed_left_out_moved_or_cut_is_found() {
     assert_eq!(find(&foreign), [Finding::Unreadable { line: 1 }]);
 }
 
+/// Promises: T19.
 #[tokio::test]
 async fn t17_a_sandboxs_part_of_a_log_is_looked_through_by_itself() {
     let log = Log::new();
@@ -127,6 +129,7 @@ async fn t17_a_sandboxs_part_of_a_log_is_looked_through_by_itself() {
     assert_eq!(find(&without(3)), [Finding::Truncated { seq: 5, written: 7 }]);
 }
 
+/// Promises: T19.
 #[tokio::test]
 async fn a_torn_last_line_is_cut_off_and_told() {
     let log = Log::new();
@@ -148,6 +151,7 @@ async fn a_torn_last_line_is_cut_off_and_told() {
     assert!(log.place().verify("t").unwrap().holds());
 }
 
+/// Promises: T19.
 #[tokio::test]
 async fn t17_a_log_that_was_cut_says_so_for_ever() {
     let log = Log::new();
@@ -169,6 +173,7 @@ async fn t17_a_log_that_was_cut_says_so_for_ever() {
     assert!(found.contains(&Finding::NoHead), "{found:?}");
 }
 
+/// Promises: T19.
 #[tokio::test]
 async fn a_log_is_bounded_and_its_chain_goes_on() {
     let log = Log::new();
@@ -231,6 +236,7 @@ async fn tenants_have_logs_of_their_own() {
     assert!(audit.read("u", None).await.unwrap().next().await.unwrap().is_some());
 }
 
+/// Promises: T19.
 #[tokio::test]
 async fn what_could_not_be_written_is_counted_in_the_log() {
     let log = Log::new();

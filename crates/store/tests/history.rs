@@ -24,6 +24,7 @@ async fn made(store: &Store, tenant: &str, n: usize) -> String {
     name
 }
 
+/// Promises: D5.
 #[tokio::test]
 async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
     let (_dir, store) = store();
@@ -47,6 +48,7 @@ async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
     assert_eq!(store.totals("nobody").await.unwrap(), UsageTotals::default());
 }
 
+/// Promises: D6.
 #[tokio::test]
 async fn profiles_are_a_tenants_own_and_bounded() {
     let (_dir, store) = store();

@@ -154,6 +154,7 @@ fn an_expired_key_opens_nothing() {
     assert_eq!(keys.check(&KeyDigest::of(&secret)).unwrap(), None);
 }
 
+/// Promises: T4.
 #[test]
 fn no_secret_lies_in_the_file() {
     let (dir, file) = file();

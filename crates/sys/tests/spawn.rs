@@ -107,6 +107,7 @@ fn a_fork_keeps_only_what_it_was_given() {
     assert_eq!(reap(&child), 11);
 }
 
+/// Promises: Z10.
 #[test]
 fn a_terminal_is_the_childs_own_and_its_other_side_ours() {
     let (ours, theirs) = rustix::net::socketpair(
@@ -138,6 +139,7 @@ fn a_terminal_is_the_childs_own_and_its_other_side_ours() {
     assert_eq!(said, format!("33 91\n iutf8\n{name}\nx\n0 1 2 3\n"));
 }
 
+/// Promises: Z14.
 #[test]
 fn what_is_no_terminal_is_not_taken_for_one() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};

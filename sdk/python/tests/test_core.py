@@ -32,6 +32,7 @@ from isolet.sse import Parser
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Promises: Y10.
 def test_the_sync_half_is_made_from_the_async_one() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools/make_sync.py", "--check"], capture_output=True, text=True, check=False
@@ -57,6 +58,7 @@ def test_durations_are_seconds_text_or_timedeltas() -> None:
             values.seconds(bad)
 
 
+# Promises: Y8.
 def test_paths_and_ids_are_names_and_nothing_else() -> None:
     assert values.quote_path("a b/ü#?%") == "a%20b/%C3%BC%23%3F%25"
     assert values.quote_path("/etc/hosts") == "%2Fetc/hosts"
@@ -74,6 +76,7 @@ def test_variables_are_words() -> None:
     assert values.export_commands({}) == ":"
 
 
+# Promises: Y1.
 def test_only_what_can_be_done_twice_is_sent_twice() -> None:
     write = file_calls.with_body(file_calls.write_file("/at", "append=1"), b"")
     assert write.repeatable
@@ -130,6 +133,7 @@ def test_what_is_kept_has_a_hole_at_its_end_alone() -> None:
     assert split.result({"exit_code": 0, "duration_ms": 1.0}).stdout == "aa"
 
 
+# Promises: Y5.
 def test_pieces_that_nobody_reads_are_bounded_and_counted() -> None:
     pieces = OutputQueue(limit_bytes=10)
     for at in range(0, 40, 4):
@@ -155,6 +159,7 @@ def _ids(frames: list[str]) -> list[str]:
     return [json.loads(frame)["id"] for frame in frames]
 
 
+# Promises: Y2.
 def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None:
     shell = ShellState()
     runs = [_run(name) for name in ("a", "b", "c")]
@@ -175,6 +180,7 @@ def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None
     assert [run.finished for run in runs] == [False, True, False]
 
 
+# Promises: Y2.
 def test_a_fence_that_is_lost_as_well_is_put_up_again() -> None:
     shell = ShellState()
     shell.start(_run("a"))

@@ -62,6 +62,7 @@ def _run(sample: str, server: Server, folder: Path) -> str:
     return done.stdout
 
 
+# Promises: Y10.
 @pytest.mark.parametrize("sample", SAMPLES, ids=_name)
 def test_a_sample_runs(sample: str, server: Server, tmp_path: Path) -> None:
     assert EXPECTED_OUTPUT[_name(sample)] in _run(sample, server, tmp_path)
@@ -72,6 +73,7 @@ def test_an_example_runs(name: str, server: Server, tmp_path: Path) -> None:
     assert EXAMPLES[name] in _run((ROOT / "examples" / name).read_text(), server, tmp_path)
 
 
+# Promises: Y10.
 def test_every_sample_is_looked_at() -> None:
     assert {_name(sample) for sample in SAMPLES} == EXPECTED_OUTPUT.keys()
     assert {file.name for file in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()

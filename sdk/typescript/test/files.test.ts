@@ -9,6 +9,7 @@ const sandbox: Sandbox = getSandbox(client, `files-${randomUUID()}`);
 
 afterAll(() => sandbox.destroy());
 
+// Promises: Y13.
 test("a file is written with a mode, added to, and read in parts and in base64", async () => {
   const binary = Uint8Array.from({ length: 256 }, (_, at) => at);
   await sandbox.writeFile("parts/a.bin", binary, { mode: 0o750, fsync: true });
@@ -45,6 +46,7 @@ test("files are copied, moved unless something is in the way, and given a mode",
   expect(found.map(({ path }) => path)).toEqual(["/workspace/two/a", "/workspace/two/link"]);
 });
 
+// Promises: Y13.
 test("lines are searched, with what stands beside them", async () => {
   await sandbox.writeFile("src/a.py", "first\nNeedle = 1\nlast\n");
   await sandbox.writeFile("src/b.txt", "need.e\n");
@@ -60,6 +62,7 @@ test("lines are searched, with what stands beside them", async () => {
   expect(literal.lines).toHaveLength(1);
 });
 
+// Promises: Y13.
 test("a directory is watched from the moment on at which that is told", async () => {
   await sandbox.mkdir("watched/deep");
   const watch = await sandbox.watch("watched", { recursive: true });
@@ -89,6 +92,7 @@ test("a directory is watched from the moment on at which that is told", async ()
   await expect(sandbox.watch("none")).rejects.toMatchObject({ code: "not_found" });
 });
 
+// Promises: Y13.
 test("a directory goes away and comes back as an archive", async () => {
   await sandbox.writeFile("tree/deep/a.sh", "echo a", { mode: 0o755 });
   for (const compress of [false, true]) {

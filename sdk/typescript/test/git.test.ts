@@ -38,6 +38,7 @@ beforeAll(async () => {
 
 afterAll(() => sandbox.destroy());
 
+// Promises: Y11.
 test("a repository is cloned under its name, by branch, by tag and in part", async () => {
   const whole = await sandbox.gitCheckout("file:///tmp/host/project.git");
   expect(whole).toMatchObject({ success: true, branch: "main", targetDir: "/workspace/project" });
@@ -54,6 +55,7 @@ test("a repository is cloned under its name, by branch, by tag and in part", asy
   expect([tag.branch, tag.commit]).toEqual([undefined, whole.commit]);
 });
 
+// Promises: Y11.
 test("what is asked for is neither an option of git nor a shell's text", async () => {
   for (const [url, options] of [
     ["--upload-pack=touch /tmp/bad", { targetDir: "t1" }],
@@ -71,6 +73,7 @@ test("what is asked for is neither an option of git nor a shell's text", async (
   await expect(sandbox.gitCheckout("/")).rejects.toMatchObject({ code: "bad_url" });
 });
 
+// Promises: Y11.
 test("credentials open a repository, and are not in arguments, output, answers or the clone", async () => {
   const open = "http://me%40home:s3cret%2F%3Ax@127.0.0.1:8000/project.git";
   const made = await sandbox.gitCheckout(open, { targetDir: "private" });
@@ -89,6 +92,7 @@ test("credentials open a repository, and are not in arguments, output, answers o
   await expect(none).rejects.toMatchObject({ code: "git_failed" });
 });
 
+// Promises: Y11.
 test("a session clones where it begins, and into what it may write", async () => {
   await sandbox.mkdir("/tmp/begin");
   const session = await sandbox.createSession({ cwd: "/tmp/begin" });
@@ -101,6 +105,7 @@ test("a session clones where it begins, and into what it may write", async () =>
   });
 });
 
+// Promises: Y12.
 test("what the server cannot do is refused with a reason", async () => {
   const session = await sandbox.getSession("default");
   const reasons = [

@@ -25,6 +25,7 @@ afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
 
+// Promises: H3.
 test("a sandbox is made the first time it is named", async () => {
   const sandbox = fresh();
   await expect(state(sandbox)).rejects.toMatchObject({ status: 404 });
@@ -32,6 +33,7 @@ test("a sandbox is made the first time it is named", async () => {
   expect(await state(sandbox)).toBe("running");
 });
 
+// Promises: H1, H12.
 test("names by user, session or build are ids, and one id is one sandbox", async () => {
   const [repoName, commit] = ["repo", "3f2c1ab"];
   const ids = [
@@ -47,12 +49,14 @@ test("names by user, session or build are ids, and one id is one sandbox", async
   }
 });
 
+// Promises: H15.
 test("operations are combined in one command", async () => {
   const sandbox = fresh();
   const result = await sandbox.exec("echo install && echo test && false && echo build");
   expect(result).toMatchObject({ success: false, exitCode: 1, stdout: "install\ntest\n" });
 });
 
+// Promises: H10.
 test("a destroyed sandbox has lost everything, and the next call makes a clean one", async () => {
   const sandbox = fresh();
   await sandbox.writeFile("/workspace/data.json", "{}");
@@ -65,6 +69,7 @@ test("a destroyed sandbox has lost everything, and the next call makes a clean o
   expect(left).toMatchObject({ exitCode: 1, stdout: "unset\n" });
 });
 
+// Promises: H4.
 test("state stays while it is active", async () => {
   const sandbox = fresh();
   for (const folder of ["/workspace", "/tmp", "/home"]) {
@@ -75,6 +80,7 @@ test("state stays while it is active", async () => {
   expect(stdout).toMatch(/^kept\nkept\nkept\n\/tmp\nb\n\[1\].*sleep 1000 &\n$/);
 });
 
+// Promises: G6, H6, H7.
 test("an ephemeral sandbox has lost everything when it wakes", async () => {
   const sandbox = fresh({ sleepAfter: 1 });
   await sandbox.writeFile("/workspace/data.json", "{}");
@@ -89,6 +95,7 @@ test("an ephemeral sandbox has lost everything when it wakes", async () => {
   expect(left).toMatchObject({ exitCode: 1, stdout: "" });
 });
 
+// Promises: H8.
 test("a persistent sandbox has its files and what its shells held when it wakes, and says what it lost", async () => {
   const sandbox = fresh({ sleepAfter: 1, persistent: true });
   await sandbox.writeFile("kept", "yes");
@@ -100,6 +107,7 @@ test("a persistent sandbox has its files and what its shells held when it wakes,
   expect((await sandbox.exec("true")).lost).toBeUndefined();
 });
 
+// Promises: H9.
 test("a sandbox that is kept alive does not sleep", async () => {
   const sandbox = fresh({ sleepAfter: "1s", keepAlive: true });
   await sandbox.exec("A=b");
@@ -109,6 +117,7 @@ test("a sandbox that is kept alive does not sleep", async () => {
   await asleep(sandbox);
 });
 
+// Promises: H13.
 test("a temporary sandbox is destroyed when its work has failed", async () => {
   const sandbox = fresh();
   try {

@@ -36,6 +36,7 @@ test("a port is listed, exposed by a link, asked, and withdrawn", async () => {
   await expect(sandbox.exposePort(0)).rejects.toMatchObject({ code: "bad_request" });
 });
 
+// Promises: Y14.
 test("a program is spoken to over TCP, up to either side's end", async () => {
   const echo = `
 import socketserver, sys

@@ -17,6 +17,7 @@ afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
 
+// Promises: J14.
 test("a server is started, waited for, followed and killed", async () => {
   const sandbox = fresh();
   const server = await sandbox.startProcess("python3 -u -m http.server --bind 127.0.0.1 8321", {
@@ -36,6 +37,7 @@ test("a server is started, waited for, followed and killed", async () => {
   expect(await sandbox.listProcesses()).toEqual([]);
 });
 
+// Promises: J14.
 test("a log is heard to its end, in whole characters", async () => {
   const sandbox = fresh();
   const script = "printf '\\xc3'; sleep 0.1; printf '\\xa9\\n'; echo oh >&2; sleep 0.1; exit 3";
@@ -50,6 +52,7 @@ test("a log is heard to its end, in whole characters", async () => {
   expect((await sandbox.getProcess(process.id))!.status).toBe("failed");
 });
 
+// Promises: J14.
 test("input reaches a process, and its end", async () => {
   const sandbox = fresh();
   const cat = await sandbox.startProcess("cat", { stdin: true });
@@ -61,6 +64,7 @@ test("input reaches a process, and its end", async () => {
   await expect(cat.write("more")).rejects.toMatchObject({ code: "process_ended" });
 });
 
+// Promises: J14.
 test("a session's process begins where the session does, and others see it", async () => {
   const sandbox = fresh();
   const dev = await sandbox.createSession({ id: "dev", cwd: "/tmp", env: { A: "1" } });

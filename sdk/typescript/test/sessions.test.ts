@@ -17,6 +17,7 @@ afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
 
+// Promises: G4, G5.
 test("commands of the default session share directory and variables", async () => {
   const sandbox = fresh();
   await sandbox.mkdir("/app");
@@ -37,6 +38,7 @@ test("commands of the default session share directory and variables", async () =
   expect(Date.parse(result.timestamp)).toBeGreaterThan(0);
 });
 
+// Promises: G7.
 test("without a default session commands run by themselves", async () => {
   const sandbox = fresh({ enableDefaultSession: false });
   await sandbox.mkdir("/app");
@@ -46,6 +48,7 @@ test("without a default session commands run by themselves", async () => {
   expect(result.sessionId).toBeUndefined();
 });
 
+// Promises: G8.
 test("a session that is named is made with defaults", async () => {
   const sandbox = fresh();
   const result = await sandbox.exec("echo hello; pwd", { sessionId: "new-session" });
@@ -54,6 +57,7 @@ test("a session that is named is made with defaults", async () => {
   expect(made).toMatchObject({ cwd: "/workspace", env_names: [] });
 });
 
+// Promises: G9.
 test("a deleted session comes back with defaults", async () => {
   const sandbox = fresh();
   const session = await sandbox.createSession({ id: "temp", cwd: "/usr", env: { MY_VAR: "value" } });
@@ -64,6 +68,7 @@ test("a deleted session comes back with defaults", async () => {
   expect((await sandbox.exec("pwd", { sessionId: "temp" })).stdout).toBe("/workspace\n");
 });
 
+// Promises: G10.
 test("sessions have environments and directories of their own", async () => {
   const sandbox = fresh();
   for (const name of ["build", "test"]) await sandbox.mkdir(`/${name}`);
@@ -83,6 +88,7 @@ test("sessions have environments and directories of their own", async () => {
   expect((await testSession.exec("sh ./run")).stdout).toBe("test in /test for test\n");
 });
 
+// Promises: G11.
 test("a session's timeout holds for its commands, a command's own is stronger", async () => {
   const sandbox = fresh();
   const session = await sandbox.createSession({ id: "ci", commandTimeoutMs: 300 });
@@ -91,6 +97,7 @@ test("a session's timeout holds for its commands, a command's own is stronger", 
   expect(own).toMatchObject({ stdout: "done\n", timedOut: false });
 });
 
+// Promises: G12.
 test("what one session exports or enters is not another's", async () => {
   const sandbox = fresh();
   const session1 = await sandbox.createSession({ env: { API_KEY: "key-1" } });
@@ -103,6 +110,7 @@ test("what one session exports or enters is not another's", async () => {
   expect((await session2.exec("echo $API_KEY")).stdout).toBe("key-2\n");
 });
 
+// Promises: G2, G3.
 test("sessions share files and processes", async () => {
   const sandbox = fresh();
   const session1 = await sandbox.createSession({});
@@ -115,6 +123,7 @@ test("sessions share files and processes", async () => {
   expect(await session1.exists("/workspace/file.txt")).toEqual({ exists: false });
 });
 
+// Promises: V1.
 test("a session sees what it was granted and nothing else", async () => {
   const sandbox = fresh();
   await sandbox.writeFile("/workspace/secret/key", "key");
@@ -128,6 +137,7 @@ test("a session sees what it was granted and nothing else", async () => {
   await expect(sandbox.createSession({ fileAccess: { read: ["gone"] } })).rejects.toThrow(/gone/);
 });
 
+// Promises: G13.
 test("sessions work at the same time", async () => {
   const sandbox = fresh();
   const sides = ["left", "right"].map(async (own, at, all) => {
@@ -139,6 +149,7 @@ test("sessions work at the same time", async () => {
   expect(await Promise.all(sides)).toEqual(["left met right\n", "right met left\n"]);
 });
 
+// Promises: G15, H2.
 test("separate sandboxes share neither files, processes nor resources", async () => {
   const [one, two] = [fresh(), fresh()];
   await client.send("/v1/sandboxes", { json: { id: one.id, memory_mib: 128, persistent: false } });
@@ -152,6 +163,7 @@ test("separate sandboxes share neither files, processes nor resources", async ()
   expect((await two.exec(hungry)).stdout).toBe("209715200\n");
 });
 
+// Promises: G14.
 test("one session's keys are not in another's environment", async () => {
   const sandbox = fresh();
   const devSession = await sandbox.createSession({ id: "dev", env: { ANTHROPIC_API_KEY: "secret" } });
@@ -160,6 +172,7 @@ test("one session's keys are not in another's environment", async () => {
   expect((await appSession.exec("sh server.sh")).stdout).toBe("serves on 3000\n");
 });
 
+// Promises: G16, G17.
 test("a temporary session is cleaned up and the default one cannot be deleted", async () => {
   const sandbox = fresh();
   try {
@@ -174,6 +187,7 @@ test("a temporary session is cleaned up and the default one cannot be deleted", 
   );
 });
 
+// Promises: G18.
 test("a session is found again by its id", async () => {
   const sandbox = fresh();
   await (await sandbox.createSession({ id: "mine", name: "for a person" })).exec("x=5");

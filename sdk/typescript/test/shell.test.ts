@@ -18,6 +18,7 @@ afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
 
+// Promises: N11.
 test("the document's own program: directory and environment persist", async () => {
   const shell = await fresh().shell();
   try {
@@ -30,6 +31,7 @@ test("the document's own program: directory and environment persist", async () =
   }
 });
 
+// Promises: N11.
 test("variables, functions, aliases, jobs and history persist", async () => {
   const shell = fresh().shell();
   await shell.run("X=42; greet() { echo hello $1; }; alias hi='greet alias'; sleep 1000 &");
@@ -40,6 +42,7 @@ test("variables, functions, aliases, jobs and history persist", async () => {
   shell.close();
 });
 
+// Promises: N11.
 test("a hundred commands are one connection and one bash", async () => {
   const cable = await network(client.url);
   const sandbox = fresh();
@@ -54,6 +57,7 @@ test("a hundred commands are one connection and one bash", async () => {
   cable.close();
 });
 
+// Promises: N11.
 test("exit codes ride along, and streams come apart and as they are written", async () => {
   const sandbox = fresh();
   const shell = sandbox.shell();
@@ -68,6 +72,7 @@ test("exit codes ride along, and streams come apart and as they are written", as
   shell.close();
 });
 
+// Promises: N11.
 test("a command that ends the shell ends it, and that is told at once", async () => {
   const sandbox = fresh();
   for (const [command, exitCode] of [["exit 5", 5], ["exec sh -c 'exit 6'", 6], ["kill -9 $$", 137]] as const) {
@@ -86,6 +91,7 @@ test("a command that ends the shell ends it, and that is told at once", async ()
   expect(await closed).toMatchObject({ signal: 9 });
 });
 
+// Promises: N11.
 test("shells of a sandbox are many, each a bash of its own, up to its close", async () => {
   const sandbox = fresh();
   const shells = Array.from({ length: 8 }, () => sandbox.shell());
@@ -100,6 +106,7 @@ test("shells of a sandbox are many, each a bash of its own, up to its close", as
   await expect.poll(count, { timeout: 15_000 }).toBe("0\n");
 });
 
+// Promises: N11.
 test("the end of the sandbox ends its shells", async () => {
   const sandbox = fresh();
   const shell = sandbox.shell();
@@ -165,6 +172,7 @@ test("background jobs are heard apart from commands", async () => {
   shell.close();
 });
 
+// Promises: N12.
 test("no byte is lost or doubled, and no command runs twice, over broken connections", async () => {
   const cable = await network(client.url);
   const sandbox = fresh();

@@ -18,6 +18,7 @@ afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
 
+// Promises: Y13.
 test("a session is found by its id alone, and ended", async () => {
   const { id: sandbox } = fresh();
   const session = await client.createSession({ sandbox, persistent: true, ttl: "1h", metadata: { for: "tests" } });
@@ -52,6 +53,7 @@ test("sessions are ended in bulk by filters, and not without one", async () => {
   for await (const { id } of client.listSessions()) expect(all.map((one) => one.id)).not.toContain(id);
 });
 
+// Promises: Y13.
 test("a sandbox is made as it was asked for, listed, changed and put to sleep", async () => {
   const wish = { memoryMib: 128, cpuMillis: 500, pids: 64, ttl: "2h", env: { A: "1" }, metadata: { of: "me" } };
   const sandbox = fresh({ ...wish, persistent: true });
@@ -75,6 +77,7 @@ test("a sandbox is made as it was asked for, listed, changed and put to sleep", 
   expect((await sandbox.exec("true")).lost).toContain("processes");
 });
 
+// Promises: Y13.
 test("what happens is told in its order, over a lost connection, up to the end", async () => {
   const cable = await network(client.url);
   const sandbox = fresh();
@@ -104,6 +107,7 @@ test("what happens is told in its order, over a lost connection, up to the end",
   }
 });
 
+// Promises: Y12.
 test("what was done to a sandbox is told, also when it is gone, and what all have used", async () => {
   const sandbox = fresh();
   const before = await client.usage();

@@ -41,6 +41,7 @@ test("a program of one's own runs in place of bash, and its signal is told", asy
   expect(await terminal.exited()).toEqual({ code: 143, signal: "SIGTERM" });
 });
 
+// Promises: N4.
 test("output can be iterated, and a slow reader is told what it missed", async () => {
   const sandbox = fresh();
   await sandbox.writeFile("lines.sh", "stty -onlcr; seq 1 700000; exit 0");
@@ -78,6 +79,7 @@ test("a viewer looks on", async () => {
   editor.close();
 });
 
+// Promises: N3.
 test("a cut connection is taken up where it was", async () => {
   const cable = await network(client.url);
   const own = new Isolet({ url: cable.url });

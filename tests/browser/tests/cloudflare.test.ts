@@ -15,6 +15,7 @@ async function count(lab: Lab, name: string, text: string): Promise<number> {
   return all.split("\n").filter((line) => line === text).length;
 }
 
+// Promises: N9.
 test("it connects, types, and is given what stood", async ({ lab }) => {
   await open(lab, "one");
   await lab.type("one", "echo mar''ker\n");
@@ -26,6 +27,7 @@ test("it connects, types, and is given what stood", async ({ lab }) => {
   expect(await lab.in(({ kit }) => kit.shown.one.origins)).toEqual([lab.pages.origin.replace("http", "ws")]);
 });
 
+// Promises: N9.
 test("after a drop it has exactly one copy of what was shown", async ({ lab }) => {
   const proxy = await lab.proxy();
   await open(lab, "one", proxy);
@@ -44,6 +46,7 @@ test("after a drop it has exactly one copy of what was shown", async ({ lab }) =
   await lab.shows("one", /^still here$/m);
 });
 
+// Promises: N9.
 test("its window's size is the terminal's", async ({ lab }) => {
   await open(lab, "one");
   await lab.in(({ kit }) => kit.shown.one.xterm.resize(101, 31));
@@ -51,6 +54,7 @@ test("its window's size is the terminal's", async ({ lab }) => {
   await lab.shows("one", "31 101");
 });
 
+// Promises: N9.
 test("an exit is told, and it comes back to a fresh terminal", async ({ lab }) => {
   await open(lab, "one");
   await lab.type("one", "old=1; exit 3\n");
@@ -63,6 +67,7 @@ test("an exit is told, and it comes back to a fresh terminal", async ({ lab }) =
   await lab.shows("one", "old is gone");
 });
 
+// Promises: N9.
 test("beside one of ours it sees the same", async ({ lab }) => {
   await lab.open("ours");
   await open(lab, "theirs");

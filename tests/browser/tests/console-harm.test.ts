@@ -2,6 +2,7 @@
 
 import { expect, MARKUP, test } from "../kit/console.js";
 
+// Promises: C4.
 test("what tenants write is text, wherever it is shown", async ({ console }) => {
   const { page } = console;
   await console.made({ metadata: { name: MARKUP, [MARKUP]: 1 } });
@@ -56,6 +57,7 @@ test("a name shows what it is, though characters in it are not seen or turn what
   await expect(page.getByRole("navigation", { name: "Directory" })).toContainText("\\u2066d");
 });
 
+// Promises: C5.
 test("another page can neither hold the console in a frame nor read it", async ({ console, world }) => {
   const { page } = console;
   const foreign = await page.context().newPage();
@@ -80,6 +82,7 @@ test("another page can neither hold the console in a frame nor read it", async (
   await foreign.close();
 });
 
+// Promises: C5.
 test("the page is served with its policy, and files that are none are not", async ({ console }) => {
   const { url } = console.server;
   const page = await fetch(url);

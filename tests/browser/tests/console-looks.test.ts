@@ -2,6 +2,7 @@
 
 import { expect, test } from "../kit/console.js";
 
+// Promises: C6.
 test("everything is reached by keyboard", async ({ console }) => {
   const { page } = console;
   const press = async (...keys: string[]): Promise<void> => {
@@ -84,6 +85,7 @@ test("keys that are pressed without a pause all count", async ({ console }) => {
 
 const SIZES = { phone: [360, 740], laptop: [1280, 800], wall: [3840, 2160] } as const;
 
+// Promises: C6.
 test("in every size and theme nothing overflows, and the letters can be read", async ({ console }) => {
   test.slow();
   const { page } = console;

@@ -6,6 +6,7 @@ test.beforeEach(async ({ console }, info) => {
   if (!info.title.includes("WebGL")) await console.plain();
 });
 
+// Promises: C8.
 test("from the printed address to a terminal in three clicks", async ({ console }) => {
   const { page } = console;
   await console.open();
@@ -18,6 +19,7 @@ test("from the printed address to a terminal in three clicks", async ({ console 
   await expect(page.getByRole("tab", { name: "default" })).toHaveAttribute("aria-selected", "true");
 });
 
+// Promises: C8.
 test("terminals in tabs live on while others are looked at, and run on when they are left", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -69,6 +71,7 @@ test("who else is attached is seen, the size is that of who typed last, and who 
   expect(await other.screen()).not.toContain("never");
 });
 
+// Promises: C8.
 test("a shell that ends says how, and Enter begins a new one", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -85,6 +88,7 @@ test("a shell that ends says how, and Enter begins a new one", async ({ console 
   await console.shows(/^anew/m);
 });
 
+// Promises: C8.
 test("a server that is killed costs a terminal nothing", async ({ console }) => {
   const { page, server } = console;
   await console.made();
@@ -121,6 +125,7 @@ test("what is recorded can be downloaded", async ({ console }) => {
   await expect(page.getByRole("heading", { name: "Recordings" })).toBeVisible();
 });
 
+// Promises: C9.
 test("what a terminal is told to do to its page is not done", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -184,6 +189,7 @@ test("with WebGL a terminal draws on a canvas and takes what is typed", async ({
   await expect(page.getByRole("tab", { name: "Details" })).toBeFocused();
 });
 
+// Promises: C8.
 test("a sandbox is put to sleep from a page that has its terminal open, which does not wake it", async ({ console }) => {
   const { page } = console;
   await console.made();

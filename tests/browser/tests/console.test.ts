@@ -2,6 +2,7 @@
 
 import { expect, test } from "../kit/console.js";
 
+// Promises: C1.
 test("the printed address opens the console, and the key leaves the address bar", async ({ console }) => {
   const { page, server } = console;
   await page.goto(`${server.url}/#key=${server.key}`);
@@ -15,6 +16,7 @@ test("the printed address opens the console, and the key leaves the address bar"
   expect(await page.evaluate(() => sessionStorage.length + localStorage.length)).toBe(0);
 });
 
+// Promises: C1.
 test("a wrong key is refused with what to do, and a right one is kept where that is asked for", async ({ console }) => {
   const { page, server } = console;
   await page.goto(server.url);
@@ -35,6 +37,7 @@ test("a wrong key is refused with what to do, and a right one is kept where that
   await next.close();
 });
 
+// Promises: C1.
 test("a key that is in force no more leads back to the page that asks for one", async ({ console }) => {
   const { page, server } = console;
   await page.goto(`${server.url}/#key=of-yesterday`);
@@ -42,6 +45,7 @@ test("a key that is in force no more leads back to the page that asks for one", 
   await expect(page.getByLabel("API key")).toBeVisible();
 });
 
+// Promises: C2.
 test("sandboxes are made, come and go as they do on the server, and are found by a few letters", async ({ console }) => {
   const { page } = console;
   await console.open();
@@ -73,6 +77,7 @@ test("sandboxes are made, come and go as they do on the server, and are found by
   await expect(row).toHaveCount(0);
 });
 
+// Promises: C3.
 test("a sandbox is destroyed when its name was typed, and not before", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -93,6 +98,7 @@ test("a sandbox is destroyed when its name was typed, and not before", async ({ 
   expect(gone.status).toBe(404);
 });
 
+// Promises: S13, C2.
 test("the commands of a shell are shown as they run, whoever runs them", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -116,6 +122,7 @@ test("the commands of a shell are shown as they run, whoever runs them", async (
   await console.picture("commands");
 });
 
+// Promises: C7.
 test("files go up and down, are looked at, renamed and deleted", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -169,6 +176,7 @@ test("files go up and down, are looked at, renamed and deleted", async ({ consol
   await expect(page.getByRole("button", { name: "lines.txt", exact: true })).toBeVisible();
 });
 
+// Promises: C7.
 test("files that are dropped on the list are uploaded", async ({ console }) => {
   const { page } = console;
   await console.made();
@@ -188,6 +196,7 @@ test("files that are dropped on the list are uploaded", async ({ console }) => {
   expect(await text.text()).toBe("dropped");
 });
 
+// Promises: C2.
 test("a server that is killed is told of, and what is shown goes on by itself when it is back", async ({ console }) => {
   const { page, server } = console;
   await console.made();

@@ -5,6 +5,7 @@ import { expect, test } from "../kit/test.js";
 /** Nothing that was asked is left in the shell's input: `cat -v` shows what would be. */
 const NOTHING = "cat -v\n";
 
+// Promises: N7.
 test("the clipboard is neither written nor read", async ({ lab, context }) => {
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: lab.pages.origin });
   await lab.page.evaluate(() => navigator.clipboard.writeText("mine"));
@@ -15,6 +16,7 @@ test("the clipboard is neither written nor read", async ({ lab, context }) => {
   expect(await lab.in(({ kit }) => kit.shown.one.typed.join(""))).not.toContain("\x1b");
 });
 
+// Promises: N7.
 test("a link that is a script does nothing", async ({ lab }) => {
   await lab.open("one");
   const asked: string[] = [];
@@ -34,6 +36,7 @@ test("a link that is a script does nothing", async ({ lab }) => {
   expect(lab.page.context().pages()).toHaveLength(1);
 });
 
+// Promises: N7.
 test("a title is text, and is not told back to the shell", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "printf '\\e]0;<img src=x onerror=ran=1>\\nrm -rf /\\a\\e[21t\\e[20t'; echo to''ld\n");
@@ -44,6 +47,7 @@ test("a title is text, and is not told back to the shell", async ({ lab }) => {
   expect(await lab.in(({ kit }) => kit.shown.one.typed.join(""))).not.toContain("\x1b");
 });
 
+// Promises: N7.
 test("a megabyte of OSC, and sequences without an end, leave a terminal that works", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "printf '\\e]0;'; head -c 1048576 /dev/zero | tr '\\0' a; printf '\\a'; echo who''le\n");
@@ -57,6 +61,7 @@ test("a megabyte of OSC, and sequences without an end, leave a terminal that wor
   await lab.shows("new", /alive$/m);
 });
 
+// Promises: N7.
 test("a count of thousands of millions does not hold the page", async ({ lab }) => {
   await lab.open("one");
   // Each of these takes xterm.js minutes by itself.
@@ -66,6 +71,7 @@ test("a count of thousands of millions does not hold the page", async ({ lab }) 
   await lab.shows("one", /alive$/m);
 });
 
+// Promises: N2.
 test("a sequence that is cut in two is whole for who comes between", async ({ lab }) => {
   await lab.open("stayed");
   await lab.type("stayed", "clear; stty -echo; printf '\\e[38;5'; read; printf ';9mred \\xe6\\xbc'; read; printf '\\xa2\\e[0m\\n'; stty echo\n");
@@ -80,6 +86,7 @@ test("a sequence that is cut in two is whole for who comes between", async ({ la
   await lab.same("stayed", "second");
 });
 
+// Promises: N7.
 test("a paste cannot end itself", async ({ lab }) => {
   await lab.open("one");
   await lab.settled(["one"]);
@@ -94,6 +101,7 @@ test("a paste cannot end itself", async ({ lab }) => {
   await lab.shows("one", /^fine$/m);
 });
 
+// Promises: N7.
 test("what was asked before is not answered by who comes back", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("stayed");
@@ -110,6 +118,7 @@ test("what was asked before is not answered by who comes back", async ({ lab }) 
   await lab.shows("stayed", /^nothing else\nnothing else$/m);
 });
 
+// Promises: N7.
 test("a program that asks is answered once", async ({ lab }) => {
   await lab.open("one");
   await lab.open("two");
@@ -118,6 +127,7 @@ test("a program that asks is answered once", async ({ lab }) => {
   await lab.shows("one", /\$'\\E\[\?[\d;]+c'$/m);
 });
 
+// Promises: N7.
 test("focus is reported when a program asks for it, and a replay reports nothing", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "printf '\\e[?1004h'; cat -v\n");

@@ -4,6 +4,7 @@ import { expect, test } from "../kit/test.js";
 import { Lab } from "../kit/lab.js";
 import { Server } from "../kit/server.js";
 
+// Promises: N3.
 test("a hundred cuts at random moments double no byte and lose none", async ({ lab }) => {
   test.setTimeout(150_000);
   const proxy = await lab.proxy();
@@ -37,6 +38,7 @@ test("a hundred cuts at random moments double no byte and lose none", async ({ l
   expect((text as string).slice(from, from + written.length) === written).toBe(true);
 });
 
+// Promises: N4.
 test("a page that takes nothing holds up nobody, and comes back to the same screen", async ({ lab }) => {
   test.setTimeout(120_000);
   const proxy = await lab.proxy();
@@ -52,6 +54,7 @@ test("a page that takes nothing holds up nobody, and comes back to the same scre
   await lab.same("stayed", "stalled");
 });
 
+// Promises: N4.
 test("a page that cannot keep up takes no more than it says, and sees the end", async ({ lab }) => {
   test.setTimeout(120_000);
   await lab.open("one", { unparsedMax: 256 * 1024 });
@@ -80,6 +83,7 @@ test("a page that cannot keep up takes no more than it says, and sees the end", 
   await lab.same("one", "new");
 });
 
+// Promises: N5.
 test("a dead connection is noticed by who types into it", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy });
@@ -96,6 +100,7 @@ test("a dead connection is noticed by who types into it", async ({ lab }) => {
   await lab.shows("one", /^back again$/m);
 });
 
+// Promises: N5.
 test("the network's return is taken at once", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy, terminal: { reconnect: { firstMs: 600_000, mostMs: 600_000 } } });
@@ -108,6 +113,7 @@ test("the network's return is taken at once", async ({ lab }) => {
   await lab.state("one", "connected");
 });
 
+// Promises: N6.
 test("what is typed while the connection is lost is not sent later", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy });
@@ -122,6 +128,7 @@ test("what is typed while the connection is lost is not sent later", async ({ la
   expect(await lab.exec("ls /tmp")).not.toContain("late");
 });
 
+// Promises: N5.
 test("tries have an end, and it is told", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy, terminal: { reconnect: { firstMs: 5, mostMs: 10, tries: 3 } } });
@@ -136,6 +143,7 @@ test("tries have an end, and it is told", async ({ lab }) => {
   expect(errors).toHaveLength(1);
 });
 
+// Promises: N5.
 test("a killed server comes back, and the terminal with it", async ({ world, page }) => {
   const server = await Server.start([world.pages.origin]);
   const lab = new Lab(server, world.pages, page);
@@ -159,6 +167,7 @@ test("a killed server comes back, and the terminal with it", async ({ world, pag
   }
 });
 
+// Promises: N6.
 test("a terminal that ended while one was away is not run again, and that is told", async ({ lab }) => {
   const proxy = await lab.proxy();
   const once = ["-c", "echo x >> /workspace/runs; echo of the first; sleep 1000"];
@@ -178,6 +187,7 @@ test("a terminal that ended while one was away is not run again, and that is tol
   await expect.poll(() => lab.exec("cat /workspace/runs")).toBe("x\nx\n");
 });
 
+// Promises: N6.
 test("a sandbox that was deleted while one was away is not made again", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy });

@@ -36,6 +36,7 @@ async function cut(
   await lab.in(({ kit }) => kit.close("new"));
 }
 
+// Promises: N2.
 test("vim is redrawn", async ({ lab }) => {
   await lab.exec("cp /usr/include/stdio.h /workspace/a.c; ls -R /usr/share/vim > /workspace/list.txt");
   const proxy = await two(lab);
@@ -64,6 +65,7 @@ test("vim is redrawn", async ({ lab }) => {
   });
 });
 
+// Promises: N2.
 test("htop is redrawn", async ({ lab }) => {
   const proxy = await two(lab);
   await lab.type("stayed", "htop -d 5\n");
@@ -82,6 +84,7 @@ test("htop is redrawn", async ({ lab }) => {
   await lab.same("stayed", "new");
 });
 
+// Promises: N2.
 test("less is redrawn", async ({ lab }) => {
   await lab.exec("for i in $(seq 1 2000); do printf 'line %04d %0*d\\n' $i $((i % 150)) 7; done > /workspace/long.txt");
   const proxy = await two(lab);
@@ -92,6 +95,7 @@ test("less is redrawn", async ({ lab }) => {
   await cut(lab, proxy, () => lab.type("stayed", "gq"), () => lab.type("stayed", "tail -30 long.txt\n"));
 });
 
+// Promises: N2.
 test("tmux is redrawn", async ({ lab }) => {
   const proxy = await two(lab);
   await lab.type("stayed", "tmux -f /dev/null new-session 'bash --norc'\n");
@@ -111,6 +115,7 @@ test("tmux is redrawn", async ({ lab }) => {
   await lab.same("stayed", "returned");
 });
 
+// Promises: N2.
 test("a shell's screen and scrollback are redrawn", async ({ lab }) => {
   const proxy = await two(lab);
   await lab.type("stayed", "seq -f 'scrolled %g' 1 3000; ls --color=always -la /usr/lib\n");
@@ -126,6 +131,7 @@ test("a shell's screen and scrollback are redrawn", async ({ lab }) => {
   await lab.same("stayed", "returned");
 });
 
+// Promises: N2.
 test("a size that changed while one was away is drawn", async ({ lab }) => {
   await lab.exec("ls -R /usr/share/vim > /workspace/list.txt");
   const proxy = await two(lab);

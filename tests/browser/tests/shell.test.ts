@@ -2,6 +2,7 @@
 
 import { expect, test } from "../kit/test.js";
 
+// Promises: N12.
 test("a page's shell comes back at its byte after cuts, and runs nothing twice", async ({ lab }) => {
   const proxy = await lab.proxy();
   const at = { port: proxy.port, sandbox: lab.sandbox };

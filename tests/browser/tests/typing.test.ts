@@ -2,6 +2,7 @@
 
 import { expect, test } from "../kit/test.js";
 
+// Promises: N1.
 test("what is typed is run, and Ctrl-C ends a sleep", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "echo $((6*7)) $TERM\n");
@@ -14,6 +15,7 @@ test("what is typed is run, and Ctrl-C ends a sleep", async ({ lab }) => {
   expect(await lab.exec("pgrep -x sleep || true")).toBe("");
 });
 
+// Promises: N1.
 test("a paste is one, and bytes that are no text arrive as they are", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "cat -v > /tmp/pasted\n");
@@ -26,6 +28,7 @@ test("a paste is one, and bytes that are no text arrive as they are", async ({ l
   expect(await lab.exec("cat /tmp/pasted")).toBe("grM-CM-6M-CM-^_e\nzwei\n");
 });
 
+// Promises: N8.
 test("two clients see the same, and both may type", async ({ lab }) => {
   await lab.open("one", { terminal: { name: "Ada" } });
   await lab.open("two", { terminal: { name: "Bob" } });
@@ -36,6 +39,7 @@ test("two clients see the same, and both may type", async ({ lab }) => {
   await lab.same("one", "two");
 });
 
+// Promises: N8.
 test("clients are told who is attached, and who typed last", async ({ lab }) => {
   await lab.open("one", { terminal: { name: "Ada" } });
   await lab.open("two", { terminal: { name: "Bob" }, mode: "view" });
@@ -49,6 +53,7 @@ test("clients are told who is attached, and who typed last", async ({ lab }) => 
   await expect.poll(names).toEqual([["Ada", "edit"]]);
 });
 
+// Promises: N8.
 test("a viewer sees all and types nothing", async ({ lab }) => {
   await lab.open("one");
   await lab.open("viewer", { mode: "view", cols: 100, rows: 40 });
@@ -69,6 +74,7 @@ test("a viewer sees all and types nothing", async ({ lab }) => {
   expect(await lab.in(({ kit }) => kit.screen("one"))).not.toContain("stolen");
 });
 
+// Promises: N8.
 test("the terminal has the size of who typed last, and others draw it so", async ({ lab }) => {
   await lab.open("one", { cols: 80, rows: 24 });
   await lab.open("two", { cols: 100, rows: 30 });
@@ -97,6 +103,7 @@ test("a window that changes tells the program", async ({ lab }) => {
   await lab.shows("one", "20 90");
 });
 
+// Promises: N1.
 test("an exit is told with its code, and the next attach is fresh", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "x=1; exit 7\n");
@@ -109,6 +116,7 @@ test("an exit is told with its code, and the next attach is fresh", async ({ lab
   expect(await lab.in(({ kit }) => kit.screen("one"))).not.toContain("exit 7");
 });
 
+// Promises: N1.
 test("an end by a signal is told with its name", async ({ lab }) => {
   await lab.open("one", { terminal: { shell: "sleep", args: ["1000"] } });
   await lab.exec("pkill -TERM -x sleep");

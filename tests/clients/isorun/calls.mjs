@@ -5,7 +5,7 @@ import { Isorun, IsorunError } from 'isorun'
 const isorun = new Isorun()
 const sandbox = await isorun.create({ image: 'node:22-slim', vcpus: 0.5, memMiB: 256, timeoutSec: 600 })
 
-// Created, found, listed.
+// A run is created, found and listed.
 assert.match(sandbox.id, /^[A-Za-z0-9][A-Za-z0-9._-]*$/)
 assert.deepEqual([sandbox.image, sandbox.vcpus, sandbox.memMiB], ['node:22-slim', 0.5, 256])
 assert.ok(sandbox.createMs > 0)
@@ -18,7 +18,7 @@ assert.deepEqual(ids, [sandbox.id, other.id].sort())
 await other.destroy()
 assert.equal((await isorun.get(sandbox.id)).id, sandbox.id)
 
-// Credentials are lent to hosts, by name or by name and header: their values are not inside.
+// Credentials by host name, and by host name and header: their values are not inside.
 const credentials = { 'api.example.com': 'Bearer of-isorun', 'other.example.com:X-Key': 'of-isorun' }
 const lent = await isorun.create({ credentials, networkProfile: 'none' })
 assert.equal((await lent.exec('env; cat /proc/*/environ | tr "\\0" "\\n"')).stdout.includes('of-isorun'), false)
@@ -31,7 +31,7 @@ assert.deepEqual((await told.json()).credentials, [
 ])
 await lent.destroy()
 
-// Executed: both streams, the exit code, no shell between two calls, a failing command no error.
+// Exec: both streams, the exit code, no state between two calls; a failing command is not an error.
 const both = await sandbox.exec('echo out; echo err >&2; cd /; X=1; exit 3')
 assert.deepEqual(both, { exitCode: 3, stdout: 'out\n', stderr: 'err\n' })
 assert.equal((await sandbox.exec('echo "[$X]"; pwd')).stdout, '[]\n/workspace\n')
@@ -40,14 +40,14 @@ assert.equal((await sandbox.exec('kill -9 $$')).exitCode, 137)
 const many = await Promise.all([...Array(16).keys()].map((n) => sandbox.exec(`echo ${n}`)))
 assert.deepEqual(many.map((one) => one.stdout), [...Array(16).keys()].map((n) => `${n}\n`))
 
-// A timeout ends the command with all it started, and the run goes on.
+// A timeout ends the command with everything that it started, and the run continues.
 const begun = performance.now()
 const late = await sandbox.exec('echo first; sleep 4246 & sleep 4246', 1)
 assert.ok(performance.now() - begun < 10_000)
 assert.deepEqual([late.exitCode !== 0, late.stdout], [true, 'first\n'])
 assert.equal((await sandbox.exec('pgrep -c sleep')).stdout, '0\n')
 
-// Files: parents are made, what stood there is replaced, bytes stay as they are.
+// Files: parent directories are created, an existing file is replaced, bytes are preserved.
 await sandbox.writeFile('/app/config.json', JSON.stringify({ env: 'prod' }))
 assert.equal(await sandbox.readFile('/app/config.json'), '{"env":"prod"}')
 await sandbox.writeFile('/app/config.json', 'short')
@@ -64,12 +64,12 @@ assert.equal((await sandbox.exec('cat /workspace/relative.txt')).stdout, 'r')
 const names = (await sandbox.readdir('/app')).map((entry) => entry.name).sort()
 assert.deepEqual(names, ['a b+ü&c?.txt', 'bytes', 'config.json'])
 
-// The timer: told in seconds from now, 0 for never.
+// The timer: seconds from now, 0 for none.
 await sandbox.setTimeout(60)
 await sandbox.setTimeout(0)
 assert.equal((await sandbox.info()).status, 'running')
 
-// What was done to it: each entry's signature chains the one before.
+// The audit log: each entry's signature includes that of the previous one.
 const audit = await sandbox.auditLog()
 assert.equal(audit[0].event, 'sandbox.created')
 for (const event of ['sandbox.create', 'exec.start', 'file.write', 'sandbox.change']) {
@@ -82,7 +82,7 @@ for (const entry of audit) {
 assert.ok(audit.every((entry, n) => n === 0 || entry.seq > audit[n - 1].seq))
 assert.equal(audit.find((entry) => entry.event === 'file.write').data.path, '/app/config.json')
 
-// Destroyed: what it used, and then it is unknown.
+// After its deletion the run reports its usage once, and is then unknown.
 const ended = await sandbox.destroy()
 assert.equal(ended.status, 'destroyed')
 assert.ok(ended.uptimeMs > 0 && ended.cpuMs > 0 && ended.costCents === 0, JSON.stringify(ended))
@@ -93,7 +93,7 @@ await assert.rejects(sandbox.destroy(), (e) => e.status === 404)
 assert.deepEqual(await isorun.list(), [])
 assert.ok((await sandbox.auditLog()).some((entry) => entry.event === 'sandbox.destroy'))
 
-// What they had used stays: each by itself, and all together.
+// The usage of deleted runs remains: individually and as sums.
 const [last, between, first] = await isorun.history()
 assert.deepEqual([last.id, between.id, first.id], [sandbox.id, lent.id, other.id])
 assert.deepEqual([last.image, last.vcpus, last.memMiB, last.costCents], ['node:22-slim', 0.5, 256, 0])
@@ -106,7 +106,7 @@ assert.ok(Math.abs(usage.cpuSeconds - (last.cpuMs + between.cpuMs + first.cpuMs)
 assert.ok(usage.memSeconds > (256 * ended.uptimeMs) / 1000 * 0.9, JSON.stringify(usage))
 assert.ok(Math.abs(Date.parse(usage.asOf) - Date.now()) < 60_000)
 
-// A run ends by itself when its time is over.
+// A run ends when its time is over.
 const brief = await isorun.create({ timeoutSec: 1 })
 while (await isorun.get(brief.id)) await new Promise((again) => setTimeout(again, 20))
 console.log('all answered')

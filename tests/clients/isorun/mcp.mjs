@@ -1,4 +1,4 @@
-// The package's own MCP server, spoken to by the official MCP client over standard input and output.
+// The package's own MCP server, used by the official MCP client over standard input and output.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
@@ -32,7 +32,7 @@ assert.equal(await said('list_sandboxes'), sandboxId)
 const ran = await said('exec', { sandboxId, command: 'echo out; echo err >&2; exit 3' })
 assert.equal(ran, 'out\nSTDERR:\nerr\n[exit code: 3]')
 
-// The address that it gives leads to a program that listens there.
+// The address that the tool returns leads to a program that listens there.
 await said('exec', { sandboxId, command: 'echo hello > f; python3 -m http.server 8000 >/dev/null 2>&1 &' })
 const url = await said('url', { sandboxId, port: 8000, path: '/f' })
 const authorization = `Bearer ${ISORUN_API_KEY}`
@@ -44,7 +44,7 @@ let page
 while ((page = await ready()) === null) await new Promise((again) => setTimeout(again, 20))
 assert.equal(page, 'hello\n')
 
-// What is not built is told to the agent, and the sandbox is as it was.
+// A feature that is not implemented is reported to the agent, and the sandbox is unchanged.
 for (const name of ['hibernate', 'resume', 'checkpoint']) {
   const [text, failed] = await call(name, { sandboxId })
   assert.ok(failed && /501.*not built/.test(text), `${name}: ${text}`)

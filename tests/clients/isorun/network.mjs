@@ -1,4 +1,4 @@
-// Networks as the client asks for them hold: by rules, by a profile, and without a word.
+// Networks that the client requests are in force: by rules, by a profile, and by default.
 import assert from 'node:assert/strict'
 import { Isorun } from 'isorun'
 

@@ -1,4 +1,4 @@
-// The quickstart of the client's README, its lines unchanged.
+// The quickstart of the client's README, unchanged.
 import { Isorun } from 'isorun'
 
 const isorun = new Isorun() // reads ISORUN_API_KEY from env

@@ -1,4 +1,4 @@
-// What is refused: the client shows the first 200 characters of the body, so the reason is in them.
+// Refused calls: the client shows the first 200 characters of the body, which include the reason.
 import assert from 'node:assert/strict'
 import { Isorun, IsorunError } from 'isorun'
 
@@ -15,7 +15,7 @@ async function refused(status, why, call) {
   })
 }
 
-// Not built yet, and said so.
+// Not implemented yet, and reported as such.
 await refused(501, /snapshots.* not built/, () => sandbox.snapshot())
 await refused(501, /forks.* not built/, () => sandbox.fork(10))
 await refused(501, /restores.* not built/, () => isorun.restore('snap_1'))
@@ -27,7 +27,7 @@ const port = await fetch(sandbox.url(3000), { headers: { Authorization: `Bearer 
 assert.equal(port.status, 502)
 assert.match(await port.text(), /not_listening/)
 
-// Asked for and not to be had: never ignored.
+// Requested but not supported: never ignored.
 await refused(400, /network/, () => isorun.create({ network: { allow: ['http://example.com'] } }))
 await refused(400, /no network profile open/, () => isorun.create({ networkProfile: 'open' }))
 const headers = { authorization: `Bearer ${isorun.apiKey}`, 'content-type': 'application/json' }
@@ -44,7 +44,7 @@ await refused(400, /No-Such-Image/, () => isorun.create({ image: 'No-Such-Image:
 await refused(400, /timeout/, () => isorun.create({ timeoutSec: -1 }))
 await refused(400, /vcpus/, () => isorun.create({ vcpus: 0 }))
 
-// Wrong calls.
+// Invalid calls.
 assert.equal(await isorun.get('never-was'), null)
 await refused(404, /[Nn]o such file/, () => sandbox.readFile('/no-such-file'))
 await refused(404, /[Nn]o such file/, () => sandbox.readdir('/no-such-folder'))

@@ -1,5 +1,5 @@
-// The shell over a WebSocket, as the client's documents show it: without the types, for Node runs
-// this as it is, and with what a run's end must look like.
+// The shell over a WebSocket as the client's documents show it, without the types, because Node
+// runs this file directly, and with a check of the end of a run.
 import { WebSocket } from 'ws'
 import { Isorun } from 'isorun'
 
@@ -40,7 +40,7 @@ try {
   const r = await run('r3', 'echo $FOO')
   console.log(r.stdout) // bar
 
-  // What the same page says persists, and what it says of a shell that ends.
+  // The same page documents what persists and what happens when a shell ends.
   await run('r4', 'X=42; hi() { echo "hi $1"; }; alias twice="echo two"; sleep 1000 &')
   const all = await run('r5', 'pwd; echo $X; hi you; twice; jobs -r | wc -l; echo loud >&2; (exit 7)')
   console.log(JSON.stringify(all))

@@ -1,5 +1,5 @@
-// "Run untrusted code" of the client's README: the lines of the example are unchanged, and stand
-// in a function because they return.
+// "Run untrusted code" of the client's README: the lines of the example are unchanged; they are in
+// a function because they return.
 import { Isorun } from 'isorun'
 
 const isorun = new Isorun()

@@ -1,4 +1,4 @@
-// Processes and ports by the official MCP client. Says what failed, or `all answered`.
+// Processes and ports through the official MCP client. Prints what failed, or `all answered`.
 import assert from "node:assert/strict";
 import { call, connected, gone, url } from "./client.mjs";
 
@@ -10,7 +10,7 @@ const data = async (name, args, options) => {
   return said.data;
 };
 
-// A server: started, waited for, asked, shown, ended.
+// A server program: started, awaited, requested, listed, ended.
 await call(one, "file_write", {
   path: "serve.py",
   text: `
@@ -52,7 +52,7 @@ assert.equal(line.line, "asked /long");
 const ended = await data("process_wait", { process: "web", text: "never", since: line.position, timeout_ms: 50 });
 assert.equal(ended.outcome, "timeout");
 
-// A link needs no key, and leads there until it is withdrawn.
+// A port URL needs no key and works until it is withdrawn.
 const link = await data("port_link", { port: 8123, name: "page" });
 assert.ok(link.url.startsWith(url), `${link.url} begins with ${url}`);
 assert.equal((await fetch(link.url)).status, 200);
@@ -65,7 +65,7 @@ assert.match(await text("process_logs", { process: "web" }), /\[killed; exit 143
 await data("process_kill", { process: "web", forget: true });
 assert.ok((await call(one, "process_logs", { process: "web" })).failed, "it is forgotten");
 
-// One that reads: what it says is told as it comes, and a wait says that it is still there.
+// A program that reads input: its output is reported as it arrives, and a wait reports progress.
 await data("process_start", { id: "echo", command: "trap 'echo hup' HUP; while read -r x; do echo \"<$x>\"; done; exit 5", stdin: true });
 const notes = [];
 const line1 = await data(
@@ -91,14 +91,14 @@ assert.deepEqual((await data("process_list")).processes.map((one) => [one.id, on
 const both = await call(one, "process_wait", { process: "echo", text: "a", port: 1 });
 assert.ok(both.failed && both.text.includes("one of them"), both.text);
 
-// A command that takes long says so too; given up with its wait, the process runs on.
+// A long command reports progress, too; when its wait is cancelled, the process keeps running.
 const told = [];
 const stop = new AbortController();
 await data("process_start", { id: "slow", command: "exec sleep 1000" });
 const given = call(one, "process_wait", { process: "slow" }, { signal: stop.signal, onprogress: () => stop.abort() });
 await assert.rejects(given);
 assert.equal((await data("process_list")).processes[1].status, "running");
-// Its answer may come after that of the command which waits for the file.
+// Its answer may arrive after that of the command which waits for the file.
 let written;
 const slow = call(
   one,

@@ -1,5 +1,5 @@
-// A client of the official SDK, connected to Isolet's tools: over standard input and output of
-// `isolet mcp`, or by streamable HTTP.
+// A client of the official SDK, connected to Isolet's tools over standard input and output of
+// `isolet mcp`, or over streamable HTTP.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";

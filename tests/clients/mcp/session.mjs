@@ -1,4 +1,4 @@
-// A session of the official MCP client with Isolet's tools. Says what failed, or `all answered`.
+// A session of the official MCP client with Isolet's tools. Prints what failed, or `all answered`.
 import assert from "node:assert/strict";
 import { call, connected, gone, key, url } from "./client.mjs";
 
@@ -15,7 +15,7 @@ for (const name of ["sandbox_list", "sandbox_create", "shell_run", "file_read", 
 }
 assert.ok(tools.every((tool) => tool.description && tool.inputSchema.type === "object"));
 
-// What one call leaves is there for the next, and for nobody else.
+// The state of one call is there for the client's next call, and for no other client.
 assert.equal((await call(one, "shell_run", { command: "cd /tmp; x=5; f() { echo from f; }" })).text, "[exit 0]");
 const kept = await call(one, "shell_run", { command: "pwd; echo $x; f; echo oops >&2; false" });
 assert.equal(kept.text, "/tmp\n5\nfrom f\n[stderr]\noops\n[exit 1]");
@@ -25,11 +25,11 @@ const two = await connected();
 assert.equal((await call(two, "shell_run", { command: "pwd; echo \"x=$x\"" })).text, "/workspace\nx=\n[exit 0]");
 assert.equal((await shells()).length, 2);
 
-// A command that takes too long is interrupted, and the shell stays.
+// A command that takes too long is interrupted, and its shell stays.
 const slow = await call(one, "shell_run", { command: "sleep 60", timeout_ms: 200 });
 assert.equal(slow.data.timed_out, true);
 assert.equal((await call(one, "shell_run", { command: "echo $x" })).text, "5\n[exit 0]");
-// One that the client gives up as well.
+// So is a command that the client cancels.
 const up = new AbortController();
 const given = call(one, "shell_run", { command: "touch begun; sleep 60" }, { signal: up.signal });
 const refused = assert.rejects(given);
@@ -72,7 +72,7 @@ assert.deepEqual(all.data.sandboxes.map((sandbox) => sandbox.id).sort(), ["other
 assert.equal((await call(one, "sandbox_delete", { sandbox: "other" })).failed, false);
 assert.ok((await call(one, "sandbox_info", { sandbox: "other" })).failed);
 
-// Clients that go take their shells with them.
+// The shells of a client that disconnects end.
 for (const client of [one, two]) await gone(client);
 const until = Date.now() + 10_000;
 while ((await shells()).length > 0) {

@@ -14,7 +14,7 @@ from agents.sandbox.manifest import Manifest
 from agents.sandbox.snapshot import LocalSnapshot
 
 URL, KEY = os.environ["ISOLET_URL"], os.environ["ISOLET_API_KEY"]
-# A session that is resumed takes its key from here.
+# A resumed session takes its key from this variable.
 os.environ["CLOUDFLARE_SANDBOX_API_KEY"] = KEY
 
 
@@ -31,7 +31,7 @@ async def commands(session):
     assert said.stdout == b"\xff\x00\n", said
     try:
         await session.exec("sleep 60", timeout=0.3)
-        raise AssertionError("it ended by itself")
+        raise AssertionError("it ended without a reason")
     except Exception as error:
         assert "Exec" in type(error).__name__, error
 
@@ -51,7 +51,7 @@ async def files(session):
 
 
 async def terminal(session):
-    """A command in it, an answer to its question, and its end by the `exit` frame."""
+    """Runs a command in a terminal, answers its prompt, and checks the `exit` frame."""
     update = await session.pty_exec_start(
         'read -p "name? " n; echo "hello $n"; tty', shell=True, tty=True, yield_time_s=1
     )
@@ -90,14 +90,14 @@ async def main():
     await archive(session)
     await session.stop()
 
-    # Another process, with nothing but this text.
+    # Another process, which has only this text.
     state = client.deserialize_session_state(client.serialize_session_state(session.state))
     again = await CloudflareSandboxClient().resume(state)
     await again.start()
     assert (await again.exec("cat keep/sub/one")).stdout == b"1\n"
     await client.delete(again)
 
-    # It is gone; what was saved when it stopped comes back.
+    # The sandbox is deleted; the workspace that was saved at its stop is restored.
     state = client.deserialize_session_state(client.serialize_session_state(session.state))
     back = await CloudflareSandboxClient().resume(state)
     assert not await back.running()

@@ -1,1 +1,1 @@
-//! Ways out of a sandbox, tried from inside; the tests are in `tests/`.
+//! Escapes from a sandbox, attempted from inside; the tests are in `tests/`.

@@ -1,4 +1,4 @@
-//! The agent's own socket, for somebody inside who knows where it is.
+//! The agent's own socket, attacked from inside by a program that knows its path.
 #![allow(missing_docs)]
 
 use isolet_kit::{Server, one};
@@ -6,7 +6,7 @@ use isolet_wire::{VERSION, frame, request::AgentRequest};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Sends bytes to a socket, and prints how many come back until a moment of silence or the end.
+/// Sends bytes to a socket and prints how many come back until the socket is silent or closed.
 const SPEAK: &str = "
 import socket, sys
 one = socket.socket(socket.AF_UNIX)
@@ -27,7 +27,7 @@ fn socket(server: &Server) -> PathBuf {
             if entry.file_name() == "agent.sock" {
                 return entry.path();
             }
-            // Not the sandbox's own files.
+            // The sandbox's own files are left out.
             let own = entry.file_name() != "image" && entry.file_name() != "root";
             if own && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(entry.path());
@@ -37,8 +37,8 @@ fn socket(server: &Server) -> PathBuf {
     panic!("no agent listens below {}", server.data().display());
 }
 
-/// How many bytes an agent answers to a program that runs in these namespaces of it; `-p` is its
-/// process ids, as those of who is inside.
+/// How many bytes an agent answers to a program that runs in these namespaces; `-p` gives that
+/// program the pids as seen inside.
 fn answered(namespaces: &[&str], agent: i32, socket: &Path, words: &[u8]) -> usize {
     let hex: String = words.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut command = match namespaces {
@@ -54,8 +54,9 @@ fn answered(namespaces: &[&str], agent: i32, socket: &Path, words: &[u8]) -> usi
     text.parse().unwrap_or_else(|_| panic!("{said:?}"))
 }
 
+/// Promises: E50.
 #[test]
-fn e50_an_agent_hears_nobody_who_is_inside_whatever_they_know() {
+fn e50_an_agent_accepts_no_client_from_inside_whatever_it_knows() {
     let (server, sandbox) = one();
     let mut shell = sandbox.shell();
     shell.run("x=kept").is("", 0);
@@ -64,9 +65,9 @@ fn e50_an_agent_hears_nobody_who_is_inside_whatever_they_know() {
     let mut words = Vec::new();
     frame::put(&mut words, &AgentRequest::Hello { version: VERSION });
     assert!(answered(&[], agent, &socket, &words) > 0, "the server's side is answered");
-    // Root of the machine, with the address and the right words, among the sandbox's processes.
+    // Root of the host in the sandbox's pid namespace, with the address and a valid request.
     assert_eq!(answered(&["-p"], agent, &socket, &words), 0);
-    // Whoever was refused has cost nobody anything.
+    // The refused attempts have affected no shell.
     shell.run("echo $x").is("kept\n", 0);
     server.healthy();
 }

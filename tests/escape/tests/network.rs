@@ -1,21 +1,21 @@
-//! Every way out of `net_probes.py`, tried by root in a sandbox whose rules allow one name and one
-//! address: first where there is nothing but a masquerade, to see that the probes find what they
-//! look for. What arrives in the world outside is counted there, whatever the probes say.
+//! Every technique of `net_probes.py` to reach the network, tried by root in a sandbox whose rules
+//! allow one name and one address. The probes run first behind a plain masquerade, which shows that
+//! they work. The simulated internet counts what arrives, whatever the probes report.
 #![allow(missing_docs)]
 
+use isolet_kit::internet::{Internet, Masquerade, SIX, THIRD};
 use isolet_kit::net::{self, HOST, METADATA, OTHER, PRIVATE, PUBLIC};
-use isolet_kit::town::{Plain, SIX, THIRD, Town};
-use isolet_kit::{Options, Sandbox, Server, Value, json, links};
+use isolet_kit::{Options, Sandbox, Server, Value, json, veth};
 use std::collections::BTreeSet;
 use std::fs::File;
 
 const PROBES: &str = include_str!("../net_probes.py");
-/// Another address of the host, public as well, and one of a bridge of its own.
+/// A second public address of the host, and the address of a bridge on it.
 const HOSTS: [&str; 2] = ["198.51.100.77", "172.17.0.1"];
 
-fn town() -> Town {
+fn internet() -> Internet {
     let home = |at: &str| json!([at]);
-    Town::new(&json!({
+    Internet::new(&json!({
         "web.example": [PUBLIC.to_string(), SIX], "side.example": home(&PUBLIC.to_string()),
         "other.example": home(&OTHER.to_string()), "dns.example": home(&OTHER.to_string()),
         "*.tunnel.example": home(&OTHER.to_string()), "*.web.example": home(&OTHER.to_string()),
@@ -26,9 +26,9 @@ fn town() -> Town {
     }))
 }
 
-/// What is where, seen by a sandbox or from behind a plain masquerade.
+/// The addresses that the probes need, as seen from a sandbox or from behind a plain masquerade.
 fn about(server: &Server, own: &str, gateway: &str, neighbour: &str) -> Value {
-    // Behind a masquerade alone the town's resolver is asked itself.
+    // Behind a plain masquerade the probes query the internet's resolver directly.
     let resolver = if gateway == "10.231.0.1" { gateway.to_owned() } else { PUBLIC.to_string() };
     let broadcast = format!("{}.255", gateway.rsplit_once('.').expect("dots").0);
     json!({
@@ -42,7 +42,7 @@ fn about(server: &Server, own: &str, gateway: &str, neighbour: &str) -> Value {
     })
 }
 
-/// Answers by TCP and UDP, and says who came.
+/// Answers over TCP and UDP and prints the client's address.
 const LISTENS: &str = r#"
 import socket, threading
 tcp = [socket.create_server(("0.0.0.0", port)) for port in PORTS]
@@ -65,10 +65,10 @@ fn listens(ports: &str) -> String {
     LISTENS.replace("PORTS", ports)
 }
 
-/// Those that got out, of how many.
+/// The number of probes, and the names of those that got out.
 fn out(said: &str) -> (usize, Vec<String>) {
-    let told: Value = serde_json::from_str(said).unwrap_or_else(|_| panic!("they said {said:?}"));
-    let all = told["probes"].as_object().expect("outcomes");
+    let answer: Value = serde_json::from_str(said).unwrap_or_else(|_| panic!("they said {said:?}"));
+    let all = answer["probes"].as_object().expect("outcomes");
     let out = all.iter().filter(|(_, it)| it.as_str().is_none_or(|text| text.starts_with("out")));
     (all.len(), out.map(|(name, outcome)| format!("{name}: {outcome}")).collect())
 }
@@ -77,12 +77,12 @@ fn tried(sandbox: &Sandbox, about: &Value) -> String {
     let load = json!({"argv": ["tee", "/tmp/probes.py"], "stdin": PROBES});
     assert_eq!(sandbox.post("/exec", &load).expect(200).json()["exit_code"], 0);
     let argv = json!({"argv": ["/usr/bin/python3", "/tmp/probes.py", about.to_string()]});
-    let told = sandbox.post("/exec", &argv).expect(200).json();
-    assert_eq!(told["exit_code"], 0, "{told}");
-    told["stdout"].as_str().expect("text").to_owned()
+    let answer = sandbox.post("/exec", &argv).expect(200).json();
+    assert_eq!(answer["exit_code"], 0, "{answer}");
+    answer["stdout"].as_str().expect("text").to_owned()
 }
 
-/// A sandbox with a network, where somebody listens; and its address.
+/// A sandbox with a network and a listening program, and the sandbox's address.
 fn listening(server: &Server, network: &Value) -> (Sandbox, String) {
     let sandbox = server.sandbox_with(&json!({"network": network}));
     let start = json!({"id": "listens", "argv": ["/usr/bin/python3", "-c", listens("(80, 7000)")]});
@@ -100,33 +100,35 @@ fn heard(sandbox: &Sandbox) -> String {
     sandbox.http.get(&sandbox.path("/processes/listens/logs")).text()
 }
 
+/// Promises: Q32.
 #[test]
-fn e32_root_inside_gets_nowhere_but_where_rules_let_it() {
-    let town = town();
-    // Hosts that take what comes in a connection's first packet, from clients without a cookie too.
-    town.world.there("sysctl -q -w net.ipv4.tcp_fastopen=1539");
+fn e32_root_inside_reaches_only_what_the_rules_allow() {
+    let internet = internet();
+    // These hosts accept data in the first packet of a TCP connection, also from clients without a
+    // cookie.
+    internet.world.there("sysctl -q -w net.ipv4.tcp_fastopen=1539");
     for address in HOSTS {
         net::ip(&format!("addr add {address}/32 dev wan"));
     }
-    // A host, and whatever lies between, that would do as the source of a packet says.
+    // This host, and everything in between, would obey a source route.
     net::run("sysctl", "-q -w net.ipv4.conf.all.accept_source_route=1");
     let own = File::open("/proc/thread-self/ns/net").expect("its own");
     let mut host = net::background(&own, &listens("[7000]"));
     assert_eq!(host.line(), "ready");
-    let server = Options::new().config(&town.config()).everywhere().start();
+    let server = Options::new().config(&internet.config()).on_all_addresses().start();
     let rules = json!({"allow": ["web.example", "*.rebind.example", format!("{THIRD}:8000")]});
     let (sandbox, address) = listening(&server, &rules);
     let (other, others) = listening(&server, &json!("open"));
-    let between = links::between(links::owner(&server.data())).expect("it is there");
-    net::inside(&between, "sysctl", "-q -w net.ipv4.conf.all.accept_source_route=1");
+    let gateway = veth::gateway_netns(veth::manager(&server.data())).expect("it is there");
+    net::inside(&gateway, "sysctl", "-q -w net.ipv4.conf.all.accept_source_route=1");
 
     let said = tried(&sandbox, &about(&server, &address, "10.231.0.1", &others));
     let (count, ways) = out(&said);
     println!("in a sandbox {} of {count} get out", ways.len());
-    let arrived = town.arrived();
-    let told = town.log();
-    // The same from where nothing is held.
-    let plain = Plain::new();
+    let arrived = internet.arrived();
+    let answer = internet.log();
+    // The same probes where no rules apply.
+    let plain = Masquerade::new();
     let about_plain = about(&server, "10.77.0.2", "10.77.0.1", "10.77.0.1");
     let output = plain.python(PROBES, &[&about_plain.to_string()]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -135,7 +137,7 @@ fn e32_root_inside_gets_nowhere_but_where_rules_let_it() {
 
     assert!(ways.is_empty(), "{} of {count} get out: {ways:#?}", ways.len());
     assert!(count > 200 && there.len() > 150, "{count}; {}: {there:#?}", there.len());
-    assert!(town.arrived().len() > arrived.len() + 20, "{arrived:?}");
+    assert!(internet.arrived().len() > arrived.len() + 20, "{arrived:?}");
     let allowed: BTreeSet<String> = [
         format!("{PUBLIC} udp 53"),
         format!("{PUBLIC} tcp 80"),
@@ -147,22 +149,23 @@ fn e32_root_inside_gets_nowhere_but_where_rules_let_it() {
     let held: Value = serde_json::from_str::<Value>(&said).expect("JSON")["held"].clone();
     assert_eq!(held["the page of the name"], format!("web.example {PUBLIC} plain\n"), "{held}");
     assert_eq!(held["the allowed address"], format!("{HOST} {THIRD}\n"), "{held}");
-    // Data in the first packet of a connection changes nothing of where it may go.
+    // Data in the first packet of a connection does not change where it may go.
     for way in ["with a cookie", "without a cookie", "by connecting"] {
         let page = &held[format!("the page, fast open {way}")];
         assert_eq!(*page, format!("web.example {PUBLIC} plain\n"), "{way}: {held}");
         let address = &held[format!("the address, fast open {way}")];
         assert_eq!(*address, format!("{HOST} {THIRD}\n"), "{way}: {held}");
     }
-    // What is said within TLS nobody between reads: the name outside decides where it goes.
+    // Nothing in between can read what is inside TLS: the outer name decides where the connection
+    // goes.
     assert_eq!(
         held["another name within"],
         format!("side.example {PUBLIC} web.example\n"),
         "{held}"
     );
-    only_allowed(&told);
+    only_allowed(&answer);
 
-    // The other way round, and what a neighbour heard.
+    // The opposite direction, and what a neighbour received.
     let mut back = about(&server, &others, "10.231.0.1", &address);
     back["only"] = json!("a neighbour");
     let (count, ways) = out(&tried(&other, &back));
@@ -173,7 +176,8 @@ fn e32_root_inside_gets_nowhere_but_where_rules_let_it() {
     server.healthy();
 }
 
-/// The town's servers were asked for what is allowed alone: pages by name, and questions.
+/// Checks that the internet's servers received only allowed requests: pages by name, and DNS
+/// queries.
 fn only_allowed(log: &[String]) {
     for line in log {
         let words: Vec<&str> = line.split(' ').collect();

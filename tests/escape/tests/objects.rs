@@ -1,5 +1,5 @@
-//! E39, E53: objects of the kernel that are counted per user, or once for the whole machine. What
-//! one sandbox takes must leave enough for the others and for the host.
+//! E39, E53: kernel objects that are counted per user, or once for the whole machine. However many
+//! of them one sandbox uses, enough remain for the others and for the host.
 #![allow(missing_docs)]
 
 use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, wait_until};
@@ -8,10 +8,10 @@ use std::process::Command;
 
 const OBJECTS: &str = include_str!("../objects.py");
 const MEMORY: &str = include_str!("../memory.py");
-/// The program inside.
+/// The program inside the sandbox.
 const PROGRAM: &str = "python3 /tmp/objects.py";
 
-/// Ids of the host from here on are sandboxes', 65,536 for each.
+/// The first host uid of sandboxes, each of which has 65,536.
 const IDS: u32 = 0x7000_0000;
 
 fn load(sandbox: &Sandbox) {
@@ -20,7 +20,7 @@ fn load(sandbox: &Sandbox) {
     assert_eq!(answer["exit_code"], 0, "{answer}");
 }
 
-/// What a program on the host prints, which runs as root.
+/// The output of a program that runs as root on the host.
 fn host(program: &str, words: &[&str]) -> String {
     let output = Command::new("python3").args(["-c", program]).args(words).output();
     let output = output.expect("python3 runs");
@@ -28,7 +28,7 @@ fn host(program: &str, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A program in a session that has taken objects of one kind and holds them.
+/// A program in a session that allocates objects of one kind and holds them.
 struct Held<'a> {
     sandbox: &'a Sandbox,
     session: &'a str,
@@ -44,7 +44,7 @@ impl<'a> Held<'a> {
             "mkdir -p {directory}; rm -f {at}; sleep 1000 | {PROGRAM} fill {kind} >{at} 2>&1 & echo"
         );
         sandbox.command(session, &start);
-        let said = wait_until("it holds them", SOON, || {
+        let said = wait_until("the program holds the objects", SOON, || {
             let said = sandbox.command(session, &format!("cat {at}"));
             let said = said["stdout"].as_str().unwrap_or_default().to_owned();
             said.ends_with('\n').then_some(said)
@@ -62,7 +62,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// One more of everything is there for another sandbox, for its watch by the API, and for the host.
+/// Checks that another sandbox, its watch over the API, and the host can still allocate every kind
+/// of object.
 #[track_caller]
 fn others_have_theirs(while_taken: &str, other: &Sandbox) {
     let inside = other.says(&format!("{PROGRAM} one"));
@@ -72,13 +73,13 @@ fn others_have_theirs(while_taken: &str, other: &Sandbox) {
     assert_eq!(watch, 200, "a watch of another sandbox, {while_taken}");
 }
 
-/// The status of a watch of its workspace.
+/// The status of a watch of the sandbox's workspace.
 fn watched(sandbox: &Sandbox) -> u16 {
     let path = sandbox.path("/files?watch=1");
     sandbox.http.try_open("GET", &path, None).expect("an answer").status
 }
 
-/// A setting of the whole machine, put back at the end.
+/// A kernel setting that is restored on drop.
 struct Setting {
     path: PathBuf,
     before: String,
@@ -99,7 +100,7 @@ impl Drop for Setting {
     }
 }
 
-/// Which users own the user namespaces that these processes stand in.
+/// The owners (uids) of the user namespaces of these processes.
 fn owners(processes: &[i32]) -> Vec<u32> {
     let words: Vec<String> = processes.iter().map(i32::to_string).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -109,10 +110,11 @@ fn owners(processes: &[i32]) -> Vec<u32> {
     host(program, &words).lines().map(|line| line.parse().expect("a user")).collect()
 }
 
-/// One sandbox took all inotify instances, timers and message queues of the machine: the kernel
-/// counts them for whoever has made a user namespace, and that was the host's root.
+/// One sandbox used up all inotify instances, timers and message queues of the machine: the kernel
+/// counts them for the creator of the user namespace, which was the host's root.
+/// Promises: B7.
 #[test]
-fn e39_what_a_sandbox_holds_counts_for_an_id_of_its_own() {
+fn e39_kernel_objects_count_against_a_uid_of_the_sandbox() {
     let server = Server::start();
     let one = server.sandbox();
     let _with_a_disk = server.sandbox_with(&json!({ "disk_mib": 64 }));
@@ -130,9 +132,10 @@ fn e39_what_a_sandbox_holds_counts_for_an_id_of_its_own() {
     assert!(!inner.is_empty() && inner.iter().all(|owner| outer.contains(owner)), "{inner:?}");
 }
 
+/// Promises: B7.
 #[test]
-fn e39_one_that_was_made_ahead_and_one_that_woke_count_for_themselves() {
-    let server = Options::new().ready(1).start();
+fn e39_sandboxes_from_the_warm_pool_and_after_a_wake_up_count_separately() {
+    let server = Options::new().warm_pool(1).start();
     let sandbox = server.sandbox();
     sandbox.command("default", "echo kept > file");
     sandbox.post("/sleep", &json!({})).expect(200);
@@ -141,7 +144,8 @@ fn e39_one_that_was_made_ahead_and_one_that_woke_count_for_themselves() {
     assert!(found.iter().all(|owner| *owner >= IDS), "{found:?}");
 }
 
-/// E37: in every thread of everything that runs for a sandbox.
+/// E37: the confinement covers every thread of every process that runs for a sandbox.
+/// Promises: B5.
 #[test]
 fn e37_agents_shells_and_programs_are_confined_in_every_thread() {
     let server = Server::start();
@@ -172,7 +176,7 @@ fn e37_agents_shells_and_programs_are_confined_in_every_thread() {
     assert!(seen >= 12, "only {seen} threads");
 }
 
-/// What a process may hold of objects that are counted per user, whatever the host allows.
+/// Checks the limits of a process on objects that are counted per user, whatever the host allows.
 #[track_caller]
 fn limited(pid: i32) {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
@@ -186,7 +190,8 @@ fn limited(pid: i32) {
     }
 }
 
-/// Of an agent, which has its own filter alone, or of what it started.
+/// Checks the confinement of an agent, which has only its own filter, or of a process that it
+/// started.
 #[track_caller]
 fn confined(status: &str, filters: &str) {
     let of = |field: &str| {
@@ -200,29 +205,31 @@ fn confined(status: &str, filters: &str) {
     assert!(u64::from_str_radix(of("CapEff"), 16).is_ok_and(|set| set.count_ones() <= 11));
 }
 
-/// The kernel's words on each thread.
+/// The kernel's status of each thread.
 fn threads(pid: i32) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok()).collect()
 }
 
-/// 3,066 opens of `/dev/ptmx` took every terminal of the machine.
+/// 3,066 opens of `/dev/ptmx` used up every terminal of the machine.
+/// Promises: B8.
 #[test]
 fn e53_terminals_of_a_sandbox_and_of_a_scope_are_bounded() {
     let server = Server::start();
-    let (sandbox, other) = (server.sandbox(), server.sandbox());
+    let sandbox = server.sandbox();
+    let other = server.sandbox();
     load(&sandbox);
     load(&other);
     let wish = json!({"id": "scoped", "file_access": {"write": ["docs"]}});
     sandbox.post("/sessions", &wish).expect(201);
     let scoped = sandbox.command("scoped", "test -e /tmp/objects.py; echo $?");
-    assert_eq!(scoped["stdout"], "1\n", "a scope has files of its own there");
+    assert_eq!(scoped["stdout"], "1\n", "a scope has its own files there");
     let path = sandbox.path("/sessions/scoped/files/.sessions/scoped/objects.py");
     sandbox.http.send("PUT", &path, Some(OBJECTS.as_bytes())).expect(201);
     sandbox.command("scoped", "cp /workspace/.sessions/scoped/objects.py /tmp/");
     let all = Held::take(&sandbox, "default", "terminals");
     assert_eq!((all.count, all.refused.as_str()), (64, "ENOSPC"));
-    // A terminal by the API is refused with what to do.
+    // A terminal over the API is refused with a hint.
     let refused = sandbox.try_terminal("session=default");
     assert_eq!(refused.err(), Some(429));
     assert_eq!(scoped_terminals(&sandbox), "terminals 32 ENOSPC\n");
@@ -238,9 +245,10 @@ fn scoped_terminals(sandbox: &Sandbox) -> Value {
     sandbox.command("scoped", &format!("{PROGRAM} fill terminals </dev/null"))["stdout"].clone()
 }
 
-/// Where this memory is used up, no sandbox starts another program.
+/// When this memory is exhausted, no sandbox can start another program.
+/// Promises: B8.
 #[test]
-fn e53_no_filter_of_a_socket_takes_compiled_memory_of_the_machine() {
+fn e53_socket_filters_take_no_compiled_memory_of_the_machine() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let program = "python3 -c 'import socket, struct, ctypes
@@ -254,9 +262,10 @@ for option in (26, 51):
     assert_eq!(sandbox.says(program), "1\n1\n");
 }
 
-/// Four calls of `io_setup` took all requests of the machine (`fs.aio-max-nr`).
+/// Four calls of `io_setup` used up all requests of the machine (`fs.aio-max-nr`).
+/// Promises: B8.
 #[test]
-fn e53_requests_of_the_kernels_asynchronous_io_are_not_to_be_had_inside() {
+fn e53_kernel_asynchronous_io_is_refused_inside() {
     let server = Server::start();
     let sandbox = server.sandbox();
     load(&sandbox);
@@ -266,9 +275,11 @@ fn e53_requests_of_the_kernels_asynchronous_io_are_not_to_be_had_inside() {
     assert_eq!(std::fs::read_to_string("/proc/sys/fs/aio-nr").expect("a number"), before);
 }
 
-/// E43: whoever takes more of it than the sandbox's memory is refused or killed, and nobody else.
+/// E43: a process that allocates more than the sandbox's memory is refused or killed, and affects
+/// no other sandbox.
+/// Promises: B7.
 #[test]
-fn e43_memory_that_the_kernel_holds_for_a_sandbox_is_its_own() {
+fn e43_kernel_memory_of_a_sandbox_counts_against_the_sandbox() {
     let server = Server::start();
     let other = server.sandbox();
     let mut shell = other.shell();
@@ -286,15 +297,18 @@ fn e43_memory_that_the_kernel_holds_for_a_sandbox_is_its_own() {
 mod heavy {
     use super::*;
 
-    /// Watches of epoll that a user may have while it is tried: the kernel's own number takes a
-    /// gigabyte of memory to reach.
+    /// The limit on a user's epoll watches during the test, because reaching the kernel's default
+    /// would take a gigabyte of memory.
     const POLLS: &str = "20000";
 
-    /// Each kind is taken up to its limit in one sandbox, by root inside and then by another user.
+    /// Each kind is allocated up to its limit in one sandbox, by root inside and then by another
+    /// user.
+    /// Promises: B7.
     #[test]
-    fn e39_an_object_that_one_sandbox_has_taken_up_is_there_for_the_others_and_the_host() {
+    fn e39_objects_exhausted_by_one_sandbox_remain_available_to_others_and_the_host() {
         let server = Server::start();
-        let (sandbox, other) = (server.sandbox(), server.sandbox());
+        let sandbox = server.sandbox();
+        let other = server.sandbox();
         load(&sandbox);
         load(&other);
         others_have_theirs("nothing is taken", &other);
@@ -319,7 +333,7 @@ mod heavy {
             let held = Held::take(&sandbox, "default", kind);
             assert_eq!((held.count, held.refused.as_str()), (0, "EPERM"), "{kind}");
         }
-        assert_eq!(watched(&sandbox), 200, "its own watch, once they were given back");
+        assert_eq!(watched(&sandbox), 200, "its own watch, after they were released");
         let _setting = Setting::set("/proc/sys/fs/epoll/max_user_watches", POLLS);
         let held = Held::take(&sandbox, "default", "polls");
         assert_eq!(held.refused, "ENOSPC", "after {}", held.count);

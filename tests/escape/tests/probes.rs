@@ -1,5 +1,5 @@
-//! Every way out of `probes.py`, as root inside, as a plain user, in a shell, and as the child of
-//! a child: what the kernel answers must be among what is safe.
+//! Every escape of `probes.py`, as root inside, as a plain user, in a shell, and as a grandchild:
+//! each answer of the kernel must be one that is known to be safe.
 #![allow(missing_docs)]
 
 use isolet_kit::{Sandbox, Server};
@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 const PROBES: &str = include_str!("../probes.py");
 const PYTHON: &str = "/usr/bin/python3 /tmp/probes.py";
 
-/// Outcomes that are safe for the probes whose names begin so; the first that fits decides.
+/// The outcomes that are safe for probes whose names have this prefix; the first matching line
+/// decides.
 const SAFE: &[(&str, &[&str])] = &[
     ("descriptors", &["0 1 2"]),
     ("cwd", &["/workspace"]),
@@ -71,11 +72,13 @@ fn probe(said: &str) -> Map<String, Value> {
     }
 }
 
-/// Every outcome that is not among the safe ones.
+/// Every outcome that is not listed as safe.
 fn unsafe_ones(outcomes: &Map<String, Value>) -> Vec<String> {
     let safe = |name: &str, outcome: &str| {
-        let (_, safe) =
-            SAFE.iter().find(|(prefix, _)| name.starts_with(prefix)).expect("last fits all");
+        let (_, safe) = SAFE
+            .iter()
+            .find(|(prefix, _)| name.starts_with(prefix))
+            .expect("the last line matches everything");
         safe.contains(&outcome)
     };
     outcomes
@@ -101,10 +104,10 @@ fn check(who: &str, said: &str) -> Map<String, Value> {
     outcomes
 }
 
-/// A table that finds everything safe would prove nothing: outside of a sandbox, what can be looked
-/// at without harm gets through.
+/// A table that accepts everything would prove nothing: outside a sandbox, the probes that are
+/// harmless there succeed.
 #[test]
-fn the_probes_find_what_they_look_for() {
+fn the_probes_succeed_outside_a_sandbox() {
     let reads = "import json, os, socket\nr = {}\ndef t(n, f):\n  try: r[n] = f() or 'ok'\n  except OSError: r[n] = 'EPERM'\n\
                  t('/proc/1/environ', lambda: bool(open('/proc/1/environ', 'rb').read(1)) and 'ok')\n\
                  t('/proc/1/exe', lambda: os.readlink('/proc/1/exe') and 'ok')\n\
@@ -119,13 +122,15 @@ fn the_probes_find_what_they_look_for() {
     assert!(bad.len() >= 4, "{bad:?}");
 }
 
+/// Promises: B5, G15.
 #[test]
 fn e1_to_e52_root_inside_gets_nowhere() {
     let server = Server::start();
     let sandbox = server.sandbox();
     load(&sandbox);
     let outcomes = check("root", &sandbox.says(PYTHON));
-    // Inherited, permitted, effective, bounding, ambient, no_new_privs, seccomp, filters, user ids.
+    // Inherited, permitted, effective, bounding and ambient capabilities, no_new_privs, seccomp,
+    // filters, user ids.
     let posture = outcomes["posture"].as_str().unwrap_or_default();
     let words: Vec<&str> = posture.split(' ').collect();
     assert!(!posture.contains('|'), "threads differ: {posture}");
@@ -137,6 +142,7 @@ fn e1_to_e52_root_inside_gets_nowhere() {
     server.healthy();
 }
 
+/// Promises: B5.
 #[test]
 fn e1_to_e52_a_plain_user_gets_nowhere() {
     let server = Server::start();
@@ -149,13 +155,14 @@ fn e1_to_e52_a_plain_user_gets_nowhere() {
     assert_eq!(posture.split(' ').nth(2), Some("0000000000000000"), "{posture}");
 }
 
+/// Promises: B5.
 #[test]
 fn e1_to_e52_a_shell_and_its_grandchildren_get_nowhere() {
     let server = Server::start();
     let sandbox = server.sandbox();
     load(&sandbox);
     let mut shell = sandbox.shell();
-    // The shell's own descriptors stay with what it starts; they are pipes and a memory file.
+    // Programs of a shell inherit its internal descriptors, which are pipes and a memory file.
     let close = "exec 56>&- 57>&- 58>&- 59>&- 3>&- 4>&-;";
     let outcome = shell.run(&format!("( ( {close} {PYTHON} ) )"));
     check("grandchild of a shell", &String::from_utf8_lossy(&outcome.out));
@@ -171,8 +178,9 @@ fn e1_to_e52_a_shell_and_its_grandchildren_get_nowhere() {
     shell.close();
 }
 
+/// Promises: B5.
 #[test]
-fn e16_the_agent_lives_after_every_signal() {
+fn e16_the_agent_survives_every_signal() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let agent = server.agent();
@@ -185,8 +193,9 @@ fn e16_the_agent_lives_after_every_signal() {
     assert_eq!(isolet_kit::process::started(agent), begun);
 }
 
+/// Promises: B4.
 #[test]
-fn e17_e47_programs_of_the_image_stay_what_they_are() {
+fn e17_e47_changed_programs_affect_neither_the_image_nor_others() {
     let server = Server::start();
     let one = server.sandbox();
     let other = server.sandbox();
@@ -207,6 +216,7 @@ fn e17_e47_programs_of_the_image_stay_what_they_are() {
     assert!(other.says("id").starts_with("uid=0(root)"), "the other sandbox's program");
 }
 
+/// Promises: B4.
 #[test]
 fn root_inside_is_root_of_its_own_files() {
     let server = Server::start();
@@ -223,8 +233,9 @@ fn root_inside_is_root_of_its_own_files() {
     shell.close();
 }
 
+/// Promises: B4.
 #[test]
-fn e36_ids_outside_are_of_the_sandboxs_own_range() {
+fn e36_host_uids_are_in_the_sandboxs_own_range() {
     let server = Server::start();
     let one = server.sandbox();
     let other = server.sandbox();
@@ -245,10 +256,11 @@ fn e36_ids_outside_are_of_the_sandboxs_own_range() {
     assert!(owners.iter().all(|uid| *uid >= 0x7000_0000 && uid % 65_536 == 0), "{owners:?}");
 }
 
-/// An agent makes a group for each process in the background: in its own directory, one deep, and a
-/// bounded number. What limits the sandbox stays the host's.
+/// An agent creates a cgroup for each background process: in its own directory, one level deep, and
+/// in limited number. The sandbox's own limits stay under the host's control.
+/// Promises: B5.
 #[test]
-fn an_agent_makes_groups_within_bounds_and_changes_no_limit() {
+fn an_agent_creates_cgroups_within_bounds_and_changes_no_limit() {
     use std::os::unix::fs::MetadataExt;
     let server = Server::start();
     let sandbox = server.sandbox();
@@ -272,6 +284,7 @@ fn an_agent_makes_groups_within_bounds_and_changes_no_limit() {
     }
 }
 
+/// Promises: B3, H10.
 #[test]
 fn e38_e51_nothing_outlives_a_delete() {
     let server = Server::start();
@@ -280,7 +293,7 @@ fn e38_e51_nothing_outlives_a_delete() {
     shell.run("(setsid nohup sleep 1000 >/dev/null 2>&1 &); (sleep 1000 & ) ; sleep 1000 & kill -STOP $!; echo ok");
     let _ = sandbox.says("python3 -c 'import os\nfor _ in range(50):\n  if os.fork()==0: os._exit(0)\nimport time; time.sleep(0.1)'");
     let zombies = sandbox.says("ps -eo stat | grep -c Z || true");
-    assert_eq!(zombies.trim(), "0", "orphans that ended are reaped");
+    assert_eq!(zombies.trim(), "0", "ended orphans are reaped");
     sandbox.delete();
     server.healthy();
     server.tidy();

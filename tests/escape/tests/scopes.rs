@@ -1,14 +1,14 @@
-//! Every way out of `scope_probes.py`, tried by root in a session with a file scope: first where
-//! the scope is nothing but bind mounts, to see that the probes find what they look for, and then
-//! in a real one.
+//! Every escape of `scope_probes.py`, tried by root in a session with a file scope. The probes run
+//! first in a scope that consists only of bind mounts, which shows that they work, and then in a
+//! real one.
 #![allow(missing_docs)]
 
 use isolet_kit::{Sandbox, Server, Value, json};
 use std::process::Command;
 
 const PROBES: &str = include_str!("../scope_probes.py");
-/// A scope as it is often made: a private mount namespace with binds over the workspace, for
-/// somebody who is root of a user namespace and keeps that root's capabilities.
+/// A naive scope: a private mount namespace with bind mounts over the workspace, for a process that
+/// is root of a user namespace and keeps root's capabilities.
 const PLAIN: &str = r#"
 set -e
 cd "$1"
@@ -42,6 +42,7 @@ fn escapes(said: &str) -> (usize, Vec<String>) {
     (outcomes.len(), out)
 }
 
+/// Promises: V4.
 #[test]
 fn the_probes_get_out_of_plain_bind_mounts() {
     let room = room();
@@ -74,7 +75,7 @@ fn the_probes_get_out_of_plain_bind_mounts() {
     }
 }
 
-/// A directory that everybody may use, removed by the caller.
+/// A world-writable directory, which the caller removes.
 fn room() -> std::path::PathBuf {
     let path = std::path::PathBuf::from(format!("/tmp/isolet-scope-{}", std::process::id()));
     std::fs::create_dir(&path).expect("a new directory");
@@ -83,7 +84,7 @@ fn room() -> std::path::PathBuf {
     path
 }
 
-/// What an unscoped session and one with another scope put into the sandbox.
+/// Files of an unscoped session and of a session with another scope.
 fn plant(sandbox: &Sandbox) -> String {
     let planted = sandbox.command(
         "default",
@@ -100,10 +101,11 @@ fn plant(sandbox: &Sandbox) -> String {
     sandbox.post("/sessions", &other).expect(201);
     sandbox.command("other", "cd secret; CANARY=canary-5127 sleep 87654 3<key &");
     let pids = said.lines().find_map(|line| line.strip_prefix("pid ")).expect("a pid");
-    // In the scope's own numbers there are only few.
+    // The scope's own pid namespace has only few pids.
     format!("{pids} 2 3 4 5 6 7 8 9 10 11 12")
 }
 
+/// Promises: V4.
 #[test]
 fn root_in_a_scope_gets_nowhere() {
     let server = Server::start();
@@ -125,10 +127,11 @@ fn root_in_a_scope_gets_nowhere() {
     server.healthy();
 }
 
-/// A directory and a link to what was not granted change places all the time: by another session,
-/// which sees both. What the scope's files API opens then is inside, or nothing.
+/// Another session, which sees both, continuously exchanges a directory and a symbolic link to a
+/// path that was not granted. What the scope's files API opens is inside the scope, or nothing.
+/// Promises: V4.
 #[test]
-fn heavy_i4_a_link_that_is_exchanged_leads_nowhere_from_a_scope() {
+fn heavy_i4_an_exchanged_symlink_does_not_lead_out_of_a_scope() {
     let server = Server::start();
     let sandbox = server.sandbox();
     plant(&sandbox);

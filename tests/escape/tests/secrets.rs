@@ -1,16 +1,16 @@
-//! What the server and other sandboxes keep for themselves is looked for inside, in every file that
-//! can be read.
+//! Searches every readable file inside a sandbox for secrets of the server and of other sandboxes.
 #![allow(missing_docs)]
 
 use isolet_kit::{Http, Options, Rows, Sandbox, json};
 
-/// In every secret, and nowhere else; put together inside, so that the search does not find itself.
+/// Part of every planted secret; put together inside, so that the search does not find itself.
 const CANARY: [&str; 2] = ["canary-7f3a", "91d2-planted"];
 
 fn search(sandbox: &Sandbox) -> Vec<String> {
     sandbox.search(CANARY)
 }
 
+/// Promises: K1.
 #[test]
 fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
     let canary = CANARY.concat();
@@ -34,7 +34,7 @@ fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
         let put = sandbox.path(&format!("/files/{canary}"));
         sandbox.http.send("PUT", &put, Some(canary.as_bytes())).expect(201);
     };
-    // Another of the same tenant, and another tenant's.
+    // Another sandbox of the same tenant, and one of another tenant.
     fill(&server.sandbox_with(&wish));
     let other = Http::new(server.port(), Some(&key));
     let theirs = other.post("/v1/sandboxes", &wish).expect(201).json();
@@ -42,7 +42,7 @@ fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
     fill(&Sandbox { id, http: other });
     let sandbox = server.sandbox();
     let mut rows = Rows::new();
-    rows.row("a search without a find would prove nothing", || {
+    rows.row("the search finds a planted word", || {
         sandbox
             .exec(&format!("echo -n 'before {canary}' >/workspace/own; ln -s /{canary} /tmp/link"));
         assert_eq!(search(&sandbox), ["/tmp/link (link)", "/workspace/own"]);
@@ -57,7 +57,7 @@ fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
         ));
         assert!(!said.text().contains(&canary), "{}", said.text());
     });
-    rows.row("in one that was emptied and woke on a server that was started anew", || {
+    rows.row("in an ephemeral one that woke on a restarted server", || {
         server.restart();
         let fresh = server.sandbox_with(&json!({"persistent": false}));
         fresh.exec(&format!("echo {canary} >/workspace/a"));

@@ -1,11 +1,12 @@
-//! E33: a program at a terminal types into none, changes none below it, and has none of the host's.
+//! E33: a program at a terminal cannot type into one, cannot change the one below it, and has no
+//! access to the host's.
 #![allow(missing_docs)]
 
 use isolet_kit::{Sandbox, Server, Value, json};
 
 const PROBES: &str = include_str!("../tty_probes.py");
 
-/// What the probes say at a session's terminal.
+/// The outcomes of the probes at a session's terminal.
 fn probe(sandbox: &Sandbox, session: &str, before: &str) -> Value {
     let mut terminal = sandbox.terminal(&format!("session={session}&cols=400"));
     terminal.line(&format!("{before} python3 /tmp/tty_probes.py"), ":end");
@@ -13,13 +14,14 @@ fn probe(sandbox: &Sandbox, session: &str, before: &str) -> Value {
     let said = said.rsplit("results:").next().and_then(|rest| rest.split(":end").next());
     let said = said.unwrap_or_default().replace(['\r', '\n'], "");
     let results: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
-    // Nothing was typed for it: what it pushed would be a command now.
+    // If the probe had pushed input, it would run as a command now.
     terminal.line("echo o''n", "on\r\n");
     results
 }
 
+/// Promises: E33.
 #[test]
-fn e33_a_terminal_is_not_typed_into_and_is_none_of_the_hosts() {
+fn e33_a_program_cannot_type_into_a_terminal_and_sees_none_of_the_host() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let other = sandbox.terminal("session=other");

@@ -1,4 +1,4 @@
-//! Debian's `docker-registry`: as it comes, asking who comes, and within TLS.
+//! Runs Debian's `docker-registry`: without authentication, with passwords, or with TLS.
 
 use crate::{Http, SOON, image, json, wait_until};
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// How an index of images is called.
+/// Media type of an OCI image index.
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// A registry that runs.
+/// A running registry; it is killed when dropped.
 pub struct DockerRegistry {
     child: Child,
     folder: TempDir,
@@ -18,10 +18,10 @@ pub struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts one on a free port of 127.0.0.1 that asks nobody who comes.
+    /// Starts a registry on a free port of 127.0.0.1, without authentication.
     ///
     /// # Panics
-    /// When the package is not there.
+    /// When the package `docker-registry` is not installed.
     #[must_use]
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -32,15 +32,16 @@ impl DockerRegistry {
         Self { child, folder, address }
     }
 
-    /// Starts it anew with what it has: at this address, with more lines of configuration at the
-    /// end and below `http`.
-    pub fn again(&mut self, address: SocketAddr, more: &str, http: &str) {
+    /// Restarts the registry on the same data at `address`. `more` is appended to its
+    /// configuration, and `http` to the section `http`.
+    pub fn restart_at(&mut self, address: SocketAddr, more: &str, http: &str) {
         self.end();
         self.address = address;
         self.child = serve(self.folder.path(), address, more, http);
     }
 
-    /// Likewise, where it is; these lines of a `htpasswd` file may come in.
+    /// Restarts the registry at its address with password authentication; `lines` is an `htpasswd`
+    /// file.
     ///
     /// # Panics
     /// When the file cannot be written.
@@ -49,31 +50,31 @@ impl DockerRegistry {
         fs::write(&path, lines).expect("writes");
         let at = path.display();
         let more = format!("auth:\n  htpasswd:\n    realm: test\n    path: {at}\n");
-        self.again(self.address, &more, "");
+        self.restart_at(self.address, &more, "");
     }
 
-    /// Where it listens.
+    /// The address on which the registry listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Host and port.
+    /// Host and port, as an image name begins.
     #[must_use]
     pub fn host(&self) -> String {
         self.address.to_string()
     }
 
-    /// Where it keeps its files.
+    /// The directory in which the registry stores its files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Pushes an image as the protocol has it; returns its whole name.
+    /// Pushes an image over the registry's API and returns its full name.
     ///
     /// # Panics
-    /// When the registry does not take it.
+    /// When the registry refuses the image.
     pub fn push(&self, name: &str, image: &image::Image) -> String {
         let http = Http::new(self.address.port(), None);
         for (digest, bytes) in &image.blobs {
@@ -88,10 +89,10 @@ impl DockerRegistry {
         self.tag(name, image::MANIFEST, &image.manifest)
     }
 
-    /// Pushes an image for each platform (`architecture` of Linux), under one name.
+    /// Pushes one image for each platform (a Linux `architecture`) under one name.
     ///
     /// # Panics
-    /// Likewise.
+    /// When the registry refuses an image.
     pub fn push_index(&self, name: &str, all: &[(&str, &image::Image)]) -> String {
         let entry = |(architecture, one): &(&str, &image::Image)| {
             self.push(name, one);

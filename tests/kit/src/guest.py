@@ -1,4 +1,4 @@
-"""A program that listens in a sandbox, and says what reached it: `guest.py PORT [ADDRESS]`."""
+"""A program that listens in a sandbox and reports its requests: `guest.py PORT [ADDRESS]`."""
 
 import hashlib
 import http.server
@@ -87,7 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"4\r\none,\r\n3\r\ntwo\r\n0\r\nx-sum: 7\r\n\r\n")
 
     def on_events(self, path, query):
-        """One event at once, the next when /tmp/go is there."""
+        """One event immediately, the next when /tmp/go exists."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
@@ -121,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Refuses a body unread."""
         self.close_connection = True
         self.answer(413, b"too much\n", [("connection", "close")])
-        # What lies unread at a close would take the answer back.
+        # Unread data at a close would discard the answer.
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_WR)
         self.connection.settimeout(5)
@@ -140,7 +140,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         time.sleep(1000)
 
     def on_upgrade(self, path, query):
-        """Becomes raw: what comes goes back."""
+        """Switches to raw mode and echoes every byte."""
         self.close_connection = True
         self.send_response(101)
         self.send_header("connection", "Upgrade")

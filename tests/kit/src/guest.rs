@@ -1,26 +1,26 @@
-//! Programs that listen inside a sandbox.
+//! Programs that listen on ports inside a sandbox.
 
 use crate::{SOON, Sandbox, Socket, shell::upgrade, wait_until};
 
 const GUEST: &str = include_str!("guest.py");
 
 impl Sandbox {
-    /// A WebSocket below its path.
+    /// Opens a WebSocket below the sandbox's path.
     ///
     /// # Errors
-    /// The status of a refusal; 0 where there was no answer.
+    /// The status of a refusal; 0 without an answer.
     pub fn socket(&self, rest: &str) -> Result<Socket, u16> {
         upgrade(&self.http, &self.path(rest)).map(|(socket, _)| socket)
     }
 
-    /// Starts a program that answers on a port of 127.0.0.1 inside and says what reached it; `guest.py`
-    /// lists its addresses.
+    /// Starts a program that listens on `port` of 127.0.0.1 inside the sandbox and reports the
+    /// requests that it gets; `guest.py` lists its paths.
     #[track_caller]
     pub fn listen(&self, port: u16) {
         self.listen_at(port, "127.0.0.1");
     }
 
-    /// The same on another address.
+    /// Like [`Sandbox::listen`], on another address.
     #[track_caller]
     pub fn listen_at(&self, port: u16, address: &str) {
         let path = self.path("/files/guest.py");
@@ -30,8 +30,8 @@ impl Sandbox {
         self.await_port(port);
     }
 
-    /// A program that answers every connection on a port with these bytes, once a head has come,
-    /// and then closes.
+    /// Starts a program that reads a request head from each connection on `port`, answers with
+    /// `bytes`, and closes the connection.
     #[track_caller]
     pub fn answers(&self, port: u16, bytes: &[u8]) {
         let path = self.path("/files/answer");
@@ -62,14 +62,14 @@ while True:
         self.await_port(port);
     }
 
-    /// Starts a command line that goes on by itself, until the sandbox ends.
+    /// Starts a command line that keeps running until the sandbox ends.
     #[track_caller]
     pub fn background(&self, command: &str) {
         let command = command.replace('\'', "'\\''");
         self.exec(&format!("setsid bash -c '{command}' </dev/null >/tmp/background.log 2>&1 &"));
     }
 
-    /// Waits until something listens.
+    /// Waits until a program listens on `port`.
     #[track_caller]
     pub fn await_port(&self, port: u16) {
         wait_until(&format!("port {port} listens"), SOON, || {

@@ -1,16 +1,16 @@
-//! Layers that no builder writes: too deep, too long, too often.
+//! Image layers that no builder writes: too deep, too long, or with too many repeated entries.
 
 use crate::image::{EntryType, Image, Layer, digest};
 use crate::json;
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write as _;
 
-/// Directories that one entry makes below those that exist.
+/// How many levels of directories one entry creates.
 const STEP: usize = 126;
-/// Steps that the target of one link has room for.
+/// How many such steps fit into the target of one symbolic link.
 const LINK_STEPS: usize = 16;
 
-/// An entry whose name and target are as long as they are.
+/// Adds an entry whose name and target may exceed the limits of the tar header.
 #[must_use]
 pub fn long(layer: Layer, kind: EntryType, path: &str, link: &str) -> Layer {
     let named = |kind, text: &str| (kind, [text.as_bytes(), b"\0"].concat());
@@ -22,8 +22,8 @@ pub fn long(layer: Layer, kind: EntryType, path: &str, link: &str) -> Layer {
     layer.entry(kind, "long", "", 0o755, b"")
 }
 
-/// Directories `a/a/…` at least so deep, made through links: no path of an entry has more than 128
-/// parts.
+/// Adds nested directories `a/a/…` with at least `levels` levels. Symbolic links make them
+/// reachable, because the path of an entry has at most 128 parts.
 #[must_use]
 pub fn deep(layer: Layer, levels: usize) -> Layer {
     let below = |steps: usize| "a/".repeat(steps * STEP);
@@ -46,25 +46,25 @@ pub fn deep(layer: Layer, levels: usize) -> Layer {
     layer
 }
 
-/// The same directory so many times, under a name of 3.8 KB.
+/// Adds the same directory `times` times under a name of 3.8 KB.
 #[must_use]
-pub fn again(layer: Layer, times: usize) -> Layer {
+pub fn repeated(layer: Layer, times: usize) -> Layer {
     let path = vec!["n".repeat(250); 15].join("/");
     (0..times).fold(layer, |layer, _| long(layer, EntryType::Directory, &path, ""))
 }
 
-/// Compressed by gzip.
+/// Compresses the bytes with gzip.
 ///
 /// # Panics
-/// Never: it is written to memory.
+/// Never, because writing to memory cannot fail.
 #[must_use]
-pub fn zipped(bytes: &[u8]) -> Vec<u8> {
+pub fn gzipped(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     gzip.write_all(bytes).expect("compresses");
     gzip.finish().expect("compresses")
 }
 
-/// An image whose layers are not compressed.
+/// Builds an image whose layers are not compressed.
 #[must_use]
 pub fn plain(layers: Vec<Vec<u8>>) -> Image {
     let diff_ids = layers.iter().map(|layer| digest(layer)).collect();

@@ -1,54 +1,54 @@
-//! A small blocking HTTP client: one connection a request, and nothing hidden.
+//! A small blocking HTTP client that opens one connection for each request and follows no redirect.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long one read may wait: longer than any test's command.
+/// Limit of one read; longer than any test's command.
 const READ: Duration = Duration::from_secs(60);
 
-/// Who speaks to which server.
+/// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Http {
-    /// The port on 127.0.0.1.
+    /// The server's port on 127.0.0.1.
     pub port: u16,
-    /// The API key sent as Bearer; `None` sends none.
+    /// The API key, sent as a Bearer token; `None` sends none.
     pub key: Option<String>,
-    /// Sent with every request.
+    /// Headers that every request carries.
     pub headers: Vec<(String, String)>,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Status code.
+    /// Status code of the answer.
     pub status: u16,
-    /// Names in lower case.
+    /// Header names in lower case, with their values.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The body, without transfer framing.
     pub body: Vec<u8>,
 }
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its name; `message` where it has none.
+    /// The event's name; `message` when it has none.
     pub name: String,
-    /// Its data lines.
+    /// The data lines, joined by line feeds.
     pub data: String,
-    /// Its id; empty where it has none.
+    /// The event's id; empty when it has none.
     pub id: String,
 }
 
 impl Http {
-    /// A client of the server on `port`.
+    /// Creates a client of the server on `port`.
     #[must_use]
     pub fn new(port: u16, key: Option<&str>) -> Self {
         Self { port, key: key.map(str::to_owned), headers: Vec::new() }
     }
 
-    /// The same with another header on every request.
+    /// Returns a client that also sends this header with every request.
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut other = self.clone();
@@ -56,10 +56,10 @@ impl Http {
         other
     }
 
-    /// Connects.
+    /// Opens a TCP connection to the server.
     ///
     /// # Panics
-    /// When nothing listens.
+    /// When nothing listens on the port.
     #[must_use]
     pub fn connect(&self) -> TcpStream {
         self.try_connect().expect("the server accepts")
@@ -73,10 +73,10 @@ impl Http {
         Ok(stream)
     }
 
-    /// The answer to one request.
+    /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// When there was no whole answer: refused, cut, or too late.
+    /// When the connection is refused, the answer is cut off, or it arrives too late.
     pub fn try_send(
         &self,
         method: &str,
@@ -89,10 +89,10 @@ impl Http {
         Ok(Reply { status: stream.status, headers: stream.headers, body: whole })
     }
 
-    /// The same for a server that must answer.
+    /// Sends a request to a server that must answer.
     ///
     /// # Panics
-    /// When there was no whole answer.
+    /// When there is no complete answer.
     #[track_caller]
     pub fn send(&self, method: &str, path: &str, body: Option<&[u8]>) -> Reply {
         match self.try_send(method, path, body) {
@@ -104,7 +104,7 @@ impl Http {
     /// Sends a request and reads the head of the answer.
     ///
     /// # Errors
-    /// As `try_send`.
+    /// As for `try_send`.
     pub fn try_open(
         &self,
         method: &str,
@@ -135,31 +135,31 @@ impl Http {
         Stream::read(stream).or_else(|error| sent.and(Err(error)))
     }
 
-    /// GET.
+    /// Sends a GET request.
     #[track_caller]
     pub fn get(&self, path: &str) -> Reply {
         self.send("GET", path, None)
     }
 
-    /// POST of a JSON value.
+    /// Sends a POST request with a JSON body.
     #[track_caller]
     pub fn post(&self, path: &str, body: &Value) -> Reply {
         self.send("POST", path, Some(body.to_string().as_bytes()))
     }
 
-    /// PATCH with a JSON value.
+    /// Sends a PATCH request with a JSON body.
     #[track_caller]
     pub fn patch(&self, path: &str, body: &Value) -> Reply {
         self.send("PATCH", path, Some(body.to_string().as_bytes()))
     }
 
-    /// DELETE.
+    /// Sends a DELETE request.
     #[track_caller]
     pub fn delete(&self, path: &str) -> Reply {
         self.send("DELETE", path, None)
     }
 
-    /// POST whose answer is a stream of events.
+    /// Sends a POST request whose answer is a stream of server-sent events.
     ///
     /// # Panics
     /// When there is no answer.
@@ -170,7 +170,8 @@ impl Http {
         asked.try_open("POST", path, Some(body.to_string().as_bytes())).expect("an answer")
     }
 
-    /// Sends bytes as they are and reads until the server closes or says nothing for `quiet`.
+    /// Sends raw bytes and reads until the server closes the connection or sends nothing for
+    /// `quiet`.
     #[must_use]
     pub fn raw(&self, bytes: &[u8], quiet: Duration) -> Vec<u8> {
         let mut stream = self.connect();
@@ -183,34 +184,34 @@ impl Http {
 }
 
 impl Reply {
-    /// A header's value.
+    /// The value of a header, by its lower-case name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as text.
+    /// The body as text; invalid UTF-8 is replaced.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON; null where it is none.
+    /// The body as JSON; null when it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The error's code word.
+    /// The error code of an error answer.
     #[must_use]
     pub fn error(&self) -> String {
         self.json()["error"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Itself, when the status is as expected.
+    /// Returns the reply when its status is `status`.
     ///
     /// # Panics
-    /// With status and body otherwise.
+    /// With status and body when the status differs.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text());
@@ -218,14 +219,14 @@ impl Reply {
     }
 }
 
-/// An answer whose body is still coming.
+/// An answer whose body is read as it arrives.
 #[derive(Debug)]
 pub struct Stream {
-    /// Status code.
+    /// Status code of the answer.
     pub status: u16,
-    /// Names in lower case.
+    /// Header names in lower case, with their values.
     pub headers: Vec<(String, String)>,
-    /// The body, freed of its framing.
+    /// The body, without transfer framing.
     pub body: BufReader<Body>,
 }
 
@@ -256,7 +257,7 @@ impl Stream {
         Ok(Self { status, headers, body })
     }
 
-    /// The next event; `None` at the end, or where the stream was cut.
+    /// Reads the next event; `None` at the end or when the stream was cut off.
     pub fn event(&mut self) -> Option<Event> {
         let mut event = Event { name: "message".into(), data: String::new(), id: String::new() };
         let mut any = false;
@@ -291,7 +292,7 @@ fn line(from: &mut impl BufRead) -> std::io::Result<String> {
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// A body without its framing. A body that is cut is an error.
+/// Reads a body without its transfer framing; a body that is cut off is an error.
 #[derive(Debug)]
 pub struct Body {
     from: BufReader<TcpStream>,

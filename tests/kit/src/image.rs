@@ -1,4 +1,4 @@
-//! Images that tests make themselves, and a registry that misbehaves as it is told.
+//! Builds images, and runs a registry that misbehaves on command.
 
 use crate::{Value, json};
 use flate2::{Compression, write::GzEncoder};
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use tar::EntryType;
 use tar::{Builder, Header};
 
-/// A layer that is being written.
+/// A layer under construction.
 pub struct Layer(Builder<Vec<u8>>);
 
 impl Default for Layer {
@@ -23,13 +23,13 @@ impl Default for Layer {
 }
 
 impl Layer {
-    /// Nothing in it.
+    /// Creates an empty layer.
     #[must_use]
     pub fn new() -> Self {
         Self(Builder::new(Vec::new()))
     }
 
-    /// An entry as it is said, also one that no archiver would write.
+    /// Adds an entry exactly as given, including entries that no archiver would write.
     #[must_use]
     pub fn entry(
         mut self,
@@ -54,32 +54,32 @@ impl Layer {
         self
     }
 
-    /// A directory.
+    /// Adds a directory.
     #[must_use]
     pub fn directory(self, path: &str) -> Self {
         self.entry(EntryType::Directory, path, "", 0o755, b"")
     }
 
-    /// A file that can be executed.
+    /// Adds an executable file.
     #[must_use]
     pub fn file(self, path: &str, bytes: &[u8]) -> Self {
         self.entry(EntryType::Regular, path, "", 0o755, bytes)
     }
 
-    /// A link.
+    /// Adds a symbolic link at `path` that points to `to`.
     #[must_use]
     pub fn link(self, path: &str, to: &str) -> Self {
         self.entry(EntryType::Symlink, path, to, 0o777, b"")
     }
 
-    /// As a tar archive.
+    /// The layer as a tar archive.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         self.0.into_inner().expect("finishes")
     }
 }
 
-/// Busybox with its usual names: a small userland without bash.
+/// Busybox with its usual applet names: a small userland without bash.
 #[must_use]
 pub fn busybox() -> Layer {
     let program = fs::read("/bin/busybox").expect("the package busybox-static is installed");
@@ -92,10 +92,11 @@ pub fn busybox() -> Layer {
     layer
 }
 
-/// Debian's packages of these names and all that they need, as this machine has them.
+/// Builds an image from these Debian packages and their dependencies, as they are installed on this
+/// machine.
 ///
 /// # Panics
-/// When they are not here.
+/// When one of the packages is not installed.
 #[must_use]
 pub fn debian(packages: &[&str]) -> Image {
     let folder = tempfile::tempdir().expect("a directory");
@@ -109,29 +110,29 @@ pub fn debian(packages: &[&str]) -> Image {
     Image::of_blobs(vec![layer], vec![whole], &json!({"Env": [path], "Cmd": ["bash"]}))
 }
 
-/// An image: blobs by digest, and its manifest.
+/// An image: its blobs by digest, and its manifest.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// By `sha256:…`.
+    /// The blobs by digest, `sha256:…`.
     pub blobs: HashMap<String, Vec<u8>>,
-    /// Of the manifest.
+    /// Digest of the manifest.
     pub digest: String,
-    /// The manifest.
+    /// The manifest as JSON bytes.
     pub manifest: Vec<u8>,
 }
 
-/// `sha256:…` of these bytes.
+/// The digest of `bytes` in the form `sha256:…`.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> String {
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-/// The kind of an image's manifest.
+/// Media type of an OCI image manifest.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 impl Image {
-    /// Of these layers, the lowest one first, with these settings (`Env`, `User`, …).
+    /// Builds an image from layers, the lowest one first, and settings (`Env`, `User`, …).
     #[must_use]
     pub fn new(layers: &[Vec<u8>], settings: &Value) -> Self {
         let zipped = |layer: &Vec<u8>| {
@@ -143,10 +144,10 @@ impl Image {
         Self::of_blobs(layers.iter().map(zipped).collect(), diff_ids, settings)
     }
 
-    /// The same, said to be for machines of another kind.
+    /// The same image, marked as built for another architecture.
     ///
     /// # Panics
-    /// When it has no configuration.
+    /// When the image has no configuration.
     #[must_use]
     pub fn on(&self, architecture: &str) -> Self {
         let manifest: Value = serde_json::from_slice(&self.manifest).expect("a manifest");
@@ -158,7 +159,8 @@ impl Image {
         Self::assembled(layers.collect(), &config)
     }
 
-    /// Of blobs as they are, and what they are said to be unpacked.
+    /// Builds an image from layer blobs that are used unchanged and the digests that the
+    /// configuration claims for their unpacked content.
     #[must_use]
     pub fn of_blobs(layers: Vec<Vec<u8>>, diff_ids: Vec<String>, settings: &Value) -> Self {
         let config = json!({
@@ -183,7 +185,7 @@ impl Image {
         Self { blobs, digest: digest(&manifest), manifest }
     }
 
-    /// As the tar archive of an OCI layout.
+    /// The image as a tar archive of an OCI layout.
     #[must_use]
     pub fn layout(&self) -> Vec<u8> {
         let index = json!({"schemaVersion": 2, "manifests": [
@@ -200,24 +202,24 @@ impl Image {
     }
 }
 
-/// How a registry answers a request that it is asked for.
+/// How the registry misbehaves when a request matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// With this status.
+    /// Answers with this status.
     Status(u16),
-    /// With 90 % of the bytes, and then no more.
+    /// Sends 90 % of the bytes and then nothing.
     Cut,
-    /// A byte now and then.
+    /// Sends single bytes with pauses.
     Drip,
-    /// With bytes that are others.
+    /// Sends wrong bytes.
     Wrong,
-    /// With a redirect to itself.
+    /// Redirects to the same address.
     Loop,
-    /// With bytes without an end.
+    /// Sends bytes forever.
     Endless,
 }
 
-/// A registry of one test, without TLS.
+/// A registry for one test, without TLS.
 pub struct Registry {
     port: u16,
     said: Arc<Said>,
@@ -237,7 +239,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Starts one. It ends with the test's process.
+    /// Starts a registry, which ends with the test process.
     #[must_use]
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -253,24 +255,25 @@ impl Registry {
         Self { port, said }
     }
 
-    /// Host and port.
+    /// Host and port, as an image name begins.
     #[must_use]
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Has an image from now on; returns its whole name.
+    /// Stores an image under `name` and returns its full name.
     pub fn has(&self, name: &str, image: Image) -> String {
         self.said.images.lock().expect("no panic").insert(name.to_owned(), image);
         format!("{}/{name}:1", self.host())
     }
 
-    /// Answers so, where the request's path holds `part`, or one of several with `|` between.
+    /// Sets the fault of all requests whose path contains `part`, or one of several parts separated
+    /// by `|`; `None` removes it.
     pub fn fault(&self, part: &str, fault: Option<Fault>) {
         *self.said.fault.lock().expect("no panic") = fault.map(|fault| (part.to_owned(), fault));
     }
 
-    /// What it was asked for since the last time, by path.
+    /// Takes the paths that were requested since the last call.
     #[must_use]
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.said.asked.lock().expect("no panic"))
@@ -304,7 +307,7 @@ impl Said {
             return image.blobs.get(which).cloned();
         }
         let own = (which == "1" || which == image.digest).then(|| image.manifest.clone());
-        // An index leads to others by their digests.
+        // An index refers to other manifests by their digests.
         own.or_else(|| image.blobs.get(which).cloned())
     }
 }

@@ -1,9 +1,9 @@
-//! What end-to-end tests stand on: a server of their own, its clients, and a clean-up that looks
+//! The base of the end-to-end tests: a server for each test, its clients, and a clean-up that looks
 //! for leaks.
 //!
-//! Everything blocks, and every wait has an end. A test starts a [`Server`], makes [`Sandbox`]es on
-//! it, and talks to them by [`Http`] and [`Shell`]. When the server is dropped its sandboxes are
-//! deleted and whatever is still there then fails the test.
+//! Everything blocks, and every wait has a limit. A test starts a [`Server`], creates [`Sandbox`]es
+//! on it and talks to them through [`Http`] and [`Shell`]. Dropping the server deletes its
+//! sandboxes, and anything that remains on the machine fails the test.
 #![forbid(unsafe_code)]
 
 pub mod docker;
@@ -11,7 +11,7 @@ mod guest;
 pub mod hostile;
 pub mod http;
 pub mod image;
-pub mod links;
+pub mod internet;
 pub mod net;
 mod options;
 pub mod process;
@@ -25,8 +25,8 @@ mod system_calls;
 mod terminal;
 pub mod tls;
 pub mod tokens;
-pub mod town;
 mod traces;
+pub mod veth;
 mod wait;
 
 pub use http::{Event, Http, Reply, Stream};
@@ -42,20 +42,20 @@ pub use terminal::Terminal;
 pub use traces::Traces;
 pub use tungstenite::Message;
 
-/// A WebSocket, as it is.
+/// A WebSocket over a plain TCP connection.
 pub type Socket = tungstenite::WebSocket<std::net::TcpStream>;
 
 pub use wait::{quickly, wait_until};
 
 use std::time::Duration;
 
-/// How long anything may take that should be done at once: a loaded machine with two cores needs
-/// far less, and a hang is found soon enough.
+/// Limit for anything that should happen immediately: a loaded machine with two cores needs far
+/// less, and a hang is still found early.
 pub const SOON: Duration = Duration::from_secs(20);
-/// How long work of some weight may take: 100 MB, a thousand commands.
+/// Limit for heavier work, such as 100 MB of output or a thousand commands.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// How often something rare is tried: `usual`, or `soak` under `make soak`.
+/// How often a test tries something rare: `usual` times, or `soak` times under `make soak`.
 #[must_use]
 pub fn tries(usual: usize, soak: usize) -> usize {
     if std::env::var_os("ISOLET_SOAK").is_some() { soak } else { usual }

@@ -1,5 +1,5 @@
-//! A small world for a test alone: "the host" is a network namespace of its own, the internet
-//! another. What is done to links, rules and forwarding there touches nobody else.
+//! A private network for one test: one network namespace plays the host, another the internet. What
+//! a test does to interfaces, rules and forwarding affects nothing else.
 
 use crate::{SOON, wait_until};
 use rustix::thread::UnshareFlags;
@@ -8,20 +8,20 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
-/// The host's own address towards the world.
+/// The host's public address.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-/// A public host.
+/// The address of a public host.
 pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
-/// Another.
+/// The address of another public host.
 pub const OTHER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 20);
-/// One of the host's own network.
+/// An address in the host's private network.
 pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
-/// What clouds tell about a machine.
+/// The metadata address of cloud providers.
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 const HELLO: &str = include_str!("world.py");
 
-/// The world; gone when it is dropped.
+/// The private network; dropping it removes it.
 #[derive(Debug)]
 pub struct World {
     internet: Child,
@@ -29,21 +29,21 @@ pub struct World {
 }
 
 impl World {
-    /// Leaves the machine's network for a host's of its own, joined to an internet. Everything that
-    /// this thread starts from here on lives there.
+    /// Moves this thread into a network namespace that plays the host and connects it to another
+    /// that plays the internet. Every process that this thread starts afterwards runs there.
     ///
     /// # Panics
-    /// When one of its parts cannot be made.
+    /// When a part cannot be created.
     #[must_use]
     pub fn new() -> Self {
         Self::running(HELLO, &[])
     }
 
-    /// Likewise, with another program for its internet, and words for that. It says `ready` when
-    /// it is, and ends with its standard input.
+    /// Like [`World::new`], with another program and its arguments as the internet. The program
+    /// prints `ready` once it serves, and ends when its standard input closes.
     ///
     /// # Panics
-    /// When one of its parts cannot be made.
+    /// When a part cannot be created.
     #[must_use]
     pub fn running(program: &str, words: &[&str]) -> Self {
         isolet_sys::namespaces::unshare(UnshareFlags::NEWNET).expect("a network namespace");
@@ -58,7 +58,7 @@ impl World {
         let open = internet.stdin.take();
         let mut line = String::new();
         let output = internet.stdout.take().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("it speaks");
+        BufReader::new(output).read_line(&mut line).expect("it prints a line");
         assert_eq!(line, "ready\n");
         let pid = internet.id();
         ip(&format!("link add wan type veth peer name eth0 netns {pid}"));
@@ -79,23 +79,23 @@ impl World {
         Self { internet, _open: open }
     }
 
-    /// The network of the internet.
+    /// The network namespace of the internet.
     ///
     /// # Panics
-    /// When it has ended.
+    /// When its process has ended.
     #[must_use]
     pub fn network(&self) -> std::os::fd::OwnedFd {
         let path = format!("/proc/{}/ns/net", self.internet.id());
         std::fs::File::open(path).expect("it runs").into()
     }
 
-    /// Runs a command line in the internet.
+    /// Runs a command line in the internet's namespace.
     #[track_caller]
     pub fn there(&self, command: &str) {
         drop(self.says(command));
     }
 
-    /// Likewise; what it said.
+    /// Runs a command line in the internet's namespace and returns its output.
     #[track_caller]
     #[must_use]
     pub fn says(&self, command: &str) -> String {
@@ -116,19 +116,19 @@ impl Drop for World {
     }
 }
 
-/// `ip` with these words, in this host's network.
+/// Runs `ip` in the host's namespace.
 ///
 /// # Panics
-/// When it fails.
+/// When the command fails.
 #[track_caller]
 pub fn ip(words: &str) {
     run("ip", words);
 }
 
-/// Changes this host's packet filter.
+/// Applies an nftables ruleset in the host's namespace.
 ///
 /// # Panics
-/// When that fails.
+/// When nft refuses the ruleset.
 #[track_caller]
 pub fn nft(text: &str) {
     let output = Command::new("nft").arg(text).output().expect("nft is installed");
@@ -136,10 +136,10 @@ pub fn nft(text: &str) {
     assert!(output.status.success(), "{text}: {errors}");
 }
 
-/// Runs a program with these words; what it said.
+/// Runs a program and returns its output.
 ///
 /// # Panics
-/// When it fails.
+/// When the program fails.
 #[track_caller]
 pub fn run(program: &str, words: &str) -> String {
     let output = Command::new(program).args(words.split(' ')).output().expect(program);
@@ -148,24 +148,24 @@ pub fn run(program: &str, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Links of this host's network that match.
+/// The network interfaces of the host's namespace whose lines contain `part`.
 #[must_use]
 pub fn links(part: &str) -> Vec<String> {
     let all = run("ip", "-o link");
     all.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
 }
 
-/// Runs a program with these words in the network behind a descriptor; what it said.
+/// Runs a program in the network namespace of a descriptor and returns its output.
 ///
 /// # Panics
-/// When it fails.
+/// When the program fails.
 #[track_caller]
 pub fn inside(network: &impl std::os::fd::AsFd, program: &str, words: &str) -> String {
     let place = format!("--net=/proc/{}/fd/{}", std::process::id(), network.as_fd().as_raw_fd());
     run("nsenter", &format!("{place} {program} {words}"))
 }
 
-/// Runs a Python program in the network behind a descriptor.
+/// Runs a Python program to its end in the network namespace of a descriptor.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -176,7 +176,8 @@ pub fn python(network: &impl std::os::fd::AsFd, program: &str) -> Output {
     command.stdin(Stdio::null()).output().expect("nsenter is there")
 }
 
-/// Likewise, of one that goes on; its output by lines.
+/// Starts a Python program in the network namespace of a descriptor; its output can be read by
+/// lines.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -191,7 +192,7 @@ pub fn background(network: &impl std::os::fd::AsFd, program: &str) -> Background
     Background { child, lines }
 }
 
-/// A Python program that goes on; killed when it is dropped.
+/// A running Python program, killed on drop.
 #[derive(Debug)]
 pub struct Background {
     child: Child,
@@ -199,17 +200,17 @@ pub struct Background {
 }
 
 impl Background {
-    /// The next line; empty at the end.
+    /// Reads the next line of output; empty at the end.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// When the output cannot be read.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("reads");
         line.trim_end().to_owned()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the program has ended.
     pub fn end(&mut self) {
         wait_until("the program ends", SOON, || self.child.try_wait().expect("its child"));
     }

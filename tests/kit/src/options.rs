@@ -1,10 +1,10 @@
-//! How the server of a test is started.
+//! How a test's server is started.
 
 use crate::Server;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How a server is started.
+/// The settings of a server that is not started yet.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub(crate) env: Vec<(String, String)>,
@@ -18,12 +18,12 @@ pub struct Options {
     pub(crate) key: Option<String>,
 }
 
-/// A data directory that was written earlier.
+/// A data directory of an earlier server.
 #[derive(Debug, Clone)]
 pub(crate) struct Restore {
-    /// A tar archive of what lies in it.
+    /// A tar archive of the directory's content.
     archive: PathBuf,
-    /// Changes it before the server starts.
+    /// Changes the unpacked directory before the server starts.
     change: fn(&Path),
 }
 
@@ -38,78 +38,78 @@ impl Restore {
 }
 
 impl Options {
-    /// Nothing said.
+    /// The default settings of tests.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With a variable.
+    /// Sets an environment variable of the server.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// With a text in its TOML file.
+    /// Appends text to the server's TOML file.
     #[must_use]
     pub fn config(mut self, text: &str) -> Self {
         text.clone_into(&mut self.config);
         self
     }
 
-    /// With so many sandboxes made before anybody asks; none unless told, so that what is left
-    /// over can be counted.
+    /// Sets the size of the warm pool. The default in tests is 0, so that leftovers can be counted.
     #[must_use]
-    pub fn ready(mut self, count: usize) -> Self {
+    pub fn warm_pool(mut self, count: usize) -> Self {
         self.ready = count;
         self
     }
 
-    /// With so many more at its end that were made ahead because somebody had asked for their kind.
+    /// Expects `count` more sandboxes at the end of the test: those that the warm pool holds for
+    /// kinds that were requested.
     #[must_use]
-    pub fn others(mut self, count: usize) -> Self {
+    pub fn other_kinds(mut self, count: usize) -> Self {
         self.others = count;
         self
     }
 
-    /// With room for so many descriptors; as many as its tests have unless told.
+    /// Sets the limit of open files; the default is that of the test process.
     #[must_use]
     pub fn descriptors(mut self, count: usize) -> Self {
         self.descriptors = count;
         self
     }
 
-    /// Listening on every address of its host, not on loopback alone.
+    /// Listens on every address of the host instead of loopback.
     #[must_use]
-    pub fn everywhere(mut self) -> Self {
+    pub fn on_all_addresses(mut self) -> Self {
         self.everywhere = true;
         self
     }
 
-    /// With its data on a disk of so many MiB, which can be filled.
+    /// Puts the data directory on a disk of `mib` MiB, which can be filled.
     #[must_use]
     pub fn disk_mib(mut self, mib: usize) -> Self {
         self.disk_mib = mib;
         self
     }
 
-    /// With the data directory of another server, out of a tar archive; `change` may change it
-    /// before the start.
+    /// Starts with the data directory of another server from a tar archive, after `change` has
+    /// edited it.
     #[must_use]
     pub fn restore(mut self, archive: &Path, change: fn(&Path)) -> Self {
         self.restore = Some(Restore { archive: archive.to_owned(), change });
         self
     }
 
-    /// With this key of the tenant `default`, rather than one of its own.
+    /// Uses this key for the tenant `default` instead of a new one.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it answers.
     #[must_use]
     pub fn start(self) -> Server {
         Server::with(self)

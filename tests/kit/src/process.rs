@@ -1,9 +1,9 @@
-//! What `/proc` shows of processes.
+//! Facts about processes, read from `/proc`.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 
-/// Sends a signal to one process; one that is gone is no error.
+/// Sends a signal to one process; a process that no longer exists is not an error.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
@@ -15,38 +15,38 @@ pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Whether it is there and no zombie.
+/// Whether the process exists and is not a zombie.
 #[must_use]
 pub fn alive(pid: i32) -> bool {
     !matches!(stat(pid, 0).as_deref(), None | Some("Z" | "X"))
 }
 
-/// When it was started, in ticks since boot: with the pid, a name that is never used twice.
+/// The start time in ticks since boot; together with the pid it identifies a process uniquely.
 #[must_use]
 pub fn started(pid: i32) -> Option<u64> {
     stat(pid, 19)?.parse().ok()
 }
 
-/// Its parent.
+/// The pid of the parent process.
 #[must_use]
 pub fn parent(pid: i32) -> Option<i32> {
     stat(pid, 1)?.parse().ok()
 }
 
-/// A field of `stat` after the name in parentheses; 0 is the state.
+/// A field of `/proc/PID/stat`, counted from the one after the name; 0 is the state.
 fn stat(pid: i32, field: usize) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
     rest.split(' ').nth(field).map(str::to_owned)
 }
 
-/// Its short name.
+/// The short name (`comm`) of the process.
 #[must_use]
 pub fn name(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
-/// Resident memory without what is shared with files, in KiB.
+/// Resident memory without pages shared with files, in KiB.
 #[must_use]
 pub fn memory_kib(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -54,29 +54,30 @@ pub fn memory_kib(pid: i32) -> u64 {
     field.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
-/// How many descriptors it holds.
+/// The number of open descriptors.
 #[must_use]
 pub fn descriptors(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Its arguments, with spaces between.
+/// The arguments, separated by spaces.
 #[must_use]
 pub fn arguments(pid: i32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
-/// All processes.
+/// The pids of all processes.
 #[must_use]
 pub fn all() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// How many files an agent's workers are writing that have no name yet, or one of the agent's own.
+/// The number of unfinished atomic writes of an agent's workers: files without a name, or with a
+/// temporary name of the agent.
 #[must_use]
-pub fn drafts(agent: i32) -> usize {
+pub fn atomic_writes(agent: i32) -> usize {
     let workers = all().into_iter().filter(|pid| parent(*pid) == Some(agent));
     let open = workers.filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok()).flatten();
     let paths = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());

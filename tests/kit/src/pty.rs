@@ -1,4 +1,4 @@
-//! A person's own terminal, with one of our programs at it.
+//! The local terminal of a user, with one of our programs on it.
 
 use crate::{SOON, wait_until};
 use rustix::process::Signal;
@@ -12,23 +12,23 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-/// A terminal, and the program at it.
+/// A local terminal and the program that runs on it.
 #[derive(Debug)]
 pub struct Pty {
     child: Child,
-    /// Held, so that its settings outlive the program.
+    /// Open, so that the terminal's settings outlive the program.
     side: File,
     master: File,
     output: Receiver<Vec<u8>>,
-    /// Everything that was written to it.
+    /// Everything that the program wrote to the terminal.
     pub seen: Vec<u8>,
 }
 
 impl Pty {
-    /// Starts a program as the leader of a session with this controlling terminal.
+    /// Starts a program as a session leader with this controlling terminal.
     ///
     /// # Panics
-    /// When that fails.
+    /// When the program cannot be started.
     #[must_use]
     pub fn start(program: &Command, cols: u16, rows: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
@@ -57,21 +57,21 @@ impl Pty {
         Self { child, side, master, output, seen: Vec::new() }
     }
 
-    /// Its process id.
+    /// The program's pid.
     #[must_use]
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("pids are small")
     }
 
-    /// Types.
+    /// Types text.
     ///
     /// # Panics
-    /// When the terminal takes nothing.
+    /// When the terminal does not accept it.
     pub fn type_in(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).expect("takes keys");
     }
 
-    /// Changes the window's size.
+    /// Changes the window size.
     pub fn resize(&self, cols: u16, rows: u16) {
         size(&self.master, cols, rows);
     }
@@ -84,23 +84,23 @@ impl Pty {
     /// The terminal's settings.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When the terminal is gone.
     #[must_use]
     pub fn settings(&self) -> Termios {
         tcgetattr(&self.side).expect("a terminal")
     }
 
-    /// Whether keys are given to the program one by one, without an echo.
+    /// Whether the program gets each key immediately and without an echo.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         !self.settings().local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// Reads until what was written since `from` (an index into `seen`) holds `text`; gives the
-    /// index behind it.
+    /// Reads until the output after index `from` of `seen` contains `text`, and returns the index
+    /// after it.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When the text does not appear.
     #[track_caller]
     pub fn sees_after(&mut self, from: usize, text: &str) -> usize {
         let end = Instant::now() + SOON;
@@ -117,19 +117,19 @@ impl Pty {
         }
     }
 
-    /// Reads until all that was written holds `text`.
+    /// Reads until the whole output contains `text`, and returns the index after it.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When the text does not appear.
     #[track_caller]
     pub fn sees(&mut self, text: &str) -> usize {
         self.sees_after(0, text)
     }
 
-    /// Types a line, and reads until what it makes appear.
+    /// Types a line and reads until `appears` is shown.
     ///
     /// # Panics
-    /// When that does not come.
+    /// When the text does not appear.
     #[track_caller]
     pub fn line(&mut self, line: &str, appears: &str) {
         let from = self.seen.len();
@@ -137,33 +137,33 @@ impl Pty {
         self.sees_after(from, appears);
     }
 
-    /// Takes what was written until now.
+    /// Reads the output that is available now.
     pub fn take(&mut self) {
         self.output.try_iter().for_each(|part| self.seen.extend(part));
     }
 
-    /// Waits until the program has ended; its exit code, 128 and the signal where one ended it.
+    /// Waits until the program has ended and returns its exit code, or 128 plus the signal number.
     ///
     /// # Panics
-    /// When it does not end.
+    /// When the program does not end.
     #[track_caller]
     pub fn ended(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let status = wait_until("it ends", SOON, || self.child.try_wait().expect("its child"));
-        // What it wrote last.
+        // The last output of the program.
         while let Ok(part) = self.output.recv_timeout(std::time::Duration::from_millis(100)) {
             self.seen.extend(part);
         }
         status.code().or(status.signal().map(|signal| 128 + signal)).expect("one of the two")
     }
 
-    /// What was written so far, as text.
+    /// The output so far, as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Whether nothing is written for this long.
+    /// Whether the program writes nothing for this time.
     pub fn is_quiet(&mut self, time: std::time::Duration) -> bool {
         match self.output.recv_timeout(time) {
             Ok(part) => {
@@ -192,7 +192,7 @@ fn size(master: &File, cols: u16, rows: u16) {
 
 fn follow(mut master: File, sender: &std::sync::mpsc::Sender<Vec<u8>>) {
     let mut part = [0; 16 * 1024];
-    // It ends when nobody has the other side open any more.
+    // The read ends when no process has the other side open any more.
     while let Ok(count @ 1..) = master.read(&mut part) {
         if sender.send(part[..count].to_vec()).is_err() {
             return;

@@ -1,9 +1,9 @@
-//! A table of cases in one test: each row has a name, all of them run, and those that failed are
-//! told by name at the end.
+//! A table of cases in one test: every row has a name, all rows run, and the end lists those that
+//! failed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Collects what failed.
+/// Collects the names of failed rows.
 #[derive(Debug, Default)]
 pub struct Rows {
     failed: Vec<String>,
@@ -11,13 +11,13 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No row yet.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Runs one row.
+    /// Runs one row and records a failure.
     pub fn row(&mut self, name: &str, test: impl FnOnce()) {
         self.count += 1;
         if catch_unwind(AssertUnwindSafe(test)).is_err() {

@@ -1,42 +1,42 @@
-//! One sandbox, seen by one client.
+//! One sandbox as one client sees it.
 
 use crate::{Http, Outcome, Reply, Shell, Start, Value, json};
 
-/// A sandbox of a [`crate::Server`].
+/// A sandbox of a [`crate::Server`] and a client for it.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    /// Its id.
+    /// The sandbox's id.
     pub id: String,
-    /// Who speaks.
+    /// The client that calls the server.
     pub http: Http,
 }
 
 impl Sandbox {
-    /// `/v1/sandboxes/{id}` and what follows it.
+    /// The path `/v1/sandboxes/{id}` followed by `rest`.
     #[must_use]
     pub fn path(&self, rest: &str) -> String {
         format!("/v1/sandboxes/{}{rest}", self.id)
     }
 
-    /// POST below its path.
+    /// Sends a POST request below the sandbox's path.
     #[track_caller]
     pub fn post(&self, rest: &str, body: &Value) -> Reply {
         self.http.post(&self.path(rest), body)
     }
 
-    /// A command line without a shell behind it; the answer's JSON.
+    /// Runs a command line through `exec` and returns the answer's JSON.
     #[track_caller]
     pub fn exec(&self, command: &str) -> Value {
         self.post("/exec", &json!({ "command": command })).expect(200).json()
     }
 
-    /// What a command line wrote to standard output.
+    /// Runs a command line through `exec` and returns its standard output.
     #[track_caller]
     pub fn says(&self, command: &str) -> String {
         self.exec(command)["stdout"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// One command in a session's shell by HTTP; the answer's JSON.
+    /// Runs one command in a session's shell over HTTP and returns the answer's JSON.
     #[track_caller]
     pub fn command(&self, session: &str, command: &str) -> Value {
         self.post(&format!("/sessions/{session}/exec"), &json!({ "command": command }))
@@ -44,21 +44,21 @@ impl Sandbox {
             .json()
     }
 
-    /// A shell of this client's own.
+    /// Opens a private shell for this client.
     #[track_caller]
     #[must_use]
     pub fn shell(&self) -> Shell {
         self.open("")
     }
 
-    /// A client of a session's shell.
+    /// Attaches to a session's shell.
     #[track_caller]
     #[must_use]
     pub fn session(&self, session: &str) -> Shell {
         self.open(&format!("session={session}"))
     }
 
-    /// A shell by its query.
+    /// Opens a shell with this query string.
     #[track_caller]
     #[must_use]
     pub fn open(&self, query: &str) -> Shell {
@@ -68,35 +68,35 @@ impl Sandbox {
         }
     }
 
-    /// A shell by its query, or the status of the refusal.
+    /// Opens a shell with this query string.
     ///
     /// # Errors
-    /// The status; 0 where there was no answer.
+    /// The status of a refusal; 0 without an answer.
     pub fn try_open(&self, query: &str) -> Result<Shell, u16> {
         let mark = if query.is_empty() { "" } else { "?" };
         Shell::open(&self.http, &self.path(&format!("/shell{mark}{query}")))
     }
 
-    /// One command in a new private shell.
+    /// Runs one command in a new private shell.
     #[track_caller]
     pub fn run(&self, text: &str) -> Outcome {
         self.shell().run(text)
     }
 
-    /// One command with its fields in a new private shell.
+    /// Runs one command with further fields in a new private shell.
     #[track_caller]
     pub fn run_with(&self, start: Start) -> Outcome {
         self.shell().run_with(start)
     }
 
-    /// What is known of it.
+    /// The sandbox's record.
     #[track_caller]
     #[must_use]
     pub fn info(&self) -> Value {
         self.http.get(&self.path("")).expect(200).json()
     }
 
-    /// Ends it.
+    /// Deletes the sandbox.
     #[track_caller]
     pub fn delete(&self) {
         let reply = self.http.delete(&self.path(""));

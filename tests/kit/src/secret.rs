@@ -1,16 +1,16 @@
-//! A search for what is not to be in a sandbox.
+//! Searches a sandbox for text that must not be inside.
 
 use crate::{Sandbox, json};
 
 const SEARCH: &str = include_str!("search.py");
 
 impl Sandbox {
-    /// Every place inside where a word is: files, names and links, environments and command lines
-    /// of processes, and the memory of those that may be looked at. In two halves, so that the
-    /// search does not find itself.
+    /// Finds every place inside the sandbox that contains a word: file content, file names,
+    /// symbolic links, environments, command lines, and the memory of processes that may be read.
+    /// The caller passes the word in two halves, so that the search does not find itself.
     ///
     /// # Panics
-    /// When it could not look.
+    /// When the search fails.
     #[track_caller]
     #[must_use]
     pub fn search(&self, halves: [&str; 2]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! A server of one test: started, killed, started again, and cleaned away.
+//! A test's server: started, killed, restarted, and cleaned up.
 
 use crate::{Http, Options, SOON, Sandbox, Traces, Value, json, process, traces, wait_until};
 use rustix::process::Signal;
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 /// Below the range from which the kernel takes ports for clients.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// The directory that holds the three programs.
+/// The directory that holds the programs under test.
 ///
 /// # Panics
-/// When one is missing, saying what to do.
+/// When a program is missing, with the command that builds it.
 #[must_use]
 pub fn programs() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs");
@@ -32,7 +32,7 @@ pub struct Server {
     folder: TempDir,
     child: Option<Child>,
     options: Options,
-    /// Its data directory is a mount point.
+    /// Whether the data directory is a mount point.
     mounted: bool,
     port: u16,
     key: String,
@@ -40,16 +40,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one as it is.
+    /// Starts a server with default options.
     #[must_use]
     pub fn start() -> Self {
         Self::with(Options::new())
     }
 
-    /// Another server of the same options, on a data directory that `put` makes out of this one's.
+    /// Starts another server with the same options, on a data directory that `put` creates from
+    /// this one's.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When the server does not start.
     #[must_use]
     pub fn beside(&self, put: impl FnOnce(&Path, &Path)) -> Self {
         let mut other = Self::planned(self.options.clone());
@@ -58,10 +59,11 @@ impl Server {
         other
     }
 
-    /// Another server, not started, with this one's data directory mounted as its own too.
+    /// Prepares another server whose data directory is a bind mount of this one's, without starting
+    /// it.
     ///
     /// # Panics
-    /// When it cannot be mounted.
+    /// When the mount fails.
     #[must_use]
     pub fn bound(&self) -> Self {
         let mut other = Self::planned(self.options.clone());
@@ -104,22 +106,22 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    /// The port it listens on; the same after a restart.
+    /// The port on which the server listens; a restart keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The key of the tenant `default`.
+    /// The API key of the tenant `default`.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Its process id.
+    /// The server's pid.
     ///
     /// # Panics
-    /// When it does not run.
+    /// When the server does not run.
     #[must_use]
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.as_ref().expect("it runs").id()).expect("pids are small")
@@ -131,20 +133,21 @@ impl Server {
         Http::new(self.port, Some(&self.key))
     }
 
-    /// What it wrote to standard error so far.
+    /// What the server has written to standard error so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Starts it again on the same data and port.
+    /// Starts the server again on the same data and port.
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "it runs");
         self.spawn(&self.options.env.clone());
-        self.ready();
+        self.wait_until_ready();
     }
 
-    /// The same with one more variable, for this start only, and without waiting.
+    /// Starts the server again with one more environment variable, for this start only, and returns
+    /// without waiting.
     pub fn launch_with(&mut self, name: &str, value: &str) {
         assert!(self.child.is_none(), "it runs");
         let mut env = self.options.env.clone();
@@ -159,7 +162,7 @@ impl Server {
         };
         let mut command = self.program();
         if self.options.descriptors > 0 {
-            // The shell becomes the server: its process id is the server's.
+            // The shell becomes the server by `exec`, so its pid is the server's.
             let limited = format!("ulimit -n {} && exec \"$0\" \"$@\"", self.options.descriptors);
             let mut shell = Command::new("sh");
             shell.arg("-c").arg(limited).arg(command.get_program());
@@ -179,7 +182,7 @@ impl Server {
         self.child = Some(command.spawn().expect("isolet starts"));
     }
 
-    /// The program with the environment of this server.
+    /// The `isolet` command with this server's environment.
     #[must_use]
     pub fn program(&self) -> Command {
         let at = if self.options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
@@ -198,17 +201,17 @@ impl Server {
     /// Runs a client command to its end.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the command cannot be started.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Output {
         self.program().args(args).stdin(Stdio::null()).output().expect("isolet starts")
     }
 
-    /// Waits until it answers.
+    /// Waits until the server answers.
     ///
     /// # Panics
-    /// When it ends instead, with its log.
-    pub fn ready(&mut self) {
+    /// With the log, when the server ends instead.
+    pub fn wait_until_ready(&mut self) {
         let http = Http::new(self.port, None);
         wait_until("the server answers", SOON, || {
             let child = self.child.as_mut().expect("it runs");
@@ -219,7 +222,7 @@ impl Server {
         });
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the server is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -227,10 +230,11 @@ impl Server {
         }
     }
 
-    /// Waits until it has ended by itself (a failpoint, a signal) and gives back its status.
+    /// Waits until the server has ended without further action (by a failpoint or a signal) and
+    /// returns its status.
     ///
     /// # Panics
-    /// When it does not end.
+    /// When the server does not end.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         let child = self.child.as_mut().expect("it runs");
         let status = wait_until("the server ends", SOON, || child.try_wait().expect("its child"));
@@ -238,41 +242,41 @@ impl Server {
         status
     }
 
-    /// SIGKILL, then starts it again.
+    /// Kills the server with SIGKILL and starts it again.
     pub fn restart(&mut self) {
         self.kill();
         self.launch();
     }
 
-    /// As after a start of the whole machine: it and all that it ran are gone, the disk is there.
+    /// Simulates a reboot: the server and everything that it ran are gone, the disk remains.
     pub fn reboot(&mut self) {
         self.power_off();
         self.launch();
     }
 
-    /// As after the machine lost its power: it and all that it ran are gone, the disk is there.
+    /// Simulates a power failure: the server and everything that it ran are gone, the disk remains.
     pub fn power_off(&mut self) {
         self.kill();
         traces::erase(&self.data());
     }
 
-    /// SIGTERM, and waits until it has ended.
+    /// Sends SIGTERM and waits until the server has ended.
     pub fn stop(&mut self) -> std::process::ExitStatus {
         process::signal(self.pid(), Signal::TERM);
         self.wait()
     }
 
-    /// A new sandbox.
+    /// Creates a sandbox.
     #[track_caller]
     #[must_use]
     pub fn sandbox(&self) -> Sandbox {
         self.sandbox_with(&json!({}))
     }
 
-    /// A new sandbox with the fields of `wish`.
+    /// Creates a sandbox with the fields of `wish`.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the request is refused.
     #[track_caller]
     #[must_use]
     pub fn sandbox_with(&self, wish: &Value) -> Sandbox {
@@ -280,13 +284,13 @@ impl Server {
         self.named(info["id"].as_str().expect("it has an id"))
     }
 
-    /// A sandbox by its id, there or not.
+    /// A handle for a sandbox id, whether or not that sandbox exists.
     #[must_use]
     pub fn named(&self, id: &str) -> Sandbox {
         Sandbox { id: id.to_owned(), http: self.http() }
     }
 
-    /// A new key by `isolet keys add`.
+    /// Creates a key with `isolet keys add`.
     ///
     /// # Panics
     /// When the command fails.
@@ -303,44 +307,44 @@ impl Server {
         key.to_owned()
     }
 
-    /// What it leaves on the machine now.
+    /// What the server has left on the machine so far.
     #[must_use]
     pub fn traces(&self) -> Traces {
         Traces::of(&self.data())
     }
 
-    /// The groups below which its sandboxes stand, one a hierarchy.
+    /// The cgroups that contain those of the sandboxes, one in each hierarchy.
     #[must_use]
     pub fn bases(&self) -> Vec<PathBuf> {
         traces::bases(&self.data())
     }
 
-    /// Processes of its sandboxes with this short name, as this machine sees them.
+    /// The pids of processes of its sandboxes with this short name, in the host's pid namespace.
     #[must_use]
     pub fn processes(&self, name: &str) -> Vec<i32> {
         let members = traces::members(&self.data());
         members.into_iter().filter(|pid| process::name(*pid) == name).collect()
     }
 
-    /// The group of each sandbox in each hierarchy, sorted.
+    /// The cgroup of each sandbox in each hierarchy, sorted.
     #[must_use]
     pub fn groups(&self) -> Vec<PathBuf> {
         traces::groups(&self.data())
     }
 
-    /// The agents of its sandboxes.
+    /// The pids of its sandboxes' agents.
     #[must_use]
     pub fn agents(&self) -> Vec<i32> {
         traces::agents(&self.data())
     }
 
-    /// The agent of its only sandbox.
+    /// The pid of the agent of its only sandbox.
     #[must_use]
     pub fn agent(&self) -> i32 {
         self.agents().first().copied().expect("an agent runs")
     }
 
-    /// Its launcher, once it has one.
+    /// The pid of its launcher, once there is one.
     #[must_use]
     pub fn launcher(&self) -> i32 {
         let own = self.pid();
@@ -353,7 +357,7 @@ impl Server {
         })
     }
 
-    /// Ids of all sandboxes of one client's tenant.
+    /// The ids of all sandboxes of the client's tenant.
     #[must_use]
     pub fn ids(&self, http: &Http) -> Vec<String> {
         let list = http.get("/v1/sandboxes?limit=1000").json();
@@ -365,8 +369,8 @@ impl Server {
         [&self.key].into_iter().chain(&self.keys).map(|key| Http::new(self.port, Some(key)))
     }
 
-    /// The general invariant: a request is answered, a new sandbox can be made and works, and what
-    /// stands on the machine is what the lists say.
+    /// Checks the general invariant: a request is answered, a new sandbox can be created and works,
+    /// and the machine holds what the lists say.
     ///
     /// # Panics
     /// When one of these does not hold.
@@ -378,10 +382,10 @@ impl Server {
         self.tidy();
     }
 
-    /// Waits until what stands on the machine is what the lists say.
+    /// Waits until the machine holds what the lists say.
     ///
     /// # Panics
-    /// With what is too much or too little.
+    /// With the differences, when that does not happen.
     #[track_caller]
     pub fn tidy(&self) {
         let mut ids: Vec<String> = Vec::new();
@@ -401,7 +405,7 @@ impl Server {
         assert!(found.is_ok(), "{count} sandboxes are listed, and there are {seen:?}");
     }
 
-    /// Deletes every sandbox and looks for what is left.
+    /// Deletes every sandbox and looks for leftovers.
     fn leave(&mut self) {
         for http in self.clients().collect::<Vec<_>>() {
             for id in self.ids(&http) {
@@ -420,7 +424,7 @@ impl Server {
     }
 }
 
-/// Processes that were started with this data directory in their arguments.
+/// The pids of processes that have this data directory in their arguments.
 fn helpers(data: &Path) -> Vec<i32> {
     let text = data.display().to_string();
     process::all().into_iter().filter(|pid| process::arguments(*pid).contains(&text)).collect()
@@ -451,20 +455,21 @@ impl Server {
         if self.mounted {
             let _ = rustix::mount::unmount(&data, rustix::mount::UnmountFlags::DETACH);
         }
-        // A failed test may leave trees too deep for the standard library.
+        // A failed test may leave trees that are too deep for the standard library.
         let _ = isolet_sys::tree::remove(&data);
     }
 }
 
-/// A disk of its own for a data directory.
+/// Mounts a new disk for a data directory.
 fn mount(data: &Path, mib: usize) {
     let size = std::ffi::CString::new(format!("size={mib}m,mode=700")).expect("no NUL");
     let flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("tmpfs", data, "tmpfs", flags, size.as_c_str()).expect("it is mounted");
 }
 
-/// Lets a data directory use the one image beside the programs: making it takes seconds on a slow
-/// disk. Whoever is first makes it, and holds this until it is done.
+/// Shares the base image beside the programs with a data directory, because building it takes
+/// seconds on a slow disk. The first caller builds it and holds the returned lock until it is
+/// complete.
 fn share_image(data: &Path) -> Option<File> {
     let images = programs().join("image");
     fs::create_dir_all(&images).expect("a directory beside the programs");
@@ -478,11 +483,12 @@ fn share_image(data: &Path) -> Option<File> {
         return None;
     }
     let lock = File::create(programs().join("image.lock")).expect("a lock beside the programs");
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("its turn comes");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .expect("the lock is acquired");
     (!made()).then_some(lock)
 }
 
-/// A port that was free a moment ago.
+/// Finds a port that is currently free.
 fn free_port() -> u16 {
     let first =
         PORTS.start + u16::try_from(std::process::id().wrapping_mul(131) % 12_000).unwrap_or(0);
@@ -493,7 +499,7 @@ fn free_port() -> u16 {
         .expect("a free port below the kernel's range")
 }
 
-/// A server of its own with one sandbox.
+/// Starts a server and creates one sandbox on it.
 #[must_use]
 pub fn one() -> (Server, Sandbox) {
     let server = Server::start();

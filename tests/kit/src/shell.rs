@@ -1,4 +1,4 @@
-//! A client of a shell: its frames over a WebSocket, in text or binary form.
+//! A client of the shell protocol: its frames over a WebSocket, in text or binary form.
 
 use crate::{Http, LONG, SOON};
 use serde_json::{Map, Value, json};
@@ -9,38 +9,38 @@ use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
-/// What came from the server.
+/// What the server sent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
     /// A text frame.
     Text(Value),
-    /// A binary frame, taken apart.
+    /// A binary frame, decoded.
     Data {
-        /// 1 or 2.
+        /// The stream: 1 for standard output, 2 for standard error.
         stream: u8,
-        /// Where its first byte stands in its stream.
+        /// Offset of the first byte in its stream.
         offset: u64,
-        /// Which command; empty for background jobs.
+        /// The command's id; empty for background jobs.
         id: String,
-        /// The bytes.
+        /// The output.
         bytes: Vec<u8>,
     },
-    /// The server closed, with this code.
+    /// The close code of the server.
     Close(u16),
 }
 
-/// One command and its fields.
+/// The `start` frame of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Start(Map<String, Value>);
 
 impl Start {
-    /// A command's text.
+    /// Creates a frame for a command text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self::default().with("command", text)
     }
 
-    /// One more field.
+    /// Sets another field of the frame.
     #[must_use]
     pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.0.insert(field.to_owned(), value.into());
@@ -48,44 +48,44 @@ impl Start {
     }
 }
 
-/// How a command ended, and everything that came meanwhile.
+/// How a command ended, and everything that arrived until then.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Its standard output.
+    /// The command's standard output.
     pub out: Vec<u8>,
-    /// Its standard error.
+    /// The command's standard error.
     pub err: Vec<u8>,
-    /// Exit code; `None` when no `shell_exit` came.
+    /// The exit code; `None` when no `shell_exit` arrived.
     pub code: Option<i64>,
     /// The `shell_exit` frame.
     pub exit: Value,
-    /// The refusal of this command, where there was one.
+    /// The error frame, when the command was refused.
     pub refused: Value,
-    /// How the shell ended, where that came first.
+    /// The `shell_closed` frame, when it arrived first.
     pub closed: Value,
-    /// How many frames of output there were.
+    /// The number of output frames.
     pub frames: usize,
-    /// Bytes that a `shell_gap` told as missing.
+    /// The number of bytes that `shell_gap` reported as missing.
     pub gap: u64,
 }
 
 impl Outcome {
-    /// Its standard output as text.
+    /// Standard output as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
-    /// Its standard error as text.
+    /// Standard error as text.
     #[must_use]
     pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.err).into_owned()
     }
 
-    /// Fails unless it wrote exactly this and ended with `code`.
+    /// Checks that the command wrote exactly `out` and ended with `code`.
     ///
     /// # Panics
-    /// With everything that is known of it.
+    /// With the whole outcome otherwise.
     #[track_caller]
     pub fn is(&self, out: &str, code: i64) {
         let said = (self.text(), self.code);
@@ -93,25 +93,25 @@ impl Outcome {
     }
 }
 
-/// One WebSocket.
+/// One WebSocket of a shell.
 #[derive(Debug)]
 pub struct Shell {
     socket: WebSocket<TcpStream>,
-    /// The `Isolet-Shell` header of the upgrade.
+    /// The `Isolet-Shell` header of the upgrade response.
     pub id: String,
     /// Output that belongs to no command: stream and bytes.
     pub background: Vec<(u8, Vec<u8>)>,
-    /// The `shell_closed` frame, once it came.
+    /// The `shell_closed` frame, once it arrived.
     pub closed: Option<Value>,
-    /// Every other frame that was not about the command waited for.
+    /// Every other frame that did not concern the awaited command.
     pub others: Vec<Frame>,
 }
 
 impl Shell {
-    /// Upgrades.
+    /// Opens the WebSocket.
     ///
     /// # Errors
-    /// The status of a refusal; 0 where there was no answer.
+    /// The status of a refusal; 0 without an answer.
     pub fn open(http: &Http, path: &str) -> Result<Self, u16> {
         let (socket, answer) = upgrade(http, path)?;
         let id = answer.headers().get("isolet-shell").and_then(|value| value.to_str().ok());
@@ -124,12 +124,12 @@ impl Shell {
     /// Sends a text frame.
     ///
     /// # Errors
-    /// When the socket is closed or takes nothing more.
+    /// When the socket is closed or does not accept more.
     pub fn try_send(&mut self, frame: &Value) -> Result<(), Error> {
         self.socket.send(Message::text(frame.to_string()))
     }
 
-    /// Sends a text frame to a server that must take it.
+    /// Sends a text frame to a server that must accept it.
     ///
     /// # Panics
     /// When it does not.
@@ -141,17 +141,17 @@ impl Shell {
     /// Sends any message.
     ///
     /// # Errors
-    /// As `try_send`.
+    /// As for `try_send`.
     pub fn send_message(&mut self, message: Message) -> Result<(), Error> {
         self.socket.send(message)
     }
 
-    /// The socket below, to write what no client should.
+    /// The underlying TCP stream, to write what no client should.
     pub fn stream(&mut self) -> &mut TcpStream {
         self.socket.get_mut()
     }
 
-    /// The next frame; `None` when none came within `within`.
+    /// The next frame; `None` when none arrives in time.
     pub fn next(&mut self, within: Duration) -> Option<Frame> {
         let end = Instant::now() + within;
         loop {
@@ -177,10 +177,10 @@ impl Shell {
         }
     }
 
-    /// Starts a command and gives back its id.
+    /// Starts a command and returns its id.
     #[track_caller]
     pub fn start(&mut self, start: Start) -> String {
-        // A client that comes back must not use an id again that it has used before.
+        // A client that reconnects must not reuse an id.
         static COUNT: AtomicU64 = AtomicU64::new(1);
         let mut frame = start.0;
         let id = format!("c{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -193,26 +193,26 @@ impl Shell {
     /// Runs a command to its end.
     ///
     /// # Panics
-    /// When nothing comes for [`SOON`], or it does not end within [`LONG`].
+    /// When nothing arrives for [`SOON`], or the command does not end within [`LONG`].
     #[track_caller]
     pub fn run(&mut self, text: &str) -> Outcome {
         self.run_with(Start::new(text))
     }
 
-    /// Runs a command with its fields to its end.
+    /// Runs a command with further fields to its end.
     ///
     /// # Panics
-    /// As `run`.
+    /// As for `run`.
     #[track_caller]
     pub fn run_with(&mut self, start: Start) -> Outcome {
         let id = self.start(start);
         self.finish(&id)
     }
 
-    /// Waits until a command has ended, or its socket has.
+    /// Waits until a command or its socket has ended.
     ///
     /// # Panics
-    /// As `run`.
+    /// As for `run`.
     #[track_caller]
     pub fn finish(&mut self, id: &str) -> Outcome {
         let mut outcome = Outcome::default();
@@ -220,10 +220,10 @@ impl Shell {
         outcome
     }
 
-    /// Takes frames of a command until `enough`, or its end.
+    /// Reads frames of a command until `enough` holds or the command ends.
     ///
     /// # Panics
-    /// As `run`.
+    /// As for `run`.
     #[track_caller]
     pub fn follow(
         &mut self,
@@ -247,7 +247,7 @@ impl Shell {
         }
     }
 
-    /// Sorts one frame; true when the command has ended.
+    /// Adds one frame to the outcome; true when the command has ended.
     fn take(&mut self, id: &str, outcome: &mut Outcome, frame: Frame) -> bool {
         let (stream, of, bytes) = match &frame {
             Frame::Data { stream, id, bytes, .. } => (*stream, id.clone(), bytes.clone()),
@@ -296,10 +296,10 @@ impl Shell {
         false
     }
 
-    /// Waits for `shell_closed`.
+    /// Waits for `shell_closed` and returns it.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When it does not arrive.
     #[track_caller]
     pub fn ended(&mut self) -> Value {
         let end = Instant::now() + SOON;
@@ -316,10 +316,10 @@ impl Shell {
         self.closed.clone().unwrap_or_default()
     }
 
-    /// Waits until background output holds `text`.
+    /// Waits until the background output contains `text`.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When it does not.
     #[track_caller]
     pub fn hears(&mut self, text: &str) {
         let end = Instant::now() + SOON;
@@ -340,24 +340,24 @@ impl Shell {
         }
     }
 
-    /// Ends a command.
+    /// Cancels a command.
     pub fn cancel(&mut self, id: &str) {
         self.send(&json!({ "type": "shell_cancel", "id": id }));
     }
 
-    /// Drops the connection without a close frame, as a cable that is cut.
+    /// Drops the connection without a close frame, like a cable that is cut.
     pub fn cut(self) {
         let _ = self.socket.get_ref().shutdown(std::net::Shutdown::Both);
     }
 
-    /// Says goodbye with a close frame, and waits for the answer.
+    /// Sends a close frame and waits for the answer.
     pub fn close(mut self) {
         let _ = self.socket.close(None);
         while !matches!(self.next(SOON), None | Some(Frame::Close(_))) {}
     }
 }
 
-/// Upgrades a connection, or gives the status of the refusal (0 where there was no answer).
+/// Upgrades a connection, or returns the status of the refusal (0 without an answer).
 pub(crate) fn upgrade(
     http: &Http,
     path: &str,
@@ -377,7 +377,7 @@ pub(crate) fn upgrade(
     })
 }
 
-/// Takes a binary frame apart.
+/// Decodes a binary frame.
 fn data(bytes: &[u8]) -> Frame {
     let length = usize::from(u16::from_be_bytes([bytes[9], bytes[10]]));
     Frame::Data {

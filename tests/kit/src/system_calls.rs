@@ -1,4 +1,4 @@
-//! Which system calls a process makes while something is done, counted by strace.
+//! Counts the system calls of a process while a piece of work runs, by means of strace.
 
 use crate::{SOON, process};
 use std::{
@@ -7,8 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Calls by which threads wait for and wake each other, and by which the allocator works: their
-/// number follows from the machine's load, not from what is done.
+/// The calls by which threads wait for and wake each other, and those of the allocator: their
+/// number depends on the machine's load and not on the work.
 const OF_THE_RUNTIME: [&str; 12] = [
     "brk",
     "clock_nanosleep",
@@ -28,7 +28,7 @@ const OF_THE_RUNTIME: [&str; 12] = [
 /// runtime and the allocator are left out.
 ///
 /// # Panics
-/// When strace is missing, or cannot attach within [`SOON`].
+/// When strace is missing or cannot attach within [`SOON`].
 pub fn system_calls(pid: i32, work: impl FnOnce()) -> BTreeMap<String, u64> {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-c", "-U", "name,calls", "-p", &pid.to_string()]);
@@ -42,7 +42,7 @@ pub fn system_calls(pid: i32, work: impl FnOnce()) -> BTreeMap<String, u64> {
     process::signal(i32::try_from(tracer.id()).expect("a pid"), rustix::process::Signal::INT);
     let mut summary = String::new();
     said.read_to_string(&mut summary).expect("a summary");
-    crate::wait_until("strace ends", SOON, || tracer.try_wait().expect("it is ours"));
+    crate::wait_until("strace ends", SOON, || tracer.try_wait().expect("it is our child"));
     let rows = summary.lines().filter_map(|row| {
         let (name, count) = row.trim().split_once(char::is_whitespace)?;
         Some((name.to_owned(), count.trim().parse().ok()?))

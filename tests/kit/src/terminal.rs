@@ -1,4 +1,4 @@
-//! A client of a terminal: what it shows, by offset, and the frames beside.
+//! A client of a terminal: its output by offset, and the control frames.
 
 use crate::{Http, LONG, SOON, Sandbox, Value, json, shell::upgrade};
 use std::collections::VecDeque;
@@ -11,31 +11,31 @@ use tungstenite::{Error, Message, WebSocket};
 #[derive(Debug)]
 pub struct Terminal {
     socket: WebSocket<TcpStream>,
-    /// Text frames that nobody waited for yet, in order.
+    /// Text frames that no call has consumed yet, in order.
     pub frames: VecDeque<Value>,
-    /// Output since the last `at` frame that did not go on where this ends (without events: all).
+    /// The output since the last `at` frame that did not continue it (without events: all output).
     pub output: Vec<u8>,
     /// Offset of the first byte of `output`.
     pub base: u64,
-    /// The last snapshot, whole once `drawing` is 0.
+    /// The last snapshot; complete when `drawing` is 0.
     pub snapshot: Vec<u8>,
-    /// Bytes of the snapshot that are still to come.
+    /// Bytes of the snapshot that have not arrived yet.
     pub drawing: u64,
-    /// How often the output was not gone on with.
+    /// How often an `at` frame did not continue the output.
     pub jumps: usize,
-    /// The terminal's id, as `at` frames say it.
+    /// The terminal's id from the `at` frames.
     pub id: String,
-    /// The close code, once it came; 1006 for a connection that broke.
+    /// The close code, once it arrived; 1006 for a connection that broke.
     pub closed: Option<u16>,
-    /// Binary frames so far.
+    /// The number of binary frames so far.
     pub binary: usize,
 }
 
 impl Sandbox {
-    /// A client of a session's terminal, by its query; with `events=1`.
+    /// Attaches to a session's terminal with this query and `events=1`.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the server refuses.
     #[track_caller]
     #[must_use]
     pub fn terminal(&self, query: &str) -> Terminal {
@@ -48,20 +48,20 @@ impl Sandbox {
         }
     }
 
-    /// A client by its whole query, or the status of the refusal.
+    /// Attaches with exactly this query.
     ///
     /// # Errors
-    /// The status; 0 where there was no answer.
+    /// The status of a refusal; 0 without an answer.
     pub fn try_terminal(&self, query: &str) -> Result<Terminal, u16> {
         Terminal::open(&self.http, &self.path(&format!("/terminal?{query}")))
     }
 }
 
 impl Terminal {
-    /// Upgrades.
+    /// Opens the WebSocket.
     ///
     /// # Errors
-    /// The status of a refusal; 0 where there was no answer.
+    /// The status of a refusal; 0 without an answer.
     pub fn open(http: &Http, path: &str) -> Result<Self, u16> {
         let (socket, _) = upgrade(http, path)?;
         Ok(Self {
@@ -78,7 +78,7 @@ impl Terminal {
         })
     }
 
-    /// The socket below, to write or to stop reading what no client should.
+    /// The underlying TCP stream, to write, or stop reading, what no client should.
     pub fn stream(&mut self) -> &mut TcpStream {
         self.socket.get_mut()
     }
@@ -86,15 +86,15 @@ impl Terminal {
     /// Sends any message.
     ///
     /// # Errors
-    /// When the socket is closed or takes nothing more.
+    /// When the socket is closed or does not accept more.
     pub fn send(&mut self, message: Message) -> Result<(), Error> {
         self.socket.send(message)
     }
 
-    /// Types.
+    /// Types text.
     ///
     /// # Panics
-    /// When the server does not take it.
+    /// When the server does not accept it.
     #[track_caller]
     pub fn type_in(&mut self, text: &str) {
         self.send(Message::binary(text.as_bytes().to_vec())).expect("the socket takes a frame");
@@ -103,22 +103,22 @@ impl Terminal {
     /// Sends a text frame.
     ///
     /// # Panics
-    /// As `type_in`.
+    /// As for `type_in`.
     #[track_caller]
     pub fn say(&mut self, frame: &Value) {
         self.send(Message::text(frame.to_string())).expect("the socket takes a frame");
     }
 
-    /// Its window has another size.
+    /// Reports a new window size.
     ///
     /// # Panics
-    /// As `type_in`.
+    /// As for `type_in`.
     #[track_caller]
     pub fn resize(&mut self, cols: i64, rows: i64) {
         self.say(&json!({"type": "resize", "cols": cols, "rows": rows}));
     }
 
-    /// Takes one message, if one comes within the time; false when none did.
+    /// Reads one message, if one arrives in time; false when none did.
     pub fn step(&mut self, within: Duration) -> bool {
         if self.closed.is_some() {
             return false;
@@ -135,7 +135,7 @@ impl Terminal {
                 Ok(Message::Binary(bytes)) => self.bytes(&bytes),
                 Ok(Message::Close(close)) => {
                     self.closed = Some(close.map_or(1005, |close| close.code.into()));
-                    // The answer to the server's goodbye.
+                    // The answer to the server's close frame.
                     let _ = self.socket.flush();
                 }
                 Ok(_) => continue,
@@ -179,26 +179,27 @@ impl Terminal {
             self.output.extend_from_slice(bytes);
             return;
         }
-        self.drawing = self.drawing.checked_sub(bytes.len() as u64).expect("no more than was said");
+        self.drawing =
+            self.drawing.checked_sub(bytes.len() as u64).expect("no more than announced");
         self.snapshot.extend_from_slice(bytes);
     }
 
-    /// Offset behind the last byte that was seen.
+    /// The offset after the last byte that was received.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.base + self.output.len() as u64
     }
 
-    /// Where a client goes on behind this one, as a query.
+    /// The query with which another client continues after this one.
     #[must_use]
     pub fn place(&self) -> String {
         format!("terminal={}&since={}", self.id, self.offset())
     }
 
-    /// The next frame of this type; those before it are dropped.
+    /// The next frame of this type; earlier frames are dropped.
     ///
     /// # Panics
-    /// When none comes, or the socket closes before.
+    /// When none arrives, or the socket closes first.
     #[track_caller]
     pub fn frame(&mut self, kind: &str) -> Value {
         let end = Instant::now() + SOON;
@@ -214,11 +215,11 @@ impl Terminal {
         }
     }
 
-    /// Reads until what was shown since `from` (an index into `output`) holds `text`; gives the
-    /// index behind it.
+    /// Reads until the output after index `from` of `output` contains `text`, and returns the index
+    /// after it.
     ///
     /// # Panics
-    /// When it does not come: nothing is shown for `SOON`, or other things for `LONG`.
+    /// When nothing is shown for `SOON`, or other output for `LONG`.
     #[track_caller]
     pub fn sees_after(&mut self, from: usize, text: &str) -> usize {
         let end = Instant::now() + LONG;
@@ -235,19 +236,19 @@ impl Terminal {
         }
     }
 
-    /// Reads until all that was shown holds `text`.
+    /// Reads until the whole output contains `text`, and returns the index after it.
     ///
     /// # Panics
-    /// When it does not come.
+    /// When the text does not appear.
     #[track_caller]
     pub fn sees(&mut self, text: &str) -> usize {
         self.sees_after(0, text)
     }
 
-    /// Types a line, and reads until what it makes appear.
+    /// Types a line and reads until `appears` is shown.
     ///
     /// # Panics
-    /// When that does not come.
+    /// When the text does not appear.
     #[track_caller]
     pub fn line(&mut self, line: &str, appears: &str) {
         let from = self.output.len();
@@ -255,10 +256,10 @@ impl Terminal {
         self.sees_after(from, appears);
     }
 
-    /// Reads until the socket is closed; its code.
+    /// Reads until the socket is closed and returns the close code.
     ///
     /// # Panics
-    /// When it is not.
+    /// When the socket stays open.
     #[track_caller]
     pub fn end(&mut self) -> u16 {
         let end = Instant::now() + LONG;
@@ -269,19 +270,19 @@ impl Terminal {
         self.closed.unwrap_or_default()
     }
 
-    /// The last of what was shown, for messages.
+    /// The end of the output, for assertion messages.
     #[must_use]
     pub fn shown(&self) -> String {
         let from = self.output.len().saturating_sub(2000);
         String::from_utf8_lossy(&self.output[from..]).into_owned()
     }
 
-    /// Drops the connection without a close frame, as a cable that is cut.
+    /// Drops the connection without a close frame, like a cable that is cut.
     pub fn cut(self) {
         let _ = self.socket.get_ref().shutdown(std::net::Shutdown::Both);
     }
 
-    /// Says goodbye with a close frame, and waits for the answer.
+    /// Sends a close frame and waits for the answer.
     pub fn close(mut self) {
         let _ = self.socket.close(None);
         while self.closed.is_none() && self.step(SOON) {}

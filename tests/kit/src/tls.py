@@ -1,5 +1,5 @@
-"""Web servers of a small world, with TLS on port 8443 and without on 8081: each says as one line
-what it was asked. A path of /to/URL leads there."""
+"""Web servers of the simulated network, with TLS on port 8443 and without on 8081. Each prints every
+request as one line of JSON. A path of /to/URL is a redirect to that URL."""
 import http.server, json, ssl, sys, threading
 
 class Web(http.server.BaseHTTPRequestHandler):

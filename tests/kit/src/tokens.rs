@@ -1,4 +1,5 @@
-//! A token service as registries have one beside them: it looks at who asks, and signs what they may.
+//! A token service as registries use it: it checks the client's credentials and signs what the
+//! client may do.
 
 use crate::{Value, json};
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
@@ -11,21 +12,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const ISSUER: &str = "tokens of tests";
-/// What the registry is called where tokens are asked for.
+/// The name under which the registry is known to the token service.
 pub const SERVICE: &str = "registry of tests";
 
-/// A request for a token: its first line, the header `authorization`, and its body.
+/// A request for a token: its first line, its `authorization` header, and its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// `GET /token?…` or `POST /token`.
     pub line: String,
-    /// Empty where none was sent.
+    /// Empty when the request had none.
     pub authorization: String,
     /// Empty for GET.
     pub body: String,
 }
 
-/// A service on a free port of 127.0.0.1; ends with the test's process.
+/// A service on a free port of 127.0.0.1 that ends with the test process.
 pub struct TokenService {
     port: u16,
     certificate: String,
@@ -35,18 +36,19 @@ pub struct TokenService {
 struct Signer {
     key: signature::EcdsaKeyPair,
     certificate: String,
-    /// Who may pull: one of these in the header or the body. Others are given a token for nothing.
+    /// Clients that may pull: one of these texts is in their header or body. Other clients get a
+    /// token that grants nothing.
     known: Vec<String>,
     /// The repository that may be pulled.
     repository: String,
 }
 
 impl TokenService {
-    /// Gives tokens to pull this repository to who shows one of these: the text is looked for in the
-    /// header `authorization` and in the body.
+    /// Starts a service that grants pulls of `repository` to clients that send one of the texts in
+    /// `known` in the header `authorization` or in the body.
     ///
     /// # Panics
-    /// When no port can be had.
+    /// When no port is available.
     #[must_use]
     pub fn start(repository: &str, known: &[&str]) -> Self {
         let pair = KeyPair::generate().expect("a key");
@@ -75,11 +77,11 @@ impl TokenService {
         Self { port, certificate: certificate.pem(), asked }
     }
 
-    /// Lines of a registry's configuration that send who comes to this service; its certificate is
-    /// put beside.
+    /// Lines of a registry's configuration that send its clients to this service; the service's
+    /// certificate is written to `folder`.
     ///
     /// # Panics
-    /// When that cannot be written.
+    /// When a file cannot be written.
     #[must_use]
     pub fn configuration(&self, folder: &Path) -> String {
         let bundle = folder.join("tokens.pem");
@@ -91,16 +93,16 @@ impl TokenService {
         )
     }
 
-    /// Host and port.
+    /// Host and port of the service.
     #[must_use]
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// What it was asked since the last time.
+    /// Takes the requests since the last call.
     ///
     /// # Panics
-    /// When a thread of its own has panicked.
+    /// When a thread of the service has panicked.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().expect("no panic"))
@@ -128,7 +130,7 @@ impl Signer {
         let _ = stream.write_all((head + &body).as_bytes());
     }
 
-    /// Signed as JSON web tokens are (RFC 7515, ES256), with its certificate.
+    /// A JSON web token (RFC 7515, ES256) that contains the service's certificate.
     fn token(&self, access: &Value) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
         let head = json!({"typ": "JWT", "alg": "ES256", "x5c": [self.certificate]});

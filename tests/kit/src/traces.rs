@@ -1,30 +1,30 @@
-//! What a server leaves on its machine: groups, mounts, directories, processes.
+//! What a server leaves on its machine: cgroups, mounts, directories and processes.
 
 use crate::process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Deeper than any group of ours stands.
+/// Deeper than any of Isolet's cgroups is nested.
 const DEPTH_MAX: usize = 8;
 
-/// Everything of one data directory that can be seen from outside.
+/// Everything of one data directory that can be observed from outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traces {
-    /// Names of sandboxes that have a group in some hierarchy.
+    /// Names of sandboxes that have a cgroup in some hierarchy.
     pub groups: BTreeSet<String>,
     /// Names of sandboxes that have a directory.
     pub directories: BTreeSet<String>,
-    /// Entries waiting to be removed.
+    /// The number of entries that wait to be removed.
     pub trash: usize,
-    /// Mount points of this mount namespace below the data directory.
+    /// Mount points below the data directory in this mount namespace.
     pub mounts: BTreeSet<String>,
-    /// Disks of sandboxes that the kernel still shows, of those that have one of their own.
+    /// Disks of sandboxes that the kernel still lists, for sandboxes that have a disk.
     pub disks: BTreeSet<String>,
 }
 
 impl Traces {
-    /// Looks for what there is now.
+    /// Observes the current state.
     #[must_use]
     pub fn of(data: &Path) -> Self {
         let groups = bases(data).iter().flat_map(|base| folders(base)).collect();
@@ -36,19 +36,19 @@ impl Traces {
         Self { groups, directories, trash, mounts, disks: disks(data) }
     }
 
-    /// The agents of a data directory's sandboxes, whether or not a server runs on it, each with the
-    /// moment of its start.
+    /// The agents of a data directory's sandboxes with their start times, whether or not a server
+    /// runs on it.
     #[must_use]
     pub fn agents(data: &Path) -> BTreeSet<(i32, u64)> {
         agents(data).into_iter().filter_map(|pid| Some((pid, process::started(pid)?))).collect()
     }
 
-    /// Ends what runs of a data directory that no server runs on.
+    /// Ends everything that runs for a data directory without a server.
     pub fn erase(data: &Path) {
         erase(data);
     }
 
-    /// Whether exactly `count` sandboxes stand, and nothing is half removed.
+    /// Whether exactly `count` sandboxes exist and none is half removed.
     #[must_use]
     pub fn holds(&self, count: usize) -> bool {
         self.groups.len() == count
@@ -59,7 +59,8 @@ impl Traces {
     }
 }
 
-/// Below, and not the data directory itself, which may be a disk of its own.
+/// Whether a mount point lies below the data directory, and is not the directory itself, which may
+/// be a separate disk.
 fn below(data: &Path, point: &str) -> bool {
     Path::new(point).starts_with(data) && Path::new(point) != data
 }
@@ -71,7 +72,7 @@ fn disks(data: &Path) -> BTreeSet<String> {
     files.filter(|file| Path::new(file).starts_with(data)).collect()
 }
 
-/// Name of the group below which the sandboxes of this data directory stand.
+/// Name of the cgroup that contains those of this data directory's sandboxes.
 pub(crate) fn instance(data: &Path) -> String {
     let recorded = fs::read_to_string(data.join("identity")).unwrap_or_default();
     if let Some(name) = recorded.lines().find_map(|line| line.strip_prefix("groups ")) {
@@ -80,14 +81,14 @@ pub(crate) fn instance(data: &Path) -> String {
     isolet_jail::Config::beside(data).expect("own path is known").cgroup
 }
 
-/// That group in every hierarchy that has it.
+/// The path of that cgroup in every hierarchy that has it.
 pub(crate) fn bases(data: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     find(Path::new("/sys/fs/cgroup"), &instance(data), 0, &mut found);
     found
 }
 
-/// The group of each sandbox in every hierarchy.
+/// The cgroup of each sandbox in every hierarchy.
 pub(crate) fn groups(data: &Path) -> Vec<PathBuf> {
     let all = bases(data).into_iter();
     let mut all: Vec<_> =
@@ -113,7 +114,7 @@ fn folders(at: &Path) -> Vec<String> {
     folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Processes in the groups of this data directory, agents and tenants.
+/// The pids in the cgroups of this data directory, agents and tenants.
 pub(crate) fn members(data: &Path) -> Vec<i32> {
     let mut pids = BTreeSet::new();
     for base in bases(data) {
@@ -143,7 +144,7 @@ pub(crate) fn agents(data: &Path) -> Vec<i32> {
     pids.into_iter().collect()
 }
 
-/// Ends every process of this data directory and removes its groups. For a server that is gone.
+/// Ends every process of this data directory and removes its cgroups, for a server that is gone.
 pub(crate) fn erase(data: &Path) {
     for base in bases(data) {
         let _ = fs::write(base.join("cgroup.kill"), "1");

@@ -1,14 +1,14 @@
-//! Waiting for a state, never for a time.
+//! Waits for a state instead of a time.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks at a state.
+/// Pause between two checks of a state.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Looks until `state` gives something.
+/// Calls `state` until it returns a value.
 ///
 /// # Panics
-/// After `within`, naming `what`.
+/// After `within`, with `what`.
 #[track_caller]
 pub fn wait_until<T>(what: &str, within: Duration, mut state: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + within;
@@ -21,10 +21,10 @@ pub fn wait_until<T>(what: &str, within: Duration, mut state: impl FnMut() -> Op
     }
 }
 
-/// Does something that must not take longer than `within`.
+/// Runs `work`, which must not take longer than `within`.
 ///
 /// # Panics
-/// When it did, naming `what`.
+/// With `what`, when it took longer.
 #[track_caller]
 pub fn quickly<T>(what: &str, within: Duration, work: impl FnOnce() -> T) -> T {
     let begin = Instant::now();

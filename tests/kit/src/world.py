@@ -1,5 +1,5 @@
-"""A host of a small world, in a network namespace of its own: it answers on every address that it
-has, and says who asked."""
+"""A host of the simulated network, in its own network namespace: it answers on each of its addresses
+with the address of the client."""
 import socket, socketserver, sys, threading
 
 class Tcp(socketserver.BaseRequestHandler):
@@ -7,7 +7,7 @@ class Tcp(socketserver.BaseRequestHandler):
         self.request.sendall(f"{self.client_address[0]} {self.request.getsockname()[0]}\n".encode())
 
 class Much(socketserver.BaseRequestHandler):
-    """Sends zeroes for as long as somebody reads."""
+    """Sends zeroes until the client stops reading."""
     def handle(self):
         block = bytes(1 << 18)
         try:
@@ -22,7 +22,7 @@ class Udp(socketserver.BaseRequestHandler):
         sock.sendto(f"{self.client_address[0]} {data.decode()}".encode(), self.client_address)
 
 class Web(socketserver.StreamRequestHandler):
-    """HTTP: says which host was asked for."""
+    """HTTP: answers with the requested host."""
     def handle(self):
         host = ""
         while (line := self.rfile.readline().strip()):
@@ -33,7 +33,7 @@ class Web(socketserver.StreamRequestHandler):
         self.wfile.write(head.encode() + body)
 
 class Names(socketserver.BaseRequestHandler):
-    """DNS: every name has one address, private ones another."""
+    """DNS: every name resolves to one address, private names to another."""
     def handle(self):
         data, sock = self.request
         end = data.index(0, 12) + 5

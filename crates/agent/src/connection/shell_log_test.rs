@@ -129,6 +129,7 @@ fn what_grows_after_it_was_read_is_read_on() {
     ));
 }
 
+/// Promises: S13.
 #[test]
 fn who_watches_is_told_the_beginning_of_a_commands_text() {
     let mut log = ShellLog::default();
@@ -143,6 +144,7 @@ fn who_watches_is_told_the_beginning_of_a_commands_text() {
     assert_eq!(told, AgentResponse::Started { id: "a".into() });
 }
 
+/// Promises: S13.
 #[test]
 fn texts_of_commands_count_as_what_is_kept() {
     let mut log = ShellLog::default();

@@ -81,6 +81,7 @@ pub(super) fn sweep(dir: impl AsFd, name: &[u8]) {
 mod tests {
     use super::*;
 
+    /// Promises: W14.
     #[test]
     fn only_a_name_that_says_its_own_inode_is_a_draft() {
         let name = temporary_name(0x1234).expect("random bytes");

@@ -139,6 +139,7 @@ mod tests {
         assert_eq!(journal.part(u64::MAX), None);
     }
 
+    /// Promises: J6.
     #[test]
     fn what_is_held_is_bounded_whatever_is_written() {
         let mut journal = Journal::default();

@@ -53,6 +53,7 @@ impl DenialLog {
 mod tests {
     use super::*;
 
+    /// Promises: R5.
     #[test]
     fn equal_denials_are_counted_and_their_number_is_bounded() {
         let log = DenialLog::default();

@@ -49,6 +49,7 @@ impl BurstDetector {
 mod tests {
     use super::*;
 
+    /// Promises: R10.
     #[test]
     fn memory_is_returned_once_after_a_burst_and_not_during_it() {
         let freed = FreedMemory::default();

@@ -66,6 +66,7 @@ fn tls(
     StreamOwned::new(client, world.connect(at, 443))
 }
 
+/// Promises: R12.
 #[test]
 fn http_2_without_tls_is_no_request_whatever_its_authority() {
     let world = World::new(&["good.example"], &[]);
@@ -93,6 +94,7 @@ fn http_2_without_tls_is_no_request_whatever_its_authority() {
     assert_eq!(next_refusals(&world), ["tcp good.example:80 bad request"]);
 }
 
+/// Promises: R12.
 #[test]
 fn where_tls_ends_at_the_proxy_http_2_is_not_spoken_and_no_authority_has_a_credential() {
     let (world, _, good, evil, _roots) = lent_world();
@@ -128,6 +130,7 @@ fn line_or_end(stream: &mut impl Read) -> std::io::Result<()> {
 
 /// What is said within TLS nobody between reads: the connection goes to the host of the name that
 /// TLS asks for, and an `:authority` of another host reaches that host alone.
+/// Promises: R12.
 #[test]
 fn where_tls_goes_through_another_authority_within_reaches_the_named_host_alone() {
     let world = World::new(&["good.example"], &[]);

@@ -9,6 +9,7 @@ fn of(certificates: &Certificates, name: &str) -> Vec<u8> {
     crate::tls::hello(certificates, name)
 }
 
+/// Promises: R2.
 #[test]
 fn a_hello_is_read_when_it_is_whole_and_not_before() {
     let certificates = Certificates::new(&["a.example"]);
@@ -26,6 +27,7 @@ fn a_hello_is_read_when_it_is_whole_and_not_before() {
 }
 
 proptest! {
+    /// Promises: R2.
     #[test]
     fn no_bytes_are_too_much_for_a_reader(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let _ = parse(&bytes);

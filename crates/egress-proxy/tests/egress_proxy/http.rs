@@ -26,6 +26,7 @@ fn answered(world: &World, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Promises: R3.
 #[test]
 fn every_request_of_a_connection_is_held_to_its_host() {
     let (world, heard) = world(&["good.example"]);
@@ -52,6 +53,7 @@ fn every_request_of_a_connection_is_held_to_its_host() {
     assert!(heard[0].contains("X-CaSe: kept\r\n"), "{heard:?}");
 }
 
+/// Promises: R3.
 #[test]
 fn no_second_host_is_smuggled_in() {
     let (world, heard) = world(&["good.example"]);
@@ -89,6 +91,7 @@ fn no_second_host_is_smuggled_in() {
     }
 }
 
+/// Promises: R3.
 #[test]
 fn a_body_is_a_body_whatever_is_in_it() {
     let (world, heard) = world(&["good.example"]);
@@ -105,6 +108,7 @@ fn a_body_is_a_body_whatever_is_in_it() {
     assert_eq!(world.refused(), [""; 0]);
 }
 
+/// Promises: R3.
 #[test]
 fn a_request_without_a_name_is_judged_by_its_address() {
     let (world, _) = world(&["good.example"]);
@@ -127,6 +131,7 @@ fn a_request_without_a_name_is_judged_by_its_address() {
     );
 }
 
+/// Promises: R6.
 #[test]
 fn a_connection_becomes_another_protocol_and_is_cut_by_rules_all_the_same() {
     let (world, _) = world(&["good.example"]);

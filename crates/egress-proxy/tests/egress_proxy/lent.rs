@@ -96,6 +96,7 @@ pub(crate) fn world() -> (World, Certificates, Heard, Heard, tempfile::NamedTemp
     (world, known, good, evil, roots)
 }
 
+/// Promises: R9.
 #[test]
 fn a_credential_reaches_its_host_within_tls_and_never_comes_inside() {
     let (world, known, good, evil, _roots) = world();
@@ -144,6 +145,7 @@ fn a_credential_reaches_its_host_within_tls_and_never_comes_inside() {
     assert_eq!(heads(&good).matches(VALUE).count(), 1);
 }
 
+/// Promises: R9.
 #[test]
 fn a_rule_still_decides_where_a_credential_is_lent() {
     let (world, _, good, _, _roots) = world();
@@ -158,6 +160,7 @@ fn a_rule_still_decides_where_a_credential_is_lent() {
     assert_eq!(world.refused(), ["tcp api.example:443 default"]);
 }
 
+/// Promises: R9.
 #[test]
 fn plain_http_has_a_credential_only_where_its_port_is_named() {
     let world = World::new(&["*.example"], &[]);
@@ -183,6 +186,7 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
 
 /// A sandbox that may connect to any address said the name of a host to another one, and that one
 /// was sent what is lent for the host.
+/// Promises: Q22.
 #[test]
 fn what_is_lent_goes_to_no_address_that_the_sandbox_takes_for_its_host() {
     let world = World::new(&["*"], &[]);

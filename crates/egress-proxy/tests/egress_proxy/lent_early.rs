@@ -63,6 +63,7 @@ fn kept(heard: &Captured) -> String {
 
 /// The proxy takes no early data, which somebody could repeat: a client that has a ticket of the
 /// host itself sends its request again within the handshake's keys, and it goes on once.
+/// Promises: R12.
 #[test]
 fn where_tls_ends_at_the_proxy_early_data_is_not_taken_and_a_request_goes_on_once() {
     let (world, _, good, _, _roots) = lent_world();
@@ -82,6 +83,7 @@ fn where_tls_ends_at_the_proxy_early_data_is_not_taken_and_a_request_goes_on_onc
     assert_eq!(heads.matches(VALUE).count(), 1, "{heads}");
 }
 
+/// Promises: R12.
 #[test]
 fn where_tls_goes_through_early_data_goes_with_the_name_and_nowhere_else() {
     let world = World::new(&["good.example"], &[]);

@@ -9,6 +9,7 @@ use std::net::Shutdown;
 
 /// A host may answer a request to upgrade with the protocol, a preflight with the headers and any
 /// request with its `Origin`: the value came inside by that.
+/// Promises: R11.
 #[test]
 fn a_placeholder_is_replaced_in_no_header_that_servers_repeat() {
     let (world, _, good, _, _roots) = world();
@@ -50,6 +51,7 @@ fn a_placeholder_is_replaced_in_no_header_that_servers_repeat() {
     assert!(heads(&good).contains(&format!("k.{VALUE}")), "{}", heads(&good));
 }
 
+/// Promises: R11.
 #[test]
 fn a_host_with_a_port_that_is_no_number_is_no_request() {
     let (world, _, good, _, _roots) = world();
@@ -75,6 +77,7 @@ fn a_host_with_a_port_that_is_no_number_is_no_request() {
 
 /// `trace` in lower case went on with the credential; servers that compare methods without their
 /// case, or that know `TRACK`, answer with all that they were sent.
+/// Promises: R11.
 #[test]
 fn no_method_that_servers_answer_with_the_request_goes_on_with_a_credential() {
     let (world, _, good, _, _roots) = world();
@@ -156,6 +159,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
+/// Promises: R12.
 #[test]
 fn a_body_arrives_as_it_was_sent_compressed_or_not_and_its_head_has_the_credential() {
     let world = World::new(&["*.example"], &[]);

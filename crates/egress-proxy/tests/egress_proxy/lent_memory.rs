@@ -79,6 +79,7 @@ fn two_hosts() -> World {
     world
 }
 
+/// Promises: R10.
 #[test]
 fn placeholders_take_no_more_memory_than_a_head_with_each_value_once() {
     let world = two_hosts();
@@ -106,6 +107,7 @@ fn placeholders_take_no_more_memory_than_a_head_with_each_value_once() {
     assert_eq!(status(&mut one), "HTTP/1.1 200 OK");
 }
 
+/// Promises: R10.
 #[test]
 fn long_heads_of_a_sandbox_are_bounded_together_hurt_no_other_and_are_returned() {
     let world = two_hosts();
@@ -156,6 +158,7 @@ fn long_heads_of_a_sandbox_are_bounded_together_hurt_no_other_and_are_returned()
 
 /// Heads that never end and bodies that nobody reads: what is not counted by its bytes is bounded
 /// by the number of connections.
+/// Promises: R10.
 #[test]
 fn half_heads_and_bodies_that_nobody_reads_are_bounded_by_the_connections_of_a_sandbox() {
     const EACH: usize = 400;

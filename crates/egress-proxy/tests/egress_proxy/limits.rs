@@ -28,6 +28,7 @@ fn get(world: &World, from: Ipv4Addr) -> String {
     })
 }
 
+/// Promises: R7.
 #[test]
 fn silent_connections_are_bounded_for_a_link_and_hurt_no_other() {
     let world = World::new(&["good.example"], &[]);
@@ -48,6 +49,7 @@ fn silent_connections_are_bounded_for_a_link_and_hurt_no_other() {
     }
 }
 
+/// Promises: R7.
 #[test]
 fn questions_are_bounded_for_a_link() {
     let world = World::new(&["*.example"], &[]);
@@ -75,6 +77,7 @@ fn ask_until_refused(world: &World) -> bool {
     })
 }
 
+/// Promises: R7.
 #[test]
 fn heads_are_bounded() {
     let world = World::new(&["good.example"], &[]);

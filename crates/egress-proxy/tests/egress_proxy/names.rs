@@ -59,6 +59,7 @@ pub(crate) fn addresses(world: &World, name: &str) -> Result<Vec<Ipv4Addr>, Resp
     }
 }
 
+/// Promises: R1.
 #[test]
 fn names_are_answered_by_rule_and_refusals_are_told() {
     let world = World::new(&["good.example", "*.wild.example:443"], &["bad.wild.example"]);
@@ -96,6 +97,7 @@ fn names_are_answered_by_rule_and_refusals_are_told() {
     assert_eq!(addresses(&world, "good.example"), Err(ResponseCode::NXDomain));
 }
 
+/// Promises: R5.
 #[test]
 fn a_refusal_says_why_to_who_understands_it() {
     let world = World::new(&[], &["bad.example"]);
@@ -106,6 +108,7 @@ fn a_refusal_says_why_to_who_understands_it() {
     assert!(said.contains(&format!("{text:?}").trim_matches(['[', ']']).to_owned()), "{said}");
 }
 
+/// Promises: R1.
 #[test]
 fn addresses_that_are_closed_are_never_answered() {
     let world = World::new(&["*.example"], &[]);
@@ -143,6 +146,7 @@ fn addresses_that_are_closed_are_never_answered() {
     assert_eq!(addresses(&world, "private.example"), Ok(vec![PRIVATE]));
 }
 
+/// Promises: R1.
 #[test]
 fn no_other_kind_of_record_leads_round_the_rules() {
     let world = World::new(&["good.example"], &[]);
@@ -178,6 +182,7 @@ fn no_other_kind_of_record_leads_round_the_rules() {
     assert!(!asked.iter().any(|line| line.contains("evil")), "{asked:?}");
 }
 
+/// Promises: R1.
 #[test]
 fn names_are_answered_by_tcp_and_nonsense_is_not_answered() {
     let world = World::new(&["good.example"], &[]);

@@ -41,6 +41,7 @@ pub(crate) fn alert(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
     (answer[..6] == [0x15, 3, 3, 0, 2, 2]).then_some(answer[6])
 }
 
+/// Promises: R2.
 #[test]
 fn tls_goes_where_the_name_that_it_asks_for_may_go() {
     let (world, certificates) = world(&["good.example", "*.wild.example:443"], &[]);
@@ -59,6 +60,7 @@ fn tls_goes_where_the_name_that_it_asks_for_may_go() {
     assert_eq!(world.refused(), ["tcp good.example:443 good.example"]);
 }
 
+/// Promises: R5.
 #[test]
 fn a_refusal_is_an_alert_and_told_before_it_is_answered() {
     let (world, certificates) = world(&["good.example"], &[]);
@@ -76,6 +78,7 @@ fn a_refusal_is_an_alert_and_told_before_it_is_answered() {
     assert_eq!(greeting, Ok(format!("{GOOD} evil.example")));
 }
 
+/// Promises: R2.
 #[test]
 fn names_that_lead_to_closed_addresses_are_not_dialled() {
     let (world, certificates) = world(&["*.example"], &[]);
@@ -89,6 +92,7 @@ fn names_that_lead_to_closed_addresses_are_not_dialled() {
     assert_eq!(world.refused(), ["tcp evil.example:443 198.51.100.11"]);
 }
 
+/// Promises: R2.
 #[test]
 fn a_hello_in_pieces_is_the_same_hello() {
     let (world, certificates) = world(&["good.example"], &[]);
@@ -120,6 +124,7 @@ fn first(stream: &mut TcpStream) -> u8 {
     byte[0]
 }
 
+/// Promises: R2.
 #[test]
 fn a_name_that_may_be_hidden_counts_for_nothing() {
     let (world, certificates) = world(&["good.example"], &[]);
@@ -133,6 +138,7 @@ fn a_name_that_may_be_hidden_counts_for_nothing() {
     assert_eq!(world.refused(), ["tcp good.example:443 hidden name"]);
 }
 
+/// Promises: R2.
 #[test]
 fn two_names_are_none() {
     let (world, certificates) = world(&["good.example"], &[]);
@@ -175,6 +181,7 @@ fn with_extension(hello: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
     record
 }
 
+/// Promises: R6.
 #[test]
 fn what_changed_rules_forbid_is_cut_and_the_rest_goes_on() {
     let (world, certificates) = world(&["good.example", "evil.example"], &[]);

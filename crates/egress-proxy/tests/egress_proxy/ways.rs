@@ -38,6 +38,7 @@ fn reaches(world: &World, to: Ipv4Addr, port: u16) -> bool {
     })
 }
 
+/// Promises: R4.
 #[test]
 fn other_protocols_go_where_a_rule_names_their_port() {
     let world = World::new(&["good.example:25", "good.example:443", "198.51.100.11:26"], &[]);
@@ -71,6 +72,7 @@ fn other_protocols_go_where_a_rule_names_their_port() {
     assert!(is_cut(&mut stream));
 }
 
+/// Promises: R4.
 #[test]
 fn closed_addresses_stay_closed_whatever_rules_say() {
     let world = World::new(&["*", "10.0.0.0/8", "169.254.169.254", "127.0.0.1"], &[]);
@@ -109,6 +111,7 @@ fn closed_addresses_stay_closed_whatever_rules_say() {
     assert_eq!(world.refused(), ["tcp gateway:15001 host"]);
 }
 
+/// Promises: R4.
 #[test]
 fn who_has_no_rules_is_answered_nothing() {
     let world = World::new(&["*"], &[]);
@@ -119,6 +122,7 @@ fn who_has_no_rules_is_answered_nothing() {
     assert!(!reaches(&world, GOOD, 25));
 }
 
+/// Promises: R6.
 #[test]
 fn a_link_that_is_gone_takes_its_connections_with_it() {
     let world = World::new(&["*"], &[]);
@@ -129,6 +133,7 @@ fn a_link_that_is_gone_takes_its_connections_with_it() {
     assert!(is_cut(&mut stream));
 }
 
+/// Promises: R7.
 #[test]
 fn every_byte_comes_through_and_is_counted() {
     const BYTES: usize = 40 << 20;
@@ -159,6 +164,7 @@ fn every_byte_comes_through_and_is_counted() {
     assert_eq!(told, BYTES as u64);
 }
 
+/// Promises: R8.
 #[test]
 fn the_edge_has_no_rights_and_ends_with_who_started_it() {
     let world = World::new(&["good.example"], &[]);

@@ -113,6 +113,7 @@ mod tests {
         Requester::Key(name.to_owned())
     }
 
+    /// Promises: T3.
     #[test]
     fn who_misses_too_often_waits_and_nobody_else() {
         let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT);

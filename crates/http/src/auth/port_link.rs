@@ -153,6 +153,7 @@ mod tests {
         SignedLink { caller, sandbox: SandboxId::parse("box").unwrap(), port: 80, expires_s: 7 }
     }
 
+    /// Promises: O10.
     #[test]
     fn t16_a_link_is_bound_to_all_that_it_says() {
         let text = link().signed_bytes();
@@ -173,6 +174,7 @@ mod tests {
         }
     }
 
+    /// Promises: L14.
     #[test]
     fn a_link_lives_at_least_as_long_as_it_was_asked_to() {
         let second = Duration::from_secs(1);
@@ -184,6 +186,7 @@ mod tests {
         }
     }
 
+    /// Promises: O10.
     #[test]
     fn the_signature_is_hmac_as_others_make_it() {
         // python3 -c 'import hmac,hashlib; print(hmac.new(hashlib.sha256(b"key").digest(), b"life\0text", "sha256").hexdigest())'

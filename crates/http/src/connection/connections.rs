@@ -223,6 +223,7 @@ mod tests {
         assert_eq!((all.count(), all.lock().len()), (3, 3));
     }
 
+    /// Promises: T20.
     #[tokio::test]
     async fn t19_a_new_connection_gets_the_place_of_an_idle_one() {
         let all = Connections::new(2);

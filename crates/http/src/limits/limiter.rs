@@ -210,6 +210,7 @@ mod tests {
         }
     }
 
+    /// Promises: T20.
     #[test]
     fn t19_many_tenants_together_leave_the_reserve_to_others() {
         let limiter = limiter(400);

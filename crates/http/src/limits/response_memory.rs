@@ -131,6 +131,7 @@ mod tests {
         assert!(memory.tenants().is_empty());
     }
 
+    /// Promises: F20.
     #[test]
     fn one_tenant_gathers_at_most_half_of_all() {
         let memory = ResponseMemory::new(100);

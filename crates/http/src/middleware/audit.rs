@@ -223,6 +223,7 @@ mod tests {
     use super::*;
 
     /// A new route that changes something would be recorded as `call`.
+    /// Promises: T17.
     #[test]
     fn t17_every_call_that_changes_something_has_a_name() {
         let document: serde_json::Value = serde_json::from_str(crate::document()).unwrap();
@@ -254,6 +255,7 @@ mod tests {
         assert_eq!(event(&Method::GET, "/v1/sandbox/{id}/pty", true), Some("terminal.open"));
     }
 
+    /// Promises: T17.
     #[tokio::test]
     async fn t17_a_call_that_was_not_answered_is_noted() {
         let folder = std::env::temp_dir().join(format!("isolet-noted-{}", std::process::id()));

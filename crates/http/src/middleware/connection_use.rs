@@ -130,6 +130,7 @@ mod tests {
         kind_of(method, route, &uri, &HeaderMap::from_iter([accept]))
     }
 
+    /// Promises: T20.
     #[test]
     fn t19_what_lasts_is_never_a_mere_call() {
         let mut lasting = 0;

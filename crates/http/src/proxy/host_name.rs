@@ -86,6 +86,7 @@ mod tests {
         label(&TenantId::default_tenant(), &SandboxId::parse(id).unwrap(), 80)
     }
 
+    /// Promises: O9.
     #[test]
     fn a_name_means_one_port_of_one_sandbox_of_one_tenant() {
         let own = TenantId::default_tenant();
@@ -118,6 +119,7 @@ mod tests {
         }
     }
 
+    /// Promises: O9.
     #[test]
     fn only_one_part_below_the_domain_is_a_ports_name() {
         let of = |host: &str| {

@@ -62,6 +62,7 @@ impl Entry {
 mod tests {
     use super::*;
 
+    /// Promises: O5.
     #[test]
     fn i15_a_port_is_a_number_that_can_be_one() {
         assert_eq!(parse_port("1").unwrap(), 1);

@@ -184,6 +184,7 @@ pub(crate) async fn forward_to_port(
 mod tests {
     use super::*;
 
+    /// Promises: O1.
     #[test]
     fn a_way_is_read_from_the_path_as_it_was_sent() {
         let of =

@@ -226,6 +226,7 @@ mod tests {
         assert_eq!(json["truncated"]["stderr_bytes"], 7);
     }
 
+    /// Promises: F20.
     #[test]
     fn f20_output_beyond_the_memory_of_all_answers_is_cut_and_counted() {
         let bytes = Bytes::from(vec![b'x'; 2 * GUARANTEED_BYTES]);

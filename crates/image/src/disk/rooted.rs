@@ -245,6 +245,7 @@ pub(crate) fn owner(uid: u32, gid: u32) -> (Option<Uid>, Option<Gid>) {
 mod tests {
     use super::*;
 
+    /// Promises: A5.
     #[test]
     fn no_path_leads_out() {
         assert_eq!(parts(b"./a//b/./c/").unwrap(), [b"a", b"b", b"c"]);

@@ -97,6 +97,7 @@ fn public6(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
+    /// Promises: A7.
     #[test]
     fn an_address_of_our_own_is_asked_only_by_name() {
         let named = AllowedHosts(Arc::new(vec!["127.0.0.1:5000".into(), "inner.example".into()]));

@@ -137,6 +137,7 @@ fn read(from: impl std::io::Read) -> Result<String> {
 mod tests {
     use super::*;
 
+    /// Promises: Q23.
     #[test]
     fn a_value_is_never_on_the_command_line() {
         for wrong in [
@@ -154,6 +155,7 @@ mod tests {
         }
     }
 
+    /// Promises: Q23.
     #[test]
     fn a_value_comes_from_a_file_or_a_variable_without_its_line_end() {
         let file = tempfile::NamedTempFile::new().expect("a file");

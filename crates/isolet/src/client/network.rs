@@ -203,6 +203,7 @@ fn line(one: &Value, id: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Promises: Q15.
     #[test]
     fn what_was_refused_is_said_with_the_call_that_opens_it() {
         let one = |host: &str, port: Option<u16>, rule: &str| json!({"host": host, "port": port, "protocol": "tcp", "rule": rule, "times": 1});

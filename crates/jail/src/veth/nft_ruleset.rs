@@ -278,6 +278,7 @@ mod tests {
         texts(&VethRules::new(range(), 300, &Policy { allow, deny: Vec::new() }, true).elements())
     }
 
+    /// Promises: Q22.
     #[test]
     fn a_pair_with_credentials_has_all_its_tcp_proxied() {
         let proxied = ("proxied", "l300".to_owned());

@@ -49,6 +49,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
+    /// Promises: Q4.
     #[test]
     fn ranges_allow_what_rules_allow_and_do_not_overlap(
         allow in prop::collection::vec(rule(), 0..6),

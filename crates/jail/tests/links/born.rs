@@ -7,6 +7,7 @@ use isolet_wire::launcher::{Limits, Spec};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+/// Promises: Q9.
 #[test]
 fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
     let mut given = Given::new();

@@ -49,12 +49,12 @@ impl Given {
 
     /// The process that owns the links.
     pub(crate) fn keeper(&self) -> i32 {
-        isolet_kit::links::keeper(&self.config.data_dir).expect("it runs")
+        isolet_kit::veth::find_manager(&self.config.data_dir).expect("it runs")
     }
 
     /// The namespace between sandboxes and host.
     pub(crate) fn between(&self) -> OwnedFd {
-        isolet_kit::links::between(self.keeper()).expect("it has one")
+        isolet_kit::veth::gateway_netns(self.keeper()).expect("it has one")
     }
 
     /// A link with these rules.

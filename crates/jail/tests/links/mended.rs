@@ -9,6 +9,7 @@ fn reaches(network: &std::os::fd::OwnedFd) -> bool {
     says(network, &tries(&[(&PUBLIC.to_string(), 80)])) == format!("{HOST} {PUBLIC}")
 }
 
+/// Promises: Q7.
 #[test]
 fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
     let given = Given::new();
@@ -23,6 +24,7 @@ fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
     assert!(reaches(&network));
 }
 
+/// Promises: Q7.
 #[test]
 fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
     let given = Given::new();
@@ -38,6 +40,7 @@ fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
     );
 }
 
+/// Promises: Q7.
 #[test]
 fn a_renamed_or_removed_uplink_is_named_and_put_back() {
     let given = Given::new();
@@ -55,6 +58,7 @@ fn a_renamed_or_removed_uplink_is_named_and_put_back() {
     }
 }
 
+/// Promises: Q6.
 #[test]
 fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
     let mut given = Given::new();
@@ -77,6 +81,7 @@ fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
     assert!(reaches(&network));
 }
 
+/// Promises: Q7.
 #[test]
 fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
     let mut given = Given::new();
@@ -102,6 +107,7 @@ fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
 
 /// An owner of links was killed while its namespace was still held (by its edge, which had not yet
 /// ended): the link to the host stayed, and the next owner took it for a stranger's.
+/// Promises: Q7.
 #[test]
 fn a_link_that_a_killed_owner_left_is_known_and_removed() {
     let mut given = Given::new();
@@ -116,6 +122,7 @@ fn a_link_that_a_killed_owner_left_is_known_and_removed() {
     drop(held);
 }
 
+/// Promises: Q8.
 #[test]
 fn nobody_needs_it_and_it_ends_without_a_trace() {
     let given = Given::new();
@@ -131,6 +138,7 @@ fn nobody_needs_it_and_it_ends_without_a_trace() {
     assert!(!net::run("nft", "list ruleset").contains("isolet"));
 }
 
+/// Promises: Q11.
 #[test]
 fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
     let given = Given::new();

@@ -39,6 +39,7 @@ except OSError as error:
 "#;
 
 /// What a sandbox has in `/etc/resolv.conf` is written before it is known what addresses there are.
+/// Promises: Q10.
 #[test]
 fn names_are_answered_where_sandboxes_have_other_addresses() {
     let resolvers = vec![(PUBLIC, 53).into()];
@@ -58,6 +59,7 @@ fn names_are_answered_where_sandboxes_have_other_addresses() {
     }
 }
 
+/// Promises: Q10.
 #[test]
 fn names_lead_where_rules_let_them_and_nowhere_else() {
     let given = given();
@@ -80,12 +82,13 @@ fn names_lead_where_rules_let_them_and_nowhere_else() {
     assert!(!page(&network, "private.test").contains("10.9.9.9"));
 }
 
+/// Promises: Q10.
 #[test]
 fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
     let given = given();
     let (_, network) = given.take(&["named.test"], &[]);
     let keeper = given.keeper();
-    let edge = || isolet_kit::links::edge(keeper);
+    let edge = || isolet_kit::veth::egress_proxy(keeper);
     let first = wait_until("it runs", SOON, edge);
     let status = wait_until("it has taken its filter", SOON, || {
         let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it runs");

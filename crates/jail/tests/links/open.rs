@@ -5,6 +5,7 @@ use isolet_jail::VethEvent;
 use isolet_kit::net::{self, HOST, METADATA, OTHER, PRIVATE, PUBLIC};
 use isolet_kit::{SOON, wait_until};
 
+/// Promises: Q1.
 #[test]
 fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
     let given = Given::new();
@@ -30,6 +31,7 @@ fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
 }
 
 /// What Docker does to a host on which it is installed.
+/// Promises: Q17.
 #[test]
 fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
     let mut given = Given::new();
@@ -65,6 +67,7 @@ fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
     assert_eq!(says(&network, &tries(&[(&place, 80)])), format!("{HOST} {PUBLIC}"));
 }
 
+/// Promises: Q2.
 #[test]
 fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told() {
     let given = Given::new();
@@ -103,6 +106,7 @@ fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told()
     assert!(said.starts_with("ConnectionRefusedError"), "{said}");
 }
 
+/// Promises: Q2.
 #[test]
 fn an_address_that_the_host_gets_is_closed() {
     let given = Given::new();
@@ -116,6 +120,7 @@ fn an_address_that_the_host_gets_is_closed() {
     });
 }
 
+/// Promises: Q3.
 #[test]
 fn what_is_made_by_hand_does_not_leave() {
     let given = Given::new();
@@ -184,6 +189,7 @@ except TimeoutError:
     print('nothing')
 "#;
 
+/// Promises: Q8.
 #[test]
 fn a_link_ends_with_its_network_and_two_hundred_leave_nothing() {
     let given = Given::new();

@@ -4,6 +4,7 @@ use crate::given::{Given, policy, says, tries};
 use isolet_jail::{VethError, VethSettings};
 use isolet_kit::net::{self, HOST, OTHER, PRIVATE, PUBLIC};
 
+/// Promises: Q4.
 #[test]
 fn rules_hold_by_address_and_port_and_name_what_they_refuse() {
     let given = Given::new();
@@ -30,6 +31,7 @@ fn rules_hold_by_address_and_port_and_name_what_they_refuse() {
 /// Connections that are cut.
 const LOADS: usize = 4;
 
+/// Promises: Q4.
 #[test]
 fn a_rule_that_is_taken_away_cuts_what_runs() {
     let given = Given::new();
@@ -64,6 +66,7 @@ fn what_nobody_allows_is_refused_and_told_and_names_are_not_to_be_had_without_th
     assert!(matches!(refused, Err(VethError::Refused(why)) if why.contains("not available")));
 }
 
+/// Promises: Q5.
 #[test]
 fn whoever_runs_the_server_opens_a_private_network() {
     let opened = vec![(PRIVATE, 32)];
@@ -77,6 +80,7 @@ fn whoever_runs_the_server_opens_a_private_network() {
     assert_eq!(given.refusals()[0].rule, "10.0.0.0/8");
 }
 
+/// Promises: Q4.
 #[test]
 fn the_longest_rules_fit_and_are_changed_at_once() {
     let given = Given::new();
@@ -93,6 +97,7 @@ fn the_longest_rules_fit_and_are_changed_at_once() {
     assert_eq!(said, format!("{HOST} {PUBLIC}"));
 }
 
+/// Promises: Q11.
 #[test]
 fn a_sandbox_has_so_many_connections_at_once_and_addresses_where_told() {
     let range = [10, 99, 0, 0].into();

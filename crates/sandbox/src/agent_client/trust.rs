@@ -198,6 +198,7 @@ async fn save(agent: &Path, path: &str, bytes: &[u8]) -> Result<(), Error> {
 mod tests {
     use super::*;
 
+    /// Promises: Q21.
     #[test]
     fn a_bundle_has_one_certificate_of_ours_and_loses_it_without_a_trace() {
         for own in ["", "one\n", "one\ntwo", "-----\n"] {

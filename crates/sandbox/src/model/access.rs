@@ -140,6 +140,7 @@ mod tests {
         own.iter().chain(others).map(|(path, write)| ((*path).to_owned(), *write)).collect()
     }
 
+    /// Promises: V3.
     #[test]
     fn nothing_granted_is_the_sessions_own_directory() {
         assert_eq!(grants(&[], &[]), own(&[]));
@@ -147,6 +148,7 @@ mod tests {
         assert!(!access(&[""], &["a"]).whole());
     }
 
+    /// Promises: V2.
     #[test]
     fn rights_add_up() {
         assert_eq!(grants(&["a", "a"], &["a"]), own(&[("a", true)]), "the stronger one");
@@ -160,6 +162,7 @@ mod tests {
         );
     }
 
+    /// Promises: V2.
     #[test]
     fn a_part_is_no_prefix() {
         assert_eq!(
@@ -168,6 +171,7 @@ mod tests {
         );
     }
 
+    /// Promises: V2.
     #[test]
     fn all_of_it_to_be_read_leaves_what_may_be_written() {
         let all = grants(&["", "x"], &["src"]);
@@ -175,6 +179,7 @@ mod tests {
         assert_eq!(all, own.map(|(path, write)| (path.to_owned(), write)));
     }
 
+    /// Promises: V2.
     #[test]
     fn what_is_no_path_is_refused() {
         let long = "x/".repeat(2100);
@@ -188,6 +193,7 @@ mod tests {
         assert!(access(&[&most], &[]).grants(&session()).is_ok());
     }
 
+    /// Promises: V2.
     #[test]
     fn a_thousand_paths_are_taken_and_one_more_is_not() {
         let paths: Vec<String> = (0..=GRANTS_MAX).map(|n| format!("dir/{n}")).collect();

@@ -112,6 +112,7 @@ impl Drop for ActivityGuard {
 mod tests {
     use super::*;
 
+    /// Promises: L2.
     #[test]
     fn it_closes_for_nobody_who_is_there_and_lets_nobody_in_after() {
         let uses = Activity::new();

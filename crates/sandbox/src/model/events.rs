@@ -312,6 +312,7 @@ mod tests {
         assert!(follow(Some(u64::MAX - 1)).1.is_some());
     }
 
+    /// Promises: L9.
     #[tokio::test]
     async fn a_slow_reader_is_cut_and_nothing_grows() {
         let (log, sandbox) = log();
@@ -333,6 +334,7 @@ mod tests {
         assert_eq!(ids(&mut one).await, [1100]);
     }
 
+    /// Promises: E49.
     #[tokio::test]
     async fn e49_a_reader_of_one_sandbox_sees_no_earlier_one_of_its_id() {
         let (log, sandbox) = log();

@@ -85,6 +85,7 @@ pub(crate) fn apply(all: &mut All, change: Change, id: &SandboxId) -> Result<Exp
 mod tests {
     use super::*;
 
+    /// Promises: O10.
     #[test]
     fn a_port_that_was_withdrawn_has_another_secret_when_it_comes_back() {
         let mut all = All::new();

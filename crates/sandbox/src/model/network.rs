@@ -233,6 +233,7 @@ mod tests {
         rules.iter().map(|rule| (*rule).to_owned()).collect()
     }
 
+    /// Promises: Q14.
     #[test]
     fn rules_are_kept_as_they_say_themselves_each_once() {
         let allow = texts(&["EXAMPLE.com.", "example.com", "10.1.2.3/8:80"]);
@@ -246,6 +247,7 @@ mod tests {
         assert_eq!((only.allow(), only.deny()), (&texts(&["a.b"])[..], &texts(&["c.d"])[..]));
     }
 
+    /// Promises: Q14.
     #[test]
     fn what_is_no_rule_is_refused_with_its_field() {
         let field = |made: Result<Network, Error>| match made {
@@ -264,6 +266,7 @@ mod tests {
     }
 
     /// What an operator's disk or another version has made of a record must not open anything.
+    /// Promises: Q14.
     #[test]
     fn rules_that_do_not_read_allow_nothing() {
         let stored = serde_json::json!({"mode": "rules", "allow": ["*"], "deny": ["a b"]});

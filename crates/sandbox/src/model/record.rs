@@ -477,6 +477,7 @@ mod tests {
         assert_eq!((old.limits.disk_mib, old.network), (0, Network::none()));
     }
 
+    /// Promises: Q12.
     #[test]
     fn a_record_reads_as_it_was_written() {
         let deny = ["*.bad.example:443".to_owned()];

@@ -163,6 +163,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, UdpSocket};
 
+    /// Promises: O5.
     #[tokio::test]
     async fn only_a_connection_to_the_port_asked_for_is_taken_from_an_agent() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -166,6 +166,7 @@ mod tests {
         out
     }
 
+    /// Promises: T19.
     #[test]
     fn the_signature_is_hmac_as_others_make_it() {
         // RFC 4231, cases 2 and 6.
@@ -201,6 +202,7 @@ mod tests {
         }
     }
 
+    /// Promises: T17.
     #[test]
     fn t17_what_a_tenant_wrote_is_one_line_of_visible_letters() {
         let text = "a\n{\"seq\":1}\r\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{2028}\u{1f600}\0";

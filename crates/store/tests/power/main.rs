@@ -128,6 +128,7 @@ fn found(folder: &Path) -> Records {
     })
 }
 
+/// Promises: F15.
 #[test]
 fn heavy_f15_no_loss_of_power_takes_what_was_answered() {
     let folder = tempfile::tempdir().expect("a directory");

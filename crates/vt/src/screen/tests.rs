@@ -129,6 +129,7 @@ fn assert_same(size: Size, bytes: &[u8], cut: usize) {
     }
 }
 
+/// Promises: Z15.
 #[test]
 fn a_snapshot_gives_the_same_screen_wherever_the_output_is_cut() {
     let streams: &[&[u8]] = &[
@@ -246,6 +247,7 @@ fn search() -> ProptestConfig {
 proptest! {
     #![proptest_config(search())]
 
+    /// Promises: Z15.
     #[test]
     fn a_snapshot_gives_the_same_screen_for_any_stream(bytes in stream(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(bytes.len() + 1);
@@ -278,6 +280,7 @@ fn recorded() -> Vec<(String, Size, Vec<u8>)> {
     all
 }
 
+/// Promises: Z15.
 #[test]
 fn a_snapshot_gives_the_same_screen_for_what_real_programs_write() {
     for (name, size, bytes) in recorded() {

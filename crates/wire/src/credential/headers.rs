@@ -91,6 +91,7 @@ pub fn role(name: &str) -> HeaderRole {
 mod tests {
     use super::*;
 
+    /// Promises: R11.
     #[test]
     fn headers_of_credentials_are_free_and_those_that_servers_repeat_are_not() {
         for name in ["Authorization", "Cookie", "X-Api-Key", "PRIVATE-TOKEN", "x-goog-api-key"] {

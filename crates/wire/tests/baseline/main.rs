@@ -111,18 +111,21 @@ fn whole(set: &str, form: Form, kinds: u8) {
     assert_eq!(seen, all, "kinds of {set} that were recorded");
 }
 
+/// Promises: F39.
 #[test]
 fn what_a_server_says_to_an_agent_is_as_in_the_baseline() {
     check("asks", Form::Frame, asks::rows());
     whole("asks", Form::Frame, 21);
 }
 
+/// Promises: F39.
 #[test]
 fn what_an_agent_says_to_a_server_is_as_in_the_baseline() {
     check("tells", Form::Frame, tells::rows());
     whole("tells", Form::Frame, 36);
 }
 
+/// Promises: F39.
 #[test]
 fn what_server_and_launcher_say_is_as_in_the_baseline() {
     check("orders", Form::Packet, packets::orders());
@@ -131,12 +134,14 @@ fn what_server_and_launcher_say_is_as_in_the_baseline() {
     whole("reports", Form::Packet, 4);
 }
 
+/// Promises: F39.
 #[test]
 fn what_server_and_the_owner_of_links_say_is_as_in_the_baseline() {
     check("link_orders", Form::Packet, packets::link_orders());
     check("link_told", Form::Packet, packets::link_told());
 }
 
+/// Promises: F39.
 #[test]
 fn data_frames_are_as_in_the_baseline() {
     let recorded = recorded("data");

@@ -14,6 +14,7 @@ from isolet._async import io
 pytestmark = pytest.mark.anyio
 
 
+# Promises: Y12.
 async def test_what_was_done_is_told_also_of_one_that_is_gone(
     client: AsyncIsolet, fresh: Callable[[], str]
 ) -> None:

@@ -22,6 +22,7 @@ from isolet._async import io
 pytestmark = pytest.mark.anyio
 
 
+# Promises: Y15.
 async def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: AsyncSandbox) -> None:
     # The garbage collector could otherwise free it inside the connection pool's lock, and deadlock.
     await sandbox.write_file("large", b"x" * 10_000_000)
@@ -94,6 +95,7 @@ async def test_input_directory_and_environment_hold_for_one_command(sandbox: Asy
     assert (await sandbox.session("default").exec("echo err >&2", merge=True)).stdout == "err\n"
 
 
+# Promises: Y5.
 async def test_bytes_are_exact_and_what_is_too_much_is_told(sandbox: AsyncSandbox) -> None:
     result = await sandbox.exec(r"printf 'a\377b'; printf 'grün' >&2")
     assert (result.stdout, result.stdout_bytes) == ("a\ufffdb", b"a\xffb")
@@ -128,6 +130,7 @@ async def test_output_is_heard_as_it_is_written(sandbox: AsyncSandbox) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (3, "one\n", "two\n")
 
 
+# Promises: Y5.
 async def test_a_callback_hears_output_and_the_result_has_it_all(sandbox: AsyncSandbox) -> None:
     received: list[Output] = []
     command = r"for i in 1 2 3; do echo $i; sleep 0.02; done; printf '\303' ; sleep 0.1; printf '\274'"
@@ -250,6 +253,7 @@ async def test_variables_are_set_for_what_runs_and_what_starts(sandbox: AsyncSan
         await sandbox.set_env({"A=B; rm": "x"})
 
 
+# Promises: Y1.
 async def test_a_command_whose_answer_is_lost_is_not_sent_twice(server: object, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         await sandbox.exec("true")

@@ -44,6 +44,7 @@ async def test_a_sandboxs_events_come_in_order_up_to_its_end(
     assert ids == sorted(set(ids))
 
 
+# Promises: Y6.
 async def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh: Callable[[], str]) -> None:
     async with AsyncIsolet(relay.url) as client, AsyncIsolet() as direct:
         sandbox = direct.sandbox(fresh())
@@ -71,6 +72,7 @@ async def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh:
         assert last == received[-1].id
 
 
+# Promises: Y6.
 async def test_a_cut_before_the_first_event_is_told_as_a_gap(
     server: Server, relay: Relay, sandbox: AsyncSandbox
 ) -> None:
@@ -107,6 +109,7 @@ async def test_a_wrong_key_no_server_and_wrong_words_are_told(client: AsyncIsole
             AsyncIsolet(url, "k")
 
 
+# Promises: Y1.
 async def test_a_reader_that_comes_back_is_not_sent_away(server: Server, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client:
         relay.cut_answers = 2
@@ -131,6 +134,7 @@ async def test_the_key_of_a_server_on_this_machine_is_found(
         assert all([info.id async for info in client.sandboxes(page=1)])
 
 
+# Promises: Y9.
 async def test_the_key_is_shown_nowhere(
     server: Server, caplog: pytest.LogCaptureFixture, fresh: Callable[[], str]
 ) -> None:

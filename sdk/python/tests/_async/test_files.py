@@ -43,6 +43,7 @@ async def test_a_part_of_a_file_is_read(sandbox: AsyncSandbox) -> None:
         await sandbox.read_bytes("digits", length=0)
 
 
+# Promises: Y8.
 async def test_names_are_bytes_and_stay_in_the_sandbox(sandbox: AsyncSandbox) -> None:
     name = b"not \xff utf-8"
     await sandbox.write_file(name, "x")

@@ -36,6 +36,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), files).serve_forever()
 """
 
 
+# Promises: Y11.
 async def test_a_repository_is_cloned_whole_by_branch_by_tag_and_in_part(sandbox: AsyncSandbox) -> None:
     (await sandbox.exec(REPOSITORY)).check()
     whole = await sandbox.git_checkout(BARE)
@@ -58,6 +59,7 @@ async def test_a_repository_is_cloned_whole_by_branch_by_tag_and_in_part(sandbox
         await scoped.git_checkout("/workspace/project", target_dir="copy")
 
 
+# Promises: Y11.
 async def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox: AsyncSandbox) -> None:
     (await sandbox.exec(REPOSITORY)).check()
     for url, branch in (
@@ -79,6 +81,7 @@ async def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox:
         await sandbox.git_checkout("/")
 
 
+# Promises: Y11.
 async def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sandbox: AsyncSandbox) -> None:
     (await sandbox.exec(REPOSITORY)).check()
     host = await sandbox.start_process(["python3", "-c", HOST])
@@ -102,6 +105,7 @@ async def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sand
         await sandbox.git_checkout("http://127.0.0.1:8000/project.git", target_dir="no")
 
 
+# Promises: Y12.
 async def test_what_the_server_cannot_do_is_refused_with_a_reason(sandbox: AsyncSandbox) -> None:
     session = sandbox.session("default")
     for refused in (

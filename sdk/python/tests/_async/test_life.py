@@ -49,6 +49,7 @@ async def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
     assert "another id" in raised.value.hint
 
 
+# Promises: Y1.
 async def test_a_create_whose_answer_is_lost_makes_one_sandbox(server: object, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client:
         before = [info.id async for info in client.sandboxes()]
@@ -81,6 +82,7 @@ async def test_a_sandbox_is_changed_all_or_nothing(sandbox: AsyncSandbox) -> Non
         await sandbox.update(ttl=-1)
 
 
+# Promises: Y7.
 async def test_what_a_sleep_has_cost_is_told_once(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("data", "yes")
     await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); sleep 1000 &")
@@ -93,6 +95,7 @@ async def test_what_a_sleep_has_cost_is_told_once(sandbox: AsyncSandbox) -> None
     assert (await sandbox.exec("true")).lost is None
 
 
+# Promises: Y7.
 async def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: AsyncSandbox) -> None:
     await sandbox.exec("big=$(head -c 2000000 /dev/zero | tr '\\0' x)")
     await sandbox.sleep()

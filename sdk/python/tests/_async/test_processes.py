@@ -18,6 +18,7 @@ from isolet import (
 pytestmark = pytest.mark.anyio
 
 
+# Promises: J14.
 async def test_a_process_runs_on_and_is_killed_with_all_it_started(
     client: AsyncIsolet, fresh: Callable[[], str]
 ) -> None:
@@ -41,6 +42,7 @@ async def test_a_process_runs_on_and_is_killed_with_all_it_started(
         assert await sandbox.processes() == []
 
 
+# Promises: J14.
 async def test_a_log_is_followed_to_its_end_over_a_killed_server(
     server: Server, fresh: Callable[[], str]
 ) -> None:
@@ -62,6 +64,7 @@ async def test_a_log_is_followed_to_its_end_over_a_killed_server(
         assert (await process.wait()).exit_code == 0
 
 
+# Promises: J14.
 async def test_input_reaches_a_process_and_a_port_is_waited_for(
     client: AsyncIsolet, fresh: Callable[[], str]
 ) -> None:

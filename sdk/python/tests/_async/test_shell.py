@@ -33,6 +33,7 @@ async def test_commands_of_a_shell_share_everything(sandbox: AsyncSandbox) -> No
         assert (await shell.run("pwd; echo ${A-unset}")).stdout == "/tmp\nunset\n"
 
 
+# Promises: Y5.
 async def test_bytes_are_exact_and_characters_whole(sandbox: AsyncSandbox) -> None:
     async with sandbox.shell() as shell:
         result = await shell.run(r"printf 'a\377b'; printf '\303'; sleep 0.05; printf '\274'")
@@ -151,6 +152,7 @@ async def test_background_jobs_are_heard_apart(sandbox: AsyncSandbox) -> None:
         assert shell.background() == []
 
 
+# Promises: N12, Y2.
 async def test_no_byte_is_lost_or_doubled_over_broken_connections(server: Server, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         async with sandbox.shell() as shell:
@@ -168,6 +170,7 @@ async def test_no_byte_is_lost_or_doubled_over_broken_connections(server: Server
             assert relay.connections >= 4
 
 
+# Promises: Y2.
 async def test_a_command_that_never_arrived_is_sent_again_and_none_runs_twice(
     server: Server, relay: Relay
 ) -> None:
@@ -188,6 +191,7 @@ async def test_a_command_that_never_arrived_is_sent_again_and_none_runs_twice(
                 assert await other.read_file("ran") == "first\nsecond\nthird\nfourth\n"
 
 
+# Promises: Y3.
 async def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_breaks(
     server: Server, relay: Relay
 ) -> None:
@@ -201,6 +205,7 @@ async def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_bre
             assert (await shell.run("echo on")).stdout == "on\n"
 
 
+# Promises: Y2.
 async def test_a_killed_server_costs_a_shell_nothing(server: Server, sandbox: AsyncSandbox) -> None:
     async with sandbox.shell() as shell:
         await shell.run("x=5")
@@ -213,6 +218,7 @@ async def test_a_killed_server_costs_a_shell_nothing(server: Server, sandbox: As
         assert (await shell.run("echo $x")).stdout == "5\n"
 
 
+# Promises: Y4.
 async def test_a_shell_that_was_left_is_resumed_at_its_byte(sandbox: AsyncSandbox) -> None:
     shell = sandbox.shell()
     command = await shell.start("x=5; echo one; until [ -e go ]; do sleep 0.01; done; echo two")
@@ -231,6 +237,7 @@ async def test_a_shell_that_was_left_is_resumed_at_its_byte(sandbox: AsyncSandbo
     assert gone.value.code == "no_shell"
 
 
+# Promises: Y4.
 async def test_bytes_that_are_not_held_are_told(sandbox: AsyncSandbox) -> None:
     session = sandbox.session("loud")
     shell = session.shell()

@@ -102,6 +102,7 @@ async def test_output_is_iterated_with_offsets(sandbox: AsyncSandbox) -> None:
     await terminal.close()
 
 
+# Promises: N10.
 async def test_who_reads_slowly_is_told_what_it_missed(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("lines.sh", "seq 1 3000000; touch /workspace/over; read -r")
     async with sandbox.terminal(command=["bash", "/workspace/lines.sh"]) as terminal:
@@ -152,6 +153,7 @@ async def test_a_viewer_looks_on_and_each_sees_who_is_attached(sandbox: AsyncSan
         session.terminal(mode="look")
 
 
+# Promises: N10.
 async def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         async with sandbox.terminal() as terminal:
@@ -173,6 +175,7 @@ async def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: 
             assert relay.connections >= 5
 
 
+# Promises: N10.
 async def test_what_is_typed_after_a_cut_arrives_once(server: Server, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         async with sandbox.terminal() as terminal:
@@ -189,6 +192,7 @@ async def test_what_is_typed_after_a_cut_arrives_once(server: Server, relay: Rel
             assert await terminal.exited() == TerminalExit(0)
 
 
+# Promises: N10.
 async def test_a_killed_server_costs_a_terminal_nothing(server: Server, sandbox: AsyncSandbox) -> None:
     async with sandbox.terminal() as terminal:
         await terminal.write("value=5; for i in $(seq 1 40); do echo line $i.; sleep 0.02; done\n")
@@ -201,6 +205,7 @@ async def test_a_killed_server_costs_a_terminal_nothing(server: Server, sandbox:
         await terminal.wait_for("value=5.")
 
 
+# Promises: N10.
 async def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: AsyncSandbox) -> None:
     terminal = sandbox.terminal()
     await terminal.open()
@@ -225,6 +230,7 @@ async def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: AsyncSandbox
     assert gone.value.code == "no_terminal"
 
 
+# Promises: N10.
 async def test_a_terminal_that_ended_while_one_was_away_is_not_run_again(
     server: Server, relay: Relay
 ) -> None:

@@ -15,6 +15,7 @@ from isolet._sync import io
 pytestmark = pytest.mark.anyio
 
 
+# Promises: Y12.
 def test_what_was_done_is_told_also_of_one_that_is_gone(
     client: Isolet, fresh: Callable[[], str]
 ) -> None:

@@ -72,7 +72,7 @@ def test_what_happens_is_told_in_its_order(sandbox: Sandbox) -> None:
 
 def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: Sandbox) -> None:
     context = sandbox.context("python")
-    context.run("kept = 1")
+    context.run("value = 1")
     execution = context.run("while True: pass", timeout=0.2)
     assert execution.timed_out
     assert execution.error is not None
@@ -80,7 +80,7 @@ def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: Sandbox) -> None:
         for event in events:
             assert event.text == "on\n"
             break
-    assert context.run("kept").text == "1"
+    assert context.run("value").text == "1"
 
 
 def test_input_is_what_came_with_the_run(sandbox: Sandbox) -> None:

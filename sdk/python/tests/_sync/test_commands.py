@@ -23,6 +23,7 @@ from isolet._sync import io
 pytestmark = pytest.mark.anyio
 
 
+# Promises: Y15.
 def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: Sandbox) -> None:
     # The garbage collector could otherwise free it inside the connection pool's lock, and deadlock.
     sandbox.write_file("large", b"x" * 10_000_000)
@@ -95,6 +96,7 @@ def test_input_directory_and_environment_hold_for_one_command(sandbox: Sandbox) 
     assert (sandbox.session("default").exec("echo err >&2", merge=True)).stdout == "err\n"
 
 
+# Promises: Y5.
 def test_bytes_are_exact_and_what_is_too_much_is_told(sandbox: Sandbox) -> None:
     result = sandbox.exec(r"printf 'a\377b'; printf 'grün' >&2")
     assert (result.stdout, result.stdout_bytes) == ("a\ufffdb", b"a\xffb")
@@ -129,6 +131,7 @@ def test_output_is_heard_as_it_is_written(sandbox: Sandbox) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (3, "one\n", "two\n")
 
 
+# Promises: Y5.
 def test_a_callback_hears_output_and_the_result_has_it_all(sandbox: Sandbox) -> None:
     received: list[Output] = []
     command = r"for i in 1 2 3; do echo $i; sleep 0.02; done; printf '\303' ; sleep 0.1; printf '\274'"
@@ -251,6 +254,7 @@ def test_variables_are_set_for_what_runs_and_what_starts(sandbox: Sandbox) -> No
         sandbox.set_env({"A=B; rm": "x"})
 
 
+# Promises: Y1.
 def test_a_command_whose_answer_is_lost_is_not_sent_twice(server: object, relay: Relay) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         sandbox.exec("true")

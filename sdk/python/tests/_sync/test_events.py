@@ -45,6 +45,7 @@ def test_a_sandboxs_events_come_in_order_up_to_its_end(
     assert ids == sorted(set(ids))
 
 
+# Promises: Y6.
 def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh: Callable[[], str]) -> None:
     with Isolet(relay.url) as client, Isolet() as direct:
         sandbox = direct.sandbox(fresh())
@@ -72,6 +73,7 @@ def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh: Calla
         assert last == received[-1].id
 
 
+# Promises: Y6.
 def test_a_cut_before_the_first_event_is_told_as_a_gap(
     server: Server, relay: Relay, sandbox: Sandbox
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_wrong_key_no_server_and_wrong_words_are_told(client: Isolet, server: 
             Isolet(url, "k")
 
 
+# Promises: Y1.
 def test_a_reader_that_comes_back_is_not_sent_away(server: Server, relay: Relay) -> None:
     with Isolet(relay.url) as client:
         relay.cut_answers = 2
@@ -132,6 +135,7 @@ def test_the_key_of_a_server_on_this_machine_is_found(
         assert all([info.id for info in client.sandboxes(page=1)])
 
 
+# Promises: Y9.
 def test_the_key_is_shown_nowhere(
     server: Server, caplog: pytest.LogCaptureFixture, fresh: Callable[[], str]
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_part_of_a_file_is_read(sandbox: Sandbox) -> None:
         sandbox.read_bytes("digits", length=0)
 
 
+# Promises: Y8.
 def test_names_are_bytes_and_stay_in_the_sandbox(sandbox: Sandbox) -> None:
     name = b"not \xff utf-8"
     sandbox.write_file(name, "x")

@@ -37,6 +37,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), files).serve_forever()
 """
 
 
+# Promises: Y11.
 def test_a_repository_is_cloned_whole_by_branch_by_tag_and_in_part(sandbox: Sandbox) -> None:
     sandbox.exec(REPOSITORY).check()
     whole = sandbox.git_checkout(BARE)
@@ -59,6 +60,7 @@ def test_a_repository_is_cloned_whole_by_branch_by_tag_and_in_part(sandbox: Sand
         scoped.git_checkout("/workspace/project", target_dir="copy")
 
 
+# Promises: Y11.
 def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox: Sandbox) -> None:
     sandbox.exec(REPOSITORY).check()
     for url, branch in (
@@ -80,6 +82,7 @@ def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox: Sandb
         sandbox.git_checkout("/")
 
 
+# Promises: Y11.
 def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sandbox: Sandbox) -> None:
     sandbox.exec(REPOSITORY).check()
     host = sandbox.start_process(["python3", "-c", HOST])
@@ -103,6 +106,7 @@ def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sandbox: S
         sandbox.git_checkout("http://127.0.0.1:8000/project.git", target_dir="no")
 
 
+# Promises: Y12.
 def test_what_the_server_cannot_do_is_refused_with_a_reason(sandbox: Sandbox) -> None:
     session = sandbox.session("default")
     for refused in (

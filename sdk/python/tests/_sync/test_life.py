@@ -50,6 +50,7 @@ def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
     assert "another id" in raised.value.hint
 
 
+# Promises: Y1.
 def test_a_create_whose_answer_is_lost_makes_one_sandbox(server: object, relay: Relay) -> None:
     with Isolet(relay.url) as client:
         before = [info.id for info in client.sandboxes()]
@@ -82,18 +83,20 @@ def test_a_sandbox_is_changed_all_or_nothing(sandbox: Sandbox) -> None:
         sandbox.update(ttl=-1)
 
 
+# Promises: Y7.
 def test_what_a_sleep_has_cost_is_told_once(sandbox: Sandbox) -> None:
-    sandbox.write_file("kept", "yes")
+    sandbox.write_file("data", "yes")
     sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); sleep 1000 &")
     assert sandbox.sleep().state == "sleeping"
     assert sandbox.info().state == "sleeping"
-    result = sandbox.exec('cat /workspace/kept; pwd; echo $A "${list[1]}"')
+    result = sandbox.exec('cat /workspace/data; pwd; echo $A "${list[1]}"')
     assert result.stdout == "yes/tmp\nb y z\n"
     assert result.lost is not None
     assert "processes" in result.lost
     assert sandbox.exec("true").lost is None
 
 
+# Promises: Y7.
 def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: Sandbox) -> None:
     sandbox.exec("big=$(head -c 2000000 /dev/zero | tr '\\0' x)")
     sandbox.sleep()

@@ -19,6 +19,7 @@ from isolet import (
 pytestmark = pytest.mark.anyio
 
 
+# Promises: J14.
 def test_a_process_runs_on_and_is_killed_with_all_it_started(
     client: Isolet, fresh: Callable[[], str]
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_process_runs_on_and_is_killed_with_all_it_started(
         assert sandbox.processes() == []
 
 
+# Promises: J14.
 def test_a_log_is_followed_to_its_end_over_a_killed_server(
     server: Server, fresh: Callable[[], str]
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_log_is_followed_to_its_end_over_a_killed_server(
         assert process.wait().exit_code == 0
 
 
+# Promises: J14.
 def test_input_reaches_a_process_and_a_port_is_waited_for(
     client: Isolet, fresh: Callable[[], str]
 ) -> None:

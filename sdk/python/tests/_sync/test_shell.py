@@ -34,6 +34,7 @@ def test_commands_of_a_shell_share_everything(sandbox: Sandbox) -> None:
         assert shell.run("pwd; echo ${A-unset}").stdout == "/tmp\nunset\n"
 
 
+# Promises: Y5.
 def test_bytes_are_exact_and_characters_whole(sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
         result = shell.run(r"printf 'a\377b'; printf '\303'; sleep 0.05; printf '\274'")
@@ -152,6 +153,7 @@ def test_background_jobs_are_heard_apart(sandbox: Sandbox) -> None:
         assert shell.background() == []
 
 
+# Promises: N12, Y2.
 def test_no_byte_is_lost_or_doubled_over_broken_connections(server: Server, relay: Relay) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         with sandbox.shell() as shell:
@@ -169,6 +171,7 @@ def test_no_byte_is_lost_or_doubled_over_broken_connections(server: Server, rela
             assert relay.connections >= 4
 
 
+# Promises: Y2.
 def test_a_command_that_never_arrived_is_sent_again_and_none_runs_twice(
     server: Server, relay: Relay
 ) -> None:
@@ -189,6 +192,7 @@ def test_a_command_that_never_arrived_is_sent_again_and_none_runs_twice(
                 assert other.read_file("ran") == "first\nsecond\nthird\nfourth\n"
 
 
+# Promises: Y3.
 def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_breaks(
     server: Server, relay: Relay
 ) -> None:
@@ -202,6 +206,7 @@ def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_breaks(
             assert shell.run("echo on").stdout == "on\n"
 
 
+# Promises: Y2.
 def test_a_killed_server_costs_a_shell_nothing(server: Server, sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
         shell.run("x=5")
@@ -214,6 +219,7 @@ def test_a_killed_server_costs_a_shell_nothing(server: Server, sandbox: Sandbox)
         assert shell.run("echo $x").stdout == "5\n"
 
 
+# Promises: Y4.
 def test_a_shell_that_was_left_is_resumed_at_its_byte(sandbox: Sandbox) -> None:
     shell = sandbox.shell()
     command = shell.start("x=5; echo one; until [ -e go ]; do sleep 0.01; done; echo two")
@@ -232,6 +238,7 @@ def test_a_shell_that_was_left_is_resumed_at_its_byte(sandbox: Sandbox) -> None:
     assert gone.value.code == "no_shell"
 
 
+# Promises: Y4.
 def test_bytes_that_are_not_held_are_told(sandbox: Sandbox) -> None:
     session = sandbox.session("loud")
     shell = session.shell()

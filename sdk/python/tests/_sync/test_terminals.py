@@ -103,6 +103,7 @@ def test_output_is_iterated_with_offsets(sandbox: Sandbox) -> None:
     terminal.close()
 
 
+# Promises: N10.
 def test_who_reads_slowly_is_told_what_it_missed(sandbox: Sandbox) -> None:
     sandbox.write_file("lines.sh", "seq 1 3000000; touch /workspace/over; read -r")
     with sandbox.terminal(command=["bash", "/workspace/lines.sh"]) as terminal:
@@ -153,6 +154,7 @@ def test_a_viewer_looks_on_and_each_sees_who_is_attached(sandbox: Sandbox) -> No
         session.terminal(mode="look")
 
 
+# Promises: N10.
 def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: Relay) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         with sandbox.terminal() as terminal:
@@ -174,6 +176,7 @@ def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: Relay)
             assert relay.connections >= 5
 
 
+# Promises: N10.
 def test_what_is_typed_after_a_cut_arrives_once(server: Server, relay: Relay) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         with sandbox.terminal() as terminal:
@@ -190,18 +193,20 @@ def test_what_is_typed_after_a_cut_arrives_once(server: Server, relay: Relay) ->
             assert terminal.exited() == TerminalExit(0)
 
 
+# Promises: N10.
 def test_a_killed_server_costs_a_terminal_nothing(server: Server, sandbox: Sandbox) -> None:
     with sandbox.terminal() as terminal:
-        terminal.write("kept=5; for i in $(seq 1 40); do echo line $i.; sleep 0.02; done\n")
+        terminal.write("value=5; for i in $(seq 1 40); do echo line $i.; sleep 0.02; done\n")
         terminal.wait_for("line 3.")
         server.kill()
         server.start()
         shown = terminal.wait_for("line 40.")
         assert [shown.count(f"line {number}.") for number in range(4, 41)] == [1] * 37
-        terminal.write("echo kept=$kept.\n")
-        terminal.wait_for("kept=5.")
+        terminal.write("echo value=$value.\n")
+        terminal.wait_for("value=5.")
 
 
+# Promises: N10.
 def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: Sandbox) -> None:
     terminal = sandbox.terminal()
     terminal.open()
@@ -226,6 +231,7 @@ def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: Sandbox) -> None:
     assert gone.value.code == "no_terminal"
 
 
+# Promises: N10.
 def test_a_terminal_that_ended_while_one_was_away_is_not_run_again(
     server: Server, relay: Relay
 ) -> None:

@@ -1,15 +1,15 @@
-//! The data directory of the baseline, opened by today's programs.
+//! The data directory of the baseline, opened by the current programs.
 
 use crate::{digest, path, read};
 use isolet_kit::{Http, Options, Rows, Sandbox, Server, Value, json};
 use std::process::Command;
 
-/// Its server, restored in a directory with another name, as after a start of the machine.
+/// A server on the baseline's data in a directory with another name, as after a reboot.
 fn restored() -> Server {
     Options::new().key(crate::record::KEY).restore(&path("data.tar.gz"), lengthen).start()
 }
 
-/// The records of idempotency keys end after a day: as if it was written just now.
+/// Moves the expiry of idempotency keys into the future, because they expire after a day.
 fn lengthen(data: &std::path::Path) {
     let change = "import sqlite3, sys, time
 with sqlite3.connect(sys.argv[1]) as records:
@@ -19,8 +19,9 @@ with sqlite3.connect(sys.argv[1]) as records:
     assert!(done.expect("python3 is there").success());
 }
 
+/// Promises: F39.
 #[test]
-fn the_data_directory_of_the_baseline_opens_with_all_that_it_held() {
+fn the_data_directory_of_the_baseline_opens_with_everything_in_it() {
     let expected = read("data.json");
     let server = restored();
     let mut rows = Rows::new();
@@ -58,7 +59,7 @@ fn the_data_directory_of_the_baseline_opens_with_all_that_it_held() {
         let profile = server.http().get("/v1/network-profiles/web").expect(200).json();
         assert_eq!(profile["allow"], json!(["*:443"]), "{profile}");
     });
-    rows.row("what has ended", || {
+    rows.row("ended sandboxes", || {
         let history = server.http().get("/v1/runs/history").expect(200).text();
         assert!(history.contains("\"gone\""), "{history}");
     });
@@ -77,7 +78,7 @@ fn the_data_directory_of_the_baseline_opens_with_all_that_it_held() {
     server.healthy();
 }
 
-/// One that ran when the machine ended.
+/// Checks a sandbox that was running when the machine stopped.
 fn ran(sandbox: &Sandbox) {
     let web = sandbox.http.get(&sandbox.path("/processes/web")).expect(200).json();
     assert_eq!(web["status"], "lost", "{web}");
@@ -85,7 +86,7 @@ fn ran(sandbox: &Sandbox) {
     assert!(links.is_array(), "{links}");
     let said = sandbox.command("dev", "echo $y; cat acknowledged");
     assert_eq!(said["stdout"], "saved\nwritten\n", "{said}");
-    let lost = said["lost"].as_array().expect("it tells what was lost");
+    let lost = said["lost"].as_array().expect("it reports what was lost");
     assert!(lost.contains(&"processes".into()), "{said}");
 }
 
@@ -97,5 +98,5 @@ fn files(sandbox: &Sandbox, expected: &Value) {
         assert_eq!(digest(&bytes), hash.as_str().expect("a hash"), "{path}");
     }
     assert_eq!(sandbox.says(crate::record::LIST), expected["list"].as_str().expect("a list"));
-    assert_eq!(sandbox.says("tool"), "from a tool\n", "installed below /usr/local");
+    assert_eq!(sandbox.says("tool"), "from a tool\n", "it is installed below /usr/local");
 }

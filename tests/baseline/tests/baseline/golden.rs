@@ -1,19 +1,19 @@
-//! Golden answers: every dialect's calls, and what the baseline answered.
+//! Golden answers: the calls of every dialect, and what the baseline answered.
 
-use crate::normal::{Names, differences, normal};
+use crate::normalize::{Names, differences, normal};
 use crate::read;
 use isolet_kit::{Options, Reply, Rows, Server, Value, json};
 
-/// The dialects, by their files below `golden/`.
+/// The dialects, by the names of their files below `golden/`.
 pub(crate) const DIALECTS: [&str; 4] = ["native", "isorun", "cloudflare", "pokee"];
 
-/// A server as the shipped configuration makes it: Isorun's client asks for an image by the name
-/// that stands there.
+/// A server with the shipped configuration, because Isorun's client requests an image by an alias
+/// in it.
 pub(crate) fn server() -> Server {
     Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start()
 }
 
-/// Makes the calls of one file, one after the other; the normal form of each answer.
+/// Makes the calls of one file in order and returns each answer in its normal form.
 pub(crate) fn play(server: &Server, calls: &[Value]) -> Vec<Value> {
     let mut names = Names::new();
     names.insert("port".to_owned(), server.port().to_string());
@@ -57,7 +57,7 @@ fn answer(reply: &Reply, call: &Value, names: &mut Names) -> Value {
     json!({"status": reply.status, "type": kind, "body": normal(body, names)})
 }
 
-/// The events of a stream by their names; comments are left out.
+/// The events of a stream with their names; comments are left out.
 fn events(text: &str) -> Value {
     let event = |part: &str| {
         let field = |name: &str| part.lines().find_map(|line| line.strip_prefix(name));
@@ -68,6 +68,7 @@ fn events(text: &str) -> Value {
     text.split("\n\n").filter_map(event).collect()
 }
 
+/// Promises: F39.
 #[test]
 fn every_dialect_answers_as_the_baseline_did() {
     let mut rows = Rows::new();
@@ -78,7 +79,7 @@ fn every_dialect_answers_as_the_baseline_did() {
         let answers = play(&server, calls);
         for (n, (call, is)) in calls.iter().zip(&answers).enumerate() {
             rows.row(&format!("{dialect} {n}: {}", call["call"]), || {
-                // `now` stands beside an answer that was changed on purpose, with its reason.
+                // The member `now` records an answer that was changed on purpose, with the reason.
                 let changed = call["now"].is_object();
                 assert_eq!(changed, call["why"].is_string(), "a change has a reason: {call}");
                 let was = if changed { &call["now"] } else { &call["answer"] };

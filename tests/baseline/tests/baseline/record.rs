@@ -1,4 +1,4 @@
-//! Records the baseline, by the programs in `ISOLET_PROGRAMS`. Run by `make baseline` alone.
+//! Records the baseline with the programs in `ISOLET_PROGRAMS`; only `make baseline` runs this.
 
 use crate::golden::{self, DIALECTS};
 use crate::{digest, path, read};
@@ -7,15 +7,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The key of the tenant `default`, for this data directory alone.
+/// The key of the tenant `default`, used in this data directory only.
 pub(crate) const KEY: &str = "a-key-of-the-baseline-for-tests-alone";
-/// Fills a shell.
+/// Commands that create shell state.
 const FILL: &str = "cd /tmp; x=kept; export COLOUR=blue; list=(1 2 3); set -o pipefail; umask 027
 greet() { echo \"hello $1\"; }";
-/// Shows what the shell holds.
+/// Prints the shell's state.
 pub(crate) const SHOW: &str =
     "echo $x $COLOUR ${list[1]} $PWD $A; greet you; umask; set -o | grep pipefail";
-/// Names, modes, owners, links and targets of the files.
+/// Lists names, modes, owners, link counts and targets of the files.
 pub(crate) const LIST: &str =
     "cd /workspace; find . -mindepth 1 -printf '%p %y %m %U %n %l\\n' | sort";
 
@@ -63,7 +63,7 @@ fn record_baseline_data_directory() {
     fs::write(path("data.json"), text + "\n").expect("writes");
 }
 
-/// One whose agent was killed. It must be the first: its agent is the only one.
+/// Creates a sandbox whose agent was killed. It must be the first one: its agent is the only one.
 fn failed(server: &Server) {
     let failed = server.sandbox_with(&json!({"id": "failed"}));
     failed.exec("echo kept >kept");
@@ -79,7 +79,8 @@ fn asleep(server: &Server) -> Value {
     shown
 }
 
-/// What stands in its workspace, the hashes of its files, and when it was made.
+/// Creates a sandbox with files; returns the listing, the hashes of the files, and the time of
+/// creation.
 fn files(server: &Server) -> (String, Value, Value) {
     let http = server.http().with("idempotency-key", "baseline");
     let made = http.post("/v1/sandboxes", &json!({"id": "files"})).expect(201).json();
@@ -106,7 +107,8 @@ fn files(server: &Server) -> (String, Value, Value) {
     (list, Value::Object(hashes), made["created_at_ms"].clone())
 }
 
-/// One that runs until the machine ends: with a shell that was saved, a process, and a link.
+/// Creates a sandbox that runs until the machine stops, with a saved shell, a process, and a port
+/// URL.
 fn running(server: &Server) {
     let sandbox = server.sandbox_with(&json!({"id": "running"}));
     sandbox.command("dev", "y=saved; echo written >acknowledged");
@@ -122,8 +124,8 @@ fn running(server: &Server) {
     });
 }
 
-/// Control groups as on a machine whose servers stand at the top of each hierarchy: where this one
-/// stands is nobody's business.
+/// Rewrites the recorded cgroup paths to those of a machine whose servers run at the top of each
+/// hierarchy, so that the record does not depend on this machine.
 fn plain_groups(data: &Path) {
     for folder in fs::read_dir(data.join("sandboxes")).expect("reads").flatten() {
         let file = folder.path().join("cgroups");
@@ -140,7 +142,7 @@ fn plain_groups(data: &Path) {
     }
 }
 
-/// Writes the archive: without the image of the host's programs, which every server makes itself.
+/// Writes the archive without the image of the host's programs, which every server builds.
 fn pack(data: &Path) {
     let archive = path("data.tar.gz");
     let mut tar = Command::new("tar");

@@ -1,6 +1,6 @@
-//! The example of an agent's day, on this repository and on a package with its own tests.
+//! The example agent loop, on this repository and on a package with its own tests.
 
-use crate::place::{checkout, fetched, run};
+use crate::programs::{checkout, fetched, run};
 use isolet_kit::Server;
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn an_agents_loop_does_real_work() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a directory in /tmp");
     let repo = folder.path().join("repo");
-    // A clone of its own: what is not committed yet, and who commits meanwhile, is no part of it.
+    // A separate clone, so that uncommitted changes and concurrent commits do not matter.
     run(Command::new("git").args(["clone", "-q"]).arg(checkout()).arg(&repo)).well();
     let mut script = Command::new("python3");
     script

@@ -1,15 +1,15 @@
-//! `isolet attach`, at a real terminal: a PTY of the test's own, or a pane of tmux, whose screen is
-//! looked at cell by cell.
+//! `isolet attach` on a real terminal: a PTY of the test, or a pane of tmux, whose screen is
+//! compared cell by cell.
 
-use crate::place::run;
+use crate::programs::run;
 use isolet_kit::{Pty, SOON, Server, process::TERM, wait_until};
 use std::process::Command;
 use std::time::Duration;
 
-/// What leaves.
+/// The keys that detach.
 const LEAVE: &str = "\x1c\x04";
 
-/// Attaches at a terminal of its own, and waits for a prompt that no line that is typed holds.
+/// Attaches on a new terminal and waits for a prompt that does not occur in any typed line.
 fn attach(server: &Server, args: &[&str]) -> Pty {
     let mut pty = start(server, args);
     pty.type_in("PS1='rea''dy> '\r");
@@ -23,8 +23,9 @@ fn start(server: &Server, args: &[&str]) -> Pty {
     Pty::start(&program, 80, 24)
 }
 
+/// Promises: Z20.
 #[test]
-fn attach_is_a_terminal_that_follows_the_window_and_ends_with_its_code() {
+fn attach_follows_the_window_size_and_exits_with_the_programs_code() {
     let server = Server::start();
     let mut pty = attach(&server, &["a"]);
     assert!(pty.is_raw());
@@ -36,12 +37,12 @@ fn attach_is_a_terminal_that_follows_the_window_and_ends_with_its_code() {
         "followed",
     );
     pty.line("sleep 100", "sleep 100");
-    // An interrupt before it runs is one of bash alone.
+    // Before the program runs, an interrupt would reach only bash.
     wait_until("it runs", SOON, || (!server.processes("sleep").is_empty()).then_some(()));
     let from = pty.sees("sleep 100");
     pty.type_in("\x03");
     let from = pty.sees_after(from, "^C");
-    // Bash drops what is typed before its prompt is there again.
+    // Bash drops input that arrives before its prompt is shown again.
     pty.sees_after(from, "ready> ");
     pty.line("echo o''n", "on\r\n");
     pty.type_in("exit 3\r");
@@ -54,13 +55,14 @@ fn attach_is_a_terminal_that_follows_the_window_and_ends_with_its_code() {
     assert!(killed.text().contains("killed by SIGKILL"), "{}", killed.text());
 }
 
+/// Promises: Z20.
 #[test]
-fn who_leaves_is_told_how_to_come_back_and_finds_the_screen_as_it_was() {
+fn a_detached_client_gets_the_reattach_command_and_finds_the_same_screen() {
     let server = Server::start();
     let mut pty = attach(&server, &["a", "--session", "dev"]);
     let before = pty.settings();
     pty.line("kept=1; echo se''en", "seen\r\n");
-    // The first of the two keys alone is meant for the program, a moment later.
+    // The first of the two detach keys alone reaches the program after a moment.
     pty.line("sleep 100", "sleep 100");
     pty.type_in("\x1c");
     pty.sees("Quit");
@@ -75,10 +77,11 @@ fn who_leaves_is_told_how_to_come_back_and_finds_the_screen_as_it_was() {
     assert_eq!(again.ended(), 0);
 }
 
-/// Every mode that a program may have left is switched off again, and the settings are those from
-/// before, however it ends.
+/// Every mode that a program may have left on is switched off again, and the settings are restored,
+/// however the command ends.
+/// Promises: Z22.
 #[test]
-fn on_every_way_out_the_users_terminal_is_as_it_was() {
+fn however_attach_ends_the_users_terminal_is_restored() {
     let server = Server::start();
     let dirty =
         "printf '\\e[?1049h\\e[?1000h\\e[?1006h\\e[?2004h\\e[?25l\\e[?1h\\e[2;5r'; echo di''rty";
@@ -99,21 +102,23 @@ fn on_every_way_out_the_users_terminal_is_as_it_was() {
     }
 }
 
+/// Promises: Z20.
 #[test]
-fn a_program_that_cannot_be_started_is_told_as_a_shell_tells_it() {
+fn a_program_that_cannot_be_started_is_reported_as_by_a_shell() {
     let server = Server::start();
-    for (program, code, told) in [
+    for (program, code, answer) in [
         ("/nope", 127, "program not found: /nope"),
         ("/etc/passwd", 126, "permission denied: /etc/passwd"),
     ] {
         let mut pty = start(&server, &["a", "--command", program]);
-        pty.sees(told);
+        pty.sees(answer);
         assert_eq!(pty.ended(), code);
     }
 }
 
+/// Promises: Z20.
 #[test]
-fn an_end_with_its_sandbox_is_told_as_that() {
+fn an_end_caused_by_the_sandbox_is_reported_as_such() {
     let server = Server::start();
     let mut pty = attach(&server, &["a"]);
     run(server.program().args(["rm", "a"])).well();
@@ -121,11 +126,12 @@ fn an_end_with_its_sandbox_is_told_as_that() {
     assert_eq!(pty.ended(), 137);
 }
 
+/// Promises: Z21.
 #[test]
-fn a_killed_server_is_waited_for_and_not_a_byte_is_missing_or_double() {
+fn attach_waits_for_a_killed_server_and_loses_or_repeats_no_byte() {
     let mut server = Server::start();
     let mut pty = attach(&server, &["a"]);
-    // On a machine under load it may be back too late for that, and draws the screen anew.
+    // On a loaded machine it may reconnect too late for that and redraw the screen.
     let back_at_once = (0..5).any(|round| {
         let from = pty.seen.len();
         let text =
@@ -146,7 +152,7 @@ fn a_killed_server_is_waited_for_and_not_a_byte_is_missing_or_double() {
     assert!(back_at_once);
     server.kill();
     pty.sees("connection lost");
-    // What is typed meanwhile is not typed into whatever comes.
+    // Input during the outage is not typed into the new connection.
     pty.type_in("echo bli''nd\r");
     server.launch();
     let from = pty.seen.len();
@@ -161,8 +167,9 @@ fn a_killed_server_is_waited_for_and_not_a_byte_is_missing_or_double() {
     server.launch();
 }
 
+/// Promises: Z21.
 #[test]
-fn a_terminal_that_has_ended_meanwhile_is_not_opened_again_by_a_client_that_comes_back() {
+fn a_reconnecting_client_does_not_reopen_a_terminal_that_has_ended() {
     let mut server = Server::start();
     let mut pty = attach(&server, &["a"]);
     server.kill();
@@ -174,8 +181,9 @@ fn a_terminal_that_has_ended_meanwhile_is_not_opened_again_by_a_client_that_come
     assert_eq!(list.as_array().map(Vec::len), Some(0), "{list}");
 }
 
+/// Promises: Z20.
 #[test]
-fn who_only_looks_types_nothing() {
+fn a_viewer_types_nothing() {
     let mut server = Server::start();
     let key = server.add_key(&["--label", "reader", "--read-only"]);
     let mut pty = attach(&server, &["a"]);
@@ -195,8 +203,9 @@ fn who_only_looks_types_nothing() {
     }
 }
 
+/// Promises: Z20.
 #[test]
-fn a_program_in_place_of_bash_has_its_arguments_and_is_not_taken_for_another() {
+fn a_program_instead_of_bash_gets_its_arguments_and_is_not_confused_with_another() {
     let server = Server::start();
     let script = "echo up; read x; echo \"$x-$0\"; exit 4";
     let mut pty = start(&server, &["a", "--session", "p", "--command", "sh", "-c", script, "a b"]);
@@ -210,8 +219,9 @@ fn a_program_in_place_of_bash_has_its_arguments_and_is_not_taken_for_another() {
     pty.sees("said-a b\r\n");
 }
 
+/// Promises: Z20.
 #[test]
-fn a_script_is_told_of_exec_and_terminals_are_listed() {
+fn a_script_is_referred_to_exec_and_terminals_are_listed() {
     let server = Server::start();
     let said = run(server.program().args(["attach", "a"]));
     assert_eq!(said.code, Some(125));
@@ -229,7 +239,7 @@ fn a_script_is_told_of_exec_and_terminals_are_listed() {
     assert_eq!(pty.ended(), 0);
 }
 
-/// A pane of tmux, which is a terminal that can be looked at.
+/// A pane of tmux, whose screen can be read.
 struct Pane {
     socket: String,
 }
@@ -279,7 +289,7 @@ impl Pane {
         cells.join("\n") + &self.tmux(&["display-message", "-p", modes])
     }
 
-    /// The screen once it holds a text, and is drawn to the end.
+    /// The screen, once it contains a text and is completely drawn.
     fn sees(&self, text: &str) -> String {
         let mut last = String::new();
         wait_until(&format!("{text:?} is on the screen"), SOON, || {
@@ -298,8 +308,8 @@ impl Drop for Pane {
     }
 }
 
-/// A line without the colours of blanks at its end: a cell that was written blank and one that never
-/// was look the same.
+/// A line without the colours of blanks at its end: tmux does not distinguish written blanks from
+/// empty cells.
 fn written(line: &str) -> &str {
     let mut line = line.trim_end();
     while let Some((before, after)) = line.rsplit_once("\x1b[")
@@ -312,8 +322,9 @@ fn written(line: &str) -> &str {
     line
 }
 
-/// In vim, with colours, a split and a line half typed: what stands after a short and after a long
-/// outage is what stood before, cell by cell; and the lines below vim are still there when it ends.
+/// In vim, with colours, a split and a half-typed line: after a short and after a long outage the
+/// screen is the same, cell by cell, and the lines below vim are still there when it ends.
+/// Promises: Z21.
 #[test]
 fn after_an_outage_the_screen_in_vim_is_the_same_cell_by_cell() {
     let mut server = Server::start();

@@ -1,7 +1,6 @@
-//! The command line's processes: what scripts get, what people read, what is said when something is
-//! wrong.
+//! The process commands of the command line: output for scripts, output for people, and errors.
 
-use crate::place::{Said, run};
+use crate::programs::{Said, run};
 use isolet_kit::{SOON, Server, Value, wait_until};
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -14,11 +13,12 @@ fn listed(server: &Server) -> Value {
     isolet(server, &["ps", "a", "--json"]).well().out.parse().expect("JSON")
 }
 
+/// Promises: J15.
 #[test]
 fn a_process_is_started_listed_read_and_killed_by_its_id() {
     let server = Server::start();
     let none = isolet(&server, &["ps", "a"]);
-    assert_eq!(none.code, Some(1), "no sandbox is made by a look: {}", none.err);
+    assert_eq!(none.code, Some(1), "reading creates no sandbox: {}", none.err);
     let made = isolet(
         &server,
         &["start", "a", "-e", "A=1", "-w", "/tmp", "echo $A $PWD; echo e >&2; exit 3"],
@@ -29,7 +29,7 @@ fn a_process_is_started_listed_read_and_killed_by_its_id() {
     let followed = isolet(&server, &["logs", "a", id, "--follow"]).well();
     assert_eq!((&*followed.out, &*followed.err), ("1 /tmp\n", "e\n"));
     let rest = isolet(&server, &["logs", "a", id, "--since", "7"]).well();
-    assert_eq!((&*rest.out, &*rest.err), ("", "e\n"), "both streams have one order");
+    assert_eq!((&*rest.out, &*rest.err), ("", "e\n"), "both streams share one order");
     let argv = isolet(
         &server,
         &[
@@ -68,8 +68,9 @@ fn a_process_is_started_listed_read_and_killed_by_its_id() {
     assert_eq!(listed(&server).as_array().expect("a list").len(), 1, "it is forgotten");
 }
 
+/// Promises: J15.
 #[test]
-fn what_does_not_come_up_is_told_with_where_to_look() {
+fn a_process_that_does_not_come_up_is_reported_with_a_hint() {
     let server = Server::start();
     let ended =
         isolet(&server, &["start", "a", "--id", "gone", "--line", "never", "echo no; exit 4"]);
@@ -98,9 +99,10 @@ fn what_does_not_come_up_is_told_with_where_to_look() {
         assert!(matches!(said.code, Some(1 | 2)), "{args:?}");
         assert!(said.err.contains(word), "{args:?}: {}", said.err);
     }
-    assert_eq!(listed(&server)[1]["status"], "running", "nothing of that ended it");
+    assert_eq!(listed(&server)[1]["status"], "running", "none of these ended it");
 }
 
+/// Promises: J15.
 #[test]
 fn a_log_is_followed_until_its_process_ends_and_its_bytes_are_exact() {
     let server = Server::start();

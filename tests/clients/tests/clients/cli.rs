@@ -1,17 +1,17 @@
-//! The command line, for whoever knows `docker exec` and `ssh`: exit codes, pipes, scripts, a
-//! terminal, and what is said when something is wrong.
+//! The command line behaves as users of `docker exec` and `ssh` expect: exit codes, pipes, scripts,
+//! a terminal, and errors.
 
-use crate::place::{Said, run};
+use crate::programs::{Said, run};
 use isolet_kit::{SOON, Server, wait_until};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-/// Runs a client command with nothing to read.
+/// Runs a client command with empty input.
 fn isolet(server: &Server, args: &[&str]) -> Said {
     run(server.program().args(args))
 }
 
-/// Runs a client command with something to read.
+/// Runs a client command with input.
 fn fed(server: &Server, args: &[&str], input: &[u8]) -> Said {
     let mut command = server.program();
     command.args(args);
@@ -23,7 +23,7 @@ fn give(mut command: Command, input: &[u8]) -> Said {
     let mut child = command.spawn().expect("starts");
     let mut stdin = child.stdin.take().expect("was asked for");
     let input = input.to_owned();
-    // It may refuse before all of it is read.
+    // The command may refuse before it has read all of its input.
     let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("ends");
     feeding.join().expect("feeds");
@@ -69,7 +69,7 @@ fn exit_codes_are_those_of_docker_exec_and_timeout() {
 }
 
 #[test]
-fn no_server_and_a_wrong_key_are_told_with_what_to_do() {
+fn a_missing_server_and_a_wrong_key_are_reported_with_a_hint() {
     let server = Server::start();
     for command in [&["exec", "a", "ls"][..], &["shell", "a"], &["ls"], &["rm", "a", "b"]] {
         let code = Some(if ["exec", "shell"].contains(&command[0]) { 125 } else { 1 });
@@ -85,7 +85,7 @@ fn no_server_and_a_wrong_key_are_told_with_what_to_do() {
 }
 
 #[test]
-fn what_follows_the_command_is_its_own() {
+fn arguments_after_the_command_belong_to_it() {
     let server = Server::start();
     for (out, args) in [
         (
@@ -103,7 +103,7 @@ fn what_follows_the_command_is_its_own() {
     assert_eq!(fed(&server, &["exec", "-i", "a", "wc", "-c"], b"four").well().out, "4\n");
 }
 
-/// Reads one line of what a child says and closes its output, as `| head -1` does.
+/// Reads one line of a child's output and closes the pipe, as `| head -1` does.
 fn head(mut child: Child) -> (String, Option<i32>, String) {
     let mut stdout = child.stdout.take().expect("was asked for");
     let mut line = Vec::new();
@@ -118,7 +118,7 @@ fn head(mut child: Child) -> (String, Option<i32>, String) {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn a_closed_pipe_ends_the_command_quietly() {
     let server = Server::start();
     let endless = "while echo line; do :; done";
     for (args, input) in [
@@ -145,7 +145,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[test]
-fn a_script_that_is_told_to_end_leaves_nothing_behind() {
+fn a_terminated_script_leaves_nothing_behind() {
     let server = Server::start();
     let mut command = server.program();
     command.args(["shell", "a", "-s", "s"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -162,7 +162,7 @@ fn a_script_that_is_told_to_end_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_script_runs_whole_and_ends_with_its_code() {
+fn a_script_runs_completely_and_exits_with_its_code() {
     let server = Server::start();
     let script = "\
 for i in 1 2
@@ -192,7 +192,7 @@ f";
 }
 
 #[test]
-fn a_script_has_a_limit_that_is_told() {
+fn an_invalid_or_oversized_script_is_refused_with_the_reason() {
     let server = Server::start();
     let mut script = vec![b'#'; 1024 * 1024 - 8];
     script.extend_from_slice(b"\necho ok");
@@ -208,7 +208,7 @@ fn a_script_has_a_limit_that_is_told() {
     }
 }
 
-/// Types at a terminal: each step waits until what came after the one before ends with a text.
+/// Types at a terminal: each step waits until the output of the step before ends with a text.
 fn typed(mut command: Command, steps: &[(&str, &str)]) -> (String, Option<i32>) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut child = command.spawn().expect("starts");
@@ -239,7 +239,7 @@ fn typed(mut command: Command, steps: &[(&str, &str)]) -> (String, Option<i32>) 
     (seen, status.code())
 }
 
-/// A client command at a terminal of its own.
+/// A client command on a terminal of its own.
 fn terminal(server: &Server, line: &str) -> Command {
     let program = server.program();
     let mut script = Command::new("script");
@@ -285,7 +285,7 @@ fn at_a_terminal_lines_join_until_a_command_is_whole() {
 }
 
 #[test]
-fn an_unknown_sandbox_is_named_with_where_to_look() {
+fn an_unknown_sandbox_is_named_with_a_hint() {
     let server = Server::start();
     for args in [&["info", "nosuch"][..], &["logs", "nosuch"], &["rm", "nosuch"]] {
         let said = isolet(&server, args);
@@ -299,7 +299,7 @@ fn an_unknown_sandbox_is_named_with_where_to_look() {
     let said = isolet(&server, &["rm", "a", "nosuch", "b"]);
     assert_eq!(said.code, Some(1));
     assert_eq!(said.err.lines().count(), 1, "{}", said.err);
-    assert!(server.ids(&server.http()).is_empty(), "it went on behind the one that is not there");
+    assert!(server.ids(&server.http()).is_empty(), "it continued after the missing one");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn lists_are_for_people_and_for_scripts() {
     let plain = isolet(&server, &["ls"]).well().out;
     let columns: Vec<_> =
         plain.lines().map(|line| line.find("STATE").or(line.find("running"))).collect();
-    assert_eq!(columns, [Some(4), Some(4)], "its columns stand below each other: {plain}");
+    assert_eq!(columns, [Some(4), Some(4)], "its columns are not aligned: {plain}");
     assert!(!plain.contains('\x1b'), "{plain:?}");
     let all: isolet_kit::Value =
         isolet(&server, &["ls", "--json"]).well().out.parse().expect("is JSON");
@@ -325,6 +325,7 @@ fn lists_are_for_people_and_for_scripts() {
     assert!(!typed(monochrome, &[]).0.contains('\x1b'));
 }
 
+/// Promises: J15.
 #[test]
 fn every_command_teaches_by_an_example() {
     let server = Server::start();
@@ -361,7 +362,8 @@ fn every_command_teaches_by_an_example() {
 fn a_first_start_says_why_it_takes_a_while() {
     let mut server = Server::start();
     server.stop();
-    // The image that tests share is out of sight: this server makes its own, as a first start does.
+    // The image that tests share is out of reach: this server builds its own, as a first start
+    // does.
     std::fs::remove_file(server.data().join("image")).expect("is a link");
     for _ in 0..2 {
         server.launch();

@@ -1,6 +1,7 @@
-//! The public Isorun client, unmodified: what its README and documents show, and all its calls.
+//! The public Isorun client, unmodified: the examples of its README and documents, and all of its
+//! calls.
 
-use crate::place::{Said, checkout, fetched, run};
+use crate::programs::{Said, checkout, fetched, run};
 use isolet_kit::net::{OTHER, PUBLIC, World};
 use isolet_kit::{Options, Server};
 use std::fs;
@@ -20,17 +21,17 @@ fn program(server: &Server, name: &str) -> Said {
     run(&mut node).well()
 }
 
-/// A server with the configuration that is shipped, and one more name for the host's programs at its
-/// end: there is no registry here.
+/// A server with the shipped configuration and one more alias for the host's own image, because the
+/// test has no registry.
 fn shipped() -> Server {
     shipped_with("")
 }
 
-/// Likewise, with more behind it.
+/// Like [`shipped`], with more configuration at the end.
 fn shipped_with(more: &str) -> Server {
     let config = fs::read_to_string(checkout().join("config/isolet.toml")).expect("is shipped");
     let name = "[images.aliases]\n\"node:22-slim\" = \"host\"\n";
-    assert!(config.ends_with(name), "the table of names is its end");
+    assert!(config.ends_with(name), "the file ends with the table of aliases");
     Options::new().config(&format!("{config}\"python:3.12-slim\" = \"host\"\n{more}")).start()
 }
 
@@ -39,7 +40,7 @@ fn isorun_client_runs_its_quickstart() {
     let server = shipped();
     let said = program(&server, "quickstart.mjs").out;
     assert!(said.starts_with('v') && said.ends_with("\n\n"), "a version and a line end: {said:?}");
-    assert!(server.ids(&server.http()).is_empty(), "it was destroyed");
+    assert!(server.ids(&server.http()).is_empty(), "the sandbox was deleted");
 }
 
 #[test]
@@ -48,6 +49,7 @@ fn isorun_client_runs_untrusted_code() {
     assert_eq!(program(&server, "untrusted.mjs").out, "5050 True ü\n0\n");
 }
 
+/// Promises: D4.
 #[test]
 fn isorun_client_keeps_a_shell() {
     let server = shipped();
@@ -56,14 +58,16 @@ fn isorun_client_keeps_a_shell() {
     assert_eq!(said, format!("bar\n\n{all}\n3\n"));
 }
 
+/// Promises: Q23, D4.
 #[test]
 fn isorun_client_makes_all_its_calls() {
     let server = shipped();
     assert_eq!(program(&server, "calls.mjs").out, "all answered\n");
 }
 
+/// Promises: D4.
 #[test]
-fn isorun_client_is_held_to_the_networks_that_it_asks_for() {
+fn isorun_client_is_confined_to_the_networks_that_it_requests() {
     let _world = World::new();
     let profile = "[network.profiles.web]\ndescription = \"Web servers.\"\nallow = [\"*:80\"]\n";
     let server = shipped_with(profile);
@@ -71,6 +75,7 @@ fn isorun_client_is_held_to_the_networks_that_it_asks_for() {
     assert!(server.ids(&server.http()).is_empty());
 }
 
+/// Promises: D4.
 #[test]
 fn isorun_mcp_server_works_against_this_one() {
     let server = shipped();
@@ -78,8 +83,9 @@ fn isorun_mcp_server_works_against_this_one() {
     assert!(server.ids(&server.http()).is_empty());
 }
 
+/// Promises: D4.
 #[test]
-fn isorun_client_reads_why_it_is_refused() {
+fn isorun_client_can_read_why_a_request_is_refused() {
     let server = shipped();
     assert_eq!(program(&server, "refused.mjs").out, "all refused\n");
 }

@@ -1,5 +1,5 @@
-//! Who comes to a server from outside, each as it is: the public client of another system, an
-//! agent's loop on real work, systemd, the command line, and a newcomer who follows the README.
+//! Real clients of a server, each unmodified: the public clients of other systems, an agent's loop
+//! on real work, systemd, the command line, and a newcomer who follows the README.
 
 mod agent_loop;
 mod attach;
@@ -9,5 +9,5 @@ mod isorun;
 mod mcp;
 mod newcomer;
 mod openai_agents;
-mod place;
+mod programs;
 mod systemd;

@@ -1,12 +1,12 @@
-//! The official client of the Model Context Protocol, unmodified, by both ways.
+//! The official client of the Model Context Protocol, unmodified, over both transports.
 
-use crate::place::{checkout, fetched, run};
+use crate::programs::{checkout, fetched, run};
 use isolet_kit::Server;
 use std::{fs, process::Command};
 
 fn session(script: &str, way: &str) {
     let server = Server::start();
-    // Tests run at once, and each has a directory of its own below the client's packages.
+    // Tests run concurrently, so each has its own directory below the client's packages.
     let here = fetched("mcp").join(format!("{script}-{way}"));
     fs::create_dir_all(&here).expect("a directory");
     let script = format!("{script}.mjs");
@@ -23,21 +23,25 @@ fn session(script: &str, way: &str) {
     assert_eq!(run(&mut node).well().out, "all answered\n");
 }
 
+/// Promises: M1.
 #[test]
 fn mcp_client_uses_tools_over_standard_input_and_output() {
     session("session", "stdio");
 }
 
+/// Promises: M1.
 #[test]
 fn mcp_client_uses_tools_by_http() {
     session("session", "http");
 }
 
+/// Promises: M5.
 #[test]
 fn mcp_client_uses_processes_and_ports_over_standard_input_and_output() {
     session("background", "stdio");
 }
 
+/// Promises: M5.
 #[test]
 fn mcp_client_uses_processes_and_ports_by_http() {
     session("background", "http");

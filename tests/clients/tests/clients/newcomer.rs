@@ -1,13 +1,13 @@
-//! A newcomer with the README: its first session, typed as it stands there. Only the port and the
-//! place of the key are this test's, for a server of its own.
+//! A newcomer follows the README: its first session, typed exactly as written. Only the port and
+//! the place of the key differ, because the test has its own server.
 
-use crate::place::checkout;
+use crate::programs::checkout;
 use isolet_kit::{Pty, Server, programs};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// The blocks of code of the first session, in their order.
+/// The code blocks of the first session, in order.
 fn blocks() -> Vec<String> {
     let text = fs::read_to_string(checkout().join("README.md")).expect("is there");
     let (_, after) = text.split_once("## A first session\n").expect("has this chapter");
@@ -15,7 +15,7 @@ fn blocks() -> Vec<String> {
     chapter.split("```").skip(1).step_by(2).map(|block| block.trim().to_owned()).collect()
 }
 
-/// Runs a text in bash with something typed into it; gives back what it printed.
+/// Runs a text in bash with input and returns what it printed.
 fn typed(server: &Server, text: &str, input: &str) -> String {
     let isolet = format!("isolet() {{ '{}' \"$@\"; }}\n", programs().join("isolet").display());
     let mut bash = Command::new("bash")
@@ -35,7 +35,7 @@ fn typed(server: &Server, text: &str, input: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Attaches at a terminal, and leaves it running by the keys that the README names.
+/// Attaches at a terminal and detaches with the keys that the README names.
 fn attached(server: &Server, args: &str) {
     let mut program = server.program();
     program.arg("attach").args(args.split_whitespace());

@@ -1,9 +1,10 @@
-//! The public client of Cloudflare's bridge, of the package `openai-agents`, unmodified.
+//! Cloudflare's public bridge client from the package `openai-agents`, unmodified.
 
-use crate::place::{checkout, fetched, run};
+use crate::programs::{checkout, fetched, run};
 use isolet_kit::Server;
 use std::process::Command;
 
+/// Promises: D1.
 #[test]
 fn openai_agents_client_works_by_the_bridge() {
     let server = Server::start();
@@ -17,5 +18,5 @@ fn openai_agents_client_works_by_the_bridge() {
         .env("ISOLET_URL", format!("http://127.0.0.1:{}", server.port()))
         .env("ISOLET_API_KEY", server.key());
     assert_eq!(run(&mut python).well().out, "all answered\n");
-    assert!(server.ids(&server.http()).is_empty(), "what it made it has deleted");
+    assert!(server.ids(&server.http()).is_empty(), "it has deleted what it created");
 }

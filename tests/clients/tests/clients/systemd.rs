@@ -1,13 +1,13 @@
-//! The shipped unit under a real systemd: what it promises over restarts.
+//! The shipped unit under a real systemd, across restarts.
 
-use crate::place::{Said, checkout, run};
+use crate::programs::{Said, checkout, run};
 use isolet_kit::{SOON, process, programs, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A systemd in namespaces of its own, with the unit installed and not started.
+/// A systemd in its own namespaces, with the unit installed but not started.
 struct Systemd {
     outer: Child,
     init: i32,
@@ -36,20 +36,20 @@ impl Systemd {
         own
     }
 
-    /// Its process 1, once it is no longer the script.
+    /// The pid of its process 1, once that is systemd and no longer the script.
     fn find(&self) -> Option<i32> {
         let outer = i32::try_from(self.outer.id()).ok()?;
         let mut all = process::all().into_iter();
         all.find(|pid| process::parent(*pid) == Some(outer) && process::name(*pid) == "systemd")
     }
 
-    /// Runs a program beside it.
+    /// Runs a program in the namespaces of this systemd.
     fn run(&self, args: &[&str]) -> Said {
         let init = self.init.to_string();
         run(Command::new("nsenter").args(["--target", &init, "--all"]).args(args))
     }
 
-    /// Runs a command of the command line there, with nothing told: the shipped places are found.
+    /// Runs an `isolet` command there without options, so that it must find the shipped paths.
     fn isolet(&self, args: &[&str]) -> Said {
         let program = programs().join("isolet").display().to_string();
         self.run(&[&["env", "-u", "ISOLET_API_KEY", &program], args].concat())
@@ -74,7 +74,7 @@ impl Systemd {
 }
 
 impl Drop for Systemd {
-    /// Ends it with everything in its pid namespace, then removes its groups.
+    /// Ends everything in its pid namespace and removes its cgroups.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- the unit's log ---\n{}", self.run(&["cat", "/run/isolet.log"]).out);
@@ -90,11 +90,11 @@ impl Drop for Systemd {
             });
         });
         assert!(clean.is_ok() || std::thread::panicking(), "groups of {} are left", self.group);
-        assert!(self.state.path().is_dir(), "its state lies outside of it");
+        assert!(self.state.path().is_dir(), "its state is outside of it");
     }
 }
 
-/// The group of this name in each hierarchy; one lies at most two below its top.
+/// The cgroup of this name in each hierarchy, at most two levels below the top.
 fn groups(name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut level = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -111,15 +111,16 @@ fn folders(at: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
-/// Depth first: a group with groups below it stays.
+/// Removes the children first, because a cgroup with children cannot be removed.
 fn remove(group: &Path) {
     folders(group).iter().for_each(|below| remove(below));
     let _ = fs::remove_dir(group);
 }
 
-/// Says who the shell is: its process, when that was started, a variable, a directory, a job.
+/// Prints what identifies a shell: its pid, its start time, a variable, a directory, a job.
 const WHO: &str = "echo $$ $(cut -d' ' -f22 /proc/$$/stat) $X; pwd; jobs -r | grep -c sleep";
 
+/// Promises: U1.
 #[test]
 fn the_systemd_unit_keeps_sandboxes_over_restarts() {
     let systemd = Systemd::start();
@@ -132,7 +133,7 @@ fn the_systemd_unit_keeps_sandboxes_over_restarts() {
     assert!(who.ends_with(" 42\n/tmp\n1\n"), "{who:?}");
     let key = systemd.run(&["cat", "/var/lib/isolet/key"]).well().out;
     let mode = systemd.run(&["stat", "-c", "%a", "/var/lib/isolet"]).well().out;
-    assert_eq!(mode, "700\n", "the state directory is nobody else's");
+    assert_eq!(mode, "700\n", "only the server can use the state directory");
 
     let first = systemd.main_pid();
     systemd.systemctl("restart");

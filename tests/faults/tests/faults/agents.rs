@@ -1,4 +1,4 @@
-//! Agents that die, stall or lie: only their own sandbox suffers.
+//! An agent that dies, stalls or lies affects only its own sandbox.
 
 use isolet_kit::{Rows, SOON, Start, json, one, process, quickly, wait_until};
 use rustix::process::Signal;
@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+/// Promises: H14, F8.
 #[test]
-fn f8_a_killed_agent_takes_its_sandbox_along_and_the_cause_is_told() {
+fn f8_a_killed_agent_ends_its_sandbox_and_the_cause_is_reported() {
     let (server, sandbox) = one();
     let mut shell = sandbox.shell();
     shell.run("echo kept >/workspace/f; setsid sleep 1000 & :").is("", 0);
@@ -22,22 +23,24 @@ fn f8_a_killed_agent_takes_its_sandbox_along_and_the_cause_is_told() {
     assert_eq!(refused.error(), "sandbox_failed");
     let alive = if failed.id == sandbox.id { &other } else { &sandbox };
     assert_eq!(alive.says("echo unhurt"), "unhurt\n");
-    wait_until("nothing of it runs", SOON, || (server.agents().len() == 1).then_some(()));
+    wait_until("none of its processes runs", SOON, || (server.agents().len() == 1).then_some(()));
     assert_eq!(server.traces().directories.len(), 2, "its disk is kept until it is deleted");
     failed.delete();
     server.healthy();
 }
 
-/// A sandbox whose agent was killed, by its state.
+/// Waits until the sandbox has failed because its agent was killed.
 fn killed(server: &isolet_kit::Server, sandbox: &isolet_kit::Sandbox) {
     process::kill(server.agent());
     wait_until("it has failed", SOON, || (sandbox.info()["state"] == "failed").then_some(()));
-    wait_until("nothing of it runs", SOON, || server.agents().is_empty().then_some(()));
+    wait_until("none of its processes runs", SOON, || server.agents().is_empty().then_some(()));
 }
 
-/// Its files were said to stay, and every call that reads them was 409.
+/// Failed sandboxes were documented to keep their files, but every call that read them was answered
+/// with 409.
+/// Promises: F7.
 #[test]
-fn f7_files_of_a_sandbox_that_has_failed_are_read_and_nothing_else_is_done() {
+fn f7_a_failed_sandbox_allows_reading_files_and_nothing_else() {
     let mut server = isolet_kit::Server::start();
     let mut rows = Rows::new();
     for (name, wish) in [
@@ -52,7 +55,7 @@ fn f7_files_of_a_sandbox_that_has_failed_are_read_and_nothing_else_is_done() {
             for restart in [false, true] {
                 if restart {
                     server.restart();
-                    wait_until("what has read for its server ends", SOON, || {
+                    wait_until("the agent that served reads ends", SOON, || {
                         server.agents().is_empty().then_some(())
                     });
                 }
@@ -84,25 +87,27 @@ fn f7_files_of_a_sandbox_that_has_failed_are_read_and_nothing_else_is_done() {
     server.healthy();
 }
 
+/// Promises: F7.
 #[test]
-fn f7_who_reads_the_files_of_a_failed_sandbox_ends_after_the_last_reader() {
+fn f7_the_agent_that_serves_a_failed_sandbox_ends_after_the_last_reader() {
     let (server, sandbox) = one();
     sandbox.says("echo acked >f");
     killed(&server, &sandbox);
     assert_eq!(sandbox.http.get(&sandbox.path("/files/f")).expect(200).text(), "acked\n");
     let agents = server.agents();
     assert_eq!(agents.len(), 1);
-    // One that is killed is replaced by the next call.
+    // The next call replaces a killed agent.
     process::kill(agents[0]);
     assert_eq!(sandbox.http.get(&sandbox.path("/files/f")).expect(200).text(), "acked\n");
-    wait_until("it ends by itself", SOON, || server.agents().is_empty().then_some(()));
+    wait_until("the agent ends", SOON, || server.agents().is_empty().then_some(()));
     assert_eq!(sandbox.info()["state"], "failed");
     sandbox.delete();
     server.healthy();
 }
 
+/// Promises: F7.
 #[test]
-fn f7_a_sandbox_that_has_failed_is_recovered_with_its_files_and_what_its_shells_held() {
+fn f7_a_failed_sandbox_is_recovered_with_its_files_and_shell_state() {
     let (mut server, sandbox) = one();
     let saved = server.data().join("sandboxes");
     sandbox.command("s", "x=kept; cd /tmp; echo acked >/workspace/f");
@@ -115,7 +120,7 @@ fn f7_a_sandbox_that_has_failed_is_recovered_with_its_files_and_what_its_shells_
         all.any(|one| one.path().join("shells/s").is_file()).then_some(())
     });
     killed(&server, &sandbox);
-    // What it had used is not forgotten with its groups: they go when its files are read.
+    // The recorded usage survives its cgroups, which are removed when the files are read.
     sandbox.http.get(&sandbox.path("/files/f")).expect(200);
     let recovered = sandbox.post("/recover", &json!({})).expect(200).json();
     assert_eq!(recovered["state"], "sleeping", "{recovered}");
@@ -123,11 +128,11 @@ fn f7_a_sandbox_that_has_failed_is_recovered_with_its_files_and_what_its_shells_
     server.restart();
     let sandbox = server.named(&sandbox.id);
     assert_eq!(sandbox.post("/recover", &json!({})).expect(200).json()["state"], "sleeping");
-    let told = sandbox.command("s", "echo $x; pwd; cat /workspace/f");
-    assert_eq!(told["stdout"], "kept\n/tmp\nacked\n", "{told}");
+    let reported = sandbox.command("s", "echo $x; pwd; cat /workspace/f");
+    assert_eq!(reported["stdout"], "kept\n/tmp\nacked\n", "{reported}");
     assert!(
-        told["lost"].as_array().is_some_and(|lost| lost.contains(&json!("processes"))),
-        "{told}"
+        reported["lost"].as_array().is_some_and(|lost| lost.contains(&json!("processes"))),
+        "{reported}"
     );
     assert_eq!(sandbox.post("/recover", &json!({})).expect(200).json()["state"], "running");
     let used = sandbox.info()["usage"]["cpu_ms"].as_f64().expect("a number");
@@ -141,8 +146,9 @@ fn f7_a_sandbox_that_has_failed_is_recovered_with_its_files_and_what_its_shells_
     server.healthy();
 }
 
+/// Promises: F9.
 #[test]
-fn f9_a_shell_that_ends_says_how_once() {
+fn f9_a_shell_that_ends_reports_the_cause_once() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("killed from outside", || {
@@ -160,7 +166,7 @@ fn f9_a_shell_that_ends_says_how_once() {
         assert_eq!(next.exit["fresh"], true);
         assert!(
             !shell.others.iter().any(|frame| format!("{frame:?}").contains("shell_closed")),
-            "told twice"
+            "the end is reported twice"
         );
     });
     rows.row("exit 7", || {
@@ -191,8 +197,9 @@ fn f9_a_shell_that_ends_says_how_once() {
     server.healthy();
 }
 
+/// Promises: F11.
 #[test]
-fn f11_what_is_stopped_or_frozen_holds_nobody_up() {
+fn f11_a_stopped_or_frozen_process_delays_nobody() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let timed = |text: &str, ms: u64| Start::new(text).with("timeout_ms", ms);
@@ -201,14 +208,14 @@ fn f11_what_is_stopped_or_frozen_holds_nobody_up() {
         let outcome = quickly("its deadline", Duration::from_secs(10), || {
             shell.run_with(timed("kill -STOP $$; echo on", 300))
         });
-        // It is let go to take its interrupt, and may be through before that.
+        // The stopped command is resumed to receive its interrupt, and may finish before it does.
         assert_eq!(outcome.exit["timed_out"], true, "{outcome:?}");
         assert_eq!(sandbox.command("itself", "echo next")["stdout"], "next\n");
     });
-    rows.row("a bash that is stopped while nobody uses it", || {
+    rows.row("a bash that is stopped while it is idle", || {
         let pid = sandbox.command("idle", "x=1; echo $$")["stdout"].clone();
         sandbox.says(&format!("kill -STOP {}", pid.as_str().expect("text")));
-        // Past the moment at which it would be saved.
+        // Longer than the interval after which the shell state is saved.
         std::thread::park_timeout(Duration::from_millis(1300));
         let path = sandbox.path("/sessions/idle/exec");
         let body = json!({"command": "echo $x", "timeout_ms": 300});
@@ -236,29 +243,30 @@ fn f11_what_is_stopped_or_frozen_holds_nobody_up() {
     for freezer in freezers.filter(|freezer| freezer.is_file()) {
         std::fs::write(freezer, "1").expect("freezes");
     }
-    quickly("another sandbox is made", SOON, || server.sandbox().delete());
+    quickly("another sandbox is created", SOON, || server.sandbox().delete());
     quickly("a delete of what is frozen", Duration::from_secs(10), || sandbox.delete());
     other.delete();
     server.healthy();
 }
 
+/// Promises: F27.
 #[test]
-fn f27_a_stalled_agent_holds_up_its_own_sandbox_alone() {
+fn f27_a_stalled_agent_delays_only_its_own_sandbox() {
     let (server, sandbox) = one();
     let other = server.sandbox();
     let mut shell = sandbox.shell();
     shell.run("x=kept").is("", 0);
     let stalled = server.agents().into_iter().find(|agent| {
-        // The one whose sandbox holds our shell is the older one.
+        // The older agent belongs to the sandbox with our shell.
         server.agents().iter().all(|other| process::started(*agent) <= process::started(*other))
     });
     let stalled = stalled.expect("an agent");
     process::signal(stalled, Signal::STOP);
-    // Until the server takes no more of it: what it holds for a stalled agent is bounded.
+    // Until the server accepts no more: what it buffers for a stalled agent is bounded.
     let _ = shell.stream().set_write_timeout(Some(Duration::from_millis(300)));
     let much = json!({"type": "shell_run", "id": "x", "command": "y".repeat(100_000)});
     let stopped = (0..500).any(|_| shell.try_send(&much).is_err());
-    assert!(stopped, "the server took 50 MB for an agent that takes nothing");
+    assert!(stopped, "the server accepted 50 MB for an agent that reads nothing");
     let before = process::memory_kib(server.pid());
     for _ in 0..10 {
         quickly("the other sandbox", Duration::from_secs(2), || {
@@ -270,7 +278,7 @@ fn f27_a_stalled_agent_holds_up_its_own_sandbox_alone() {
     server.healthy();
 }
 
-/// What a lying agent may say: each is a stranger's bytes to the server.
+/// What a lying agent may send; to the server these are untrusted bytes.
 fn lies() -> Vec<(&'static str, Vec<u8>)> {
     let tiny: Vec<u8> = (0..1_000_000_u32).flat_map(|_| [0, 0, 0, 2, 0, 1]).collect();
     let mut data = vec![0, 0, 0, 14, 1, 1];
@@ -290,8 +298,9 @@ fn lies() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Promises: F27.
 #[test]
-fn f27_an_agent_that_lies_loses_its_own_sandbox_alone() {
+fn f27_an_agent_that_lies_loses_only_its_own_sandbox() {
     let mut rows = Rows::new();
     for (name, bytes) in lies() {
         rows.row(name, || {
@@ -299,7 +308,7 @@ fn f27_an_agent_that_lies_loses_its_own_sandbox_alone() {
             let other = server.sandbox_with(&json!({"id": "other"}));
             other.command("s", "x=kept");
             server.kill();
-            // The liar takes the place of the agent of the first sandbox.
+            // The liar takes the place of the first sandbox's agent.
             let mut folders: Vec<_> = std::fs::read_dir(server.data().join("sandboxes"))
                 .expect("it is there")
                 .flatten()
@@ -325,7 +334,7 @@ fn f27_an_agent_that_lies_loses_its_own_sandbox_alone() {
             quickly("the other", SOON, || {
                 assert_eq!(other.command("s", "echo $x")["stdout"], "kept\n")
             });
-            wait_until("the liar's sandbox is given up", SOON, || {
+            wait_until("the liar's sandbox fails", SOON, || {
                 (sandbox.info()["state"] != "running").then_some(())
             });
             assert!(process::memory_kib(server.pid()) < before + 32 * 1024);

@@ -1,5 +1,5 @@
-//! A data directory that is copied, moved, restored or mounted elsewhere, and one that a reboot or
-//! an older version has left: what runs is touched by nobody but the server of its own directory.
+//! A data directory that was copied, moved, restored or mounted elsewhere, or left by a reboot or
+//! an older version: only the server of its own directory touches running processes.
 
 use isolet_kit::{
     Http, Options, SOON, Sandbox, Server, Traces, json, one, process, tries, wait_until,
@@ -13,16 +13,16 @@ use std::{
     time::Duration,
 };
 
-/// Sandboxes of the original that work while it is copied.
+/// The number of the original's sandboxes that work during the copy.
 const BUSY: usize = 4;
 
-/// What `cp -a` makes of a directory that changes meanwhile; files that go are no fault.
+/// Copies a directory with `cp -a` while it changes; files that disappear during the copy are no error.
 fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp").arg("-a").args([from, to]).output();
     assert!(done.is_ok() && to.join("isolet.db").is_file(), "{done:?}");
 }
 
-/// What a data directory of a version without identities lacks.
+/// Removes what a data directory of a version without identities lacks.
 fn without_identity(data: &Path) {
     fs::remove_file(data.join("identity")).unwrap_or_default();
 }
@@ -32,7 +32,7 @@ fn state(http: &Http, id: &str) -> String {
     info["state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A sandbox whose shell holds something, with a job behind it.
+/// A sandbox with state in its shell and a background job.
 fn busy(server: &Server) -> Sandbox {
     let sandbox = server.sandbox();
     sandbox.command("s", "x=kept; echo acked >/workspace/f; sleep 4716 & disown");
@@ -44,20 +44,21 @@ fn unhurt(sandbox: &Sandbox) {
     assert_eq!(sandbox.info()["state"], "running");
 }
 
-/// Asleep in another server, with its files.
+/// Checks that a sandbox is asleep on another server and has its files.
 fn asleep(server: &Server, sandbox: &Sandbox) {
     assert_eq!(state(&server.http(), &sandbox.id), "sleeping");
     let there = server.named(&sandbox.id);
-    let told = there.command("s", "cat /workspace/f; pgrep -c sleep");
-    assert_eq!(told["stdout"], "acked\n0\n", "{told}");
-    assert!(told["lost"].as_array().is_some_and(|lost| !lost.is_empty()), "{told}");
+    let answer = there.command("s", "cat /workspace/f; pgrep -c sleep");
+    assert_eq!(answer["stdout"], "acked\n0\n", "{answer}");
+    assert!(answer["lost"].as_array().is_some_and(|lost| !lost.is_empty()), "{answer}");
 }
 
-/// The copy's server killed what its records named: every sandbox of the original failed with
-/// "agent killed".
+/// The copy's server once killed the processes that its records named: every sandbox of the
+/// original failed with "agent killed".
+/// Promises: F44.
 #[test]
 fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
-    let server = Options::new().ready(2).start();
+    let server = Options::new().warm_pool(2).start();
     let all: Vec<Sandbox> = (0..BUSY).map(|_| busy(&server)).collect();
     let slept = busy(&server);
     wait_until("one sleeps", SOON, || {
@@ -80,7 +81,7 @@ fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
                 }
             });
         }
-        // Copies catch directories that are half-made and half-removed.
+        // Copies catch directories that are half created or half removed.
         threads.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let sandbox = server.sandbox();
@@ -108,12 +109,13 @@ fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
     });
     let after = of(&server);
     let ours: BTreeSet<_> = before.intersection(&after).collect();
-    assert!(ours.len() >= BUSY, "agents that ran on: {ours:?} of {before:?}");
+    assert!(ours.len() >= BUSY, "agents that kept running: {ours:?} of {before:?}");
     all.iter().for_each(unhurt);
     assert_eq!(slept.says("cat /workspace/f"), "acked\n");
     server.healthy();
 }
 
+/// Promises: F44.
 #[test]
 fn f44_a_copy_made_of_a_version_without_identities_touches_nothing_either() {
     let server = Server::start();
@@ -128,25 +130,28 @@ fn f44_a_copy_made_of_a_version_without_identities_touches_nothing_either() {
     server.healthy();
 }
 
+/// Promises: F44.
 #[test]
-fn f44_a_copy_in_the_place_of_its_original_has_groups_of_its_own() {
+fn f44_a_copy_in_place_of_its_original_has_its_own_cgroups() {
     let mut server = Server::start();
     let sandbox = busy(&server);
     server.kill();
-    let (data, old) = (server.data(), server.data().with_extension("old"));
+    let data = server.data();
+    let old = data.with_extension("old");
     fs::rename(&data, &old).expect("moves");
     copy(&old, &data);
     let before = Traces::agents(&old);
     assert_eq!(before.len(), 1);
     server.launch();
     asleep(&server, &sandbox);
-    let told = server.log().contains("is a copy");
-    assert_eq!(Traces::agents(&old), before, "what runs of the original is another's");
+    let answer = server.log().contains("is a copy");
+    assert_eq!(Traces::agents(&old), before, "processes of the original belong to another server");
     Traces::erase(&old);
-    assert!(told, "{}", server.log());
+    assert!(answer, "{}", server.log());
     server.healthy();
 }
 
+/// Promises: F44.
 #[test]
 fn f44_a_data_directory_that_was_moved_has_its_sandboxes() {
     let mut server = Server::start();
@@ -159,6 +164,7 @@ fn f44_a_data_directory_that_was_moved_has_its_sandboxes() {
     moved.healthy();
 }
 
+/// Promises: F44.
 #[test]
 fn f44_a_data_directory_under_another_mount_is_the_same() {
     let mut server = Server::start();
@@ -174,17 +180,18 @@ fn f44_a_data_directory_under_another_mount_is_the_same() {
     bound.healthy();
 }
 
+/// Promises: F44.
 #[test]
-fn f44_after_a_reboot_nobody_is_killed_by_a_number_of_before() {
+fn f44_after_a_reboot_no_process_is_killed_by_a_recorded_pid() {
     let (mut server, another) = one();
     let sandbox = busy(&server);
     server.kill();
     let file = server.data().join("identity");
     let text = fs::read_to_string(&file).expect("it is recorded");
-    let line = text.lines().find(|line| line.starts_with("boot ")).expect("names its boot");
+    let line = text.lines().find(|line| line.starts_with("boot ")).expect("it names its boot");
     let other = "boot 11111111-2222-3333-4444-555555555555";
     fs::write(&file, text.replace(line, other)).expect("writes");
-    // They stand for somebody else's, in groups that somebody else has made.
+    // These processes represent foreign ones, in cgroups of a foreign owner.
     let others = server.data().with_extension("others");
     fs::create_dir(&others).expect("makes");
     fs::write(others.join("identity"), &text).expect("writes");
@@ -195,13 +202,14 @@ fn f44_after_a_reboot_nobody_is_killed_by_a_number_of_before() {
     let after = Traces::agents(&others);
     Traces::erase(&others);
     assert_eq!(after, before);
-    // One that sleeps has no groups.
+    // A sleeping sandbox has no cgroups.
     another.delete();
     server.healthy();
 }
 
+/// Promises: F44.
 #[test]
-fn f44_what_a_version_without_identities_left_running_runs_on() {
+fn f44_processes_of_a_version_without_identities_keep_running() {
     let mut server = Server::start();
     let sandbox = busy(&server);
     let slept = busy(&server);

@@ -1,5 +1,5 @@
-//! Descriptors run out: of the server, and of an agent. What is open goes on, what cannot be had is
-//! refused with a reason, and it is cured when they are free again.
+//! The server or an agent runs out of file descriptors: open connections continue, new ones are
+//! refused with a reason, and everything recovers when descriptors are free.
 
 use isolet_kit::{Http, SOON, Sandbox, Start, json, one, process, wait_until};
 use std::io::{Read, Write};
@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
 
-/// Room for so many descriptors; whoever has more opens none. Set by the process's own user: root
-/// may do it to others only with a right that it lacks in some containers.
+/// Limits a process to `count` descriptors; a process above the limit can open none. The limit is
+/// set as the process's own user, because root lacks the right to do so in some containers.
 fn limit(pid: i32, count: usize) {
     let owner = std::fs::metadata(format!("/proc/{pid}")).expect("it runs");
     let mut prlimit = Command::new("prlimit");
@@ -19,7 +19,7 @@ fn limit(pid: i32, count: usize) {
     assert!(set.success(), "a limit is set");
 }
 
-/// A connection that stays for one request after the other.
+/// A connection that serves one request after another.
 struct Kept<'a>(TcpStream, &'a Http);
 
 impl Kept<'_> {
@@ -50,10 +50,11 @@ fn running(sandbox: &Sandbox) -> Option<()> {
     (reply.status == 200 && reply.json()["state"] == "running").then_some(())
 }
 
-/// A create that failed for lack of descriptors was found to leave what it had half made: groups that
-/// could not be read about were taken for groups that are not there.
+/// A create that failed for lack of descriptors once left cgroups behind: those that could not be
+/// read were treated as missing.
+/// Promises: F17.
 #[test]
-fn f17_a_server_without_descriptors_keeps_what_is_open_and_is_cured() {
+fn f17_a_server_without_descriptors_keeps_open_connections_and_recovers() {
     let (server, sandbox) = one();
     let http = server.http();
     let doomed = server.sandbox();
@@ -69,11 +70,11 @@ fn f17_a_server_without_descriptors_keeps_what_is_open_and_is_cured() {
     }
     let pid = server.pid();
     limit(pid, process::descriptors(pid).max(60) + 4);
-    // Connections that say nothing take them all.
+    // Silent connections use up all descriptors.
     let mut silent = Vec::new();
     let short = || server.log().matches("no connection can be taken").count();
     let begun = Instant::now();
-    wait_until("they run out", SOON, || {
+    wait_until("the descriptors run out", SOON, || {
         silent.push(http.connect());
         (short() > 0).then_some(())
     });
@@ -90,22 +91,26 @@ fn f17_a_server_without_descriptors_keeps_what_is_open_and_is_cured() {
         asked.contains(&503) && asked.iter().all(|one| [200, 502, 503].contains(one)),
         "{asked:?}"
     );
-    assert_eq!(calls.status("GET", "/v1/sandboxes", ""), 200, "what opens nothing is answered");
+    assert_eq!(
+        calls.status("GET", "/v1/sandboxes", ""),
+        200,
+        "a request that needs no descriptor is answered"
+    );
     std::thread::scope(|scope| {
-        // Both may wait until what they have begun is undone, or done.
+        // Both calls may wait until what they started is undone or done.
         let created = scope.spawn(|| create.status("POST", "/v1/sandboxes", "{}"));
         let deleted = scope.spawn(|| delete.status("DELETE", &doomed.path(""), ""));
         for _ in 0..20 {
             shell.run("echo $x").is("5\n", 0);
         }
-        // It tries again after a pause, not at once.
+        // The server retries after a pause instead of spinning.
         let most = begun.elapsed().as_millis() / 50 + 2;
         assert!((short() as u128) <= most, "{} tries, at most {most}", short());
         drop(silent);
         assert!([201, 503].contains(&created.join().expect("an answer")));
         assert!([204, 200, 500, 503].contains(&deleted.join().expect("an answer")));
     });
-    wait_until("it is cured", SOON, || running(&sandbox));
+    wait_until("the server recovers", SOON, || running(&sandbox));
     wait_until("what was deleted is gone", SOON, || {
         let there = http.try_send("GET", &doomed.path(""), None).ok()?;
         (there.status == 404 && server.processes("sleep").is_empty()).then_some(())
@@ -116,16 +121,17 @@ fn f17_a_server_without_descriptors_keeps_what_is_open_and_is_cured() {
     server.healthy();
 }
 
+/// Promises: F17.
 #[test]
-fn f17_an_agent_without_descriptors_keeps_what_is_open_and_is_cured() {
+fn f17_an_agent_without_descriptors_keeps_open_connections_and_recovers() {
     let (server, sandbox) = one();
     let mut shell = sandbox.shell();
     shell.run("x=5").is("", 0);
     let agent = server.agent();
-    // What is handed to a shell has numbers of two digits.
+    // The descriptors that a shell inherits have two-digit numbers.
     limit(agent, process::descriptors(agent).max(76) + 24);
     let mut more = Vec::new();
-    let status = wait_until("they run out", SOON, || match sandbox.try_open("") {
+    let status = wait_until("the descriptors run out", SOON, || match sandbox.try_open("") {
         Ok(shell) => {
             more.push(shell);
             None
@@ -141,7 +147,7 @@ fn f17_an_agent_without_descriptors_keeps_what_is_open_and_is_cured() {
         shell.start(Start::new("exit"));
         shell.ended();
     }
-    wait_until("it is cured", SOON, || sandbox.try_open("").ok().map(drop));
+    wait_until("the server recovers", SOON, || sandbox.try_open("").ok().map(drop));
     shell.run("echo $x").is("5\n", 0);
     wait_until("it is itself", SOON, || running(&sandbox));
     server.healthy();

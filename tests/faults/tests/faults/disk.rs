@@ -1,11 +1,11 @@
-//! Full disks: of one sandbox, of the whole server, and the trees that fill them.
+//! Full disks, of one sandbox and of the whole server, and the directory trees that fill them.
 
 use isolet_kit::{
     LONG, Options, Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until,
 };
 use std::{fs, io::Write as _, time::Duration};
 
-/// What a sandbox of this many MiB may cost its host at most: its own size.
+/// Disk limit of the sandbox; it may use at most this much on the host.
 const DISK_MIB: u64 = 64;
 
 fn limited(server: &Server) -> Sandbox {
@@ -16,7 +16,7 @@ fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> isolet_kit::Reply {
     sandbox.http.send("PUT", &sandbox.path(&format!("/files/{path}")), Some(body))
 }
 
-/// Everything that must go on in a sandbox whose disk is full.
+/// Checks everything that must still work in a sandbox whose disk is full.
 fn lives_on(sandbox: &Sandbox) {
     assert_eq!(sandbox.says("echo alive"), "alive\n");
     let refused = put(sandbox, "more", &vec![7; 4 << 20]).expect(507);
@@ -32,8 +32,9 @@ fn sleep(sandbox: &Sandbox) {
     });
 }
 
+/// Promises: W9.
 #[test]
-fn f22_a_full_disk_is_its_own_sandboxs_and_can_be_emptied_and_deleted() {
+fn f22_a_full_disk_affects_one_sandbox_which_can_be_emptied_and_deleted() {
     let server = Server::start();
     let other = server.sandbox();
     let mut rows = Rows::new();
@@ -57,7 +58,7 @@ fn f22_a_full_disk_is_its_own_sandboxs_and_can_be_emptied_and_deleted() {
             } else {
                 lives_on(&sandbox);
             }
-            let used = sandbox.info()["usage"]["disk_bytes"].as_u64().expect("it is told");
+            let used = sandbox.info()["usage"]["disk_bytes"].as_u64().expect("it is reported");
             assert!(used <= DISK_MIB << 20, "{used} bytes");
             sleep(&sandbox);
             assert_eq!(
@@ -65,7 +66,7 @@ fn f22_a_full_disk_is_its_own_sandboxs_and_can_be_emptied_and_deleted() {
                 "keptx\n"
             );
             sandbox.exec(fill);
-            quickly("a delete of what is full", Duration::from_secs(10), || sandbox.delete());
+            quickly("a delete of a full sandbox", Duration::from_secs(10), || sandbox.delete());
             server.tidy();
         });
     }
@@ -81,7 +82,7 @@ fn f22_a_full_disk_is_its_own_sandboxs_and_can_be_emptied_and_deleted() {
         assert_eq!(sandbox.says("ls"), "big\nfits\nkept\n");
         sandbox.delete();
     });
-    rows.row("nobody else notices", || {
+    rows.row("no other sandbox notices", || {
         assert_eq!(other.says("head -c 100M /dev/zero >fill; stat -c %s fill"), "104857600\n");
         assert_eq!(other.info()["disk_mib"], 0);
     });
@@ -89,8 +90,9 @@ fn f22_a_full_disk_is_its_own_sandboxs_and_can_be_emptied_and_deleted() {
     server.healthy();
 }
 
+/// Promises: W9.
 #[test]
-fn a_limited_disk_is_found_again_after_whatever_ends() {
+fn a_disk_limit_holds_again_after_any_component_ended() {
     let mut server = Server::start();
     let sandbox = limited(&server);
     sandbox.exec("echo kept >/workspace/kept; echo too >/usr/local/too; mkdir -p /opt/a");
@@ -110,18 +112,18 @@ fn a_limited_disk_is_found_again_after_whatever_ends() {
         server.launch();
         seen(&sandbox);
     });
-    rows.row("a start of the host", || {
+    rows.row("a reboot of the host", || {
         server.reboot();
         seen(&sandbox);
     });
-    rows.row("all of it at full load, again and again", || {
+    rows.row("everything at full load, repeatedly", || {
         for _ in 0..5 {
             sandbox.exec("head -c 20M /dev/urandom >fill; sha1sum fill >sum");
             sleep(&sandbox);
             assert_eq!(sandbox.says("sha1sum -c sum"), "fill: OK\n");
         }
     });
-    rows.row("its size is its own, and stays", || {
+    rows.row("its size is its own and stays", || {
         let reply = sandbox.http.patch(&sandbox.path(""), &json!({"disk_mib": 128})).expect(400);
         assert!(reply.text().contains("disk_mib"), "{}", reply.text());
     });
@@ -129,10 +131,11 @@ fn a_limited_disk_is_found_again_after_whatever_ends() {
     server.healthy();
 }
 
-/// `mkdir x; cd x` in a loop: a deletion by recursion ends at its stack or its descriptors, and what
-/// it leaves stays for ever.
+/// `mkdir x; cd x` in a loop: a recursive deletion exhausts its stack or its descriptors and leaves
+/// the rest forever.
+/// Promises: F22.
 #[test]
-fn heavy_f22_a_tree_however_deep_is_deleted_in_bounded_time() {
+fn heavy_f22_a_tree_of_any_depth_is_deleted_in_bounded_time() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let dig = |name: &str, depth: usize| {
@@ -164,7 +167,7 @@ fn heavy_f22_a_tree_however_deep_is_deleted_in_bounded_time() {
     server.healthy();
 }
 
-/// Fills a server's disk but for what is smaller than a page.
+/// Fills a server's disk except for less than a page.
 fn fill(server: &Server) -> std::path::PathBuf {
     let path = server.data().join("fill");
     let mut file = fs::File::create(&path).expect("makes");
@@ -175,8 +178,9 @@ fn fill(server: &Server) -> std::path::PathBuf {
     path
 }
 
+/// Promises: F12.
 #[test]
-fn f12_a_full_disk_of_the_server_refuses_changes_alone_and_freeing_cures() {
+fn f12_a_full_server_disk_refuses_only_changes_until_space_is_freed() {
     let mut rows = Rows::new();
     for (name, floor_mib, code) in [("the records", 0, "store_full"), ("the floor", 16, "no_space")]
     {
@@ -188,7 +192,7 @@ fn f12_a_full_disk_of_the_server_refuses_changes_alone_and_freeing_cures() {
             let before = sandbox.info()["env_names"].clone();
             let filler = fill(&server);
             let large = json!({"metadata": {"text": "x".repeat(15_000)}});
-            // What the log has room for already is still taken.
+            // The log still accepts records for which it has already reserved space.
             let refused = wait_until("the log is full", SOON, || {
                 let reply = match floor_mib {
                     0 => sandbox.post("/sessions", &large),
@@ -221,7 +225,7 @@ fn f12_a_full_disk_of_the_server_refuses_changes_alone_and_freeing_cures() {
     }
 }
 
-/// Whether every thread of a process has a tracer, or none.
+/// Whether every thread of a process has a tracer, and whether none has.
 fn traced(pid: i32) -> (bool, bool) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
     let own = tasks.map(|task| {
@@ -232,11 +236,11 @@ fn traced(pid: i32) -> (bool, bool) {
     (own.iter().all(|traced| *traced), own.iter().any(|traced| *traced))
 }
 
-/// A server whose calls on its records fail, as long as this is held.
+/// A server whose writes of records fail until this value is dropped.
 struct Failing(std::process::Child, i32);
 
 impl Failing {
-    /// `error` is a name of the kernel's; it may say which calls (`ENOSPC:when=3`).
+    /// `error` is an errno name and may select the calls that fail (`ENOSPC:when=3`).
     fn begin(server: &Server, calls: &str, error: &str) -> Self {
         let pid = server.pid();
         let mut strace = std::process::Command::new("strace");
@@ -254,13 +258,14 @@ impl Failing {
     fn end(mut self) {
         self.0.kill().expect("killed");
         self.0.wait().expect("waited for");
-        wait_until("it is let go", SOON, || (!traced(self.1).1).then_some(()));
+        wait_until("strace has detached", SOON, || (!traced(self.1).1).then_some(()));
     }
 }
 
-/// No space at any one write of a change: it is made, or it is refused and not there.
+/// No space at any single write of a change: the change is made, or it is refused and absent.
+/// Promises: F12.
 #[test]
-fn f12_no_space_at_any_write_changes_nothing_by_half() {
+fn f12_no_space_at_any_write_leaves_no_partial_change() {
     let (server, sandbox) = one();
     let mut refused = 0;
     for n in 1..=8 {
@@ -285,10 +290,11 @@ fn f12_no_space_at_any_write_changes_nothing_by_half() {
     server.healthy();
 }
 
-/// After a failed fsync the kernel takes the pages for clean: another try would be told that all is
-/// well, and a record that was answered would be gone with the next loss of power.
+/// After a failed fsync the kernel marks the pages as clean: a retry would succeed, and an
+/// acknowledged record would be lost with the next power failure.
+/// Promises: F13.
 #[test]
-fn f13_what_the_disk_did_not_take_is_not_answered_with_done_nor_tried_again() {
+fn f13_a_record_that_the_disk_did_not_accept_is_neither_acknowledged_nor_retried() {
     let (mut server, sandbox) = one();
     sandbox.post("/sessions", &json!({"id": "before"})).expect(201);
     server.http().post("/v1/sandboxes", &json!({"id": "old"})).expect(201);
@@ -299,10 +305,10 @@ fn f13_what_the_disk_did_not_take_is_not_answered_with_done_nor_tried_again() {
     assert_eq!((health().0, &health().1["status"]), (503, &json!("broken")));
     failing.end();
     let refused = sandbox.post("/sessions", &json!({"id": "later"})).expect(503);
-    assert_eq!(refused.error(), "store_broken", "the disk works again, and nobody relies on it");
+    assert_eq!(refused.error(), "store_broken", "the disk works again, but the store stays broken");
     server.http().post("/v1/sandboxes", &json!({"id": "two"})).expect(503);
     server.http().delete("/v1/sandboxes/old").expect(503);
-    assert_eq!(sandbox.says("echo on"), "on\n", "what runs runs on");
+    assert_eq!(sandbox.says("echo on"), "on\n", "running processes keep running");
     let ids = |sandbox: &Sandbox| {
         let all = sandbox.http.get(&sandbox.path("/sessions")).expect(200).json();
         let ids = all.as_array().expect("a list").iter();
@@ -316,7 +322,7 @@ fn f13_what_the_disk_did_not_take_is_not_answered_with_done_nor_tried_again() {
     sandbox.post("/sessions", &json!({"id": "later"})).expect(201);
     server.http().get("/v1/sandboxes/two").expect(404);
     let old = server.http().get("/v1/sandboxes/old").expect(200).json();
-    assert_eq!(old["state"], "failed", "its end was not recorded, and it is not there: {old}");
+    assert_eq!(old["state"], "failed", "its end was not recorded, but it is gone: {old}");
     server.named("old").delete();
     server.healthy();
 }

@@ -1,6 +1,6 @@
-//! Images that mean harm, from registries that fail, on a disk that fills up.
+//! Malicious images, from registries that fail, on a disk that fills up.
 
-use isolet_kit::hostile::{again, deep, zipped};
+use isolet_kit::hostile::{deep, gzipped, repeated};
 use isolet_kit::image::{Fault, Image, Layer, Registry, busybox};
 use isolet_kit::{Http, LONG, Options, Rows, SOON, Server, Value, json, wait_until};
 use std::fs;
@@ -10,14 +10,15 @@ use std::time::Duration;
 
 const MIB: u64 = 1024 * 1024;
 
-/// What the layer store holds, whole and half-made.
+/// The number of complete and of staged entries in the layer store.
 fn left(server: &Server) -> (usize, usize) {
     let count =
         |name: &str| fs::read_dir(server.data().join("images").join(name)).expect("there").count();
     (count("layers"), count("staging"))
 }
 
-/// The least that was free on the disk of a server, in bytes, while something ran.
+/// Runs `work` and returns the lowest number of bytes that were free on the server's disk during
+/// it.
 fn least_free<R>(server: &Server, work: impl FnOnce() -> R) -> (R, u64) {
     let over = AtomicBool::new(false);
     let data = server.data();
@@ -38,7 +39,7 @@ fn least_free<R>(server: &Server, work: impl FnOnce() -> R) -> (R, u64) {
     })
 }
 
-/// Bytes that shrink to about a fortieth, which is no bomb.
+/// Bytes that compress to about a fortieth, which is too little for a decompression bomb.
 fn compressible(count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     let mut number = 4_u64;
@@ -49,7 +50,8 @@ fn compressible(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// An import was written out whole, whatever was left of the disk.
+/// An import was once written completely, however little of the disk was left.
+/// Promises: F12.
 #[test]
 fn f12_imports_at_once_leave_the_disk_above_its_floor() {
     let server = Options::new().config("free_space_floor_mib = 64\n").disk_mib(160).start();
@@ -60,7 +62,7 @@ fn f12_imports_at_once_leave_the_disk_above_its_floor() {
     let image = Image::new(&layers, &json!({}));
     let mut rows = Rows::new();
     for (what, archive) in [
-        ("a compressed archive", zipped(&[unpacked.as_slice(), &unpacked].concat())),
+        ("a compressed archive", gzipped(&[unpacked.as_slice(), &unpacked].concat())),
         ("an archive as it is", unpacked.clone()),
         ("two layers", image.layout()),
     ] {
@@ -76,7 +78,7 @@ fn f12_imports_at_once_leave_the_disk_above_its_floor() {
                 })
             });
             assert!(statuses.contains(&507), "{statuses:?}");
-            // Each has some MiB on the way to the disk when it looks.
+            // Each import has a few MiB on their way to the disk when it checks.
             assert!(least > 48 * MIB, "{} MiB were free", least / MIB);
             wait_until("nothing is staged", LONG, || (left(&server).1 == 0).then_some(()));
             http.post("/v1/images/gc", &json!({})).expect(200);
@@ -86,10 +88,11 @@ fn f12_imports_at_once_leave_the_disk_above_its_floor() {
     server.healthy();
 }
 
-/// A server whose layer was refused at its end removed the tree by recursion, and every start after
-/// that removed it again: the server could not be started any more.
+/// A server that refused a layer at its end once removed the tree by recursion, and every later
+/// start tried the same: the server could not start any more.
+/// Promises: F22.
 #[test]
-fn f22_a_start_clears_trees_of_images_however_deep_they_are() {
+fn f22_a_start_removes_image_trees_of_any_depth() {
     let mut server = Server::start();
     server.kill();
     let images = server.data().join("images");
@@ -109,6 +112,7 @@ fn f22_a_start_clears_trees_of_images_however_deep_they_are() {
     server.healthy();
 }
 
+/// Promises: A7.
 #[test]
 fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
     let registry = Registry::start();
@@ -119,7 +123,7 @@ fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
     let mut rows = Rows::new();
     for (what, layer) in [
         ("deep", deep(busybox(), 3_840).file("a", b"x")),
-        ("one directory again and again", again(busybox(), 2_000)),
+        ("one directory again and again", repeated(busybox(), 2_000)),
         ("a bomb", busybox().file("zeros", &vec![0; 100 << 20])),
         ("links out", busybox().link("out", "/etc").file("out/x", b"x")),
     ] {
@@ -132,7 +136,7 @@ fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
                 let reply = http.post("/v1/images/pull", &json!({"image": name}));
                 assert!((400..600).contains(&reply.status), "{}", reply.status);
                 assert!(!reply.error().is_empty(), "{}", reply.text());
-                // What was under way when the time was up ends by itself.
+                // Work that was in progress when the time was up ends without further action.
                 wait_until("nothing is staged", LONG, || (left(&server).1 == 0).then_some(()));
                 registry.fault("", None);
                 http.post("/v1/images/gc", &json!({})).expect(200);
@@ -148,10 +152,11 @@ fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
     server.healthy();
 }
 
-/// Two layers that a registry sent a byte at a time held both threads that unpack, and the names of
-/// these layers: no other tenant could have an image for half an hour.
+/// Two layers that a registry sent byte by byte once occupied both unpacking threads and the locks
+/// of these layers: no other tenant could get an image for half an hour.
+/// Promises: A17.
 #[test]
-fn f32_a_slow_registry_holds_up_nobody_but_who_asked_it() {
+fn f32_a_slow_registry_delays_only_the_tenant_that_uses_it() {
     let registry = Registry::start();
     let host = registry.host();
     let config = format!("[images]\nregistries = [\"{host}\"]\n");
@@ -166,7 +171,7 @@ fn f32_a_slow_registry_holds_up_nobody_but_who_asked_it() {
     registry.fault(&blobs.join("|"), Some(Fault::Drip));
     let name = registry.has("slow", slow.clone());
     let mut pull = server.http().events("/v1/images/pull", &json!({"image": name}));
-    wait_until("both layers come", SOON, || {
+    wait_until("both layers are requested", SOON, || {
         let event = pull.event().expect("the pull goes on");
         let now: Value = serde_json::from_str(&event.data).expect("JSON");
         let coming = now["layers"].as_array()?.iter().filter(|one| one["done"] != json!(0)).count();
@@ -179,7 +184,7 @@ fn f32_a_slow_registry_holds_up_nobody_but_who_asked_it() {
     ] {
         rows.row(what, || {
             let path = "/v1/images/import?name=local/app:1";
-            // The registry goes on for hours.
+            // The registry would continue for hours.
             other.send("POST", path, Some(&image.layout())).expect(201);
         });
     }

@@ -1,10 +1,11 @@
-//! What a tenant does to its own sandbox: limits hold, neighbours do not notice, delete works.
+//! What a tenant does to its own sandbox: limits hold, neighbours do not notice, and deleting
+//! works.
 
 use isolet_kit::{Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The slowest of some commands in another sandbox.
+/// The duration of the slowest of several commands in another sandbox.
 fn slowest(sandbox: &Sandbox) -> Duration {
     let mut shell = sandbox.shell();
     let one = |_| {
@@ -16,11 +17,11 @@ fn slowest(sandbox: &Sandbox) -> Duration {
 }
 
 #[test]
-fn f18_no_process_more_is_an_answer_and_not_the_end() {
+fn f18_the_process_limit_is_reported_and_the_sandbox_survives() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"pids": 16}));
     let mut shell = sandbox.shell();
-    // Bash itself would try again for 15 s; python says at once what the kernel answered.
+    // Bash would retry for 15 s; Python reports the kernel's answer immediately.
     let fork = "import os\nfor _ in range(40):\n  if os.fork() == 0: os.execvp('sleep', ['sleep', '1000'])";
     let full = format!(
         "python3 -c \"{fork}\" 2>/tmp/err >/dev/null; mapfile -t e </tmp/err; echo ${{e[-1]}}"
@@ -43,8 +44,9 @@ fn f18_no_process_more_is_an_answer_and_not_the_end() {
     server.healthy();
 }
 
+/// Promises: B6.
 #[test]
-fn f19_memory_beyond_the_limit_ends_the_tenants_process_alone() {
+fn f19_memory_beyond_the_limit_ends_only_the_tenants_process() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"memory_mib": 96}));
     let other = server.sandbox();
@@ -68,7 +70,7 @@ fn f19_memory_beyond_the_limit_ends_the_tenants_process_alone() {
                 let worst = slowest(&other);
                 assert!(
                     worst < Duration::from_secs(1),
-                    "the other's slowest command took {worst:?}"
+                    "the neighbour's slowest command took {worst:?}"
                 );
                 eats.join().expect("it is answered")
             });
@@ -82,7 +84,7 @@ fn f19_memory_beyond_the_limit_ends_the_tenants_process_alone() {
             assert_eq!(sandbox.says("echo lives"), "lives\n");
         });
     }
-    rows.row("in a shell the command ends and says so", || {
+    rows.row("in a shell the command fails with an error", || {
         let mut shell = sandbox.shell();
         let outcome = shell.run("python3 -c 'x = bytearray(500 << 20)'");
         assert_eq!((outcome.code, &outcome.exit["oom"]), (Some(137), &json!(true)), "{outcome:?}");
@@ -92,8 +94,9 @@ fn f19_memory_beyond_the_limit_ends_the_tenants_process_alone() {
     server.healthy();
 }
 
+/// Promises: B3.
 #[test]
-fn heavy_f21_a_fork_bomb_is_held_and_deleted() {
+fn heavy_f21_a_fork_bomb_is_limited_and_deleted() {
     let server = Server::start();
     let mut rows = Rows::new();
     let bombs = [
@@ -117,7 +120,10 @@ fn heavy_f21_a_fork_bomb_is_held_and_deleted() {
                 (sandbox.info()["usage"]["pids"].as_u64() > Some(100)).then_some(())
             });
             let worst = slowest(&other);
-            assert!(worst < Duration::from_secs(2), "the other's slowest command took {worst:?}");
+            assert!(
+                worst < Duration::from_secs(2),
+                "the neighbour's slowest command took {worst:?}"
+            );
             quickly("its delete", Duration::from_secs(5), || sandbox.delete());
             other.delete();
             server.healthy();
@@ -126,7 +132,7 @@ fn heavy_f21_a_fork_bomb_is_held_and_deleted() {
 }
 
 #[test]
-fn what_hides_from_its_parent_ends_with_the_sandbox() {
+fn processes_hidden_from_their_parent_end_with_the_sandbox() {
     let (server, sandbox) = one();
     let hiders = "nohup sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 & (setsid bash -c 'sleep 1000 & disown' &); \
                   sleep 1000 & kill -STOP $!; (trap '' TERM HUP INT; exec sleep 1000) & :";
@@ -149,8 +155,8 @@ fn orphans_are_reaped() {
     });
 }
 
-/// Moves what stands in a group to the top of its hierarchy and removes it, as an administrator's
-/// mistake may.
+/// Moves the processes of a cgroup to the top of its hierarchy and removes the cgroup, as an
+/// administrator might do by mistake.
 fn take_away(group: &Path) {
     for below in std::fs::read_dir(group).expect("a group").flatten() {
         if below.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -166,8 +172,9 @@ fn take_away(group: &Path) {
     });
 }
 
+/// Promises: F30.
 #[test]
-fn f30_groups_that_another_removes_are_named_and_the_delete_works() {
+fn f30_cgroups_removed_from_outside_are_reported_and_the_delete_works() {
     let server = Server::start();
     let other = server.sandbox();
     other.command("s", "x=kept");
@@ -196,19 +203,19 @@ fn f30_groups_that_another_removes_are_named_and_the_delete_works() {
                     _ => {}
                 }
                 if touch != "delete" {
-                    let told = wait_until("it has failed", SOON, || {
-                        let told = hurt.info();
-                        (told["state"] == "failed").then_some(told)
+                    let reply = wait_until("it has failed", SOON, || {
+                        let reply = hurt.info();
+                        (reply["state"] == "failed").then_some(reply)
                     });
                     assert!(
-                        told["cause"].as_str().is_some_and(|cause| cause.contains(&named)),
-                        "{told}"
+                        reply["cause"].as_str().is_some_and(|cause| cause.contains(&named)),
+                        "{reply}"
                     );
                     let refused = hurt.post("/exec", &json!({"command": "true"})).expect(409);
                     assert_eq!(refused.error(), "sandbox_failed");
                 }
                 hurt.delete();
-                assert!(!process::alive(agent), "nothing of it lives on");
+                assert!(!process::alive(agent), "none of its processes survives");
                 assert_eq!(server.groups(), standing);
             });
         }

@@ -1,11 +1,12 @@
-//! The launcher dies: what runs is unhurt, and the next create finds another one.
+//! The launcher dies: running sandboxes are unaffected, and the next create gets a new launcher.
 
 use isolet_kit::{Options, SOON, json, one, process, quickly, tries, wait_until};
 use rustix::process::Signal;
 use std::time::Duration;
 
+/// Promises: F43.
 #[test]
-fn f43_a_killed_launcher_is_replaced_and_hurts_nobody() {
+fn f43_a_killed_launcher_is_replaced_and_affects_nobody() {
     let (server, sandbox) = one();
     sandbox.command("s", "x=kept");
     for _ in 0..3 {
@@ -14,7 +15,7 @@ fn f43_a_killed_launcher_is_replaced_and_hurts_nobody() {
         let made = quickly("a create", SOON, || server.http().post("/v1/sandboxes", &json!({})));
         let id = match made.status {
             201 => made.json()["id"].as_str().expect("an id").to_owned(),
-            // The one create that found it dead may say so; the next must not.
+            // The create that found the launcher dead may fail; the next one must not.
             _ => server.sandbox().id,
         };
         assert_eq!(server.named(&id).says("echo new"), "new\n");
@@ -22,8 +23,9 @@ fn f43_a_killed_launcher_is_replaced_and_hurts_nobody() {
     server.healthy();
 }
 
+/// Promises: F43.
 #[test]
-fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
+fn f43_a_launcher_killed_during_a_create_leaves_nothing_half_made() {
     let (server, sandbox) = one();
     for _ in 0..5 {
         let launcher = server.launcher();
@@ -31,9 +33,13 @@ fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
         std::thread::scope(|scope| {
             let create =
                 scope.spawn(|| server.http().post("/v1/sandboxes", &json!({"id": "half"})));
-            let seen = wait_until("the create has begun", SOON, || {
+            let seen = wait_until("the create has started", SOON, || {
                 let get = || server.http().get("/v1/sandboxes/half");
-                let seen = quickly("a look at what is being made", Duration::from_secs(2), get);
+                let seen = quickly(
+                    "a read of a sandbox that is being created",
+                    Duration::from_secs(2),
+                    get,
+                );
                 (seen.status == 200).then(|| seen.json())
             });
             assert_eq!(seen["state"], "creating", "{seen}");
@@ -49,13 +55,14 @@ fn f43_a_launcher_killed_in_the_middle_of_a_create_leaves_nothing_half_made() {
     assert_eq!(sandbox.says("echo unhurt"), "unhurt\n");
 }
 
+/// Promises: V7.
 #[test]
 fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
     let (server, sandbox) = one();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            // Longer than a launcher takes to start, and never at the same moment of its work.
+            // Longer than a launcher takes to start, and never at the same point of its work.
             let pauses = [151, 173, 211, 157, 199].into_iter().cycle();
             for pause in pauses.map(Duration::from_millis) {
                 std::thread::sleep(pause);
@@ -90,8 +97,9 @@ fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
     server.tidy();
 }
 
-/// A server that is killed between the start of a scope and its record leaves an agent that belongs
+/// A server that is killed between starting a scope and recording it leaves an agent that belongs
 /// to no session.
+/// Promises: V7.
 #[test]
 fn f1_a_scope_without_a_session_ends() {
     let (mut server, sandbox) = one();
@@ -116,11 +124,11 @@ fn f1_a_scope_without_a_session_ends() {
     server.healthy();
 }
 
-/// Two servers in a row on one directory: the launcher of the first ended late, and took the groups
-/// of both along while they were empty.
+/// Two servers ran in sequence on one directory: the launcher of the first ended late and removed
+/// the cgroups of both while they were empty.
 #[test]
-fn f30_groups_that_an_earlier_launcher_removes_are_made_again() {
-    let server = Options::new().ready(0).start();
+fn f30_cgroups_that_an_earlier_launcher_removes_are_created_again() {
+    let server = Options::new().warm_pool(0).start();
     let groups = server.bases();
     assert!(!groups.is_empty());
     for group in &groups {
@@ -131,11 +139,12 @@ fn f30_groups_that_an_earlier_launcher_removes_are_made_again() {
     server.healthy();
 }
 
-/// What a launcher had half made was not removed yet when the next one was asked, which said
-/// "step directory: File exists".
+/// The leftovers of one launcher were not yet removed when the next one got a request, which failed
+/// with "step directory: File exists".
+/// Promises: F31.
 #[test]
 fn f31_a_create_after_a_slow_launcher_works_or_says_when() {
-    let server = Options::new().ready(0).start();
+    let server = Options::new().warm_pool(0).start();
     let pid = server.launcher();
     let mut strace = std::process::Command::new("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string(), "-e", "trace=umount2"]);
@@ -155,7 +164,7 @@ fn f31_a_create_after_a_slow_launcher_works_or_says_when() {
     };
     std::thread::scope(|threads| {
         let create = threads.spawn(|| server.http().post("/v1/sandboxes", &json!({"id": "slow"})));
-        wait_until("it is being made", SOON, || {
+        wait_until("the sandbox is being created", SOON, || {
             (server.http().get("/v1/sandboxes/slow").status == 200).then_some(())
         });
         let deleted = quickly("a delete", SOON, || server.http().delete("/v1/sandboxes/slow"));

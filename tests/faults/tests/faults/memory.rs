@@ -1,5 +1,5 @@
-//! The server has little memory, and its clients read nothing. What it holds for each is bounded, so
-//! that the kernel never has to choose a victim.
+//! The server has little memory and its clients read nothing. What it buffers for each is bounded,
+//! so that the kernel never has to kill a process.
 
 use isolet_kit::{
     Http, LONG, Options, Sandbox, Shell, Start, Stream, Terminal, json, process, wait_until,
@@ -9,19 +9,19 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
-/// What the server's own group may use.
+/// Memory limit of the server's cgroup.
 const LIMIT_MIB: u64 = 200;
-/// Each has as many clients of every kind.
+/// The number of sandboxes; each has the same number of clients of every kind.
 const SANDBOXES: usize = 10;
-/// Written by each process, and taken by nobody, before the server is looked at.
+/// The output of each process that nobody has read when the server is examined.
 const FLOOD_BYTES: u64 = 64 << 20;
 
-/// A control group of this test's own with a limit on memory.
+/// A cgroup of this test with a memory limit.
 struct Group(PathBuf);
 
 impl Group {
-    /// Below the group of this process where the memory controller has a hierarchy of its own, and at
-    /// the top otherwise: a group with processes cannot have children with controllers.
+    /// Below the cgroup of this process where the memory controller has a hierarchy of its own, and
+    /// at the top otherwise: a cgroup with processes cannot have children with controllers.
     fn make() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").expect("own groups");
         let first = Path::new("/sys/fs/cgroup/memory");
@@ -40,7 +40,7 @@ impl Group {
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it is moved");
     }
 
-    /// How many of its processes the kernel killed for memory.
+    /// The number of its processes that the kernel killed for lack of memory.
     fn killed(&self) -> u64 {
         let text = ["memory.oom_control", "memory.events"]
             .map(|name| fs::read_to_string(self.0.join(name)).unwrap_or_default())
@@ -59,7 +59,7 @@ impl Drop for Group {
     }
 }
 
-/// Clients that read nothing: held so that they stay.
+/// Clients that read nothing and stay connected until this value is dropped.
 #[derive(Default)]
 struct AssignedVeth {
     streams: Vec<Stream>,
@@ -107,7 +107,8 @@ impl AssignedVeth {
         self.refused += 1;
     }
 
-    /// Fifty of one sandbox. What they are sent is as large as it can be: each byte is six in JSON.
+    /// Fifty clients of one sandbox. Their data is as large as possible: each byte takes six in
+    /// JSON.
     fn at(sandbox: &Sandbox, process: &str) -> Self {
         let http = &sandbox.http;
         let events = http.with("last-event-id", "0");
@@ -131,11 +132,12 @@ impl AssignedVeth {
     }
 }
 
-/// Fifty answers of 8 MiB, which are 48 MiB in JSON, ended a server with 200 MiB, and so did what 500
-/// clients had not read of frames that grow to the sixfold.
+/// Fifty answers of 8 MiB, which are 48 MiB in JSON, once ended a server with 200 MiB, and so did
+/// unread frames of 500 clients that grow sixfold in JSON.
+/// Promises: F20.
 #[test]
-fn heavy_f20_a_server_with_200_mib_outlives_500_clients_that_read_nothing() {
-    // What such a server derives from its memory at its start.
+fn heavy_f20_a_server_with_200_mib_survives_500_clients_that_read_nothing() {
+    // What such a server derives from its memory at startup.
     let config = "[connections]\nmax = 200\nanswers_mib = 8";
     let mut server = Options::new().config(config).start();
     let keys: Vec<String> = ["a", "b", "c"].map(|name| server.add_key(&["--tenant", name])).into();
@@ -160,11 +162,11 @@ fn heavy_f20_a_server_with_200_mib_outlives_500_clients_that_read_nothing() {
     for (sandbox, process) in &sandboxes {
         let path = sandbox.path(&format!("/processes/{process}"));
         let written = || {
-            let told = sandbox.http.get(&path).expect(200).json();
-            told["stdout_bytes"].as_u64().expect("a number")
+            let reply = sandbox.http.get(&path).expect(200).json();
+            reply["stdout_bytes"].as_u64().expect("a number")
         };
         let begun = written();
-        wait_until("it goes on without readers", LONG, || {
+        wait_until("it continues without readers", LONG, || {
             (written() > begun + FLOOD_BYTES).then_some(())
         });
         neighbour.run("echo here").is("here\n", 0);
@@ -176,7 +178,7 @@ fn heavy_f20_a_server_with_200_mib_outlives_500_clients_that_read_nothing() {
     drop(server);
 }
 
-/// A sandbox with a large file, and a process that writes without end.
+/// A sandbox with a large file and a process that writes forever.
 fn flooded(http: &Http) -> (Sandbox, String) {
     let made = http.post("/v1/sandboxes", &json!({})).expect(201).json();
     let id = made["id"].as_str().expect("an id").to_owned();
@@ -188,7 +190,7 @@ fn flooded(http: &Http) -> (Sandbox, String) {
     (sandbox, process)
 }
 
-/// A command whose output is gathered into one large answer, which nobody reads.
+/// A command whose output is collected into one large answer that nobody reads.
 fn gathered(sandbox: &Sandbox) -> TcpStream {
     let body = json!({"command": "head -c 8M /dev/zero"}).to_string();
     let mut stream = sandbox.http.connect();

@@ -1,13 +1,14 @@
-//! F6 and F8, of sandboxes beside the one that suffers: connections through the egress proxy go on
-//! when another sandbox's agent is killed, and end when the proxy itself is, until the next call.
+//! F6 and F8, for the neighbours of the affected sandbox: connections through the egress proxy
+//! continue when another sandbox's agent is killed, and end when the proxy is killed, until the
+//! next call.
 
-use isolet_kit::links::{edge, owner};
+use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{OTHER, PUBLIC};
-use isolet_kit::town::{THIRD, Town, zone};
+use isolet_kit::veth;
 use isolet_kit::{Options, SOON, Sandbox, Server, json, process, wait_until};
 
-/// Connections that are made once, to the addresses that it is started with. Asks on each again and
-/// again, and says how often it was answered; one that has ended is -1, and is not made again.
+/// Connects once to each of the given addresses, sends requests on each connection repeatedly, and
+/// prints how many answers each has got; a connection that ended prints -1 and is not reopened.
 const CLIENT: &str = r#"
 import http.client, ssl, sys, time
 free = ssl._create_unverified_context()
@@ -33,15 +34,14 @@ while True:
     time.sleep(0.02)
 "#;
 
-/// Through the proxy: TLS that it carries as it is, and HTTP that it reads.
+/// Destinations through the proxy: TLS that it passes through, and HTTP that it parses.
 const BY_NAME: [&str; 2] = ["https://web.example", "http://web.example"];
 
-fn town() -> Town {
-    Town::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]))
+fn internet() -> Internet {
+    Internet::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]))
 }
 
-/// A sandbox with a shell that has a variable, a file, and a client that is being answered at
-/// these addresses.
+/// A sandbox with a shell variable, a file, and a client that gets answers from these addresses.
 fn busy(server: &Server, allow: &str, at: &[&str]) -> Sandbox {
     let sandbox = server.sandbox_with(&json!({"network": {"allow": [allow]}}));
     sandbox.command("main", "x=kept; echo kept >/workspace/f");
@@ -54,27 +54,27 @@ fn busy(server: &Server, allow: &str, at: &[&str]) -> Sandbox {
     sandbox
 }
 
-/// How often its client was answered on each connection.
+/// The number of answers that its client has got on each connection.
 fn counts(sandbox: &Sandbox) -> Vec<i64> {
     let logs = sandbox.http.get(&sandbox.path("/processes/client/logs")).expect(200).json();
     let text = logs["stdout"].as_str().unwrap_or_default();
-    // Without what is not yet a whole line.
+    // Without the last, incomplete line.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let last = whole.lines().next_back().unwrap_or_default();
     last.split_whitespace().map(|word| word.parse().expect("a number")).collect()
 }
 
-/// Each connection is answered more often than before.
+/// Checks that each connection gets more answers than before.
 fn go_on(sandbox: &Sandbox) {
     let before = counts(sandbox);
-    wait_until("its connections go on", SOON, || {
+    wait_until("its connections continue", SOON, || {
         let now = counts(sandbox);
         assert!(now.iter().all(|count| *count >= 0), "one has ended: {now:?}");
         now.iter().zip(&before).all(|(now, before)| *now > before + 3).then_some(())
     });
 }
 
-/// Its shell, its files and its process are as they were.
+/// Checks that the shell, files and process are unchanged.
 fn is_unhurt(sandbox: &Sandbox) {
     assert_eq!(sandbox.info()["state"], "running");
     assert_eq!(sandbox.command("main", "echo $x; cat /workspace/f")["stdout"], "kept\nkept\n");
@@ -82,24 +82,24 @@ fn is_unhurt(sandbox: &Sandbox) {
     assert_eq!(client["status"], "running", "{client}");
 }
 
-/// The agent of a sandbox: among those of sandboxes that are made ahead too, the one that shares
-/// its network.
+/// The agent of a sandbox, which shares the sandbox's network; agents of the warm pool are skipped.
 fn agent(server: &Server, sandbox: &Sandbox) -> i32 {
     let network = sandbox.says("readlink /proc/self/ns/net");
     let shares = |pid: &i32| {
         let at = std::fs::read_link(format!("/proc/{pid}/ns/net"));
         at.is_ok_and(|at| at.to_string_lossy() == network.trim())
     };
-    server.agents().into_iter().find(shares).expect("it has an agent")
+    server.agents().into_iter().find(shares).expect("the sandbox has an agent")
 }
 
+/// Promises: F8.
 #[test]
-fn f8_a_killed_agent_hurts_no_other_sandbox_nor_its_connections() {
-    let town = town();
-    let server = Options::new().config(&town.config()).start();
+fn f8_a_killed_agent_affects_no_other_sandbox_or_connection() {
+    let internet = internet();
+    let server = Options::new().config(&internet.config()).start();
     let mut all: Vec<_> = (0..2).map(|_| busy(&server, "web.example", &BY_NAME)).collect();
     all.push(busy(&server, &format!("{THIRD}:8080"), &[&format!("http://{THIRD}:8080")]));
-    let proxy = edge(owner(&server.data())).expect("it runs");
+    let proxy = veth::egress_proxy(veth::manager(&server.data())).expect("it runs");
     let failed = all.remove(0);
     process::kill(agent(&server, &failed));
     wait_until("it has failed", SOON, || (failed.info()["state"] == "failed").then_some(()));
@@ -107,41 +107,46 @@ fn f8_a_killed_agent_hurts_no_other_sandbox_nor_its_connections() {
         is_unhurt(other);
         go_on(other);
     }
-    // Also when the failed one is deleted, whose link is taken away then.
+    // Also when the failed sandbox is deleted, which removes its veth pair.
     failed.delete();
     for other in &all {
         is_unhurt(other);
         go_on(other);
     }
-    assert_eq!(edge(owner(&server.data())), Some(proxy), "nobody started another proxy");
+    assert_eq!(
+        veth::egress_proxy(veth::manager(&server.data())),
+        Some(proxy),
+        "the same proxy still runs"
+    );
     server.healthy();
 }
 
+/// Promises: F6.
 #[test]
-fn f6_a_killed_egress_proxy_ends_its_connections_alone_and_the_next_call_works() {
-    let town = town();
-    let server = Options::new().config(&town.config()).start();
+fn f6_a_killed_egress_proxy_ends_only_its_connections_and_the_next_call_works() {
+    let internet = internet();
+    let server = Options::new().config(&internet.config()).start();
     let sandbox = busy(&server, "web.example", &BY_NAME);
     let by_address = busy(&server, &format!("{THIRD}:8080"), &[&format!("http://{THIRD}:8080")]);
-    process::kill(edge(owner(&server.data())).expect("it runs"));
-    wait_until("what it carried has ended", SOON, || {
+    process::kill(veth::egress_proxy(veth::manager(&server.data())).expect("it runs"));
+    wait_until("the connections that it carried have ended", SOON, || {
         counts(&sandbox).iter().all(|count| *count < 0).then_some(())
     });
-    // What the packet filter alone lets through is nobody's business.
+    // Traffic that only the packet filter handles does not involve the proxy.
     go_on(&by_address);
     is_unhurt(&by_address);
     assert_eq!(sandbox.command("main", "echo $x; cat /workspace/f")["stdout"], "kept\nkept\n");
     wait_until("the next call works", SOON, || {
-        let told = sandbox.exec("curl -sS -m 5 http://web.example/");
-        (told["exit_code"] == 0).then_some(())
+        let answer = sandbox.exec("curl -sS -m 5 http://web.example/");
+        (answer["exit_code"] == 0).then_some(())
     });
-    // The rules are those that were.
+    // The rules are the same as before.
     for request in [format!("-H 'Host: other.example' {PUBLIC}"), format!("{OTHER}:8080")] {
-        let told = sandbox.exec(&format!("curl -sS -m 5 {request}"));
-        let said = told["stdout"].as_str().expect("text");
-        assert!(said.contains("is refused in this sandbox"), "{request}: {told}");
+        let answer = sandbox.exec(&format!("curl -sS -m 5 {request}"));
+        let said = answer["stdout"].as_str().expect("text");
+        assert!(said.contains("is refused in this sandbox"), "{request}: {answer}");
     }
-    let arrived = town.arrived();
+    let arrived = internet.arrived();
     assert!(!arrived.iter().any(|it| it.contains(&OTHER.to_string())), "{arrived:?}");
     server.healthy();
 }

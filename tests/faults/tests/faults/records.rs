@@ -1,4 +1,4 @@
-//! The records, damaged while the server is away.
+//! Records that are damaged while the server is down.
 
 use isolet_kit::{Rows, Server};
 use std::{
@@ -7,10 +7,10 @@ use std::{
     process::Command,
 };
 
-/// What is done to a file or a directory.
+/// Damages a file or a directory.
 type Damage<'a> = &'a dyn Fn(&Path);
 
-/// Runs a statement on the records of a server that is away.
+/// Runs an SQL statement on the records of a server that is down.
 fn sql(server: &Server, statement: &str) {
     let program = "import sqlite3, sys\n\
                    db = sqlite3.connect(sys.argv[1]); db.execute(sys.argv[2]); db.commit()";
@@ -19,7 +19,7 @@ fn sql(server: &Server, statement: &str) {
     assert!(done.expect("python3 runs").success(), "{statement}");
 }
 
-/// The store's files with what is in them.
+/// The files of the store with their content.
 fn files(server: &Server) -> Vec<(PathBuf, Vec<u8>)> {
     let names = ["isolet.db", "isolet.db-wal", "isolet.db-shm"];
     let paths = names.map(|name| server.data().join(name));
@@ -33,7 +33,7 @@ fn put_back(server: &Server, files: &[(PathBuf, Vec<u8>)]) {
     files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("writes"));
 }
 
-/// A start that must be refused; what it says.
+/// Starts the server, which must refuse to start, and returns its error.
 fn refused(server: &mut Server) -> String {
     let before = server.log().len();
     server.launch_with("ISOLET_LOG", "info");
@@ -41,14 +41,15 @@ fn refused(server: &mut Server) -> String {
     server.log()[before..].to_owned()
 }
 
+/// Promises: F14.
 #[test]
-fn f14_a_file_that_is_no_store_is_named_and_what_runs_lives_on() {
+fn f14_a_file_that_is_no_store_is_named_and_sandboxes_keep_running() {
     let mut server = Server::start();
     let id = server.sandbox().id;
     let pid = server.named(&id).command("s", "x=kept; echo $$")["stdout"].clone();
     server.kill();
     let agents = server.agents();
-    // Else the log, which is whole, would stand for the file.
+    // Otherwise the complete log would replace the file.
     sql(&server, "PRAGMA wal_checkpoint(TRUNCATE)");
     let whole = files(&server);
     let main = server.data().join("isolet.db");
@@ -77,7 +78,7 @@ fn f14_a_file_that_is_no_store_is_named_and_what_runs_lives_on() {
             let said = refused(&mut server);
             assert!(said.contains("isolet.db"), "it names the file: {said}");
             assert_eq!(files(&server).len(), found.len());
-            assert_eq!(server.agents(), agents, "what runs was not touched");
+            assert_eq!(server.agents(), agents, "running sandboxes were not touched");
         });
         let _ = fs::remove_dir(&main);
         put_back(&server, &whole);
@@ -89,8 +90,9 @@ fn f14_a_file_that_is_no_store_is_named_and_what_runs_lives_on() {
     server.healthy();
 }
 
+/// Promises: F14.
 #[test]
-fn f14_a_log_that_was_cut_anywhere_opens_at_a_commit() {
+fn f14_a_log_truncated_anywhere_opens_at_a_commit() {
     let mut server = Server::start();
     let ids: Vec<String> = (0..4)
         .map(|n| server.sandbox_with(&isolet_kit::json!({"id": format!("s{n}")})).id)
@@ -100,13 +102,13 @@ fn f14_a_log_that_was_cut_anywhere_opens_at_a_commit() {
     let log = server.data().join("isolet.db-wal");
     let length = fs::metadata(&log).expect("a log").len();
     let step = usize::try_from(length / 12).expect("small");
-    // From the end on: what a shorter log has forgotten is ended at the start.
+    // From the end backwards: a start ends what a shorter log does not contain.
     for cut in (0..=length).rev().step_by(step.max(1)) {
         put_back(&server, &whole);
         fs::OpenOptions::new().write(true).open(&log).expect("opens").set_len(cut).expect("cuts");
         server.launch();
         let found = server.ids(&server.http());
-        assert_eq!(found, ids[..found.len()], "a prefix of what was made, at byte {cut}");
+        assert_eq!(found, ids[..found.len()], "a prefix of the created records, at byte {cut}");
         for id in &found {
             let state = server.named(id).info()["state"].clone();
             assert!(state == "running" || state == "failed", "{id} is {state} at byte {cut}");
@@ -122,8 +124,9 @@ fn f14_a_log_that_was_cut_anywhere_opens_at_a_commit() {
     server.healthy();
 }
 
+/// Promises: F14.
 #[test]
-fn f14_a_record_that_does_not_read_hides_no_other() {
+fn f14_a_damaged_record_hides_no_other() {
     let mut server = Server::start();
     let bad = server.sandbox().id;
     let good = server.sandbox().id;
@@ -132,16 +135,17 @@ fn f14_a_record_that_does_not_read_hides_no_other() {
     sql(&server, &format!("UPDATE sandboxes SET body = '{{\"no\": ' WHERE id = '{bad}'"));
     server.launch();
     assert_eq!(server.named(&good).command("s", "echo $x")["stdout"], "kept\n");
-    let told = server.named(&bad).info();
-    assert_eq!(told["state"], "failed", "{told}");
-    assert!(told["cause"].as_str().is_some_and(|cause| !cause.is_empty()), "{told}");
+    let answer = server.named(&bad).info();
+    assert_eq!(answer["state"], "failed", "{answer}");
+    assert!(answer["cause"].as_str().is_some_and(|cause| !cause.is_empty()), "{answer}");
     server.named(&bad).delete();
     server.healthy();
 }
 
-/// A start without records swept every directory that it knew nothing of.
+/// A start without records once removed every directory that it did not know.
+/// Promises: F14.
 #[test]
-fn f14_sandboxes_whose_records_are_gone_are_not_swept() {
+fn f14_sandboxes_whose_records_are_missing_are_not_removed() {
     let mut server = Server::start();
     let id = server.sandbox().id;
     server.named(&id).command("s", "x=kept; echo acked >/workspace/f");
@@ -158,11 +162,11 @@ fn f14_sandboxes_whose_records_are_gone_are_not_swept() {
         rows.row(name, || {
             let said = refused(&mut server);
             for word in ["isolet.db", "1 sandboxes", "backup", "mv "] {
-                assert!(said.contains(word), "it says {word}: {said}");
+                assert!(said.contains(word), "the error contains {word}: {said}");
             }
             let keys = server.command(&["keys", "add", "--label", "new"]);
             assert!(!keys.status.success(), "a key would begin new records");
-            assert_eq!(server.agents(), agents, "what runs was not touched");
+            assert_eq!(server.agents(), agents, "running sandboxes were not touched");
         });
     }
     drop(rows);
@@ -172,9 +176,10 @@ fn f14_sandboxes_whose_records_are_gone_are_not_swept() {
     server.healthy();
 }
 
+/// Promises: F14.
 #[test]
-fn f14_files_of_a_sandbox_that_older_records_do_not_know_are_put_aside() {
-    let mut server = isolet_kit::Options::new().ready(2).start();
+fn f14_files_of_a_sandbox_unknown_to_older_records_are_set_aside() {
+    let mut server = isolet_kit::Options::new().warm_pool(2).start();
     let known = server.sandbox().id;
     server.named(&known).command("s", "x=kept");
     server.kill();
@@ -193,15 +198,16 @@ fn f14_files_of_a_sandbox_that_older_records_do_not_know_are_put_aside() {
     let aside = server.data().join("orphaned");
     let all: Vec<PathBuf> =
         fs::read_dir(aside).expect("it is made").flatten().map(|one| one.path()).collect();
-    assert_eq!(all.len(), 2, "what nobody had is not among them: {all:?}");
+    assert_eq!(all.len(), 2, "unused sandboxes are not among them: {all:?}");
     let found = all.iter().filter_map(|one| fs::read_to_string(one.join("workspace/f")).ok());
     assert_eq!(found.collect::<Vec<_>>(), ["acked\n"]);
     assert_eq!(all.iter().filter(|one| one.join("disk.ext4").is_file()).count(), 1);
     server.healthy();
 }
 
+/// Promises: F16.
 #[test]
-fn f16_a_damaged_directory_is_one_sandboxs_affair() {
+fn f16_a_damaged_directory_affects_one_sandbox() {
     let mut server = Server::start();
     let mut rows = Rows::new();
     let damages: [(&str, Damage<'_>); 4] = [
@@ -230,10 +236,10 @@ fn f16_a_damaged_directory_is_one_sandboxs_affair() {
             damage(&folder);
             server.launch();
             assert_eq!(server.named(&good).command("s", "echo $x")["stdout"], "kept\n");
-            let told = server.named(&hurt).info();
-            assert!(told["state"] == "failed" || name == "of another owner", "{told}");
+            let answer = server.named(&hurt).info();
+            assert!(answer["state"] == "failed" || name == "of another owner", "{answer}");
             server.named(&hurt).delete();
-            fs::metadata("/etc/passwd").expect("what a link names is not touched");
+            fs::metadata("/etc/passwd").expect("the target of a symbolic link is not touched");
             server.named(&good).delete();
         });
     }

@@ -1,4 +1,4 @@
-//! A failure at every step of falling asleep and waking up, and the end of the host: files stay,
+//! A failure at every step of falling asleep and waking up, and a reboot of the host: files stay,
 //! and the next call works.
 
 use crate::steps::failing;
@@ -18,7 +18,7 @@ fn try_post(sandbox: &Sandbox, rest: &str, body: &str) -> std::io::Result<u16> {
     Ok(reply.status)
 }
 
-/// Told to, as soon as who was there has gone.
+/// Requests sleep as soon as the earlier clients have disconnected.
 fn put_to_sleep(sandbox: &Sandbox) {
     wait_until("it sleeps", SOON, || {
         (try_post(sandbox, "/sleep", "{}").ok()? == 200).then_some(())
@@ -35,6 +35,7 @@ fn works(sandbox: &Sandbox, persistent: bool) {
     assert_eq!(sandbox.says("echo again"), "again\n");
 }
 
+/// Promises: L8.
 #[test]
 fn a_server_killed_at_any_step_of_a_sleep_keeps_files_and_wakes() {
     let mut rows = Rows::new();
@@ -48,7 +49,9 @@ fn a_server_killed_at_any_step_of_a_sleep_keeps_files_and_wakes() {
             let state = sandbox.info()["state"].clone();
             assert!(state == "running" || state == "sleeping", "{state}");
             if state == "sleeping" {
-                wait_until("nothing of it runs", SOON, || server.agents().is_empty().then_some(()));
+                wait_until("none of its processes runs", SOON, || {
+                    server.agents().is_empty().then_some(())
+                });
             }
             works(&sandbox, persistent);
             server.healthy();
@@ -56,8 +59,9 @@ fn a_server_killed_at_any_step_of_a_sleep_keeps_files_and_wakes() {
     }
 }
 
+/// Promises: L8.
 #[test]
-fn a_server_killed_at_any_step_of_a_waking_keeps_files_and_wakes() {
+fn a_server_killed_at_any_step_of_a_wake_up_keeps_files_and_wakes() {
     let mut rows = Rows::new();
     for (point, persistent) in WAKE.iter().flat_map(|point| [(point, true), (point, false)]) {
         rows.row(&format!("{point} persistent={persistent}"), || {
@@ -68,15 +72,16 @@ fn a_server_killed_at_any_step_of_a_waking_keeps_files_and_wakes() {
             assert!(!server.wait().success());
             server.launch();
             let first = sandbox.exec("true");
-            assert!(first["lost"].is_array(), "told although the server was killed: {first}");
+            assert!(first["lost"].is_array(), "reported although the server was killed: {first}");
             works(&sandbox, persistent);
             server.healthy();
         });
     }
 }
 
+/// Promises: L8.
 #[test]
-fn an_error_or_a_panic_at_any_step_of_sleep_or_waking_is_one_requests_affair() {
+fn an_error_or_a_panic_at_any_step_of_sleep_or_wake_up_affects_one_request() {
     let mut rows = Rows::new();
     let errors = SLEEP.iter().chain(&WAKE).map(|point| (*point, "error"));
     let panics = ["sleep.closed", "sleep.recorded", "wake.launched"].map(|point| (point, "panic"));
@@ -91,7 +96,7 @@ fn an_error_or_a_panic_at_any_step_of_sleep_or_waking_is_one_requests_affair() {
                 let status = status.expect("it is answered");
                 assert!(matches!(status, 200 | 409) || status >= 500, "{rest}: {status}");
             }
-            // The point acts at every passing of this server.
+            // The failpoint acts every time that this server reaches it.
             server.restart();
             assert_eq!(sandbox.says("cat /workspace/a"), "kept\n");
             server.tidy();
@@ -99,6 +104,7 @@ fn an_error_or_a_panic_at_any_step_of_sleep_or_waking_is_one_requests_affair() {
     }
 }
 
+/// Promises: L8.
 #[test]
 fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
     let mut rows = Rows::new();
@@ -117,7 +123,7 @@ fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
                     }
                     try_post(&other, "/sleep", "{}")
                 });
-                wait_until("it is on its way", SOON, || {
+                wait_until("falling asleep has started", SOON, || {
                     server.log().contains("failpoint: delayed").then_some(())
                 });
                 quickly("a delete", SOON, || sandbox.delete());
@@ -131,8 +137,9 @@ fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
     }
 }
 
+/// Promises: F29.
 #[test]
-fn f29_after_a_start_of_the_host_persistent_files_are_there() {
+fn f29_persistent_files_survive_a_reboot_of_the_host() {
     let mut server = Server::start();
     let kept = marked(&server, true);
     let gone = server.sandbox_with(&json!({"persistent": false}));
@@ -157,9 +164,10 @@ fn f29_after_a_start_of_the_host_persistent_files_are_there() {
     server.healthy();
 }
 
-/// What the last save of a shell did not hold is lost with the host, and told.
+/// What the last save of a shell did not contain is lost with the host, and reported.
+/// Promises: L12.
 #[test]
-fn f29_after_a_start_of_the_host_shells_are_as_they_were_saved() {
+fn f29_saved_shell_state_survives_a_reboot_of_the_host() {
     let mut server = Server::start();
     let sandbox = server.sandbox();
     sandbox.command("s", "cd /usr; x=saved");

@@ -1,8 +1,8 @@
-//! Random kills of every process of ours, under busy sandboxes: no byte of output is lost or
-//! doubled, no acknowledged file is lost, no command runs twice, and nothing is left behind.
+//! Random kills of every Isolet process under busy sandboxes: no byte of output is lost or
+//! duplicated, no acknowledged file is lost, no command runs twice, and nothing is left behind.
 //!
-//! `make soak` runs it for 20 minutes. `ISOLET_SOAK_S` sets another time in seconds, and
-//! `ISOLET_SOAK_SEED` repeats the random choices of an earlier run (it prints its seed).
+//! `make soak` runs this for 20 minutes. `ISOLET_SOAK_S` sets another duration in seconds, and
+//! `ISOLET_SOAK_SEED` repeats the random choices of an earlier run, which printed its seed.
 
 mod check;
 mod random;
@@ -11,9 +11,9 @@ mod tally;
 mod victim;
 mod work;
 
-use isolet_kit::links::{self, standing};
+use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{self, OTHER, PUBLIC};
-use isolet_kit::town::{THIRD, Town, zone};
+use isolet_kit::veth;
 use isolet_kit::{LONG, Options, SOON, Server, json, process, wait_until};
 use random::Random;
 use std::collections::BTreeSet;
@@ -25,22 +25,22 @@ use tally::Tally;
 use victim::Killer;
 use work::Worker;
 
-/// Sandboxes that work.
+/// The number of busy sandboxes.
 const SANDBOXES: usize = 50;
-/// Of these, the ones with a way out by address and by name.
+/// How many of them have egress by address and by name.
 const LINKED: usize = 10;
-/// How long it goes on unless the environment says otherwise.
+/// The default duration in seconds.
 const USUAL_S: u64 = 20 * 60;
-/// Links that stand ready for the next sandbox.
+/// The number of veth pairs that the warm pool holds.
 const READY_MAX: usize = 6;
 
-/// What the killer and all workers share.
+/// State that the killer and all workers share.
 struct Field {
     http: isolet_kit::Http,
     data: PathBuf,
-    /// Nothing is killed any more: workers finish and look at what they have.
+    /// The kills are over: workers finish and check what they have.
     over: AtomicBool,
-    /// A worker has found something: there is no need to go on.
+    /// A worker has found an error, so the run can stop.
     found: AtomicBool,
     /// Directories of sandboxes whose agents were killed.
     killed: Mutex<BTreeSet<String>>,
@@ -61,14 +61,15 @@ fn seed() -> u64 {
     from_env("ISOLET_SOAK_SEED").unwrap_or(clock.as_millis() as u64)
 }
 
+/// Promises: F47.
 #[test]
 #[ignore = "20 minutes: make soak"]
 fn soak_random_kills_lose_no_byte_and_no_file_and_run_no_command_twice() {
     let seed = seed();
     let time = Duration::from_secs(from_env("ISOLET_SOAK_S").unwrap_or(USUAL_S));
     println!("ISOLET_SOAK_SEED={seed} ISOLET_SOAK_S={}", time.as_secs());
-    let town = Town::new(&zone(&[("web.example", PUBLIC)]));
-    let mut server = Options::new().config(&town.config()).start();
+    let internet = Internet::new(&zone(&[("web.example", PUBLIC)]));
+    let mut server = Options::new().config(&internet.config()).start();
     let field = Arc::new(Field {
         http: server.http(),
         data: server.data(),
@@ -80,13 +81,14 @@ fn soak_random_kills_lose_no_byte_and_no_file_and_run_no_command_twice() {
     println!("{tally}");
     let everything = tally.streams > 0 && tally.files > 0 && tally.commands > 0;
     assert!(everything && tally.reached > 0, "something was not tried: {tally}");
-    let arrived = town.arrived();
+    let arrived = internet.arrived();
     let closed = arrived.iter().any(|it| it.contains(&OTHER.to_string()));
-    assert!(!closed, "what is closed was reached: {arrived:?}");
+    assert!(!closed, "a closed destination was reached: {arrived:?}");
     nothing_is_left(server);
 }
 
-/// Lets all workers work while processes are killed, then finish; what they did together.
+/// Lets all workers work while processes are killed and finish afterwards; returns their combined
+/// tally.
 fn under_kills(server: &mut Server, field: &Arc<Field>, seed: u64, time: Duration) -> Tally {
     let start = |number: usize| {
         let field = Arc::clone(field);
@@ -119,11 +121,11 @@ fn under_kills(server: &mut Server, field: &Arc<Field>, seed: u64, time: Duratio
         }
     }
     println!("{killer}");
-    assert_eq!(failed, 0, "workers found something; seed {seed}: {sum}");
+    assert_eq!(failed, 0, "workers found an error; seed {seed}: {sum}");
     sum
 }
 
-/// Deletes all sandboxes, ends the server, and looks for traces of both.
+/// Deletes all sandboxes, ends the server, and looks for leftovers of both.
 fn nothing_is_left(server: Server) {
     let http = server.http();
     for id in server.ids(&http) {
@@ -136,26 +138,26 @@ fn nothing_is_left(server: Server) {
         let entries: Vec<_> = entries.map(|entry| entry.path()).collect();
         assert!(entries.is_empty(), "left in {name}: {entries:?}");
     }
-    let keeper = links::owner(&server.data());
+    let manager = veth::manager(&server.data());
     let mut seen = (0, 0);
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        wait_until("links are only those that stand ready", LONG, || {
-            seen = standing(keeper);
+        wait_until("only the warm pool has veth pairs", LONG, || {
+            seen = veth::counts(manager);
             (seen.0 <= READY_MAX && seen.1 == seen.0).then_some(())
         });
     }));
-    assert!(done.is_ok(), "links, and addresses in the filter's sets: {seen:?}");
-    let edge = links::edge(keeper);
+    assert!(done.is_ok(), "veth interfaces, and addresses in the nftables sets: {seen:?}");
+    let proxy = veth::egress_proxy(manager);
     drop(server);
     let gone = |pid: i32| (!process::alive(pid)).then_some(());
-    wait_until("the owner of links ends", SOON, || gone(keeper));
-    wait_until("the egress proxy ends", SOON, || edge.map_or(Some(()), gone));
+    wait_until("the veth manager ends", SOON, || gone(manager));
+    wait_until("the egress proxy ends", SOON, || proxy.map_or(Some(()), gone));
     let ours = || net::links("isolet0").is_empty().then_some(());
-    wait_until("the link of all sandboxes is gone", SOON, ours);
-    assert!(!net::run("nft", "list ruleset").contains("isolet"), "a table is left");
+    wait_until("the uplink of all sandboxes is gone", SOON, ours);
+    assert!(!net::run("nft", "list ruleset").contains("isolet"), "an nftables table is left");
 }
 
-/// The rules of a sandbox with a way out.
+/// The rules of a sandbox with egress.
 fn network() -> isolet_kit::Value {
     json!({"allow": [format!("{THIRD}:8000"), "web.example"]})
 }

@@ -1,4 +1,4 @@
-//! A failure at every step of create and delete, in turn: a sandbox is fully there or fully gone.
+//! A failure at every step of create and delete in turn: the sandbox is complete or gone.
 
 use isolet_kit::{Rows, SOON, Server, json, quickly, wait_until};
 
@@ -16,12 +16,13 @@ pub(crate) fn failing(points: &str) -> Server {
     let mut server = Server::start();
     server.stop();
     server.launch_with("ISOLET_FAILPOINTS", points);
-    server.ready();
+    server.wait_until_ready();
     server
 }
 
+/// Promises: F1.
 #[test]
-fn f1_a_server_killed_at_any_step_of_create_leaves_a_whole_sandbox_or_none() {
+fn f1_a_server_killed_at_any_step_of_create_leaves_a_complete_sandbox_or_none() {
     let mut rows = Rows::new();
     for point in CREATE {
         rows.row(point, || {
@@ -59,8 +60,9 @@ fn f1_an_error_at_any_step_of_create_leaves_nothing() {
             } else {
                 assert!(reply.status >= 500 && !reply.error().is_empty(), "{}", reply.text());
             }
-            // What was answered with an error may stand, whole; a retry with its key would find it.
-            wait_until("it is whole or gone", SOON, || {
+            // A create that was answered with an error may exist, if complete; a retry with its key
+            // would find it.
+            wait_until("the sandbox is complete or gone", SOON, || {
                 let seen = server.http().get("/v1/sandboxes/one");
                 if seen.json()["state"] == "running" {
                     server.named("one").delete();
@@ -73,7 +75,7 @@ fn f1_an_error_at_any_step_of_create_leaves_nothing() {
 }
 
 #[test]
-fn f40_a_panic_at_a_step_is_one_requests_affair() {
+fn f40_a_panic_at_a_step_affects_one_request() {
     let mut rows = Rows::new();
     for point in ["create.recorded", "create.jailed", "create.greeted", "delete.killed"] {
         rows.row(point, || {
@@ -88,10 +90,10 @@ fn f40_a_panic_at_a_step_is_one_requests_affair() {
             } else if let Ok(reply) = reply {
                 assert!(reply.status >= 500, "{}", reply.text());
             }
-            assert_eq!(http.get("/health").status, 200, "the server lives");
+            assert_eq!(http.get("/health").status, 200, "the server survives");
             assert!(http.get("/v1/sandboxes").status == 200, "no lock is poisoned");
             server.restart();
-            wait_until("what was half made or half removed is gone", SOON, || {
+            wait_until("half-created and half-removed sandboxes are gone", SOON, || {
                 let one = server.http().get("/v1/sandboxes/one");
                 (one.status == 404 || one.json()["state"] == "running").then_some(())
             });
@@ -100,8 +102,9 @@ fn f40_a_panic_at_a_step_is_one_requests_affair() {
     }
 }
 
+/// Promises: F3.
 #[test]
-fn f3_a_server_killed_during_a_delete_ends_it_after_its_start() {
+fn f3_a_server_killed_during_a_delete_completes_it_after_its_start() {
     let mut rows = Rows::new();
     for point in DELETE {
         rows.row(point, || {

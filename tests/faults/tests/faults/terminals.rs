@@ -1,31 +1,32 @@
-//! Terminals that nobody reads, that are read slowly, or whose clients are gone without a word.
+//! Terminals that nobody reads, that are read slowly, or whose clients vanish without closing.
 
 use isolet_kit::{LONG, Message, Rows, SOON, Sandbox, Terminal, one, process, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What a server and an agent may grow by while terminals flood: a few buffers, and no queue.
+/// How much a server and an agent may grow while terminals flood: a few buffers, and no queue.
 const GROWTH_KIB: u64 = 24 * 1024;
-/// A connection whose other end is silent is given up within this.
+/// The time within which a connection with a silent peer is given up.
 const SILENT: Duration = Duration::from_secs(35);
 
-/// How many clients a session's terminal has.
+/// The number of clients of a session's terminal.
 fn clients(sandbox: &Sandbox, session: &str) -> usize {
     let list = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
     let of_it = list.as_array().and_then(|all| all.iter().find(|one| one["session"] == session));
     of_it.and_then(|one| one["clients"].as_array()).map_or(0, Vec::len)
 }
 
-/// Bytes that a session's terminal has shown so far.
+/// The number of bytes that a session's terminal has shown so far.
 fn shown(sandbox: &Sandbox, session: &str) -> u64 {
     let list = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
     let of_it = list.as_array().and_then(|all| all.iter().find(|one| one["session"] == session));
     of_it.and_then(|one| one["offset"].as_u64()).unwrap_or(0)
 }
 
+/// Promises: F10.
 #[test]
-fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
+fn f10_a_process_that_holds_a_terminal_open_delays_neither_its_end_nor_the_next() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let holders = [
@@ -33,7 +34,8 @@ fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
         ("deaf", "(trap '' HUP TERM; sleep 1000) &"),
         ("disowned", "nohup sleep 1000 & disown"),
         ("in a session of its own", "setsid sleep 1000 </dev/tty >/dev/tty 2>&1 &"),
-        // Bash asks about jobs that it knows to be stopped, which takes the kernel a moment.
+        // Bash warns about jobs that it knows to be stopped, which the kernel reports after a
+        // moment.
         (
             "stopped",
             "sleep 1000 & kill -STOP $!; until [[ $(jobs) == *Stopped* ]]; do sleep 0.01; done;",
@@ -45,7 +47,7 @@ fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
             let mut terminal = sandbox.terminal(&query);
             terminal.line(&format!("{text} echo be''gun"), "begun");
             terminal.line("echo pro''mpt", "prompt");
-            // Bash asks once more where a job is stopped.
+            // Bash warns once more about a stopped job.
             terminal.type_in("exit 5\r");
             if name == "stopped" {
                 terminal.sees("stopped jobs");
@@ -63,8 +65,9 @@ fn f10_what_holds_a_terminal_open_holds_up_neither_its_end_nor_the_next() {
     server.healthy();
 }
 
+/// Promises: F23.
 #[test]
-fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
+fn heavy_f23_unread_floods_are_bounded_and_clients_can_reconnect() {
     let (server, sandbox) = one();
     let pid = server.pid();
     let agent = server.agent();
@@ -83,11 +86,11 @@ fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
                     let session = format!("s{}{stalled}", text.len());
                     let query = format!("session={session}");
                     let mut terminal = sandbox.terminal(&query);
-                    // What is said while a program floods is not typed into it.
+                    // What is printed during a flood is not typed into the program.
                     terminal.type_in(&format!("stty -echo; {text}; echo en''ded\r"));
                     let begun = terminal.offset();
                     let standing = stalled.then_some(terminal);
-                    wait_until("it goes on without readers", LONG, || {
+                    wait_until("it continues without readers", LONG, || {
                         (shown(&sandbox, &session) > begun + 32 * 1024 * 1024).then_some(())
                     });
                     let grown = |now: u64, before: u64, who: &str| {
@@ -98,7 +101,8 @@ fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
                     let mut back = sandbox.terminal(&query);
                     back.type_in("\x03");
                     back.type_in("stty sane; reset; echo ba''ck\r");
-                    // The screen after a flood is a snapshot or the output's end; either way it ends here.
+                    // After a flood the screen is a snapshot or the end of the output; either ends
+                    // here.
                     back.sees("back");
                     drop((back, standing));
                     let path = sandbox.path(&format!("/terminals/{session}"));
@@ -111,11 +115,13 @@ fn heavy_f23_floods_that_nobody_reads_are_bounded_and_come_back_to() {
     server.healthy();
 }
 
-/// A reader of a byte a second once slowed all others of a fan-out. Told by progress, not by time:
-/// while it has moved by some bytes, two others were shown a flood to its end, in order and once.
-/// A machine that stands still for longer than a program waits may cost them a jump, which is told.
+/// A reader of one byte per second once slowed all other clients of a terminal. The test measures
+/// progress instead of time: while the slow reader advances by some bytes, two others see a flood
+/// to its end, in order and once. A machine that stands still for longer than a program waits may
+/// cost them a jump, which is reported.
+/// Promises: F24.
 #[test]
-fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
+fn heavy_f24_a_slow_reader_of_a_terminal_slows_no_other() {
     const LAST: u64 = 1_500_000;
     let (server, sandbox) = one();
     let mut first = sandbox.terminal("name=first");
@@ -126,7 +132,7 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
         let mut byte = [0; 1];
         let mut count = 0_u64;
         let stream = slow.stream();
-        // It ends with its server.
+        // This thread ends with the server.
         while stream.read(&mut byte).is_ok_and(|read| read == 1) && count < 20 {
             count += 1;
             std::thread::park_timeout(Duration::from_secs(1));
@@ -137,19 +143,21 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
         if types {
             terminal.type_in("seq 1 1500000; echo en''d\r");
         }
-        // What was read is let go: only its end and its order are of interest.
+        // The output is discarded after checking its order and its end.
         let mut next = 1_u64;
         let mut missed = 0_u64;
         let mut rest = Vec::new();
-        let (mut jumps, before, mut torn) = (terminal.jumps, terminal.jumps, false);
+        let before = terminal.jumps;
+        let mut jumps = before;
+        let mut torn = false;
         terminal.base += terminal.output.len() as u64;
         terminal.output.clear();
         let end = Instant::now() + LONG;
         loop {
-            assert!(Instant::now() < end, "nothing more behind {next}");
+            assert!(Instant::now() < end, "nothing more after {next}");
             terminal.step(SOON);
             if terminal.jumps > jumps {
-                // It was cut off within a line, and goes on within one.
+                // The output was cut within a line and continues within one.
                 jumps = terminal.jumps;
                 rest.clear();
                 torn = true;
@@ -163,14 +171,14 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
                     continue;
                 }
                 let text = String::from_utf8_lossy(&line);
-                // Before the first, the shell switches something at its terminal.
+                // Before the first line, the shell changes a mode of its terminal.
                 let text = text.trim_end().rsplit('\r').next().unwrap_or_default();
                 if let Ok(number) = text.parse::<u64>() {
                     if terminal.jumps > before && number > next {
                         missed += number - next;
                         next = number;
                     }
-                    assert_eq!(number, next, "a line is missing untold, or there twice");
+                    assert_eq!(number, next, "a line is missing without notice, or repeated");
                     next += 1;
                 }
             }
@@ -190,26 +198,27 @@ fn heavy_f24_a_slow_reader_of_a_terminal_slows_nobody() {
     }
     server.healthy();
     drop(server);
-    assert!(slowly.join().expect("reads") < 200, "it was no slow reader");
+    assert!(slowly.join().expect("reads") < 200, "it was not a slow reader");
 }
 
+/// Promises: F25.
 #[test]
-fn heavy_f25_clients_that_are_gone_without_a_word_are_noticed() {
+fn heavy_f25_vanished_clients_are_detected() {
     let (server, sandbox) = one();
     let mut other = sandbox.terminal("");
     other.line("echo be''gin", "begin");
     let mut rows = Rows::new();
-    rows.row("gone in the middle of a frame", || {
+    rows.row("vanished in the middle of a frame", || {
         let mut cut = sandbox.terminal("");
-        // A masked binary frame of ten bytes, of which three come.
+        // A masked binary frame of ten bytes, of which three arrive.
         cut.stream().write_all(&[0x82, 0x8a, 0, 0, 0, 0, b'x', b'y', b'z']).expect("takes bytes");
         cut.cut();
         wait_until("it is gone", SOON, || (clients(&sandbox, "default") == 1).then_some(()));
         other.line("echo wh''ole", "whole");
         assert!(!String::from_utf8_lossy(&other.output).contains("xyz"));
     });
-    rows.row("silent, as behind a cable that was cut", || {
-        // Held, neither read nor written: no answer to a ping, no end of the connection.
+    rows.row("silent, as behind a cut cable", || {
+        // Open, but neither read nor written: they answer no ping and do not end the connection.
         let silent: Vec<Terminal> = ["", "mode=view", "session=alone"]
             .iter()
             .map(|query| sandbox.terminal(query))
@@ -218,7 +227,7 @@ fn heavy_f25_clients_that_are_gone_without_a_word_are_noticed() {
         let begun = Instant::now();
         while clients(&sandbox, "default") > 1 || clients(&sandbox, "alone") > 0 {
             assert!(begun.elapsed() < SILENT, "still attached after {SILENT:?}");
-            // The one that lives answers its pings.
+            // The live client answers its pings.
             other.step(Duration::from_millis(200));
         }
         other.line("echo li''ves", "lives");
@@ -228,10 +237,11 @@ fn heavy_f25_clients_that_are_gone_without_a_word_are_noticed() {
     server.healthy();
 }
 
-/// Connects that say nothing, or half of an upgrade: they are closed when their time is over, and
-/// whoever speaks is served meanwhile.
+/// Connections that send nothing, or half an upgrade: they are closed when their time is over, and
+/// other clients are served during that time.
+/// Promises: F26.
 #[test]
-fn heavy_f26_connects_that_say_nothing_are_closed_and_others_are_served() {
+fn heavy_f26_silent_connections_are_closed_and_others_are_served() {
     const SILENT_ONES: usize = 3000;
     let (server, sandbox) = one();
     let before = process::memory_kib(server.pid());
@@ -269,8 +279,8 @@ fn heavy_f26_connects_that_say_nothing_are_closed_and_others_are_served() {
     server.healthy();
 }
 
-/// F20: a thousand clients that read nothing while their terminals flood. What the server holds for
-/// them is a buffer or two each, and it has a word for whoever comes.
+/// F20: a thousand clients that read nothing while their terminals flood. The server holds one or
+/// two buffers for each and still answers new clients.
 #[test]
 fn heavy_f20_a_thousand_clients_that_do_not_read_cost_a_buffer_each() {
     const SESSIONS: usize = 4;
@@ -298,7 +308,7 @@ fn heavy_f20_a_thousand_clients_that_do_not_read_cost_a_buffer_each() {
     for session in 0..SESSIONS {
         let session = format!("s{session}");
         let begun = shown(&sandbox, &session);
-        wait_until("it goes on without readers", LONG, || {
+        wait_until("it continues without readers", LONG, || {
             grown("server", process::memory_kib(pid), before.0, CLIENT_KIB * standing.len() as u64);
             grown("agent", process::memory_kib(agent), before.1, 2 * GROWTH_KIB);
             (shown(&sandbox, &session) > begun + 4 * 1024 * 1024).then_some(())

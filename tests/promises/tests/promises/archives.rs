@@ -1,7 +1,7 @@
-//! Archives made to do harm, or to cost more than they look (I8), compressed ones, and ones that
-//! cannot be whole.
+//! Malicious archives, and archives that cost more than their size suggests (I8); compressed
+//! archives; and archives that cannot be complete.
 
-use isolet_kit::hostile::zipped;
+use isolet_kit::hostile::gzipped;
 use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::process::memory_kib;
 use isolet_kit::{LONG, Options, Reply, Rows, Sandbox, Server, Value, json, one, quickly};
@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Read as _;
 use std::process::Command;
 
-/// Makes archives by a program of the tests' machine; each shape is a function of `t`.
+/// Creates archives with a program on the test machine; each shape is a function of `t`.
 const SHAPES: &str = r#"
 import io, sys, tarfile
 def entry(t, name, kind=tarfile.REGTYPE, data=b'', **more):
@@ -71,7 +71,7 @@ fn unpack(sandbox: &Sandbox, shape: &str) -> Reply {
     send(sandbox, &format!("in/{shape}"), &archive(shape))
 }
 
-/// Nothing was written beside the directory that an archive was for.
+/// Checks that nothing was written outside the archive's directory.
 fn nothing_outside(server: &Server, sandbox: &Sandbox) {
     let found = "find / -xdev -name evil 2>/dev/null; find /workspace -name evil -not -path '/workspace/in/*/evil'";
     assert_eq!(sandbox.says(found), "");
@@ -79,6 +79,7 @@ fn nothing_outside(server: &Server, sandbox: &Sandbox) {
     assert!(!server.data().join("evil").is_file());
 }
 
+/// Promises: W12.
 #[test]
 fn i8_an_archive_writes_nothing_outside_of_its_directory() {
     let (server, sandbox) = one();
@@ -91,7 +92,7 @@ fn i8_an_archive_writes_nothing_outside_of_its_directory() {
             nothing_outside(&server, &sandbox);
         });
     }
-    rows.row("an absolute name is one below", || {
+    rows.row("an absolute name is relative to the directory", || {
         unpack(&sandbox, "absolute").expect(200);
         assert_eq!(sandbox.says("cat in/absolute/evil"), "x");
         sandbox.exec("rm in/absolute/evil");
@@ -101,8 +102,9 @@ fn i8_an_archive_writes_nothing_outside_of_its_directory() {
     server.healthy();
 }
 
+/// Promises: W12.
 #[test]
-fn i8_what_an_archive_may_not_make_is_left_out() {
+fn i8_forbidden_entries_of_an_archive_are_left_out() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("devices and FIFOs", || {
@@ -113,7 +115,7 @@ fn i8_what_an_archive_may_not_make_is_left_out() {
         unpack(&sandbox, "setuid").expect(200);
         assert_eq!(sandbox.says("stat -c '%a %u' in/setuid/suid"), "755 0\n");
     });
-    rows.row("the last of a name is the one", || {
+    rows.row("the last entry of a name wins", || {
         unpack(&sandbox, "twice").expect(200);
         assert_eq!(sandbox.says("cat in/twice/name"), "two");
     });
@@ -121,6 +123,7 @@ fn i8_what_an_archive_may_not_make_is_left_out() {
     server.healthy();
 }
 
+/// Promises: W12.
 #[test]
 fn i8_an_archive_that_lies_or_grows_is_bounded() {
     let (server, sandbox) = one();
@@ -142,13 +145,13 @@ fn i8_an_archive_that_lies_or_grows_is_bounded() {
         quickly("an archive of many", LONG, || unpack(&sandbox, "many").expect(200));
         assert_eq!(sandbox.says("find in/many -type f | wc -l"), "100000\n");
     });
-    rows.row("zstd of 64 MiB of zeroes is no bomb yet, of 8 GiB it is", || {
+    rows.row("zstd of 64 MiB of zeroes is accepted, of 8 GiB it is a bomb", || {
         sandbox.exec("head -c 64M /dev/zero >zeroes; mkdir z; mv zeroes z");
         let packed = sandbox.http.get(&sandbox.path("/files/z?tar=zstd")).expect(200).body;
         assert!(packed.len() < 64 * 1024, "{} bytes", packed.len());
         send(&sandbox, "back", &packed).expect(200);
         assert_eq!(sandbox.says("cmp z/zeroes back/zeroes && echo same"), "same\n");
-        // A file of holes: the archive is zeroes from its head on.
+        // A sparse file: the archive contains zeroes after its header.
         sandbox.exec("rm -r z back; mkdir z; truncate -s 8G z/zeroes");
         let packed = sandbox.http.get(&sandbox.path("/files/z?tar=zstd")).expect(200).body;
         let reply = quickly("a refusal", LONG, || send(&sandbox, "bomb", &packed)).expect(400);
@@ -158,7 +161,7 @@ fn i8_an_archive_that_lies_or_grows_is_bounded() {
             "bounded\n"
         );
     });
-    rows.row("what is cut, or no frame", || {
+    rows.row("a truncated or invalid frame", || {
         let magic = [&[0x28, 0xb5, 0x2f, 0xfd][..], &[0xff; 4096]].concat();
         for body in [&magic[..4], &magic] {
             assert_eq!(send(&sandbox, "bad", body).expect(400).error(), "bad_request");
@@ -168,14 +171,15 @@ fn i8_an_archive_that_lies_or_grows_is_bounded() {
     server.healthy();
 }
 
-/// An archive compressed by gzip was answered with the checksum of its first header.
+/// A gzip archive was once answered with an error about the checksum of its first header.
+/// Promises: W12.
 #[test]
-fn an_archive_of_another_format_is_refused_with_those_that_are_taken() {
+fn an_archive_of_another_format_is_refused_with_the_supported_ones() {
     let (server, sandbox) = one();
     let tar = archive("plain");
     let mut rows = Rows::new();
     for (what, body) in [
-        ("gzip", zipped(&tar)),
+        ("gzip", gzipped(&tar)),
         ("zip", [&b"PK\x03\x04"[..], &[7; 1000]].concat()),
         ("xz", [&b"\xfd7zXZ\0"[..], &[7; 1000]].concat()),
         ("bzip2", [&b"BZh91AY"[..], &[7; 1000]].concat()),
@@ -195,12 +199,13 @@ fn an_archive_of_another_format_is_refused_with_those_that_are_taken() {
     server.healthy();
 }
 
-/// Nothing on the way unpacks a body: what is said to be encoded is refused, however small it is,
-/// and a file is what was sent.
+/// Nothing unpacks a request body: a body that is declared as encoded is refused, however small,
+/// and a file is stored as it was sent.
+/// Promises: W12.
 #[test]
-fn i8_a_body_is_taken_as_it_is_and_never_unpacked_on_the_way() {
+fn i8_a_body_is_stored_as_sent_and_never_unpacked() {
     let (server, sandbox) = one();
-    let bomb = zipped(&vec![b' '; 64 << 20]);
+    let bomb = gzipped(&vec![b' '; 64 << 20]);
     let encoded = server.http().with("content-encoding", "gzip");
     let file = sandbox.path("/files/bomb.gz");
     let before = memory_kib(server.pid());
@@ -220,15 +225,15 @@ fn i8_a_body_is_taken_as_it_is_and_never_unpacked_on_the_way() {
             assert!(reply.text().contains("Content-Encoding"), "{}", reply.text());
         });
     }
-    rows.row("as a file it is what was sent", || {
+    rows.row("as a file it is stored as sent", || {
         sandbox.http.send("PUT", &file, Some(&bomb)).expect(201);
         assert_eq!(sandbox.http.get(&file).expect(200).body, bomb);
         let same = server.http().with("content-encoding", "identity");
         same.send("PUT", &file, Some(&bomb)).expect(200);
     });
-    rows.row("an image of it is a bomb", || {
+    rows.row("as an image it is a bomb", || {
         let path = "/v1/images/import?name=local/a:1";
-        let large = zipped(&vec![0; 200 << 20]);
+        let large = gzipped(&vec![0; 200 << 20]);
         assert!(matches!(server.http().send("POST", path, Some(&bomb)).status, 413 | 422));
         assert!(matches!(server.http().send("POST", path, Some(&large)).status, 413 | 422));
     });
@@ -238,8 +243,9 @@ fn i8_a_body_is_taken_as_it_is_and_never_unpacked_on_the_way() {
     server.healthy();
 }
 
+/// Promises: W12.
 #[test]
-fn an_archive_goes_compressed_and_comes_back_the_same() {
+fn a_compressed_archive_round_trips_unchanged() {
     let (server, sandbox) = one();
     unpack(&sandbox, "plain").expect(200);
     let reply = sandbox.http.get(&sandbox.path("/files/in/plain?tar=zstd")).expect(200);
@@ -251,10 +257,11 @@ fn an_archive_goes_compressed_and_comes_back_the_same() {
     server.healthy();
 }
 
-/// What lies deeper than a call can name was left out of lists and archives, and those ended as
-/// if they were whole.
+/// Entries that are deeper than a call can name were once left out of lists and archives, which
+/// ended as if they were complete.
+/// Promises: W13.
 #[test]
-fn a_tree_too_deep_for_an_archive_is_no_archive() {
+fn a_tree_too_deep_for_an_archive_is_an_error() {
     let (server, sandbox) = one();
     sandbox.says(
         "python3 -c '
@@ -271,7 +278,7 @@ for name, depth in ((\"d\", 2100), (\"n\" * 250, 20)):
     );
     let get = |rest: &str| sandbox.http.get(&sandbox.path(&format!("/files/{rest}")));
     let mut rows = Rows::new();
-    rows.row("an archive that has begun is cut", || {
+    rows.row("an archive that has started is cut off", || {
         let mut reply =
             sandbox.http.try_open("GET", &sandbox.path("/files/of-d?tar=1"), None).unwrap();
         let mut bytes = Vec::new();
@@ -301,10 +308,11 @@ for name, depth in ((\"d\", 2100), (\"n\" * 250, 20)):
     server.healthy();
 }
 
-/// A file and a directory that the sandbox's user may not read were left out of archives and
-/// lists, which ended as if they were whole.
+/// A file and a directory that the sandbox's user may not read were once left out of archives and
+/// lists, which ended as if they were complete.
+/// Promises: W13.
 #[test]
-fn what_a_user_may_not_read_is_told_and_not_left_out() {
+fn unreadable_files_are_reported_and_not_left_out() {
     let registry = Registry::start();
     let users = b"ann:x:1234:55:Ann:/home/ann:/bin/sh\n";
     let layer = busybox().directory("etc").file("etc/passwd", users);
@@ -326,21 +334,21 @@ fn what_a_user_may_not_read_is_told_and_not_left_out() {
         }
     }
     let late = sandbox.path("/files/late?tar=1");
-    assert!(sandbox.http.try_send("GET", &late, None).is_err(), "it is cut");
-    let told = |list: Value| -> Vec<_> {
+    assert!(sandbox.http.try_send("GET", &late, None).is_err(), "the archive is cut off");
+    let answer = |list: Value| -> Vec<_> {
         let all = list.as_array().expect("an array").iter();
         let one = |one: &Value| (one["path"].to_string(), one["unread"].to_string());
         all.map(one).filter(|(_, unread)| unread != "null").collect()
     };
     let shut = ["dir", "late", "names"]
         .map(|path| (format!("\"/workspace/{path}/sub\""), "\"denied\"".to_owned()));
-    assert_eq!(told(get("?recursive=1").expect(200).json()), shut);
-    assert_eq!(told(get("?recursive=1&glob=op*").expect(200).json()), shut);
+    assert_eq!(answer(get("?recursive=1").expect(200).json()), shut);
+    assert_eq!(answer(get("?recursive=1&glob=op*").expect(200).json()), shut);
     let mut pages = Vec::new();
     let mut next = sandbox.path("/files?recursive=1&limit=1");
     loop {
         let page = server.http().get(&next).expect(200);
-        pages.extend(told(page.json()));
+        pages.extend(answer(page.json()));
         let Some(link) = page.header("link") else { break };
         next = link.split(['<', '>']).nth(1).expect("a link").to_owned();
     }

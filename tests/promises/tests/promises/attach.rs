@@ -1,4 +1,4 @@
-//! Shells that outlive their sockets: sessions, resuming, several clients, and what was missed.
+//! Shells that outlive their sockets: sessions, resuming, several clients, and missed output.
 
 use isolet_kit::{Frame, Outcome, Rows, SOON, Sandbox, Shell, Start, json, one, wait_until};
 
@@ -18,8 +18,9 @@ fn a_session_outlives_its_socket() {
     assert_eq!(by_http["stdout"].as_str(), Some(pid.as_str()), "{by_http}");
 }
 
+/// Promises: G1, G3.
 #[test]
-fn sessions_have_each_a_shell_and_one_sandbox() {
+fn sessions_have_separate_shells_in_one_sandbox() {
     let (_server, sandbox) = one();
     let mut one = sandbox.session("one");
     let mut two = sandbox.session("two");
@@ -29,14 +30,15 @@ fn sessions_have_each_a_shell_and_one_sandbox() {
     two.run("pgrep -cf 'sleep 432[1]'").is("1\n", 0);
 }
 
+/// Promises: S8.
 #[test]
-fn a_session_whose_shell_ended_gets_a_fresh_one_and_is_told() {
+fn a_session_whose_shell_ended_gets_a_fresh_one_and_a_notice() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.session("work");
     let mut watcher = sandbox.session("work");
     shell.run("x=1; exit 7").is("", 7);
     assert_eq!(shell.ended()["code"].as_i64(), Some(7));
-    assert_eq!(watcher.ended()["code"].as_i64(), Some(7), "everyone attached is told");
+    assert_eq!(watcher.ended()["code"].as_i64(), Some(7), "every attached client is notified");
     let next = shell.run("echo ${x-unset}");
     next.is("unset\n", 0);
     assert_eq!(next.exit["fresh"], true, "{next:?}");
@@ -69,7 +71,8 @@ fn a_private_shell_ends_with_a_close_frame_and_stays_after_a_drop() {
     assert_eq!(sandbox.try_open(&format!("resume={id}")).err(), Some(404));
 }
 
-/// Collects standard output by offset until the command's end; a byte that comes twice differs.
+/// Collects standard output by offset until the command's end; a byte that arrives twice must be
+/// equal.
 fn gather(shell: &mut Shell, kept: &mut Vec<u8>, base: u64, stop: Option<usize>) -> bool {
     loop {
         match shell.next(SOON).expect("it goes on") {
@@ -87,9 +90,10 @@ fn gather(shell: &mut Shell, kept: &mut Vec<u8>, base: u64, stop: Option<usize>)
     }
 }
 
-/// Reattachment must neither duplicate nor skip output: the loudest wish of users of such servers.
+/// Reattaching must neither duplicate nor skip output, which users of such servers ask for most.
+/// Promises: S10.
 #[test]
-fn a_reader_that_comes_back_goes_on_at_its_byte() {
+fn a_reader_that_reconnects_continues_at_its_byte() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.open("frames=binary");
     let id = shell.id.clone();
@@ -110,8 +114,9 @@ fn a_reader_that_comes_back_goes_on_at_its_byte() {
     assert!(cuts > 3 && kept == whole.as_bytes(), "{cuts} cuts, {} bytes", kept.len());
 }
 
+/// Promises: S10.
 #[test]
-fn what_is_no_longer_held_is_told_as_a_gap() {
+fn discarded_output_is_reported_as_a_gap() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.session("long");
     shell.run("head -c 50000000 /dev/zero | tr '\\0' a").code.expect("it ends");
@@ -159,7 +164,7 @@ fn a_watcher_sees_the_commands_of_others() {
     assert_eq!(text, "shown\n");
 }
 
-/// Sends what no client should, and expects an answer that says so, and a shell that lives.
+/// Sends an invalid frame and expects an error answer and a living shell.
 fn refused(sandbox: &Sandbox, frame: &str) {
     let mut shell = sandbox.shell();
     shell.send_message(tungstenite_text(frame)).expect("it is sent");
@@ -175,7 +180,7 @@ fn tungstenite_text(text: &str) -> isolet_kit::Message {
 }
 
 #[test]
-fn bad_frames_are_refused_by_name_and_the_shell_lives() {
+fn invalid_frames_are_refused_by_name_and_the_shell_survives() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let deep = format!("{{\"type\":{}", "[".repeat(100_000));

@@ -1,4 +1,4 @@
-//! The audit log: what stands in it, what does not, and who can read it.
+//! The audit log: what it contains, what it does not contain, and who can read it.
 
 use isolet_kit::{Http, SOON, Server, Shell, Value, json, wait_until};
 use std::{fs, io::Write, path::PathBuf};
@@ -15,7 +15,7 @@ fn events(entries: &[Value]) -> Vec<&str> {
     entries.iter().map(|entry| entry["event"].as_str().expect("a name")).collect()
 }
 
-/// The exit code of `isolet audit …`, and what it says.
+/// The exit code and the output of `isolet audit …`.
 fn audit(server: &Server, args: &[&str]) -> (i32, String) {
     let done = server.command(&[&["audit"], args].concat());
     let said = [done.stdout, done.stderr].concat();
@@ -26,6 +26,7 @@ fn segment(server: &Server) -> PathBuf {
     server.data().join("audit/tenants/default/00000000000000000001.ndjson")
 }
 
+/// Promises: T17.
 #[test]
 fn t17_the_audit_log_names_who_did_what_from_where_and_no_secret() {
     let mut server = Server::start();
@@ -57,7 +58,7 @@ fn t17_the_audit_log_names_who_did_what_from_where_and_no_secret() {
     let id = own[0]["data"]["key"].as_str().expect("an id");
     assert!(id.starts_with("key_") && own.iter().all(|one| one["data"]["key"] == id));
     assert_eq!(own[1]["data"]["session"], "dev");
-    assert_eq!(own[2]["data"]["path"], "a\nb\u{1b}[2J", "and yet it is one line");
+    assert_eq!(own[2]["data"]["path"], "a\nb\u{1b}[2J", "and it is still one line");
     assert!(events(&entries).contains(&"sandbox.created"));
     assert!(all.bytes().all(|byte| byte == b'\n' || (0x20..0x7f).contains(&byte)));
     for secret in ["hidden", key.as_str(), ticket] {
@@ -66,6 +67,7 @@ fn t17_the_audit_log_names_who_did_what_from_where_and_no_secret() {
     assert_eq!(audit(&server, &["verify"]).0, 0);
 }
 
+/// Promises: T17.
 #[test]
 fn t17_a_tenant_reads_its_own_audit_log_alone() {
     let mut server = Server::start();
@@ -82,15 +84,16 @@ fn t17_a_tenant_reads_its_own_audit_log_alone() {
         own.get(&format!("/v1/audit?sandbox={bad}")).expect(400);
     }
     own.get("/v1/audit?tenant=other").expect(400);
-    // A sandbox of the same name is another's.
+    // This sandbox of the same name belongs to another tenant.
     other.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": ":"})).expect(200);
     let theirs = log(&other, &format!("?sandbox={id}"));
     assert!(theirs.iter().all(|one| one["data"]["key"] != "ISOLET_API_KEY"), "{theirs:?}");
     assert_eq!(events(&theirs), ["exec.start", "sandbox.created"]);
 }
 
+/// Promises: T17.
 #[test]
-fn t17_a_program_stands_in_the_audit_log_while_it_runs() {
+fn t17_a_program_is_in_the_audit_log_while_it_runs() {
     let server = Server::start();
     let http = server.http();
     let id = server.sandbox().id;
@@ -112,8 +115,9 @@ fn t17_a_program_stands_in_the_audit_log_while_it_runs() {
     assert_eq!(all[4]["data"]["status"], 400);
 }
 
+/// Promises: T19.
 #[test]
-fn a_killed_server_leaves_an_audit_log_that_holds() {
+fn a_killed_server_leaves_a_valid_audit_log() {
     let mut server = Server::start();
     let sandbox = server.sandbox();
     for _ in 0..20 {
@@ -122,12 +126,12 @@ fn a_killed_server_leaves_an_audit_log_that_holds() {
     let before = log(&server.http(), "").len();
     server.kill();
     assert_eq!(audit(&server, &["verify"]).0, 0, "as it lies");
-    // As if it had been killed within a line.
+    // As if the server had been killed within a line.
     let mut text = fs::read(segment(&server)).expect("is there");
     text.extend_from_slice(b"{\"seq\":");
     fs::write(segment(&server), text).expect("writes");
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     sandbox.exec(":");
     let all = log(&server.http(), "");
     assert!(events(&all[before..]).contains(&"audit.repaired"), "{all:?}");
@@ -135,13 +139,14 @@ fn a_killed_server_leaves_an_audit_log_that_holds() {
     assert_eq!(code, 0, "{said}");
 }
 
+/// Promises: T19.
 #[test]
 fn t17_the_command_line_says_which_entry_was_changed() {
     let mut server = Server::start();
     let sandbox = server.sandbox();
     sandbox.exec(":");
     sandbox.exec(":");
-    // Who asks the server is told what it has not written yet, too.
+    // A client of the server also gets entries that are not yet written.
     log(&server.http(), "");
     let (code, whole) = audit(&server, &["show"]);
     assert_eq!(code, 0);
@@ -163,12 +168,12 @@ fn t17_the_command_line_says_which_entry_was_changed() {
     assert!(code == 1 && said.contains("(entry 2) stands behind"), "{said}");
     let (code, said) = check(&lines[..lines.len() - 1]);
     assert!(code == 1 && said.contains("the log goes on"), "{said}");
-    // The same in the server's own file, and for ever.
+    // The same in the server's own file, permanently.
     server.kill();
     let text = fs::read_to_string(segment(&server)).expect("is there");
     fs::write(segment(&server), text.replacen("exec.start", "exec.stark", 1)).expect("writes");
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     sandbox.exec(":");
     log(&server.http(), "");
     let (code, said) = audit(&server, &["verify"]);

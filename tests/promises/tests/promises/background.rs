@@ -1,13 +1,14 @@
-//! Jobs in the background: they do not hold a command back, and theirs is not taken for its own.
+//! Background jobs: they do not delay a command, and their output is not attributed to it.
 
 use isolet_kit::{Rows, Start, one, quickly};
 use std::time::Duration;
 
-/// Far below what the jobs of these rows sleep.
+/// Far shorter than the jobs of these rows sleep.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
+/// Promises: S7.
 #[test]
-fn a_background_job_holds_nothing_back() {
+fn a_background_job_delays_no_command() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let jobs = [
@@ -26,14 +27,15 @@ fn a_background_job_holds_nothing_back() {
             shell.run("echo again").is("again\n", 0);
         });
     }
-    rows.row("the line with its number is not shown", || {
+    rows.row("bash's line with the job number is not shown", || {
         let outcome = sandbox.run("sleep 1000 &");
         assert!(outcome.err.is_empty(), "{outcome:?}");
     });
 }
 
+/// Promises: S7.
 #[test]
-fn what_a_job_prints_later_belongs_to_no_command() {
+fn later_output_of_a_job_belongs_to_no_command() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.shell();
     shell.run("mkfifo /tmp/go; (read x </tmp/go; echo later; echo worse >&2) &").is("", 0);

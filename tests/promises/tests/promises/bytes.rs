@@ -1,7 +1,8 @@
-//! Bytes come out as they went in: nothing trimmed, added, split or reordered within a stream.
+//! Bytes come out as they went in: within a stream nothing is trimmed, added, split or reordered.
 
 use isolet_kit::{Frame, LONG, Rows, Start, json, one, quickly};
 
+/// Promises: S3.
 #[test]
 fn bytes_are_exact_in_binary_frames() {
     let (_server, sandbox) = one();
@@ -28,6 +29,7 @@ fn bytes_are_exact_in_binary_frames() {
     });
 }
 
+/// Promises: S3.
 #[test]
 fn text_frames_never_split_a_character() {
     let (_server, sandbox) = one();
@@ -40,17 +42,18 @@ fn text_frames_never_split_a_character() {
         let outcome = sandbox.run("yes 日本語🦀 | head -n 50000");
         assert!(outcome.text() == "日本語🦀\n".repeat(50_000), "{} bytes", outcome.out.len());
     });
-    rows.row("what is no character becomes U+FFFD", || {
+    rows.row("an invalid byte becomes U+FFFD", || {
         sandbox.run(r"printf 'a\377b'").is("a\u{fffd}b", 0);
     });
     rows.row("a character that never ends becomes U+FFFD", || {
         sandbox.run(r"printf 'a\360\237'").is("a\u{fffd}", 0);
     });
-    rows.row("NUL stays", || sandbox.run(r"printf 'a\000b'").is("a\0b", 0));
+    rows.row("NUL is preserved", || sandbox.run(r"printf 'a\000b'").is("a\0b", 0));
 }
 
+/// Promises: S3.
 #[test]
-fn large_output_comes_whole() {
+fn large_output_arrives_completely() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("a million lines", || {
@@ -68,7 +71,7 @@ fn large_output_comes_whole() {
         let outcome = sandbox.run("seq 200000 & seq 200000 >&2; wait");
         assert_eq!(outcome.err.len(), 1_288_895);
     });
-    rows.row("SIGPIPE ends a writer as everywhere", || {
+    rows.row("SIGPIPE ends a writer as usual", || {
         sandbox.run("yes | head -n 1").is("y\n", 0);
         sandbox.run("(yes; echo $? >/tmp/code) | head -n 1; sync; cat /tmp/code").is("y\n141\n", 0);
     });
@@ -85,7 +88,7 @@ fn large_output_comes_whole() {
     });
 }
 
-/// Output is seen when it is written, not when the command ends or a line does.
+/// Output is visible when it is written, not when the command or a line ends.
 #[test]
 fn output_streams_as_it_happens() {
     let (_server, sandbox) = one();
@@ -100,6 +103,7 @@ fn output_streams_as_it_happens() {
     outcome.is("early late", 0);
 }
 
+/// Promises: S3.
 #[test]
 fn offsets_count_every_byte_of_a_stream() {
     let (_server, sandbox) = one();

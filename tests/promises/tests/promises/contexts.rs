@@ -1,4 +1,4 @@
-//! Code contexts: what stays in them, what comes back of a run, and in which order.
+//! Code contexts: what persists in them, what a run returns, and in which order.
 
 use crate::engines;
 use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, wait_until};
@@ -30,8 +30,9 @@ fn make(sandbox: &Sandbox, body: &Value) -> Value {
     sandbox.post("/contexts", body).expect(201).json()
 }
 
+/// Promises: CX1.
 #[test]
-fn what_a_run_of_python_makes_stays_for_the_next() {
+fn definitions_of_a_python_run_persist() {
     engines::each(|sandbox| {
         let mut rows = Rows::new();
         python(sandbox, "import math\nx = 20\ndef twice(n):\n    return 2 * n\nclass P: pass");
@@ -69,8 +70,9 @@ fn what_a_run_of_python_makes_stays_for_the_next() {
     });
 }
 
+/// Promises: CX1.
 #[test]
-fn what_a_run_of_javascript_makes_stays_for_the_next() {
+fn definitions_of_a_javascript_run_persist() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     js(&sandbox, "const x = 20; let y = 1; function twice(n) { return 2 * n; } class P {}");
@@ -111,8 +113,9 @@ fn what_a_run_of_javascript_makes_stays_for_the_next() {
     });
 }
 
+/// Promises: CX2.
 #[test]
-fn an_error_has_its_name_its_message_and_the_users_lines_alone() {
+fn an_error_has_its_name_its_message_and_only_the_users_lines() {
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
     let mut rows = Rows::new();
@@ -170,10 +173,13 @@ fn an_error_has_its_name_its_message_and_the_users_lines_alone() {
     for (context, code, name, message, line) in cases {
         rows.row(code, || {
             let answer = run(&sandbox, context, code);
-            let told = &answer["exception"];
-            assert_eq!(told["name"], name, "{answer}");
-            assert!(told["message"].as_str().is_some_and(|text| text.contains(message)), "{told}");
-            let lines = told["traceback"].to_string();
+            let reply = &answer["exception"];
+            assert_eq!(reply["name"], name, "{answer}");
+            assert!(
+                reply["message"].as_str().is_some_and(|text| text.contains(message)),
+                "{reply}"
+            );
+            let lines = reply["traceback"].to_string();
             assert!(lines.contains(line), "{lines}");
             assert!(!lines.contains("<isolet>") && !lines.contains("node:inspector"), "{lines}");
             assert_eq!(answer["died"], Value::Null);
@@ -181,10 +187,11 @@ fn an_error_has_its_name_its_message_and_the_users_lines_alone() {
     }
 }
 
-/// An error whose text held half of a pair of surrogates was JSON that nobody reads: `exception`
-/// was null, and the run a success to whoever looked there.
+/// An error whose text contained half of a surrogate pair once became invalid JSON: `exception` was
+/// null, so the run looked successful.
+/// Promises: CX13.
 #[test]
-fn an_error_is_told_whatever_its_text_is() {
+fn an_error_is_reported_whatever_its_text_is() {
     engines::each(|sandbox| {
         let mut rows = Rows::new();
         for (code, name, message) in [
@@ -195,8 +202,8 @@ fn an_error_is_told_whatever_its_text_is() {
         ] {
             rows.row(code, || {
                 let answer = python(sandbox, code);
-                let told = &answer["exception"];
-                assert_eq!((&told["name"], &told["message"]), (&json!(name), &json!(message)));
+                let reply = &answer["exception"];
+                assert_eq!((&reply["name"], &reply["message"]), (&json!(name), &json!(message)));
                 assert_eq!(answer["results_lost"], 0, "{answer}");
             });
         }
@@ -218,17 +225,17 @@ fn an_error_is_told_whatever_its_text_is() {
     ] {
         rows.row(code, || {
             let answer = run(&sandbox, context, code);
-            let told = answer["exception"]["message"].as_str().unwrap_or_default();
-            assert!(told.starts_with(message), "{}", answer["exception"]["name"]);
+            let reply = answer["exception"]["message"].as_str().unwrap_or_default();
+            assert!(reply.starts_with(message), "{}", answer["exception"]["name"]);
             assert_eq!(answer["results_lost"], 0);
         });
     }
     rows.row("a result of JavaScript", || {
         let answer = js(&sandbox, r#"({ "a\udc00": "\\ud800\ud800" })"#);
-        let told = &answer["results"][0]["data"]["application/json"];
-        assert_eq!(told, &json!({"a\u{fffd}": "\\ud800\u{fffd}"}), "{answer}");
+        let reply = &answer["results"][0]["data"]["application/json"];
+        assert_eq!(reply, &json!({"a\u{fffd}": "\\ud800\u{fffd}"}), "{answer}");
     });
-    rows.row("what is no error at all is one", || {
+    rows.row("a raised value that is not an error is reported as one", || {
         let answer = python(&sandbox, "import os\nos.write(3, b'\\0\\0\\0\\3\\3abc');");
         assert_eq!(answer["exception"]["name"], "Error", "{answer}");
         let text = answer["exception"]["message"].as_str().unwrap_or_default();
@@ -236,8 +243,9 @@ fn an_error_is_told_whatever_its_text_is() {
     });
 }
 
+/// Promises: CX3.
 #[test]
-fn output_comes_in_the_order_in_which_it_was_written() {
+fn output_arrives_in_the_order_in_which_it_was_written() {
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
     let code = "import subprocess, sys\nprint('a')\nprint('b', file=sys.stderr)\n\
@@ -265,8 +273,9 @@ fn output_comes_in_the_order_in_which_it_was_written() {
     }
 }
 
+/// Promises: CX3.
 #[test]
-fn output_is_told_while_the_code_runs() {
+fn output_arrives_while_the_code_runs() {
     engines::each(|sandbox| {
         let code = "print('first', end='')\nwhile not __import__('os').path.exists('/workspace/go'): pass\nprint('second')";
         let mut stream =
@@ -280,8 +289,9 @@ fn output_is_told_while_the_code_runs() {
     });
 }
 
+/// Promises: CX4.
 #[test]
-fn what_jupyter_shows_is_shown() {
+fn everything_that_jupyter_displays_is_returned() {
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
     let mut rows = Rows::new();
@@ -304,7 +314,10 @@ fn what_jupyter_shows_is_shown() {
         rows.row(name, || {
             let results = shown(&format!("of('{name}', {said})"));
             assert_eq!(results[0]["data"][kind], wanted, "{results}");
-            assert!(results[0]["data"]["text/plain"].is_string(), "a text stands beside");
+            assert!(
+                results[0]["data"]["text/plain"].is_string(),
+                "a text representation is included"
+            );
         });
     }
     rows.row("a bundle", || {
@@ -321,7 +334,7 @@ fn what_jupyter_shows_is_shown() {
         assert_eq!(kinds, ["display", "display", "display", "result"]);
     });
     rows.row("a figure without show()", || {
-        // What matplotlib has of it, without its 40 MB.
+        // The part of matplotlib that the test needs, without its 40 MB.
         let module = "import sys\nnumbers = []\nclass Figure:\n    def savefig(self, out, **_): out.write(b'png')\n\
                       def plot(*_): numbers.append(1)\ndef get_fignums(): return list(numbers)\n\
                       def figure(_): return Figure()\ndef close(_): numbers.clear()\ndef show(): raise SystemError";
@@ -340,13 +353,14 @@ fn what_jupyter_shows_is_shown() {
         );
         assert_eq!(answer["results"][0]["data"]["text/html"], "<i>");
     });
-    rows.row("what is too large is left out, and told", || {
+    rows.row("oversized results are left out with a notice", || {
         let results = shown("of('_repr_png_', b'x' * 20_000_000)");
         assert_eq!(results[0]["cut"]["image/png"], 20_000_000, "{}", results[0]["cut"]);
         assert!(results[0]["data"].get("image/png").is_none());
     });
 }
 
+/// Promises: CX7.
 #[test]
 fn contexts_are_made_listed_and_ended() {
     let (server, sandbox) = one();
@@ -365,7 +379,7 @@ fn contexts_are_made_listed_and_ended() {
     let other = make(&sandbox, &json!({"language": "js"}));
     let id = other["id"].as_str().expect("an id");
     assert_eq!(value(&run(&sandbox, id, "1 + 1")), "2");
-    assert_eq!(run(&sandbox, "mine", "id")["exception"], Value::Null, "each has names of its own");
+    assert_eq!(run(&sandbox, "mine", "id")["exception"], Value::Null, "each has its own names");
     let listed = sandbox.http.get(&sandbox.path("/contexts")).expect(200).json();
     let ids: Vec<_> =
         listed.as_array().expect("a list").iter().map(|one| one["id"].clone()).collect();
@@ -387,11 +401,16 @@ fn contexts_are_made_listed_and_ended() {
     for status in [204, 404] {
         assert_eq!(sandbox.http.delete(&sandbox.path("/contexts/mine")).status, status);
     }
-    assert_eq!(sandbox.says("pgrep -fc 'sleep 471[3]'"), "0\n", "what it started ends with it");
+    assert_eq!(
+        sandbox.says("pgrep -fc 'sleep 471[3]'"),
+        "0\n",
+        "processes that it started end with it"
+    );
     assert_eq!(sandbox.http.get(&sandbox.path("/contexts/mine")).expect(404).error(), "no_context");
     server.healthy();
 }
 
+/// Promises: CX7.
 #[test]
 fn a_restart_of_the_server_keeps_contexts_and_what_runs_in_them() {
     let mut server = Server::start();
@@ -409,8 +428,9 @@ fn a_restart_of_the_server_keeps_contexts_and_what_runs_in_them() {
     assert_eq!(value(&python(&sandbox, "x")), "42");
 }
 
+/// Promises: CX7.
 #[test]
-fn a_sleep_ends_contexts_and_says_so() {
+fn a_sleep_ends_contexts_and_reports_it() {
     let (_server, sandbox) = one();
     python(&sandbox, "x = 1");
     wait_until("it can be put to sleep", SOON, || {
@@ -421,11 +441,12 @@ fn a_sleep_ends_contexts_and_says_so() {
     let first = python(&sandbox, "x");
     assert_eq!(first["lost"], json!(["contexts"]), "{first}");
     assert_eq!(first["exception"]["name"], "NameError");
-    assert!(python(&sandbox, "1").get("lost").is_none(), "told once");
+    assert!(python(&sandbox, "1").get("lost").is_none(), "reported once");
 }
 
+/// Promises: CX7.
 #[test]
-fn a_context_of_a_session_has_its_surroundings_and_its_end() {
+fn a_context_of_a_session_shares_its_directory_environment_and_end() {
     let (_server, sandbox) = one();
     let wish = json!({"id": "s", "cwd": "/tmp", "env": {"A": "of s"}});
     sandbox.post("/sessions", &wish).expect(201);

@@ -1,5 +1,5 @@
-//! Code contexts of bash: what stays in them, what a run says of its end, and what cannot hang
-//! them.
+//! Code contexts of bash: what persists in them, what a run reports about its end, and what cannot
+//! hang them.
 
 use isolet_kit::{Rows, Sandbox, Value, json, one};
 
@@ -17,8 +17,9 @@ fn says(sandbox: &Sandbox, code: &str) -> String {
     answer["stdout"].as_str().expect("a text").to_owned()
 }
 
+/// Promises: CX1.
 #[test]
-fn what_a_run_of_bash_makes_stays_for_the_next() {
+fn definitions_of_a_bash_run_persist() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     bash(
@@ -62,8 +63,9 @@ fn what_a_run_of_bash_makes_stays_for_the_next() {
     });
 }
 
+/// Promises: CX2.
 #[test]
-fn a_run_of_bash_tells_its_exit_status_and_its_words_in_order() {
+fn a_bash_run_returns_its_exit_status_and_its_output_in_order() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     for (code, status) in
@@ -84,7 +86,7 @@ fn a_run_of_bash_tells_its_exit_status_and_its_words_in_order() {
         assert_eq!(answer["exception"]["name"], "ExitCode", "{answer}");
         assert!(answer["stderr"].as_str().is_some_and(|text| text.contains("unexpected EOF")));
     });
-    rows.row("as it is said", || {
+    rows.row("code is passed unchanged", || {
         let path = sandbox.path("/contexts/bash/run");
         let code = "echo one; until [ -e /workspace/go ]; do sleep .02; done; echo two >&2; false";
         let mut stream = sandbox.http.events(&path, &json!({ "code": code }));
@@ -104,8 +106,9 @@ fn a_run_of_bash_tells_its_exit_status_and_its_words_in_order() {
     });
 }
 
+/// Promises: CX5.
 #[test]
-fn nothing_that_runs_in_bash_hangs_its_context() {
+fn no_bash_code_hangs_its_context() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let stays = || assert_eq!(says(&sandbox, "echo $kept"), "kept\n");
@@ -135,7 +138,7 @@ fn nothing_that_runs_in_bash_hangs_its_context() {
             "for n in 0 1 2 3 4 5 6 7 8 9; do eval \"exec $n>&-\"; done",
         ),
         ("a job that goes on", "sleep 1000 &"),
-        ("functions in the way", "eval() { :; }; read() { :; }; builtin() { :; }"),
+        ("functions that shadow builtins", "eval() { :; }; read() { :; }; builtin() { :; }"),
         ("a trap", "trap 'echo no' INT EXIT DEBUG; trap - DEBUG"),
     ] {
         rows.row(name, || {
@@ -169,7 +172,7 @@ fn nothing_that_runs_in_bash_hangs_its_context() {
             assert_eq!(
                 sandbox.says("pgrep -fc 'sleep 471[4]'"),
                 "0\n",
-                "what it started ends with it"
+                "processes that it started end with it"
             );
             stays();
         });
@@ -178,6 +181,7 @@ fn nothing_that_runs_in_bash_hangs_its_context() {
     server.healthy();
 }
 
+/// Promises: CX5.
 #[test]
 fn a_run_of_bash_is_interrupted_and_its_context_restarted_and_ended() {
     let (_server, sandbox) = one();
@@ -193,8 +197,8 @@ fn a_run_of_bash_is_interrupted_and_its_context_restarted_and_ended() {
     assert_eq!((&info["busy"], &info["language"]), (&json!(true), &json!("bash")), "{info}");
     let reply = sandbox.post("/contexts/bash/interrupt", &Value::Null).expect(200);
     assert_eq!(reply.json(), json!({"interrupted": true}));
-    let told = stream.event().expect("an error");
-    assert!(told.name == "exception" && told.data.contains("Interrupted"), "{told:?}");
+    let reported = stream.event().expect("an error");
+    assert!(reported.name == "exception" && reported.data.contains("Interrupted"), "{reported:?}");
     let end: Value = stream.event().expect("the end").data.parse().expect("JSON");
     assert_eq!((&end["interrupted"], &end["timed_out"]), (&json!(true), &json!(false)));
     let reply = sandbox.post("/contexts/bash/interrupt", &Value::Null).expect(200);
@@ -203,19 +207,24 @@ fn a_run_of_bash_is_interrupted_and_its_context_restarted_and_ended() {
     let mut stream = begin();
     let info = sandbox.post("/contexts/bash/restart", &Value::Null).expect(200).json();
     assert_eq!((&info["restarts"], &info["busy"]), (&json!(1), &json!(false)), "{info}");
-    assert_eq!(stream.event().expect("its end is told").name, "exception");
+    assert_eq!(stream.event().expect("its end is reported").name, "exception");
     let next = bash(&sandbox, "echo ${kept-none}");
     assert_eq!((&next["stdout"], &next["fresh"]), (&json!("none\n"), &json!(true)));
     let _running = begin();
     for status in [204, 404] {
         assert_eq!(sandbox.http.delete(&sandbox.path("/contexts/bash")).status, status);
     }
-    assert_eq!(sandbox.says("pgrep -fc 'sleep 471[5]'"), "0\n", "what it started ends with it");
+    assert_eq!(
+        sandbox.says("pgrep -fc 'sleep 471[5]'"),
+        "0\n",
+        "processes that it started end with it"
+    );
     assert_eq!(sandbox.http.get(&sandbox.path("/contexts/bash")).expect(404).error(), "no_context");
 }
 
+/// Promises: CX9.
 #[test]
-fn a_key_makes_one_context() {
+fn an_idempotency_key_creates_one_context() {
     let (_server, sandbox) = one();
     let make = |key: &str, body: &Value| {
         sandbox.http.with("idempotency-key", key).post(&sandbox.path("/contexts"), body)

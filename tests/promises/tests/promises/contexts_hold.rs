@@ -1,4 +1,4 @@
-//! Code contexts: nothing that runs in one can hang it, blind it, or make it lie.
+//! Code contexts: no code can hang its context, hide its output or make it lie.
 
 use crate::engines;
 use isolet_kit::{LONG, Rows, SOON, Sandbox, Server, Value, json, one, quickly, wait_until};
@@ -16,13 +16,13 @@ fn value(answer: &Value) -> &str {
     results.last().and_then(|one| one["data"]["text/plain"].as_str()).unwrap_or("(none)")
 }
 
-/// It still has what an earlier run gave it.
+/// Checks that the context still has what an earlier run defined.
 fn stays(sandbox: &Sandbox, answer: &Value) {
     assert_eq!(answer["died"], Value::Null, "{answer}");
     assert_eq!(value(&python(sandbox, "kept")), "'kept'");
 }
 
-/// Its interpreter ended, that was said, and the next run finds a new one.
+/// Checks that the interpreter ended, that this was reported, and that the next run gets a new one.
 fn begins_anew(sandbox: &Sandbox, answer: &Value) {
     assert!(answer["died"].is_object(), "{answer}");
     assert_eq!(answer["exception"]["name"], "ContextDied", "{answer}");
@@ -31,8 +31,9 @@ fn begins_anew(sandbox: &Sandbox, answer: &Value) {
     assert_eq!(python(sandbox, "kept")["fresh"], false);
 }
 
+/// Promises: CX5.
 #[test]
-fn nothing_that_runs_in_a_context_hangs_it() {
+fn no_code_hangs_its_context() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"pids": 100, "memory_mib": 256}));
     engines::driver(&sandbox);
@@ -108,14 +109,14 @@ fn nothing_that_runs_in_a_context_hangs_it() {
             assert_eq!(value(&post(&sandbox, "javascript", &json!({"code": "kept"}))), "1");
         }
     });
-    rows.row("code that heeds no interrupt", || {
+    rows.row("code that ignores interrupts", || {
         let code =
             "import time\nwhile True:\n    try: time.sleep(100)\n    except BaseException: pass";
         let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 300}));
         assert_eq!(answer["timed_out"], true, "{answer}");
         begins_anew(&sandbox, &answer);
     });
-    rows.row("an end of the process", || {
+    rows.row("the interpreter exits", || {
         begins_anew(&sandbox, &python(&sandbox, "import os; os._exit(3)"));
         begins_anew(&sandbox, &python(&sandbox, "import os; os.kill(os.getpid(), 11)"));
     });
@@ -143,8 +144,9 @@ fn nothing_that_runs_in_a_context_hangs_it() {
     server.healthy();
 }
 
+/// Promises: CX3.
 #[test]
-fn a_large_output_is_cut_and_told_or_streamed_whole() {
+fn large_output_is_cut_with_a_notice_or_streamed_completely() {
     engines::each(|sandbox| {
         let code = "print('a' * 30_000_000)";
         let answer = python(sandbox, code);
@@ -164,8 +166,9 @@ fn a_large_output_is_cut_and_told_or_streamed_whole() {
     });
 }
 
+/// Promises: CX5.
 #[test]
-fn input_is_what_came_with_the_run() {
+fn input_of_a_run_comes_with_its_request() {
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
     let ask = |context: &str, code: &str| {
@@ -178,6 +181,7 @@ fn input_is_what_came_with_the_run() {
     assert_eq!(value(&ask("javascript", code)), "'one\\ntwo'");
 }
 
+/// Promises: CX5.
 #[test]
 fn a_run_is_interrupted_and_a_context_restarted() {
     engines::each(|sandbox| {
@@ -188,8 +192,11 @@ fn a_run_is_interrupted_and_a_context_restarted() {
         assert_eq!(stream.event().expect("it runs").name, "stdout");
         let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
         assert_eq!(reply.json(), json!({"interrupted": true}));
-        let told = stream.event().expect("an error");
-        assert!(told.name == "exception" && told.data.contains("KeyboardInterrupt"), "{told:?}");
+        let reported = stream.event().expect("an error");
+        assert!(
+            reported.name == "exception" && reported.data.contains("KeyboardInterrupt"),
+            "{reported:?}"
+        );
         let end: Value = stream.event().expect("the end").data.parse().expect("JSON");
         assert_eq!((&end["interrupted"], &end["timed_out"]), (&json!(true), &json!(false)));
         let reply = sandbox.post("/contexts/python/interrupt", &Value::Null).expect(200);
@@ -199,7 +206,7 @@ fn a_run_is_interrupted_and_a_context_restarted() {
         assert_eq!(stream.event().expect("it runs").name, "stdout");
         let info = sandbox.post("/contexts/python/restart", &Value::Null).expect(200).json();
         assert_eq!((&info["restarts"], &info["busy"]), (&json!(1), &json!(false)), "{info}");
-        assert_eq!(stream.event().expect("its end is told").name, "exception");
+        assert_eq!(stream.event().expect("its end is reported").name, "exception");
         let next = python(sandbox, "kept");
         assert_eq!(
             (&next["exception"]["name"], &next["fresh"]),
@@ -208,8 +215,9 @@ fn a_run_is_interrupted_and_a_context_restarted() {
     });
 }
 
+/// Promises: CX6.
 #[test]
-fn runs_of_a_context_wait_for_each_other_and_not_for_ever() {
+fn runs_of_a_context_are_queued_for_a_bounded_time() {
     let (_server, sandbox) = one();
     python(&sandbox, "seen = []");
     let go = "while not __import__('os').path.exists('/workspace/go'): pass";
@@ -228,7 +236,8 @@ fn runs_of_a_context_wait_for_each_other_and_not_for_ever() {
     }
     let reply = sandbox.post("/contexts/python/run", &json!({"code": "1"})).expect(429);
     assert_eq!(reply.error(), "queue_full");
-    // One whose client goes before it begins is not begun; what runs goes on without its client.
+    // A queued run whose client disconnects is not started; a running one continues without its
+    // client.
     drop(streams.remove(5));
     waiting(63);
     drop(first);
@@ -242,8 +251,9 @@ fn runs_of_a_context_wait_for_each_other_and_not_for_ever() {
     assert_eq!(value(&all), "True", "in their order");
 }
 
+/// Promises: CX5.
 #[test]
-fn a_run_that_nobody_wants_any_more_is_interrupted() {
+fn a_run_whose_client_left_is_interrupted() {
     engines::each(|sandbox| {
         python(sandbox, "kept = 'kept'");
         let body = json!({"code": "print('on')\nwhile True: pass", "cancel_on_close": true});
@@ -254,8 +264,9 @@ fn a_run_that_nobody_wants_any_more_is_interrupted() {
     });
 }
 
+/// Promises: CX3.
 #[test]
-fn what_is_written_between_runs_is_told_with_the_next() {
+fn output_between_runs_arrives_with_the_next_run() {
     engines::each(|sandbox| {
         let code = "import threading, time\ndef late():\n    while not __import__('os').path.exists('/workspace/go'): time.sleep(.01)\n    \
                     print('late'); open('/workspace/done', 'w')\nthreading.Thread(target=late).start()";
@@ -272,16 +283,19 @@ fn what_is_written_between_runs_is_told_with_the_next() {
     );
     sandbox.exec("until [ -e /workspace/full ]; do sleep .02; done");
     let answer = python(&sandbox, "1");
-    let told = answer["stdout"].as_str().map_or(0, str::len) as u64;
+    let reported = answer["stdout"].as_str().map_or(0, str::len) as u64;
     assert!(
-        answer["late_lost"].as_u64().is_some_and(|lost| lost > 800_000 && lost + told <= 1_000_000),
+        answer["late_lost"]
+            .as_u64()
+            .is_some_and(|lost| lost > 800_000 && lost + reported <= 1_000_000),
         "{}",
         answer["late_lost"]
     );
 }
 
+/// Promises: CX8.
 #[test]
-fn code_that_speaks_for_its_driver_is_not_believed() {
+fn code_that_imitates_its_driver_is_not_believed() {
     let (server, sandbox) = one();
     engines::driver(&sandbox);
     let mut rows = Rows::new();
@@ -295,7 +309,7 @@ fn code_that_speaks_for_its_driver_is_not_believed() {
     rows.row("an end before the end", || {
         let answer = say("b'\\0\\0\\0\\0\\4'");
         assert_eq!(answer["died"], Value::Null, "{answer}");
-        let end = wait_until("the true end is taken for none of the next", SOON, || {
+        let end = wait_until("the real end is not taken for that of the next run", SOON, || {
             Some(python(&sandbox, "40 + 2"))
         });
         assert!(end["exception"].is_null() || end["died"].is_object(), "{end}");
@@ -308,7 +322,7 @@ fn code_that_speaks_for_its_driver_is_not_believed() {
         rows.row(name, || {
             let answer = say(&format!("{bytes} + b'x' * 10"));
             assert!(answer["died"].is_object(), "{answer}");
-            wait_until("a new one serves", SOON, || {
+            wait_until("a new interpreter serves", SOON, || {
                 let next = python(&sandbox, "6 * 7");
                 (value(&next) == "42").then_some(())
             });
@@ -318,7 +332,7 @@ fn code_that_speaks_for_its_driver_is_not_believed() {
         let code = "import os, time\nos.write(3, b'\\0\\0\\1\\0\\2ab')\ntime.sleep(100)";
         let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 300}));
         assert_eq!(answer["timed_out"], true, "{answer}");
-        wait_until("a new one serves", SOON, || {
+        wait_until("a new interpreter serves", SOON, || {
             let next = post(&sandbox, "python", &json!({"code": "6 * 7", "timeout_ms": 300}));
             (value(&next) == "42").then_some(())
         });

@@ -1,4 +1,4 @@
-//! Code contexts of a Jupyter kernel: a real ipykernel, by Jupyter's own protocol.
+//! Code contexts of a Jupyter kernel: a real ipykernel over Jupyter's own protocol.
 
 use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, wait_until};
 
@@ -23,8 +23,9 @@ fn make(sandbox: &Sandbox) {
     assert_eq!((&made["language"], &made["kernel"], &made["cwd"]), wanted, "{made}");
 }
 
+/// Promises: CX10.
 #[test]
-fn a_jupyter_kernel_is_a_context() {
+fn a_jupyter_kernel_serves_as_a_context() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     make(&sandbox);
@@ -47,7 +48,7 @@ fn a_jupyter_kernel_is_a_context() {
             assert_eq!((value(&answer), &answer["exception"]), (wanted, &Value::Null), "{answer}");
         });
     }
-    rows.row("what is shown", || {
+    rows.row("displayed results", || {
         let code =
             "from IPython.display import HTML, display\nprint('said')\ndisplay(HTML('<b>'))\n7";
         let answer = run(&sandbox, code);
@@ -55,16 +56,16 @@ fn a_jupyter_kernel_is_a_context() {
         assert_eq!((&answer["results"][0]["kind"], value(&answer)), (&json!("display"), "7"));
         assert_eq!((&answer["stdout"], &answer["stderr"]), (&json!("said\n"), &json!("")));
     });
-    rows.row("what children print, once", || {
+    rows.row("output of children, once", || {
         assert_eq!(run(&sandbox, "import os; os.system('echo child');")["stdout"], "child\n");
     });
     rows.row("an error", || {
-        let told = run(&sandbox, "def f():\n    return 1 / 0\nf()")["exception"].clone();
+        let reply = run(&sandbox, "def f():\n    return 1 / 0\nf()")["exception"].clone();
         assert_eq!(
-            (&told["name"], &told["message"]),
+            (&reply["name"], &reply["message"]),
             (&json!("ZeroDivisionError"), &json!("division by zero"))
         );
-        let lines = told["traceback"].to_string();
+        let lines = reply["traceback"].to_string();
         assert!(lines.contains("return 1 / 0") && !lines.contains("\\u001b"), "{lines}");
     });
     rows.row("input", || {
@@ -79,7 +80,7 @@ fn a_jupyter_kernel_is_a_context() {
         assert_eq!(post(&sandbox, &body)["exception"]["name"], "EOFError");
         assert_eq!(run(&sandbox, "input()")["exception"]["name"], "EOFError");
     });
-    rows.row("also without being made", || {
+    rows.row("also without an explicit create", || {
         let answer =
             sandbox.post("/contexts/jupyter/run", &json!({"code": "6 * 7"})).expect(200).json();
         assert_eq!(value(&answer), "42", "{answer}");
@@ -94,8 +95,9 @@ fn a_jupyter_kernel_is_a_context() {
     assert!(text.contains("none-such") && text.contains("python3"), "{text}");
 }
 
+/// Promises: CX11.
 #[test]
-fn python_has_its_images_kernel_and_without_one_a_driver() {
+fn python_uses_the_images_kernel_and_without_one_a_driver() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let mut rows = Rows::new();
@@ -136,8 +138,8 @@ fn python_has_its_images_kernel_and_without_one_a_driver() {
             let body = json!({ "code": code });
             let answer = sandbox.post(&format!("/contexts/{id}/run"), &body).expect(200).json();
             assert_eq!(value(&answer), format!("'{cwd}'"), "{answer}");
-            let told = sandbox.http.get(&sandbox.path(&format!("/contexts/{id}"))).expect(200);
-            assert_eq!((&told.json()["kernel"], &told.json()["runs"]), (&kernel, &json!(1)));
+            let reply = sandbox.http.get(&sandbox.path(&format!("/contexts/{id}"))).expect(200);
+            assert_eq!((&reply.json()["kernel"], &reply.json()["runs"]), (&kernel, &json!(1)));
         });
     }
     rows.row("a small sandbox has none unless it is asked for", || {
@@ -151,24 +153,26 @@ fn python_has_its_images_kernel_and_without_one_a_driver() {
     assert!(refused.text().contains("kernel: ") && refused.status == 400, "{}", refused.text());
 }
 
+/// Promises: CX10.
 #[test]
-fn what_a_kernel_says_faster_than_it_is_taken_is_not_lost() {
+fn kernel_messages_that_arrive_faster_than_they_are_read_are_not_lost() {
     let (_server, sandbox) = one();
     make(&sandbox);
-    let told = run(&sandbox, "for n in range(6_000): print(n, flush=True)");
-    let said = told["stdout"].as_str().expect("a text");
+    let reply = run(&sandbox, "for n in range(6_000): print(n, flush=True)");
+    let said = reply["stdout"].as_str().expect("a text");
     let wanted: String = (0..6_000).map(|n| format!("{n}\n")).collect();
     assert!(said == wanted, "{} of {} bytes", said.len(), wanted.len());
 }
 
-/// ipykernel reads what children print in a thread that nothing waits for at the end of a run: the
-/// child's line was missing from the answer, and stood in the next one. Its thread ended at a byte
-/// that is no UTF-8, and children blocked from then on.
+/// ipykernel reads the output of children in a thread that nothing waits for at the end of a run:
+/// the child's line was missing from the answer and appeared in the next one. The thread ended at a
+/// byte that is not UTF-8, and children blocked from then on.
+/// Promises: F46.
 #[test]
-fn f46_what_children_of_a_kernel_print_is_in_the_answer_of_their_run() {
+fn f46_output_of_a_kernels_children_is_in_the_answer_of_their_run() {
     let (_server, sandbox) = one();
     make(&sandbox);
-    // The thread that reads is slow: what must be waited for is not there by luck.
+    // The reading thread is slow, so that the output is not complete by chance.
     let slow = "import os, sys, threading, time
 stream = type(sys.stdout)
 write = stream.write
@@ -194,16 +198,17 @@ stream.write = slow";
     assert!(said == wanted, "{} of {} bytes", said.len(), wanted.len());
 }
 
-/// Processes of `python3` in the sandbox, and whose child each is.
+/// The pids of `python3` processes in the sandbox, each with its parent.
 fn pythons(sandbox: &Sandbox) -> Vec<(i64, i64)> {
-    let told = sandbox.says("ps -C python3 -o pid=,ppid=; true");
+    let reply = sandbox.says("ps -C python3 -o pid=,ppid=; true");
     let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
-    let lines = told.lines().map(str::split_whitespace);
+    let lines = reply.lines().map(str::split_whitespace);
     lines.map(|mut words| (number(words.next()), number(words.next()))).collect()
 }
 
+/// Promises: CX12.
 #[test]
-fn a_kernel_is_begun_ahead_where_kernels_come_and_go() {
+fn a_spare_kernel_is_started_where_kernels_come_and_go() {
     let (_server, sandbox) = one();
     let make = |wish: Value| {
         let made = sandbox.post("/contexts", &wish).expect(201).json();
@@ -212,44 +217,47 @@ fn a_kernel_is_begun_ahead_where_kernels_come_and_go() {
         (made["id"].as_str().expect("an id").to_owned(), found.expect("it runs").1)
     };
     let (first, _) = make(json!({}));
-    assert_eq!(pythons(&sandbox).len(), 2, "a kernel, and who speaks with it");
+    assert_eq!(pythons(&sandbox).len(), 2, "a kernel and its driver");
     assert_eq!(sandbox.http.delete(&sandbox.path(&format!("/contexts/{first}"))).status, 204);
     make(json!({}));
-    let ahead = wait_until("one is begun ahead", SOON, || {
+    let ahead = wait_until("a spare kernel is started", SOON, || {
         let all = pythons(&sandbox);
         let alone = |one: &&(i64, i64)| !all.iter().any(|(pid, of)| *of == one.0 || *pid == one.1);
         all.iter().find(alone).map(|(pid, _)| *pid)
     });
     let listed = sandbox.http.get(&sandbox.path("/contexts")).expect(200).json();
-    assert_eq!(listed.as_array().map(Vec::len), Some(1), "it is nobody's");
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "it belongs to no context");
     let (other, by) = make(json!({"env": {"OWN": "1"}}));
-    assert_ne!(by, ahead, "it was begun with another environment");
+    assert_ne!(by, ahead, "it was started with another environment");
     let body = json!({"code": "import os; os.environ['OWN']"});
     let answer = sandbox.post(&format!("/contexts/{other}/run"), &body).expect(200).json();
     assert_eq!(value(&answer), "'1'");
     let (taken, by) = make(json!({}));
-    assert_eq!(by, ahead, "the next is that");
+    assert_eq!(by, ahead, "the next context gets the spare kernel");
     let answer = sandbox.post(&format!("/contexts/{taken}/run"), &json!({"code": "6 * 7"}));
     assert_eq!(value(&answer.expect(200).json()), "42");
-    wait_until("another is begun ahead", SOON, || (pythons(&sandbox).len() == 7).then_some(()));
+    wait_until("another spare kernel is started", SOON, || {
+        (pythons(&sandbox).len() == 7).then_some(())
+    });
     wait_until("it can be put to sleep", SOON, || {
         (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
     });
     let body = json!({"code": "1"});
     let first = sandbox.post("/contexts/python/run", &body).expect(200).json();
-    assert_eq!(first["lost"], json!(["contexts"]), "nothing else was anybody's");
+    assert_eq!(first["lost"], json!(["contexts"]), "no other kernel belongs to a context");
 }
 
+/// Promises: CX10.
 #[test]
-fn nothing_that_runs_in_a_jupyter_kernel_hangs_its_context() {
+fn no_code_in_a_jupyter_kernel_hangs_its_context() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     make(&sandbox);
     run(&sandbox, "kept = 'kept'");
     rows.row("an endless loop", || {
         let answer = post(&sandbox, &json!({"code": "while True: pass", "timeout_ms": 1000}));
-        let told = (&answer["timed_out"], &answer["exception"]["name"], &answer["died"]);
-        assert_eq!(told, (&json!(true), &json!("KeyboardInterrupt"), &Value::Null), "{answer}");
+        let reply = (&answer["timed_out"], &answer["exception"]["name"], &answer["died"]);
+        assert_eq!(reply, (&json!(true), &json!("KeyboardInterrupt"), &Value::Null), "{answer}");
         assert_eq!(value(&run(&sandbox, "kept")), "'kept'");
     });
     rows.row("an interrupt", || {
@@ -258,8 +266,8 @@ fn nothing_that_runs_in_a_jupyter_kernel_hangs_its_context() {
         let mut stream = sandbox.http.events(&path, &json!({ "code": code }));
         assert_eq!(stream.event().expect("it runs").name, "stdout");
         sandbox.post("/contexts/k/interrupt", &Value::Null).expect(200);
-        let told = stream.event().expect("an error");
-        assert!(told.name == "exception" && told.data.contains("KeyboardInterrupt"), "{told:?}");
+        let reply = stream.event().expect("an error");
+        assert!(reply.name == "exception" && reply.data.contains("KeyboardInterrupt"), "{reply:?}");
         assert_eq!(value(&run(&sandbox, "kept")), "'kept'");
     });
     let cases = [
@@ -297,26 +305,30 @@ fn nothing_that_runs_in_a_jupyter_kernel_hangs_its_context() {
             assert_eq!((value(&next), &next["stdout"]), ("'kept'", &json!("child\n")), "{next}");
         });
     }
-    rows.row("code that heeds no interrupt", || {
+    rows.row("code that ignores interrupts", || {
         let code =
             "import time\nwhile True:\n    try: time.sleep(100)\n    except BaseException: pass";
         let answer = post(&sandbox, &json!({"code": code, "timeout_ms": 300}));
         assert!(answer["timed_out"] == true && answer["died"].is_object(), "{answer}");
         assert_eq!(run(&sandbox, "kept = 'kept'")["fresh"], true);
     });
-    rows.row("an end of the kernel", || {
+    rows.row("the kernel exits", || {
         let code = "import os, subprocess; subprocess.Popen(['sleep', '4716']); os._exit(3)";
         let answer = run(&sandbox, code);
         assert_eq!(answer["died"]["code"], 3, "{answer}");
         assert_eq!(answer["exception"]["name"], "ContextDied");
         let next = run(&sandbox, "'new'");
         assert_eq!((value(&next), &next["fresh"]), ("'new'", &json!(true)), "{next}");
-        assert_eq!(sandbox.says("pgrep -fc 'sleep 471[6]'"), "0\n", "what it started ends with it");
+        assert_eq!(
+            sandbox.says("pgrep -fc 'sleep 471[6]'"),
+            "0\n",
+            "processes that it started end with it"
+        );
     });
-    // By its number: beside it there may be a spare one, which is for the next context.
-    let told = run(&sandbox, "import os; os.getpid()");
-    let pid = value(&told).to_owned();
-    assert_eq!(sandbox.says(&format!("cat /proc/{pid}/comm")), "python3\n", "{told}");
+    // Found by its pid, because there may also be a spare kernel for the next context.
+    let reply = run(&sandbox, "import os; os.getpid()");
+    let pid = value(&reply).to_owned();
+    assert_eq!(sandbox.says(&format!("cat /proc/{pid}/comm")), "python3\n", "{reply}");
     assert_eq!(sandbox.http.delete(&sandbox.path("/contexts/k")).status, 204);
     wait_until("the kernel has ended", SOON, || {
         (sandbox.says(&format!("ls -d /proc/{pid} 2>&1 | grep -c No")) == "1\n").then_some(())

@@ -1,5 +1,5 @@
-//! Credentials that are lent to a sandbox: with the hosts that they are for, and nowhere inside.
-//! Each test has a small world of its own, whose host trusts hosts that no sandbox does.
+//! Credentials of a sandbox: they reach their hosts and appear nowhere inside. Each test has a
+//! simulated network, whose host trusts a certificate authority that no sandbox trusts.
 
 use isolet_kit::image::{Image, Layer, busybox};
 use isolet_kit::{
@@ -10,12 +10,12 @@ use isolet_kit::{
     wait_until,
 };
 
-/// The value; in halves, so that a search for it does not find itself.
+/// The secret value, in halves, so that a search does not find itself.
 const VALUE: [&str; 2] = ["canary-58c1", "e07d-lent"];
 const API: &str = "api.example";
 const OTHER: &str = "other.example";
 
-/// A server in a world of its own, whose names lead to hosts with TLS.
+/// A server in a simulated network whose names lead to hosts with TLS.
 fn server(world: &World) -> (Server, Hosts) {
     server_with(world, Options::new())
 }
@@ -40,7 +40,7 @@ fn bearer() -> String {
     format!("Bearer {}", secret())
 }
 
-/// What every test lends.
+/// The credential that most tests use.
 fn header() -> Value {
     json!({"host": API, "header": "Authorization", "value": bearer()})
 }
@@ -53,15 +53,15 @@ fn allowed() -> Value {
     json!({"allow": [API, OTHER]})
 }
 
-/// Asks a host, and gives what it says it was asked.
+/// Sends a request to a host and returns what the host received.
 #[track_caller]
 fn asks(sandbox: &Sandbox, hosts: &mut Hosts, command: &str) -> Value {
-    let told = sandbox.exec(command);
-    assert_eq!(told["exit_code"], 0, "{command}: {told}\n{}", state(sandbox));
+    let reply = sandbox.exec(command);
+    assert_eq!(reply["exit_code"], 0, "{command}: {reply}\n{}", state(sandbox));
     hosts.asked()
 }
 
-/// For a test that fails.
+/// The state of the sandbox, for assertion messages.
 fn state(sandbox: &Sandbox) -> Value {
     sandbox.http.get(&sandbox.path("/network")).json()
 }
@@ -76,7 +76,8 @@ fn has_it(sandbox: &Sandbox, hosts: &mut Hosts) {
     assert_eq!(asked["headers"]["authorization"], bearer(), "{asked}");
 }
 
-/// A sandbox that nothing is lent speaks with the host itself, whom it does not know.
+/// Checks that a sandbox without credentials speaks with the host directly, whose certificate it
+/// does not trust.
 #[track_caller]
 fn has_nothing(sandbox: &Sandbox, hosts: &mut Hosts) {
     let strange = sandbox.exec(&curl(API));
@@ -85,7 +86,7 @@ fn has_nothing(sandbox: &Sandbox, hosts: &mut Hosts) {
     assert!(!asked.to_string().contains(VALUE[0]), "{asked}");
 }
 
-/// Everything that the server has written or says, but for where values are kept.
+/// Everything that the server has written or answers, except the file that stores the values.
 fn outside(server: &Server, sandbox: &Sandbox) -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("log".to_owned(), server.log().into_bytes())];
     let mut folders = vec![server.data()];
@@ -115,8 +116,8 @@ fn outside(server: &Server, sandbox: &Sandbox) -> Vec<(String, Vec<u8>)> {
         "/v1/network-profiles".to_owned(),
         "/v1/openapi.json".to_owned(),
     ] {
-        let told = server.http().get(&path).expect(200);
-        all.push((path, told.text().into_bytes()));
+        let reply = server.http().get(&path).expect(200);
+        all.push((path, reply.text().into_bytes()));
     }
     for args in
         [&["network", &sandbox.id][..], &["ls", "--json"], &["network", &sandbox.id, "--json"]]
@@ -127,7 +128,7 @@ fn outside(server: &Server, sandbox: &Sandbox) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Nowhere inside, and nowhere outside but where it is kept.
+/// Checks that the value appears nowhere inside, and outside only where it is stored.
 #[track_caller]
 fn is_nowhere(server: &Server, sandbox: &Sandbox) {
     assert_eq!(sandbox.search(VALUE), [""; 0]);
@@ -137,7 +138,7 @@ fn is_nowhere(server: &Server, sandbox: &Sandbox) {
     assert_eq!(found, [""; 0]);
 }
 
-/// What an events stream has said so far, up to an event that is made to happen.
+/// The events of a stream up to the one that `work` causes.
 fn events(sandbox: &Sandbox, work: impl FnOnce()) -> String {
     let mut stream =
         sandbox.http.try_open("GET", &sandbox.path("/events"), None).expect("an answer");
@@ -152,6 +153,7 @@ fn events(sandbox: &Sandbox, work: impl FnOnce()) -> String {
     said
 }
 
+/// Promises: Q20.
 #[test]
 fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     let world = world();
@@ -171,14 +173,14 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
         let asked = asks(&sandbox, &mut hosts, &command);
         assert_eq!(asked["headers"]["authorization"], bearer(), "{command}: {asked}");
     }
-    // What was sent in its place is not: it is set.
+    // The header that the client sent is replaced.
     let own = format!("{} -H 'Authorization: Bearer mine'", curl(API));
     assert_eq!(asks(&sandbox, &mut hosts, &own)["headers"]["authorization"], bearer());
     let word = format!("{} -H 'X-Key: a ISOLET_KEY'", curl(OTHER));
     let asked = asks(&sandbox, &mut hosts, &word);
     assert_eq!(asked["headers"]["x-key"], format!("a {}", secret()), "{asked}");
     assert!(asked["headers"]["authorization"].is_null(), "{asked}");
-    // Neither another host, nor plain HTTP, has anything of where a host leads.
+    // Another host and plain HTTP get nothing, even where a host redirects to them.
     for to in [format!("https://{OTHER}:8443/"), format!("http://{API}:8081/")] {
         let command = format!("curl -sS -m 20 -L https://{API}:8443/to/{to}");
         let first = asks(&sandbox, &mut hosts, &command);
@@ -188,7 +190,7 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     }
     let strangers = server.sandbox_with(&json!({"network": allowed()}));
     has_nothing(&strangers, &mut hosts);
-    // A search without a find would prove nothing.
+    // A search that finds nothing would prove nothing without a positive case.
     let value = secret();
     sandbox.exec(&format!("echo {value} >/workspace/own; A={value} setsid sleep 1000 &"));
     let found = sandbox.search(VALUE);
@@ -212,10 +214,10 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     let said = events(&sandbox, || {
         let more = json!({"host": OTHER, "header": "X-Other", "value": secret()});
         let body = json!({"credentials_add": [more]});
-        let told = sandbox.http.patch(&sandbox.path("/network"), &body).expect(200);
-        assert!(!told.text().contains(VALUE[0]), "{}", told.text());
+        let reply = sandbox.http.patch(&sandbox.path("/network"), &body).expect(200);
+        assert!(!reply.text().contains(VALUE[0]), "{}", reply.text());
         let view = json!({"host": OTHER, "header": "x-other", "allowed": true});
-        assert_eq!(told.json()["credentials"][2], view);
+        assert_eq!(reply.json()["credentials"][2], view);
     });
     assert!(said.contains("rules") && !said.contains(VALUE[0]), "{said}");
     asleep(&sandbox);
@@ -224,7 +226,11 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     let kept = server.data().join("credentials");
     assert_eq!(std::fs::read_dir(&kept).expect("there").count(), 1);
     sandbox.delete();
-    assert_eq!(std::fs::read_dir(&kept).expect("there").count(), 0, "it went with its sandbox");
+    assert_eq!(
+        std::fs::read_dir(&kept).expect("there").count(),
+        0,
+        "the value was deleted with its sandbox"
+    );
 }
 
 fn asleep(sandbox: &Sandbox) {
@@ -233,7 +239,7 @@ fn asleep(sandbox: &Sandbox) {
     });
 }
 
-/// Processes of this test's server with this program.
+/// Processes of this test's server that run this program.
 fn those(server: &Server, program: &str) -> Vec<i32> {
     process::all()
         .into_iter()
@@ -255,8 +261,9 @@ fn certificate(sandbox: &Sandbox) -> String {
     sandbox.says("cat /etc/isolet/credentials.pem")
 }
 
+/// Promises: Q21.
 #[test]
-fn a_credential_is_lent_again_after_every_end_and_until_it_is_taken_back() {
+fn a_credential_works_again_after_every_restart_until_it_is_withdrawn() {
     let world = world();
     let (mut server, mut hosts) = server(&world);
     let sandbox = server.sandbox_with(&wish(allowed()));
@@ -264,24 +271,24 @@ fn a_credential_is_lent_again_after_every_end_and_until_it_is_taken_back() {
     let first = certificate(&sandbox);
     server.kill();
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     has_it(&sandbox, &mut hosts);
-    let edges = those(&server, "isolet-egress-proxy");
-    assert_eq!(edges.len(), 1, "{edges:?}");
-    process::kill(edges[0]);
+    let proxies = those(&server, "isolet-egress-proxy");
+    assert_eq!(proxies.len(), 1, "{proxies:?}");
+    process::kill(proxies[0]);
     wait_until("another authority is trusted", SOON, || {
         let now = certificate(&sandbox);
         (now.contains("BEGIN CERTIFICATE") && now != first).then_some(())
     });
     has_it(&sandbox, &mut hosts);
-    // Programs that read no environment look into the system's own bundle.
+    // Programs that read no environment variables use the system's own bundle.
     let asked = asks(&sandbox, &mut hosts, &format!("env -i {}", curl(API)));
     assert_eq!(asked["headers"]["authorization"], bearer(), "{asked}");
     let second = certificate(&sandbox);
     let owner = those(&server, "isolet-launcher");
     let owner = owner.into_iter().find(|pid| process::arguments(*pid).contains("--links"));
-    process::kill(owner.expect("somebody owns links"));
-    wait_until("it is linked and lent anew", SOON, || {
+    process::kill(owner.expect("the veth manager runs"));
+    wait_until("it has a veth pair and its credentials again", SOON, || {
         let now = certificate(&sandbox);
         (now.contains("BEGIN CERTIFICATE") && now != second).then_some(())
     });
@@ -289,41 +296,44 @@ fn a_credential_is_lent_again_after_every_end_and_until_it_is_taken_back() {
     asleep(&sandbox);
     server.restart();
     has_it(&sandbox, &mut hosts);
-    // Nobody inside changes whom it trusts there.
+    // Nobody inside can change which authority is trusted.
     assert_ne!(sandbox.exec("rm -f /etc/isolet/credentials.pem")["exit_code"], 0);
     let gone = json!({"credentials_remove": [{"host": API}]});
-    let told = sandbox.http.patch(&sandbox.path("/network"), &gone).expect(200).json();
-    assert!(told["credentials"].is_null(), "{told}");
+    let reply = sandbox.http.patch(&sandbox.path("/network"), &gone).expect(200).json();
+    assert!(reply["credentials"].is_null(), "{reply}");
     has_nothing(&sandbox, &mut hosts);
     let left =
         sandbox.says("ls /etc/isolet; grep -c isolet /etc/ssl/certs/ca-certificates.crt; true");
     assert_eq!(left.trim(), "0");
 }
 
+/// Promises: Q22.
 #[test]
-fn a_credential_is_lent_whatever_the_rules_and_the_rules_decide() {
+fn a_credential_works_with_every_kind_of_rule_and_the_rules_decide() {
     let world = world();
     let (server, mut hosts) = server(&world);
     let patch = |sandbox: &Sandbox, body: &Value| {
         sandbox.http.patch(&sandbox.path("/network"), body).expect(200).json()
     };
-    // Lent while it runs, with a network that is open; then by address alone.
+    // The credential is added while the sandbox runs, first with an open network, then with rules
+    // by address alone.
     let sandbox = server.sandbox_with(&json!({"network": "open"}));
     has_nothing(&sandbox, &mut hosts);
     patch(&sandbox, &json!({"credentials_add": [header()]}));
     has_it(&sandbox, &mut hosts);
     let other = sandbox.exec(&format!("timeout 5 cat </dev/tcp/{PUBLIC}/443"));
-    assert_eq!(other["exit_code"], 0, "the rest goes on: {other}");
+    assert_eq!(other["exit_code"], 0, "the other credential still works: {other}");
     let address = format!("{PUBLIC}/32");
     patch(&sandbox, &json!({"network": {"allow": [address]}}));
     let pinned = format!("{} --resolve {API}:8443:{PUBLIC}", curl(API));
     assert_eq!(asks(&sandbox, &mut hosts, &pinned)["headers"]["authorization"], bearer());
-    let told = patch(&sandbox, &json!({"network": {"allow": [OTHER]}}));
-    assert_eq!(told["credentials"][0]["allowed"], false, "{told}");
+    let reply = patch(&sandbox, &json!({"network": {"allow": [OTHER]}}));
+    assert_eq!(reply["credentials"][0]["allowed"], false, "{reply}");
     let refused = sandbox.exec(&curl(API));
     assert_ne!(refused["exit_code"], 0, "{refused}");
     assert_eq!(refused["denied"][0]["host"], API, "{refused}");
-    // Plain HTTP: only where its port is named, and to no address that the sandbox calls so.
+    // Plain HTTP gets the credential only where its port is named, and never at an address that the
+    // sandbox itself claims for the name.
     let plain = json!({"host": format!("{API}:8081"), "header": "X-Plain", "value": secret()});
     patch(&sandbox, &json!({"network": "open", "credentials_add": [plain]}));
     let asked = asks(&sandbox, &mut hosts, &format!("curl -sS -m 20 http://{API}:8081/"));
@@ -331,9 +341,9 @@ fn a_credential_is_lent_whatever_the_rules_and_the_rules_decide() {
     let false_one = isolet_kit::net::OTHER;
     let command = format!("curl -sS -m 20 --resolve {API}:8081:{false_one} http://{API}:8081/");
     let asked = asks(&sandbox, &mut hosts, &command);
-    assert_eq!(asked["headers"]["x-plain"], secret(), "the host itself has it: {asked}");
+    assert_eq!(asked["headers"]["x-plain"], secret(), "the host got the credential: {asked}");
     assert_eq!(asked["at"], PUBLIC.to_string(), "{asked}");
-    // What sleeps takes it with its waking; an ephemeral one keeps it too.
+    // A sleeping sandbox gets it when it wakes; an ephemeral one keeps it, too.
     let ephemeral = server.sandbox_with(&json!({"network": allowed(), "persistent": false}));
     asleep(&ephemeral);
     patch(&ephemeral, &json!({"credentials_add": [header()]}));
@@ -342,8 +352,9 @@ fn a_credential_is_lent_whatever_the_rules_and_the_rules_decide() {
     has_it(&ephemeral, &mut hosts);
 }
 
+/// Promises: Q23.
 #[test]
-fn the_command_line_and_another_dialect_lend_and_no_tenant_reads_another() {
+fn the_command_line_and_a_dialect_set_credentials_and_no_tenant_reads_another() {
     let world = world();
     let (mut server, mut hosts) = server(&world);
     let file = server.data().with_file_name("value");
@@ -370,7 +381,7 @@ fn the_command_line_and_another_dialect_lend_and_no_tenant_reads_another() {
     theirs.get("/v1/sandboxes/demo/network").expect(404);
 }
 
-/// The host's curl, with what it is linked to.
+/// The host's curl with the libraries that it is linked with.
 fn with_curl() -> Layer {
     let said = run("ldd", "/usr/bin/curl");
     let files = said.split_whitespace().filter(|word| word.starts_with('/'));
@@ -382,8 +393,9 @@ fn with_curl() -> Layer {
     })
 }
 
+/// Promises: Q21.
 #[test]
-fn a_credential_is_lent_to_images_with_a_bundle_and_without_one() {
+fn a_credential_works_in_images_with_and_without_a_ca_bundle() {
     let world = world();
     let (server, mut hosts) = server(&world);
     let base = with_curl().bytes();
@@ -402,7 +414,7 @@ fn a_credential_is_lent_to_images_with_a_bundle_and_without_one() {
         server.sandbox_with(&wish)
     };
     let ask = format!("{} --resolve {API}:8443:{PUBLIC}", curl(API));
-    // Nothing is trusted there, and nobody may write where it would be looked for.
+    // This image trusts nothing, and nobody may write where authorities would be looked up.
     let bare = made("local/bare:1", &users);
     assert_eq!(bare.says("id -u").trim(), "1000");
     assert_eq!(asks(&bare, &mut hosts, &ask)["headers"]["authorization"], bearer());
@@ -411,28 +423,30 @@ fn a_credential_is_lent_to_images_with_a_bundle_and_without_one() {
         let asked = asks(&whole, &mut hosts, &ask);
         assert_eq!(asked["headers"]["authorization"], bearer(), "{ask}");
     }
-    // A session that sees a part of the workspace trusts it too.
+    // A session that sees a part of the workspace trusts the authority, too.
     let scoped = json!({"id": "part", "file_access": {"read": ["a"], "write": ["b"]}});
     whole.exec("mkdir a");
     whole.post("/sessions", &scoped).expect(201);
-    let told = whole.command("part", &ask);
-    assert_eq!(told["exit_code"], 0, "{told}");
+    let reply = whole.command("part", &ask);
+    assert_eq!(reply["exit_code"], 0, "{reply}");
     assert_eq!(hosts.asked()["headers"]["authorization"], bearer());
     asleep(&bare);
     assert_eq!(asks(&bare, &mut hosts, &ask)["headers"]["authorization"], bearer());
 }
 
+/// Promises: Q21.
 #[test]
-fn a_sandbox_that_was_made_ahead_has_what_it_is_lent() {
+fn a_sandbox_from_the_warm_pool_gets_its_credentials() {
     let world = world();
-    let (server, mut hosts) = server_with(&world, Options::new().ready(1).others(1));
+    let (server, mut hosts) = server_with(&world, Options::new().warm_pool(1).other_kinds(1));
     let first = server.sandbox_with(&wish(allowed()));
     has_it(&first, &mut hosts);
     first.delete();
-    let waiting = wait_until("one with a link waits beside a plain one", SOON, || {
-        let agents = server.agents();
-        (agents.len() == 2).then_some(agents)
-    });
+    let waiting =
+        wait_until("the warm pool holds one with a veth pair and a plain one", SOON, || {
+            let agents = server.agents();
+            (agents.len() == 2).then_some(agents)
+        });
     let second = server.sandbox_with(&wish(allowed()));
     has_it(&second, &mut hosts);
     let again = server.sandbox_with(&json!({"network": allowed()}));

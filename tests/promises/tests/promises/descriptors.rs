@@ -1,4 +1,4 @@
-//! What a command does to the shell's descriptors is its own affair: the end is told elsewhere.
+//! A command may do anything to the shell's descriptors: its end is reported elsewhere.
 
 use isolet_kit::{Rows, one};
 
@@ -47,8 +47,9 @@ fn redirections_of_the_shell_last_and_break_nothing() {
     });
 }
 
-/// The end of a command is told on a descriptor of the driver's own. When a command closes that
-/// one too, the shell cannot go on and says so; it must not hang.
+/// The end of a command is reported on a descriptor of the driver. When a command closes that one,
+/// too, the shell cannot continue and reports it; it must not hang.
+/// Promises: S4.
 #[test]
 fn a_command_that_closes_every_descriptor_ends_or_leaves_its_shell_and_never_hangs() {
     let (server, sandbox) = one();
@@ -64,8 +65,8 @@ fn a_command_that_closes_every_descriptor_ends_or_leaves_its_shell_and_never_han
     server.healthy();
 }
 
-/// A program that prints what marks the end of a command elsewhere, or guesses at the driver's
-/// report, is only a program that prints.
+/// A program that prints end markers of other systems, or guesses the driver's report, only prints.
+/// Promises: S4.
 #[test]
 fn i14_output_cannot_fake_the_end_of_a_command() {
     let (_server, sandbox) = one();

@@ -1,15 +1,15 @@
-//! What a call is told whose sandbox or session is deleted while it is in it.
+//! The answers to calls whose sandbox or session is deleted while they run.
 //!
-//! A command under which its sandbox was deleted was answered with 503 `agent_lost` and "try again":
-//! a client that did so made a new sandbox, and ran the command there. One under which its session
-//! was deleted was answered as if it had ended by itself.
+//! A command whose sandbox was deleted was once answered with 503 `agent_lost` and a hint to retry:
+//! a client that did so created a new sandbox and ran the command there. A command whose session
+//! was deleted was answered as if it had ended normally.
 
 use isolet_kit::{
     Http, Message, Reply, Rows, SOON, Sandbox, Server, Socket, Stream, Value, json, one, wait_until,
 };
 use std::{io::Read as _, thread::JoinHandle};
 
-/// Says by a file that it runs, and goes on.
+/// Creates a file to signal that it runs, and continues.
 const RUNS: &str = "touch /workspace/runs; sleep 1000";
 
 fn posted(sandbox: &Sandbox, rest: &str, body: Value) -> JoinHandle<Reply> {
@@ -18,7 +18,7 @@ fn posted(sandbox: &Sandbox, rest: &str, body: Value) -> JoinHandle<Reply> {
     std::thread::spawn(move || sandbox.post(&rest, &body))
 }
 
-/// Waits until what runs has said so.
+/// Waits until that file exists.
 fn runs(sandbox: &Sandbox) {
     let path = sandbox.path("/files/runs");
     wait_until("it runs", SOON, || (sandbox.http.get(&path).status == 200).then_some(()));
@@ -27,7 +27,7 @@ fn runs(sandbox: &Sandbox) {
 #[track_caller]
 fn refused(reply: Reply, code: &str) {
     assert_eq!((reply.status, reply.error().as_str()), (409, code), "{}", reply.text());
-    assert!(reply.header("retry-after").is_none(), "nobody is to try again");
+    assert!(reply.header("retry-after").is_none(), "the error is not retryable");
 }
 
 /// The last event of a stream.
@@ -46,7 +46,7 @@ fn ends_with(stream: &mut Stream, code: &str) {
     assert_eq!((name.as_str(), &data["error"]), ("error", &json!(code)), "{data}");
 }
 
-/// What a socket says to its end: the text frames, and the close frame's code and reason.
+/// Reads a socket to its end: the text frames, and the code and reason of the close frame.
 fn rest(socket: &mut Socket) -> (Vec<Value>, Option<(u16, String)>) {
     let mut frames = Vec::new();
     while let Ok(message) = socket.read() {
@@ -66,8 +66,9 @@ fn away(reason: &str) -> Option<(u16, String)> {
     Some((1001, reason.to_owned()))
 }
 
+/// Promises: B9.
 #[test]
-fn f45_a_call_in_a_sandbox_that_is_deleted_is_told_so_and_is_not_to_be_tried_again() {
+fn f45_a_call_in_a_deleted_sandbox_gets_a_permanent_error() {
     let server = Server::start();
     let mut rows = Rows::new();
     let calls = [
@@ -103,7 +104,7 @@ fn f45_a_call_in_a_sandbox_that_is_deleted_is_told_so_and_is_not_to_be_tried_aga
         let sandbox = server.sandbox();
         let first = posted(&sandbox, "/sessions/dev/exec", json!({"command": RUNS}));
         runs(&sandbox);
-        // Its head comes once it was sent to the shell.
+        // The head of the answer arrives once the command was sent to the shell.
         let path = sandbox.path("/sessions/dev/exec");
         let mut queued = sandbox.http.events(&path, &json!({"command": "echo more"}));
         sandbox.delete();
@@ -157,8 +158,9 @@ fn f45_a_call_in_a_sandbox_that_is_deleted_is_told_so_and_is_not_to_be_tried_aga
     server.healthy();
 }
 
+/// Promises: B9.
 #[test]
-fn f45_a_socket_into_a_sandbox_that_is_deleted_is_closed_with_the_reason() {
+fn f45_a_socket_into_a_deleted_sandbox_is_closed_with_the_reason() {
     let server = Server::start();
     let mut rows = Rows::new();
     for path in ["/shell", "/shell?session=dev", "/shell?frames=binary"] {
@@ -170,9 +172,9 @@ fn f45_a_socket_into_a_sandbox_that_is_deleted_is_closed_with_the_reason() {
             runs(&sandbox);
             sandbox.delete();
             let (frames, close) = rest(&mut socket);
-            let told = frames.last().cloned().unwrap_or_default();
-            assert_eq!(told["type"], "shell_closed", "{frames:?}");
-            assert_eq!(told["error"], "sandbox_destroyed", "{told}");
+            let reported = frames.last().cloned().unwrap_or_default();
+            assert_eq!(reported["type"], "shell_closed", "{frames:?}");
+            assert_eq!(reported["error"], "sandbox_destroyed", "{reported}");
             assert_eq!(close, away("sandbox_destroyed"));
         });
     }
@@ -185,7 +187,11 @@ fn f45_a_socket_into_a_sandbox_that_is_deleted_is_closed_with_the_reason() {
             runs(&sandbox);
             sandbox.delete();
             let (frames, close) = rest(&mut socket);
-            assert_eq!(frames.last().map(|told| &told["type"]), Some(&json!("exit")), "{frames:?}");
+            assert_eq!(
+                frames.last().map(|reported| &reported["type"]),
+                Some(&json!("exit")),
+                "{frames:?}"
+            );
             assert_eq!(close, away("sandbox_destroyed"));
         });
     }
@@ -202,9 +208,10 @@ fn f45_a_socket_into_a_sandbox_that_is_deleted_is_closed_with_the_reason() {
     server.healthy();
 }
 
-/// A client of Cloudflare's bridge knows one shape of failure.
+/// A client of Cloudflare's bridge knows only one shape of failure.
+/// Promises: B9.
 #[test]
-fn f45_a_dialect_tells_of_a_deleted_sandbox_in_its_own_words() {
+fn f45_a_dialect_reports_a_deleted_sandbox_in_its_own_format() {
     let server = Server::start();
     let made = server.http().post("/v1/sandbox", &json!({})).json();
     let sandbox = server.named(made["id"].as_str().expect("an id"));
@@ -223,8 +230,9 @@ fn make(http: &Http, sandbox: &Sandbox, wish: &Value) {
     http.post(&sandbox.path("/sessions"), wish).expect(201);
 }
 
+/// Promises: P5.
 #[test]
-fn a_command_whose_session_is_deleted_is_told_so() {
+fn a_command_whose_session_is_deleted_gets_that_error() {
     let (server, sandbox) = one();
     let running = json!({"command": "touch /workspace/part/runs; sleep 1000"});
     let at = sandbox.path("/files/part/runs");
@@ -266,9 +274,10 @@ fn a_command_whose_session_is_deleted_is_told_so() {
     server.healthy();
 }
 
-/// The end of a body that is cut tells nothing; the next read does.
+/// The end of a truncated body carries no reason; the next read does.
+/// Promises: B9.
 #[test]
-fn f45_a_download_from_a_sandbox_that_is_deleted_is_cut() {
+fn f45_a_download_from_a_deleted_sandbox_is_cut_off() {
     let (server, sandbox) = one();
     sandbox.exec("head -c 64M /dev/zero >large");
     let path = sandbox.path("/files/large");

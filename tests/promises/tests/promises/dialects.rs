@@ -1,4 +1,4 @@
-//! Other systems' words: every call of the published table, and the bridge of Cloudflare's.
+//! Dialects of other systems: every call of the published table, and Cloudflare's bridge.
 
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Sandbox, Server, Value, json, wait_until};
 use std::collections::BTreeSet;
@@ -27,15 +27,16 @@ fn table() -> Vec<Line> {
         .collect()
 }
 
+/// Promises: D2.
 #[test]
-fn every_call_of_the_dialects_table_is_answered_as_it_says() {
+fn every_call_of_the_dialects_table_is_answered_as_documented() {
     let server = Server::start();
     let http = server.http();
     let id = bridge(&http).id;
     let session = http.post("/v1/sessions", &json!({"sandbox_id": id})).expect(201).json();
     let session = session["id"].as_str().expect("an id").to_owned();
     let mut rows = Rows::new();
-    // What ends something comes last.
+    // Calls that end something come last.
     let (ends, others): (Vec<_>, Vec<_>) =
         table().into_iter().partition(|line| line.method == "DELETE");
     assert!(others.len() > 30, "{} lines", others.len());
@@ -53,10 +54,10 @@ fn every_call_of_the_dialects_table_is_answered_as_it_says() {
                 "501" => {
                     assert_eq!(code, 501, "{}", reply.text());
                     assert!(reply.text().len() > 40, "with a reason: {}", reply.text());
-                    assert!(!why.is_empty(), "and one in the table");
+                    assert!(!why.is_empty(), "and one is in the table");
                 }
                 "served" | "partly" => {
-                    assert!(how == "served" || !why.is_empty(), "what is missing stands there");
+                    assert!(how == "served" || !why.is_empty(), "missing features are listed");
                     let text = reply.text();
                     assert!(!matches!(code, 405 | 500 | 501), "{code} {text}");
                     assert!(!text.contains("\"no_route\""), "{text}");
@@ -67,8 +68,9 @@ fn every_call_of_the_dialects_table_is_answered_as_it_says() {
     }
 }
 
+/// Promises: D2.
 #[test]
-fn every_call_of_a_dialect_stands_in_the_table() {
+fn every_call_of_a_dialect_is_in_the_table() {
     let server = Server::start();
     let document = server.http().get("/v1/openapi.json").expect(200).json();
     let known: BTreeSet<_> =
@@ -86,7 +88,7 @@ fn every_call_of_a_dialect_stands_in_the_table() {
     assert!(missing.is_empty(), "not in docs/dialects.md: {missing:?}");
 }
 
-/// A sandbox that the bridge has made.
+/// A sandbox that the bridge has created.
 fn bridge(http: &Http) -> Sandbox {
     let made = http.send("POST", "/v1/sandbox", None).expect(200).json();
     let id = made["id"].as_str().expect("an id").to_owned();
@@ -99,7 +101,7 @@ fn at(sandbox: &Sandbox, rest: &str) -> String {
     format!("/v1/sandbox/{}{rest}", sandbox.id)
 }
 
-/// The events of a command: names, and what was said.
+/// The events of a command: their names and data.
 fn exec(http: &Http, sandbox: &Sandbox, body: &Value) -> Vec<(String, String)> {
     let mut stream = http.events(&at(sandbox, "/exec"), body);
     assert_eq!(stream.status, 200);
@@ -114,8 +116,9 @@ fn ended(code: i32) -> (String, String) {
     ("exit".to_owned(), json!({ "exit_code": code }).to_string())
 }
 
+/// Promises: D3.
 #[test]
-fn the_bridge_tells_a_command_as_events() {
+fn the_bridge_reports_a_command_as_events() {
     let server = Server::start();
     let http = server.http();
     let sandbox = bridge(&http);
@@ -126,11 +129,11 @@ fn the_bridge_tells_a_command_as_events() {
         let all = exec(&http, &sandbox, &json!({ "argv": argv }));
         assert_eq!(all, [said("stdout", "Yf8="), said("stderr", "Ygo="), ended(7)]);
     });
-    rows.row("words mean themselves", || {
+    rows.row("arguments are passed literally", || {
         let all = exec(&http, &sandbox, &json!({"argv": ["printf", "%s|", "it's", "$HOME", ""]}));
         assert_eq!(all, [said("stdout", "aXQnc3wkSE9NRXx8"), ended(0)]);
     });
-    rows.row("what is not there", || {
+    rows.row("something that does not exist", || {
         let all = exec(&http, &sandbox, &json!({"argv": ["no such program"]}));
         assert_eq!((all[0].0.as_str(), all.last()), ("stderr", Some(&ended(127))));
     });
@@ -139,7 +142,7 @@ fn the_bridge_tells_a_command_as_events() {
         assert_eq!(all.len(), 1, "{all:?}");
         assert!(all[0].0 == "error" && all[0].1.contains("exec_error"), "{all:?}");
     });
-    rows.row("by itself it keeps nothing, in a session it does", || {
+    rows.row("without a session no state persists, in a session it does", || {
         let pwd = json!({"argv": ["pwd"]});
         exec(&http, &sandbox, &json!({"argv": ["cd", "/tmp"]}));
         assert_eq!(exec(&http, &sandbox, &pwd)[0], said("stdout", "L3dvcmtzcGFjZQo="));
@@ -158,7 +161,7 @@ fn the_bridge_tells_a_command_as_events() {
             assert_eq!(code(reply.expect(403)), "invalid_request", "{cwd}");
         }
     });
-    rows.row("refusals are in its words", || {
+    rows.row("refusals use its error format", || {
         for body in
             [json!({}), json!({"argv": []}), json!({"argv": "ls"}), json!({"argv": ["a"], "x": 1})]
         {
@@ -179,6 +182,7 @@ fn code(reply: Reply) -> String {
     body["code"].as_str().expect("a code").to_owned()
 }
 
+/// Promises: D3.
 #[test]
 fn the_bridge_reads_and_writes_within_the_workspace() {
     let server = Server::start();
@@ -199,8 +203,9 @@ fn the_bridge_reads_and_writes_within_the_workspace() {
     assert_eq!(code(http.get(elsewhere).expect(404)), "workspace_read_not_found");
 }
 
+/// Promises: D3.
 #[test]
-fn the_bridge_keeps_a_workspace_and_brings_it_back() {
+fn the_bridge_saves_and_restores_a_workspace() {
     let server = Server::start();
     let http = server.http();
     let sandbox = bridge(&http);
@@ -226,14 +231,15 @@ fn the_bridge_keeps_a_workspace_and_brings_it_back() {
     for bad in ["..", "a/../b", "/etc"] {
         assert_eq!(code(pack(&format!("?excludes={bad}")).expect(400)), "invalid_request");
     }
-    // What is too deep for an archive was not in it, and it was a success.
+    // Files that are too deep were once missing from an archive that was reported as a success.
     sandbox.says("n=$(printf n%.0s {1..240}); mkdir deep; cd deep; for _ in {1..20}; do mkdir $n; cd $n; done");
     assert_eq!(pack("").status, 413);
     pack("?excludes=deep").expect(200);
 }
 
+/// Promises: D3.
 #[test]
-fn the_bridge_makes_and_ends_sandboxes_and_sessions() {
+fn the_bridge_creates_and_deletes_sandboxes_and_sessions() {
     let server = Server::start();
     let http = server.http();
     let sandbox = bridge(&http);
@@ -263,7 +269,8 @@ fn the_bridge_makes_and_ends_sandboxes_and_sessions() {
     assert_eq!(http.get("/health").expect(200).json()["ok"], true);
 }
 
-/// A port behind an address that needs no key, until the tunnel is closed.
+/// A port behind an address that needs no key until the tunnel is closed.
+/// Promises: D3.
 #[test]
 fn a_tunnel_of_the_bridge_leads_to_its_port_until_it_is_closed() {
     let server = Server::start();
@@ -288,9 +295,10 @@ fn a_tunnel_of_the_bridge_leads_to_its_port_until_it_is_closed() {
     }
 }
 
+/// Promises: D3.
 #[test]
-fn sandboxes_made_ahead_are_renewed() {
-    let server = Options::new().ready(2).start();
+fn the_warm_pool_can_be_renewed() {
+    let server = Options::new().warm_pool(2).start();
     let http = server.http();
     let full = || {
         let stats = http.get("/v1/pool/stats").expect(200).json();
@@ -298,18 +306,19 @@ fn sandboxes_made_ahead_are_renewed() {
         let target = &stats["config"]["warmTarget"];
         (warm == target && *target != json!(0)).then(|| server.agents())
     };
-    let before = wait_until("the stock is full", SOON, full);
+    let before = wait_until("the warm pool is full", SOON, full);
     http.post("/v1/pool/shutdown-prewarmed", &Value::Null).expect(200);
     let other = || full().filter(|agents| agents.iter().all(|agent| !before.contains(agent)));
-    wait_until("others were made", SOON, other);
+    wait_until("other sandboxes were created", SOON, other);
     bridge(&http);
 }
 
+/// Promises: D3.
 #[test]
-fn a_server_that_stops_leaves_nothing_that_was_made_ahead() {
-    let mut server = Options::new().ready(8).start();
-    // The next ones are being made then.
-    wait_until("one is ready", SOON, || (!server.agents().is_empty()).then_some(()));
+fn a_server_that_stops_empties_its_warm_pool() {
+    let mut server = Options::new().warm_pool(8).start();
+    // The warm pool is being filled at this point.
+    wait_until("the warm pool holds one", SOON, || (!server.agents().is_empty()).then_some(()));
     server.stop();
     assert_eq!(server.agents(), Vec::<i32>::new());
 }

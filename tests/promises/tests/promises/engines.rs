@@ -1,8 +1,8 @@
-//! What runs Python in a context: IPython's kernel, which the image has, and the driver without.
+//! The two engines of a Python context: the image's IPython kernel, and the driver.
 
 use isolet_kit::{Sandbox, Server, Value, json};
 
-/// The same facts for both; `python` is the name of the context.
+/// Checks the same facts with both engines; the context is named `python`.
 pub(crate) fn each(facts: impl Fn(&Sandbox)) {
     let server = Server::start();
     for kernel in [Value::Null, json!("python3")] {
@@ -11,13 +11,17 @@ pub(crate) fn each(facts: impl Fn(&Sandbox)) {
             driver(&sandbox);
         }
         facts(&sandbox);
-        let told = sandbox.http.get(&sandbox.path("/contexts/python")).expect(200).json();
-        assert_eq!((&told["language"], &told["kernel"]), (&json!("python"), &kernel), "{told}");
+        let answer = sandbox.http.get(&sandbox.path("/contexts/python")).expect(200).json();
+        assert_eq!(
+            (&answer["language"], &answer["kernel"]),
+            (&json!("python"), &kernel),
+            "{answer}"
+        );
     }
     server.healthy();
 }
 
-/// Has `python` be the driver.
+/// Makes the context `python` use the driver.
 pub(crate) fn driver(sandbox: &Sandbox) {
     let made = sandbox.post("/contexts", &json!({"id": "python", "kernel": "none"})).expect(201);
     assert_eq!(made.json()["kernel"], Value::Null);

@@ -1,4 +1,4 @@
-//! What happens to sandboxes is told as it happens, in order, and once to each reader.
+//! Events of sandboxes arrive as things happen, in order, and once for each reader.
 
 use isolet_kit::{Http, SOON, Server, Stream, Value, json, one, process, wait_until};
 
@@ -9,7 +9,7 @@ fn follow(http: &Http, path: &str, last: Option<u64>) -> Stream {
     stream
 }
 
-/// The next events up to the first of this name.
+/// The next events up to the first one of this name.
 fn until(stream: &mut Stream, last: &str) -> Vec<(String, Value)> {
     let mut seen = Vec::new();
     loop {
@@ -38,8 +38,9 @@ fn put_to_sleep(server: &Server, path: &str) {
     });
 }
 
+/// Promises: L9.
 #[test]
-fn a_life_is_told_in_order() {
+fn events_of_a_life_arrive_in_order() {
     let mut server = Server::start();
     let key = server.add_key(&["--tenant", "other"]);
     let mut strangers = follow(&Http::new(server.port(), Some(&key)), "/v1/events", None);
@@ -82,8 +83,9 @@ fn a_life_is_told_in_order() {
     assert_eq!((first.len(), &first[0].1["sandbox"]), (1, &json!("theirs")));
 }
 
+/// Promises: L9.
 #[test]
-fn a_reader_of_events_goes_on_behind_the_last_it_has_seen() {
+fn a_reader_of_events_continues_after_its_last_event() {
     let (mut server, sandbox) = one();
     let http = server.http();
     let mut first = follow(&http, "/v1/events", None);
@@ -102,13 +104,14 @@ fn a_reader_of_events_goes_on_behind_the_last_it_has_seen() {
     assert_eq!((gap.len(), &gap[0].1["from"]), (1, &json!(last + 1)), "{gap:?}");
     sandbox.exec("true");
     let woke = until(&mut after, "woke");
-    assert!(woke[0].1["id"].as_u64() > Some(last), "ids of a later server lie above");
+    assert!(woke[0].1["id"].as_u64() > Some(last), "ids of a later server are higher");
     let odd = http.with("last-event-id", "soon");
     assert_eq!(odd.try_open("GET", "/v1/events", None).expect("an answer").status, 400);
 }
 
+/// Promises: L9.
 #[test]
-fn a_failure_is_told_with_its_cause_and_following_wakes_nothing() {
+fn a_failure_is_reported_with_its_cause_and_following_wakes_nothing() {
     let (server, sandbox) = one();
     put_to_sleep(&server, &sandbox.path(""));
     let mut own = follow(&server.http(), &sandbox.path("/events"), Some(0));
@@ -122,13 +125,14 @@ fn a_failure_is_told_with_its_cause_and_following_wakes_nothing() {
     assert!(failed["cause"].as_str().is_some_and(|cause| !cause.is_empty()));
 }
 
-/// The next event of this name, and what it says.
+/// The data of the next event of this name.
 fn next(stream: &mut Stream, name: &str) -> Value {
     until(stream, name).pop().expect("the last of them").1
 }
 
+/// Promises: J16.
 #[test]
-fn what_runs_in_the_background_is_told_as_it_begins_and_ends() {
+fn processes_and_terminals_are_reported_as_they_begin_and_end() {
     let (mut server, sandbox) = one();
     let mut own = follow(&server.http(), &sandbox.path("/events"), None);
     let start = |body: &Value| sandbox.post("/processes", body).expect(201);
@@ -150,7 +154,7 @@ fn what_runs_in_the_background_is_told_as_it_begins_and_ends() {
     terminal.type_in("exit\n");
     assert_eq!(next(&mut own, "terminal_ended")["session"], "dev");
 
-    // The next server finds them, tells of them anew, and of their end.
+    // The next server finds the processes, reports them again, and reports their end.
     start(&json!({"id": "on", "command": "exec sleep 1000"}));
     let _terminal = sandbox.terminal("session=dev");
     server.kill();
@@ -168,8 +172,9 @@ fn what_runs_in_the_background_is_told_as_it_begins_and_ends() {
     let last = ended.id.parse().expect("a number");
     let ended = serde_json_of(&ended.data);
     assert_eq!((&ended["process"], &ended["code"]), (&json!("on"), &Value::Null));
-    // What ends while nobody follows is told when somebody does, and once. From the last event on:
-    // the server may see late that its reader has gone, and have told it to that one.
+    // An end without followers is reported to the next follower, once. The reader continues after
+    // the last event, because the server may notice its disconnection late and have sent the event
+    // to it.
     drop(own);
     start(&json!({"id": "late", "command": "true"}));
     sandbox.post("/processes/late/wait", &json!({"exit": true})).expect(200);

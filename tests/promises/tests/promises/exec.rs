@@ -1,4 +1,4 @@
-//! Programs without a shell, and commands of a session's shell, both by HTTP.
+//! Programs without a shell, and commands in a session's shell, both over HTTP.
 
 use isolet_kit::{Rows, SOON, Sandbox, Value, json, one, quickly, wait_until};
 use std::time::Duration;
@@ -14,8 +14,9 @@ fn said(answer: &Value) -> (&str, &str, i64) {
     (text("stdout"), text("stderr"), answer["exit_code"].as_i64().unwrap_or(-1))
 }
 
+/// Promises: X1.
 #[test]
-fn an_exec_says_truly_how_it_ended() {
+fn an_exec_reports_truly_how_it_ended() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let cases = [
@@ -31,7 +32,7 @@ fn an_exec_says_truly_how_it_ended() {
             ("$HOME a b ;\n", "", 0),
         ),
         ("cwd", json!({"command": "pwd", "cwd": "/usr"}), ("/usr\n", "", 0)),
-        ("cwd unless told", json!({"argv": ["pwd"]}), ("/workspace\n", "", 0)),
+        ("the default cwd", json!({"argv": ["pwd"]}), ("/workspace\n", "", 0)),
         ("env", json!({"command": "echo $A", "env": {"A": "it's"}}), ("it's\n", "", 0)),
         ("stdin", json!({"command": "cat; echo .", "stdin": "in\nput"}), ("in\nput.\n", "", 0)),
         (
@@ -60,7 +61,7 @@ fn an_exec_says_truly_how_it_ended() {
         let answer = exec(&sandbox, json!({"command": "kill -9 $$"}));
         assert_eq!((&answer["signal"], &answer["exit_code"]), (&json!(9), &json!(137)), "{answer}");
     });
-    rows.row("what is no UTF-8 stands beside as base64", || {
+    rows.row("invalid UTF-8 is added as base64", || {
         let answer = exec(&sandbox, json!({"command": "printf 'a\\377'"}));
         assert_eq!(
             (&answer["stdout"], &answer["stdout_b64"]),
@@ -72,17 +73,18 @@ fn an_exec_says_truly_how_it_ended() {
         let answer = exec(&sandbox, json!({"command": "seq 100000"}));
         assert_eq!((said(&answer).0.len(), &answer["truncated"]), (588_895, &Value::Null));
     });
-    rows.row("what was cut is counted", || {
+    rows.row("truncated output is counted", || {
         let answer = exec(
             &sandbox,
             json!({"command": "head -c 20000000 /dev/zero | tr '\\0' a; echo e >&2"}),
         );
-        let cut = answer["truncated"]["stdout_bytes"].as_u64().expect("it is told");
+        let cut = answer["truncated"]["stdout_bytes"].as_u64().expect("it is reported");
         assert_eq!(said(&answer).0.len() as u64 + cut, 20_000_000);
         assert_eq!((said(&answer).1, said(&answer).2), ("e\n", 0));
     });
 }
 
+/// Promises: X2.
 #[test]
 fn a_timeout_kills_the_whole_group() {
     let (_server, sandbox) = one();
@@ -91,16 +93,17 @@ fn a_timeout_kills_the_whole_group() {
         let body = json!({"command": format!("echo up; {text}"), "timeout_ms": 200});
         let answer = quickly("an exec with a timeout", AT_ONCE, || exec(&sandbox, body));
         assert_eq!((said(&answer).0, &answer["timed_out"]), ("up\n", &json!(true)), "{answer}");
-        wait_until("nothing of it runs", SOON, || {
+        wait_until("none of its processes runs", SOON, || {
             (sandbox.says("pgrep -cf 'sleep 424[3]'; :") == "0\n").then_some(())
         });
     }
     assert_eq!(exec(&sandbox, json!({"command": ":", "timeout_ms": 60000}))["timed_out"], false);
 }
 
-/// A child that keeps the pipes once kept the answer from coming, for ever.
+/// A child that held the pipes open once delayed the answer forever.
+/// Promises: X2.
 #[test]
-fn f10_a_child_that_holds_the_pipes_does_not_hold_the_answer() {
+fn f10_a_child_that_holds_the_pipes_does_not_delay_the_answer() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     for text in [
@@ -127,7 +130,7 @@ fn f10_a_child_that_holds_the_pipes_does_not_hold_the_answer() {
 }
 
 #[test]
-fn i13_odd_environments_touch_the_tenant_alone() {
+fn i13_unusual_environments_affect_only_the_tenant() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let evil = json!({"LD_PRELOAD": "/tmp/no.so", "BASH_ENV": "/tmp/env", "PS4": "$(touch /tmp/ps4)",
@@ -142,7 +145,7 @@ fn i13_odd_environments_touch_the_tenant_alone() {
         let answer = sandbox.command("evil", "builtin echo ok");
         assert_eq!((said(&answer).0, said(&answer).2), ("ok\n", 0), "{answer}");
     });
-    rows.row("of the next ones nothing is left", || {
+    rows.row("the next ones are cut completely", || {
         assert_eq!(sandbox.says("echo ${LD_PRELOAD-clean}; ls /tmp"), "clean\n");
     });
     for (name, value) in [("A=B", "x"), ("", "x"), ("A\0", "x"), ("A", "x\0y")] {
@@ -166,7 +169,7 @@ fn i13_odd_environments_touch_the_tenant_alone() {
 fn a_session_runs_commands_by_http() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
-    rows.row("state stays", || {
+    rows.row("state persists", || {
         assert_eq!(said(&sandbox.command("a", "cd /usr; X=1; false")), ("", "", 1));
         assert_eq!(said(&sandbox.command("a", "echo $? $X $PWD")), ("1 1 /usr\n", "", 0));
     });
@@ -195,7 +198,7 @@ fn a_session_runs_commands_by_http() {
             "a command's own is stronger"
         );
     });
-    rows.row("the first call's fields are not the session's", || {
+    rows.row("the fields of the first call do not become the session's", || {
         let body = json!({"command": ":", "cwd": "/tmp", "env": {"E": "e"}, "timeout_ms": 500});
         sandbox.post("/sessions/first/exec", &body).expect(200);
         assert_eq!(
@@ -220,7 +223,7 @@ fn a_session_runs_commands_by_http() {
 }
 
 #[test]
-fn events_tell_output_as_it_happens_and_end_with_the_exit() {
+fn events_carry_output_as_it_happens_and_end_with_the_exit() {
     let (_server, sandbox) = one();
     for path in ["/sessions/live/exec", "/exec"] {
         sandbox.says("rm -f /tmp/go; mkfifo /tmp/go");
@@ -259,9 +262,9 @@ fn serde_value(text: &str) -> Value {
     text.parse().unwrap_or_else(|error| panic!("event data is JSON: {error}: {text:?}"))
 }
 
-/// A client that goes away takes its exec with it; a session's command goes on.
+/// A client that disconnects ends its exec; a command of a session continues.
 #[test]
-fn a_client_that_leaves_takes_its_exec_along() {
+fn a_client_that_disconnects_ends_its_exec() {
     let (_server, sandbox) = one();
     let stream =
         sandbox.http.events(&sandbox.path("/exec"), &json!({"command": "sleep 4244; sleep 4244"}));
@@ -274,8 +277,9 @@ fn a_client_that_leaves_takes_its_exec_along() {
     });
 }
 
+/// Promises: X3.
 #[test]
-fn a_program_in_a_session_begins_with_what_that_was_told() {
+fn a_program_in_a_session_starts_with_the_sessions_settings() {
     let (_server, sandbox) = one();
     let wish =
         json!({"id": "dev", "cwd": "/srv", "env": {"A": "1", "B": "2"}, "command_timeout_ms": 500});
@@ -290,20 +294,20 @@ fn a_program_in_a_session_begins_with_what_that_was_told() {
         let answer = run(json!({}));
         assert_eq!((said(&answer), &answer["session"]), (("/srv 1 2\n", "", 0), &json!("dev")));
     });
-    rows.row("the call's own go before", || {
+    rows.row("fields of the call take precedence", || {
         let own = run(json!({"cwd": "/tmp", "env": {"A": "own", "B": null}}));
         assert_eq!(said(&own), ("/tmp own\n", "", 0));
     });
-    rows.row("not what its shell has changed", || {
+    rows.row("changes of its shell do not apply", || {
         sandbox.command("dev", "cd /; export A=shell; C=3");
         assert_eq!(said(&run(json!({}))), ("/srv 1 2\n", "", 0));
         assert_eq!(said(&sandbox.command("dev", "echo $PWD $A")), ("/ shell\n", "", 0));
     });
-    rows.row("the session's timeout, unless told", || {
+    rows.row("the session's timeout is the default", || {
         assert_eq!(run(json!({"command": "sleep 10"}))["timed_out"], true);
         assert_eq!(run(json!({"command": "sleep 1", "timeout_ms": 0}))["exit_code"], 0);
     });
-    rows.row("not behind a command of its shell", || {
+    rows.row("it does not wait for a command of the shell", || {
         let slow = json!({"command": "sleep 3", "timeout_ms": 0});
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| sandbox.post("/sessions/dev/exec", &slow));
@@ -316,11 +320,11 @@ fn a_program_in_a_session_begins_with_what_that_was_told() {
             slow.join().expect("it is answered").expect(200);
         });
     });
-    rows.row("a session that is not there is made", || {
+    rows.row("a missing session is created", || {
         assert_eq!(said(&run(json!({"session": "new"}))), ("/workspace\n", "", 0));
         sandbox.http.get(&sandbox.path("/sessions/new")).expect(200);
     });
-    rows.row("one that cannot be", || {
+    rows.row("an impossible session id", || {
         for bad in [json!("../x"), json!(""), json!(1), Value::Null] {
             sandbox.post("/exec", &json!({"command": "true", "session": bad})).expect(400);
         }

@@ -1,37 +1,38 @@
-//! Files below sandboxes and sessions: raw bytes both ways, and what is said about them.
+//! Files of sandboxes and sessions: raw bytes in both directions, and their metadata.
 
 use isolet_kit::{
-    Http, LONG, Reply, Rows, SOON, Sandbox, Server, Value, json, one, process, quickly, wait_until,
+    Http, Reply, Rows, SOON, Sandbox, Server, Value, json, one, process, quickly, wait_until,
 };
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-/// More than a copy of anything may add to server or agent, in KiB.
-const GROWTH_KIB: u64 = 24 * 1024;
+/// How much memory a copy of any size may add to the server or the agent, in KiB.
+pub(super) const GROWTH_KIB: u64 = 24 * 1024;
 
-fn at(sandbox: &Sandbox, path: &str) -> String {
+pub(super) fn at(sandbox: &Sandbox, path: &str) -> String {
     sandbox.path(&format!("/files/{path}"))
 }
 
-fn get(sandbox: &Sandbox, path: &str) -> Reply {
+pub(super) fn get(sandbox: &Sandbox, path: &str) -> Reply {
     sandbox.http.get(&at(sandbox, path))
 }
 
-fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> Reply {
+pub(super) fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> Reply {
     sandbox.http.send("PUT", &at(sandbox, path), Some(body))
 }
 
-fn order(sandbox: &Sandbox, body: &Value) -> Reply {
+pub(super) fn file_operation(sandbox: &Sandbox, body: &Value) -> Reply {
     sandbox.post("/files", body)
 }
 
-fn paths(list: &Value) -> Vec<String> {
+pub(super) fn paths(list: &Value) -> Vec<String> {
     let all = list.as_array().expect("an array").iter();
     all.map(|one| one["path"].as_str().expect("a path").to_owned()).collect()
 }
 
+/// Promises: W1.
 #[test]
-fn what_is_put_is_got_byte_by_byte_and_belongs_to_root() {
+fn a_file_is_read_back_byte_for_byte_and_belongs_to_root() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let all: Vec<u8> = (0..=255).cycle().take(300_000).collect();
@@ -54,7 +55,7 @@ fn what_is_put_is_got_byte_by_byte_and_belongs_to_root() {
         let seen = sandbox.says("stat -c '%n %u %g %a' deep deep/er deep/er/b /tmp/abs");
         assert_eq!(seen, "deep 0 0 755\ndeep/er 0 0 755\ndeep/er/b 0 0 644\n/tmp/abs 0 0 644\n");
     });
-    rows.row("a mode is kept, and given where it is said", || {
+    rows.row("a mode is preserved, and set when given", || {
         assert_eq!(put(&sandbox, "run.sh?mode=0755", b"echo ran\n").status, 201);
         assert_eq!(put(&sandbox, "run.sh?fsync=1", b"echo again\n").status, 200);
         assert_eq!(sandbox.says("./run.sh; stat -c %a run.sh"), "again\n755\n");
@@ -66,7 +67,7 @@ fn what_is_put_is_got_byte_by_byte_and_belongs_to_root() {
         put(&sandbox, "log?append=1", b"two\n").expect(200);
         assert_eq!(sandbox.says("cat log; stat -c %a log"), "one\ntwo\n644\n");
     });
-    rows.row("a link is written through", || {
+    rows.row("a write follows a symbolic link", || {
         sandbox.says("mkdir t; ln -s t/new link");
         put(&sandbox, "link", b"through").expect(201);
         assert_eq!(sandbox.says("cat t/new; readlink link"), "throught/new\n");
@@ -78,8 +79,9 @@ fn what_is_put_is_got_byte_by_byte_and_belongs_to_root() {
     server.healthy();
 }
 
+/// Promises: W3.
 #[test]
-fn a_file_is_served_in_part_and_only_when_it_has_changed() {
+fn a_file_is_served_by_ranges_and_conditions() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     put(&sandbox, "f", b"0123456789").expect(201);
@@ -105,18 +107,18 @@ fn a_file_is_served_in_part_and_only_when_it_has_changed() {
             assert_eq!(reply.header("content-range"), Some("bytes */10"));
         });
     }
-    rows.row("ranges that are malformed or many are not followed", || {
+    rows.row("malformed and multiple ranges are ignored", || {
         for range in ["bytes=4-2", "bytes=0-1,3-4", "bytes=x", "lines=1-2"] {
             assert_eq!(ask("range", range).expect(200).text(), "0123456789");
         }
     });
-    rows.row("a head says what a get would, without the bytes", || {
+    rows.row("HEAD answers like GET without the body", || {
         let head = sandbox.http.try_open("HEAD", &at(&sandbox, "f"), None).expect("an answer");
         let says = |name: &str, value: &str| head.headers.contains(&(name.into(), value.into()));
         assert!(head.status == 200 && says("content-length", "10"), "{head:?}");
         assert!(says("accept-ranges", "bytes"), "{head:?}");
     });
-    rows.row("a version that the client has is not sent again", || {
+    rows.row("a version that the client already has is not sent", || {
         let tag = get(&sandbox, "f").header("etag").expect("a tag").to_owned();
         let same = ask("if-none-match", &tag).expect(304);
         assert!(same.body.is_empty());
@@ -134,112 +136,12 @@ fn a_file_is_served_in_part_and_only_when_it_has_changed() {
 }
 
 #[test]
-fn a_list_is_sorted_told_apart_and_paged() {
+fn file_operations_do_what_they_say_and_report_conflicts() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
-    sandbox.says(
-        "mkdir -p src/a/b src/.git; cd src; echo 123 >a/x.rs; echo 1 >a/b/y.rs; echo >a.txt; echo >.hid; \
-         echo >.git/HEAD; ln -s a.txt link; ln -s / out; mkfifo pipe; chmod 600 a.txt",
-    );
-    let list = |query: &str| get(&sandbox, &format!("src?{query}")).expect(200).json();
-    let below = |names: &[&str]| -> Vec<String> {
-        names.iter().map(|name| format!("/workspace/src/{name}")).collect()
-    };
-    rows.row("one level, without hidden names", || {
-        let all = list("");
-        assert_eq!(paths(&all), below(&["a", "a.txt", "link", "out", "pipe"]));
-        let types: Vec<_> = all.as_array().expect("array").iter().map(|one| &one["type"]).collect();
-        assert_eq!(types, ["directory", "file", "symlink", "symlink", "other"]);
-        assert_eq!((&all[1]["mode"], &all[1]["size"]), (&json!("0600"), &json!(1)));
-        assert_eq!((&all[2]["target"], &all[2]["name"]), (&json!("a.txt"), &json!("link")));
-        assert!(all[1]["target"].is_null());
-    });
-    rows.row("hidden", || assert_eq!(paths(&list("hidden=1"))[..2], below(&[".git", ".hid"])));
-    rows.row("recursive, by parts, through no link", || {
-        let names = ["a", "a/b", "a/b/y.rs", "a/x.rs", "a.txt", "link", "out", "pipe"];
-        assert_eq!(paths(&list("recursive=1")), below(&names));
-    });
-    rows.row("patterns for names and for paths", || {
-        assert_eq!(paths(&list("recursive=1&glob=*.rs")), below(&["a/b/y.rs", "a/x.rs"]));
-        assert_eq!(paths(&list("recursive=1&glob=a/*.rs")), below(&["a/x.rs"]));
-        let deep = list("recursive=1&hidden=1&glob=**/%7Bx.rs,HEAD%7D");
-        assert_eq!(paths(&deep), below(&[".git/HEAD", "a/x.rs"]));
-        assert_eq!(list("glob=nothing*"), json!([]));
-    });
-    rows.row("pages of every size give the same as one", || {
-        let whole = paths(&list("recursive=1&hidden=1"));
-        for limit in 1..=whole.len() {
-            let mut pages = Vec::new();
-            let mut next = Some(at(&sandbox, &format!("src?recursive=1&hidden=1&limit={limit}")));
-            while let Some(path) = next {
-                let page = sandbox.http.get(&path).expect(200);
-                assert!(page.json().as_array().is_some_and(|page| page.len() <= limit));
-                pages.extend(paths(&page.json()));
-                let link = page
-                    .header("link")
-                    .map(|link| link[1..].split('>').next().expect("an address"));
-                next = link.map(str::to_owned);
-            }
-            assert_eq!(pages, whole, "limit {limit}");
-        }
-    });
-    rows.row("the top", || {
-        for path in ["/files", "/files/", "/files?path=/workspace", "/files/.", "/files?path=."] {
-            let all = sandbox.http.get(&sandbox.path(path)).expect(200).json();
-            assert_eq!(paths(&all), ["/workspace/src"], "{path}");
-        }
-        let root = paths(&sandbox.http.get(&sandbox.path("/files?path=/")).expect(200).json());
-        assert!(root.contains(&"/etc".to_owned()) && root.contains(&"/usr".to_owned()), "{root:?}");
-    });
-    rows.row("names that are no UTF-8 come twice", || {
-        put(&sandbox, "odd/%ff%fe", b"odd").expect(201);
-        let all = get(&sandbox, "odd").expect(200).json();
-        assert_eq!(
-            (&all[0]["name"], &all[0]["name_b64"]),
-            (&json!("\u{fffd}\u{fffd}"), &json!("//4="))
-        );
-        assert_eq!(get(&sandbox, "odd/%ff%fe").expect(200).text(), "odd");
-        let exact = &all[0]["path_b64"];
-        let moved = order(&sandbox, &json!({"op": "move", "path_b64": exact, "to": "odd/even"}));
-        assert_eq!(moved.expect(200).json()["path"], "/workspace/odd/even");
-    });
-    rows.row("wishes that make no sense", || {
-        for query in
-            ["limit=0", "limit=10001", "limit=x", "cursor=%21", "recursive=2", "glob=", "nope=1"]
-        {
-            assert_eq!(get(&sandbox, &format!("src?{query}")).status, 400, "{query}");
-        }
-        assert_eq!(get(&sandbox, "src/a.txt?recursive=1").status, 400);
-    });
-}
-
-#[test]
-fn a_large_directory_comes_in_pages_and_leaves_memory_alone() {
-    let (server, sandbox) = one();
-    sandbox.says("mkdir many; cd many; seq -f 'f%06g' 1 30000 | xargs touch");
-    let mut count = 0;
-    let mut next = Some(at(&sandbox, "many?limit=10000"));
-    let before = process::memory_kib(server.agent());
-    while let Some(path) = next {
-        let page = sandbox.http.get(&path).expect(200);
-        count += page.json().as_array().map_or(0, Vec::len);
-        next = page.header("link").and_then(|link| Some(link[1..].split('>').next()?.to_owned()));
-    }
-    assert_eq!(count, 30_000);
-    assert!(process::memory_kib(server.agent()) < before + GROWTH_KIB);
-    quickly("a removal", LONG, || {
-        assert_eq!(sandbox.http.delete(&at(&sandbox, "many?recursive=1")).status, 204);
-    });
-    assert_eq!(get(&sandbox, "many").status, 404);
-}
-
-#[test]
-fn orders_do_what_they_say_and_tell_what_is_there() {
-    let (_server, sandbox) = one();
-    let mut rows = Rows::new();
-    let ok = |body: Value| order(&sandbox, &body).expect(200).json();
+    let ok = |body: Value| file_operation(&sandbox, &body).expect(200).json();
     let no = |body: Value| {
-        let reply = order(&sandbox, &body);
+        let reply = file_operation(&sandbox, &body);
         (reply.status, reply.error())
     };
     put(&sandbox, "d/f", b"one").expect(201);
@@ -314,7 +216,7 @@ fn orders_do_what_they_say_and_tell_what_is_there() {
         assert_eq!(sandbox.http.delete(&at(&sandbox, "gone?recursive=1")).status, 204);
         assert_eq!(sandbox.says("ls keep"), "me\n");
     });
-    rows.row("what is not known is refused by name", || {
+    rows.row("unknown fields are refused by name", || {
         for (body, name) in [
             (json!({"op": "stat", "path": "d", "nope": 1}), "nope"),
             (json!({"op": "stat"}), "path"),
@@ -329,13 +231,14 @@ fn orders_do_what_they_say_and_tell_what_is_there() {
             (json!({"op": "burn", "path": "d"}), "op"),
             (json!({"path": "d"}), "op"),
         ] {
-            let reply = order(&sandbox, &body).expect(400);
+            let reply = file_operation(&sandbox, &body).expect(400);
             let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
             assert!(message.contains(name), "{body}: {message}");
         }
     });
 }
 
+/// Promises: W1, G2.
 #[test]
 fn a_session_has_the_files_of_its_sandbox() {
     let server = Server::start();
@@ -343,9 +246,9 @@ fn a_session_has_the_files_of_its_sandbox() {
     let inside = |rest: &str| sandbox.path(&format!("/sessions/dev/files{rest}"));
     assert_eq!(sandbox.http.get(&inside("/f")).status, 404);
     assert_eq!(sandbox.http.delete(&inside("/f")).status, 404);
-    assert!(server.ids(&server.http()).is_empty(), "reading makes nothing");
+    assert!(server.ids(&server.http()).is_empty(), "reading creates nothing");
     sandbox.http.send("PUT", &inside("/f"), Some(b"by a session")).expect(201);
-    assert_eq!(server.ids(&server.http()), ["by-file"], "a write makes what it names");
+    assert_eq!(server.ids(&server.http()), ["by-file"], "a write creates its sandbox");
     assert_eq!(sandbox.command("dev", "cat f")["stdout"], "by a session");
     assert_eq!(get(&sandbox, "f").text(), "by a session");
     let stat = sandbox.http.post(&inside(""), &json!({"op": "stat", "path": "f"})).expect(200);
@@ -356,9 +259,10 @@ fn a_session_has_the_files_of_its_sandbox() {
     assert_eq!(sandbox.http.delete(&inside("/f")).status, 204);
 }
 
-/// A reader that opens the name at any time sees the old bytes or the new, never a part.
+/// A reader that opens the name at any time sees the old bytes or the new ones, never a part.
+/// Promises: W2.
 #[test]
-fn a_write_that_breaks_off_changes_nothing() {
+fn an_interrupted_write_changes_nothing() {
     let (server, sandbox) = one();
     put(&sandbox, "whole", b"the old bytes").expect(201);
     let mut stream = sandbox.http.connect();
@@ -370,19 +274,20 @@ fn a_write_that_breaks_off_changes_nothing() {
     );
     stream.write_all(head.as_bytes()).expect("written");
     stream.write_all(&[b'x'; 500_000]).expect("written");
-    wait_until("the write is under way", SOON, || {
-        (process::drafts(server.agent()) == 1).then_some(())
+    wait_until("the write has started", SOON, || {
+        (process::atomic_writes(server.agent()) == 1).then_some(())
     });
     assert_eq!(get(&sandbox, "whole").text(), "the old bytes");
     drop(stream);
     wait_until("nothing temporary is left", SOON, || {
-        (process::drafts(server.agent()) == 0).then_some(())
+        (process::atomic_writes(server.agent()) == 0).then_some(())
     });
     assert_eq!(sandbox.says("ls -A"), "whole\n");
     assert_eq!(get(&sandbox, "whole").text(), "the old bytes");
     server.healthy();
 }
 
+/// Promises: W5.
 #[test]
 fn heavy_256_mb_go_up_and_down_in_constant_memory() {
     const SIZE: u64 = 256 * 1024 * 1024;
@@ -432,8 +337,9 @@ fn heavy_256_mb_go_up_and_down_in_constant_memory() {
     }
 }
 
+/// Promises: W6.
 #[test]
-fn i5_what_never_ends_is_refused_or_bounded_and_nobody_waits() {
+fn i5_files_that_never_end_are_refused_or_bounded_and_delay_nobody() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     sandbox.says(
@@ -470,12 +376,12 @@ fn i5_what_never_ends_is_refused_or_bounded_and_nobody_waits() {
             }
         });
     }
-    rows.row("the kernel's own files come to their end", || {
+    rows.row("files of the kernel are read to their end", || {
         assert!(get(&sandbox, "%2Fproc/self/status").expect(200).text().contains("Name:"));
         let page = get(&sandbox, "%2Fsys/kernel/mm/transparent_hugepage/enabled");
         assert!(page.status == 404 || !page.text().is_empty(), "{}", page.status);
     });
-    rows.row("1 TiB of nothing, and a file that grows", || {
+    rows.row("a sparse file of 1 TiB, and a file that grows", || {
         let tail = sandbox.http.with("range", "bytes=-3").get(&at(&sandbox, "sparse")).expect(206);
         assert_eq!(
             (tail.body.as_slice(), tail.header("content-range")),
@@ -499,7 +405,7 @@ fn i5_what_never_ends_is_refused_or_bounded_and_nobody_waits() {
         let mut body = whole.body;
         assert_eq!(std::io::copy(&mut body, &mut std::io::sink()).expect("it ends"), said);
     });
-    rows.row("a walk goes round no loop", || {
+    rows.row("a walk follows no loop", || {
         let all = get(&sandbox, "loop?recursive=1").expect(200).json();
         assert_eq!(paths(&all), ["/workspace/loop/self"]);
     });
@@ -512,7 +418,7 @@ fn i5_what_never_ends_is_refused_or_bounded_and_nobody_waits() {
     server.healthy();
 }
 
-/// A key that may only read is used as such; another tenant's sandbox is none.
+/// A read-only key is limited to reading; another tenant's sandbox does not exist for the caller.
 #[test]
 fn files_are_the_tenants_own() {
     let (server, sandbox) = one();
@@ -524,8 +430,9 @@ fn files_are_the_tenants_own() {
     assert_eq!(get(&sandbox, "secret").text(), "mine");
 }
 
+/// Promises: W8.
 #[test]
-fn a_directory_goes_as_an_archive_and_comes_back_the_same() {
+fn a_directory_round_trips_as_an_archive() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let long = "n".repeat(200);
@@ -566,7 +473,7 @@ fn a_directory_goes_as_an_archive_and_comes_back_the_same() {
             assert_eq!(same, "a\n755\n", "{format}");
         }
     });
-    rows.row("an archive is refused where it is none, or leads out", || {
+    rows.row("an invalid archive or one that leads out is refused", || {
         sandbox.says("cd /tmp; echo x >up; tar -cPf dots.tar ../tmp/up; mkdir l; ln -s /etc l/e; tar -cf link.tar l/e; \
             mkdir -p m/l/e; echo x >m/l/e/f; tar -rf link.tar -C m l/e/f");
         let of = |name: &str| get(&sandbox, &format!("%2Ftmp/{name}")).expect(200).body;

@@ -1,4 +1,4 @@
-//! Much of everything: bytes, commands, shells, and clients that do not read. Memory stays where it was.
+//! High load: bytes, commands, shells, and clients that do not read. Memory use does not grow.
 
 use isolet_kit::{
     Frame, LONG, Options, Outcome, SOON, Shell, Start, Value, json, one, process, quickly,
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// More than any queue, ring or buffer of one shell may grow to, in KiB.
 const GROWTH_KIB: u64 = 48 * 1024;
 
-/// Reads a command's output without keeping it: bytes of standard output, and its exit.
+/// Reads a command's output without storing it; returns the bytes of standard output and the exit
+/// frame.
 fn count(shell: &mut Shell, id: &str) -> (u64, Value) {
     let mut total = 0;
     let end = Instant::now() + LONG;
@@ -29,6 +30,7 @@ fn count(shell: &mut Shell, id: &str) -> (u64, Value) {
     }
 }
 
+/// Promises: S12.
 #[test]
 fn heavy_100_mb_pass_through_one_command_in_constant_memory() {
     let (server, sandbox) = one();
@@ -46,6 +48,7 @@ fn heavy_100_mb_pass_through_one_command_in_constant_memory() {
     }
 }
 
+/// Promises: S12.
 #[test]
 fn heavy_10_000_commands_in_one_shell_leave_nothing_behind() {
     let (server, sandbox) = one();
@@ -89,16 +92,17 @@ fn heavy_50_shells_at_once_keep_apart() {
     server.healthy();
 }
 
-/// Many users' worst day: one client stops reading and everyone's commands hang.
+/// A common failure of such servers: one client stops reading, and the commands of all others hang.
+/// Promises: S11.
 #[test]
-fn f24_a_client_that_stops_reading_hurts_nobody_else() {
+fn f24_a_client_that_stops_reading_affects_nobody_else() {
     let server = Options::new().env("ISOLET_STALL_MS", "3000").start();
     let sandbox = server.sandbox();
     let mut stalled = sandbox.open("session=shared&watch=1");
     let mut reader = sandbox.open("session=shared");
     let mut other = sandbox.shell();
     let before = process::memory_kib(server.pid());
-    // What the first command writes the stalled client gets as a watcher, and never reads.
+    // The stalled client watches the first command's output and never reads it.
     let id = reader.start(Start::new("head -c 60000000 /dev/zero | tr '\\0' a"));
     let begin = Instant::now();
     let mut rounds = 0_u32;
@@ -125,12 +129,12 @@ fn f24_a_client_that_stops_reading_hurts_nobody_else() {
     assert_eq!((total, exit["code"].as_i64()), (60_000_000, Some(0)), "{exit}");
     let after = process::memory_kib(server.pid());
     assert!(after < before + GROWTH_KIB, "server: {before} to {after} KiB");
-    // The stalled one is told what it lost, or is closed with a code; it is not lied to.
+    // The stalled client gets a notice of what it lost, or is closed with a code.
     let end = Instant::now() + LONG;
-    let mut told = false;
-    while !told {
-        assert!(Instant::now() < end, "the stalled client is told nothing");
-        told = match stalled.next(SOON) {
+    let mut answer = false;
+    while !answer {
+        assert!(Instant::now() < end, "the stalled client gets no notice");
+        answer = match stalled.next(SOON) {
             Some(Frame::Text(value)) => {
                 value["type"] == "shell_gap" || value["type"] == "shell_exit"
             }
@@ -142,8 +146,9 @@ fn f24_a_client_that_stops_reading_hurts_nobody_else() {
     server.healthy();
 }
 
-/// The only client of a shell does not read: the command waits for it, for the stall time; then it
-/// runs on, and the client is told what it missed.
+/// The only client of a shell does not read: the command waits for the stall time, then continues,
+/// and the client gets a notice of what it missed.
+/// Promises: S11.
 #[test]
 fn a_command_waits_for_its_only_reader_no_longer_than_the_stall_time() {
     let server = Options::new().env("ISOLET_STALL_MS", "1000").start();
@@ -156,13 +161,13 @@ fn a_command_waits_for_its_only_reader_no_longer_than_the_stall_time() {
     let mut outcome = Outcome::default();
     shell.follow(&id, &mut outcome, |_| false);
     assert_eq!(outcome.code, Some(0), "{}", outcome.exit);
-    assert!(outcome.gap > 0, "it was told of no gap");
+    assert!(outcome.gap > 0, "it got no notice of a gap");
     assert_eq!(outcome.out.len() as u64 + outcome.gap, 200_000_000);
     shell.run("echo lives").is("lives\n", 0);
 }
 
 #[test]
-fn a_queue_that_is_full_refuses_and_loses_nothing() {
+fn a_full_queue_refuses_and_loses_nothing() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.shell();
     shell.run("mkfifo /tmp/go").is("", 0);

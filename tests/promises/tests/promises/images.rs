@@ -1,10 +1,10 @@
-//! Images: pulled from a registry, imported, shared, kept and collected.
+//! Images: pulled from a registry, imported, shared, stored and collected.
 
 use isolet_kit::docker::DockerRegistry;
 use isolet_kit::image::{Image, Layer, Registry, busybox};
 use isolet_kit::{Http, Options, SOON, Server, Value, json, wait_until};
 
-/// A server that asks this registry.
+/// A server that uses this registry.
 fn asking(host: &str) -> Server {
     Options::new().config(&format!("[images]\nregistries = [\"{host}\"]\n")).start()
 }
@@ -13,8 +13,8 @@ fn pulled(http: &Http, name: &str) -> Value {
     http.post("/v1/images/pull", &json!({"image": name})).expect(200).json()
 }
 
-/// An image that names a user, a place and an environment, in two layers: the upper one hides a
-/// file and a directory's content of the lower one.
+/// An image that specifies a user, a working directory and an environment, in two layers: the upper
+/// one hides a file and the content of a directory of the lower one.
 fn layered() -> Image {
     let low = busybox()
         .directory("etc")
@@ -35,8 +35,9 @@ fn layered() -> Image {
     Image::new(&[low.bytes(), high.bytes()], &settings)
 }
 
+/// Promises: A1.
 #[test]
-fn a_sandbox_is_made_of_an_image_from_a_registry() {
+fn a_sandbox_is_created_from_an_image_of_a_registry() {
     let registry = DockerRegistry::start();
     let name = registry.push("tools/box", &layered());
     let server = asking(&registry.host());
@@ -60,6 +61,7 @@ fn a_sandbox_is_made_of_an_image_from_a_registry() {
     server.healthy();
 }
 
+/// Promises: A1.
 #[test]
 fn an_alias_is_the_same_image_in_creates_pulls_and_removals() {
     let registry = DockerRegistry::start();
@@ -83,6 +85,7 @@ fn an_alias_is_the_same_image_in_creates_pulls_and_removals() {
     assert_eq!(server.sandbox_with(&wish).info()["image_resolved"], "host");
 }
 
+/// Promises: A2.
 #[test]
 fn a_sandbox_keeps_its_image_when_the_tag_moves_on_and_over_sleep_and_restart() {
     let registry = Registry::start();
@@ -110,8 +113,9 @@ fn a_sandbox_keeps_its_image_when_the_tag_moves_on_and_over_sleep_and_restart() 
     server.healthy();
 }
 
+/// Promises: A3.
 #[test]
-fn pulls_of_the_same_image_are_one_and_tell_how_far_they_are() {
+fn concurrent_pulls_of_an_image_are_one_and_report_progress() {
     let registry = Registry::start();
     let image = layered();
     let name = registry.has("app", image.clone());
@@ -128,7 +132,7 @@ fn pulls_of_the_same_image_are_one_and_tell_how_far_they_are() {
     for layer in manifest["layers"].as_array().expect("layers") {
         let digest = layer["digest"].as_str().expect("a digest");
         let times = asked.iter().filter(|path| path.ends_with(digest)).count();
-        assert_eq!(times, 1, "a layer comes once: {asked:?}");
+        assert_eq!(times, 1, "a layer is fetched once: {asked:?}");
     }
     let mut events =
         http.with("accept", "text/event-stream").events("/v1/images/pull", &json!({"image": name}));
@@ -143,8 +147,9 @@ fn pulls_of_the_same_image_are_one_and_tell_how_far_they_are() {
     assert_eq!(http.get("/v1/images").expect(200).json()[0]["names"], json!([name]));
 }
 
+/// Promises: A2.
 #[test]
-fn an_image_is_imported_and_goes_with_its_last_name_but_never_while_it_is_used() {
+fn an_imported_image_is_removed_with_its_last_name_but_never_while_in_use() {
     let server = Server::start();
     let http = server.http();
     let archive = layered().layout();
@@ -168,8 +173,9 @@ fn an_image_is_imported_and_goes_with_its_last_name_but_never_while_it_is_used()
     assert_eq!(http.delete(path).expect(404).error(), "no_image");
 }
 
+/// Promises: A4.
 #[test]
-fn an_image_of_one_tenant_is_no_other_tenants_without_the_registry() {
+fn an_image_of_one_tenant_is_not_shared_without_the_registry() {
     let registry = Registry::start();
     let image = layered();
     let name = registry.has("app", image);
@@ -183,7 +189,7 @@ fn an_image_of_one_tenant_is_no_other_tenants_without_the_registry() {
     pulled(&other, &name);
     let asked = registry.asked();
     let blobs = asked.iter().filter(|path| path.contains("/blobs/")).count();
-    assert_eq!(blobs, 3, "it shows that it has each layer: {asked:?}");
+    assert_eq!(blobs, 3, "the tenant shows that it may read each layer: {asked:?}");
     pulled(&other, &name);
     assert_eq!(registry.asked().iter().filter(|path| path.contains("/blobs/")).count(), 1);
     registry.fault("/v2/", Some(isolet_kit::image::Fault::Status(403)));
@@ -193,8 +199,9 @@ fn an_image_of_one_tenant_is_no_other_tenants_without_the_registry() {
     assert_eq!(reply.error(), "image_denied");
 }
 
+/// Promises: A8.
 #[test]
-fn f30_a_layer_that_is_gone_is_named_and_the_sandbox_can_be_deleted() {
+fn f30_a_missing_layer_is_named_and_the_sandbox_can_be_deleted() {
     let server = Server::start();
     let http = server.http();
     let archive = layered().layout();
@@ -209,13 +216,14 @@ fn f30_a_layer_that_is_gone_is_named_and_the_sandbox_can_be_deleted() {
     assert_eq!(reply.error(), "image_gone", "{}", reply.text());
     assert!(reply.text().contains("layers/"), "{}", reply.text());
     http.send("POST", "/v1/images/import?name=local/tools:1", Some(&archive)).expect(201);
-    assert_eq!(sandbox.says("cat /srv/kept"), "kept\n", "it is whole again");
+    assert_eq!(sandbox.says("cat /srv/kept"), "kept\n", "the image is complete again");
     sandbox.delete();
     server.healthy();
 }
 
+/// Promises: A13.
 #[test]
-fn first_images_that_come_at_once_while_others_go_all_make_sandboxes() {
+fn images_imported_while_others_are_removed_all_create_sandboxes() {
     let mut server = Server::start();
     let other = server.add_key(&["--tenant", "other"]);
     let other = Http::new(server.port(), Some(&other));
@@ -248,8 +256,9 @@ fn first_images_that_come_at_once_while_others_go_all_make_sandboxes() {
     server.healthy();
 }
 
+/// Promises: A15.
 #[test]
-fn an_imported_image_that_is_gone_is_not_a_strangers_from_a_registry() {
+fn a_removed_imported_image_is_not_replaced_from_a_registry() {
     let registry = Registry::start();
     let stranger = busybox().file("whose", b"stranger\n");
     let name = registry.has("tools", Image::new(&[stranger.bytes()], &json!({})));
@@ -263,14 +272,15 @@ fn an_imported_image_that_is_gone_is_not_a_strangers_from_a_registry() {
     let refused = http.post("/v1/sandboxes", &json!({"image": name})).expect(409);
     assert_eq!(refused.error(), "image_gone", "{}", refused.text());
     assert!(refused.text().contains("import the image again"), "{}", refused.text());
-    assert!(registry.asked().is_empty(), "nobody was asked");
+    assert!(registry.asked().is_empty(), "no registry was asked");
     http.send("POST", &path, Some(&own)).expect(201);
     assert_eq!(server.sandbox_with(&json!({"image": name})).says("cat /whose"), "own\n");
     server.healthy();
 }
 
+/// Promises: A1.
 #[test]
-fn an_image_of_many_layers_is_what_it_would_be_with_each_mounted() {
+fn merged_layers_equal_layers_mounted_separately() {
     let registry = Registry::start();
     let mut layers =
         vec![busybox().directory("d").file("d/first", b"1").file("gone", b"x").bytes()];

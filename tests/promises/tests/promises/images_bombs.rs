@@ -1,12 +1,13 @@
-//! Images that cost more than they look (I8): too deep to be walked, too large for memory or disk.
+//! Images that cost more than their size suggests (I8): too deep to be walked, or too large for
+//! memory or disk.
 
-use isolet_kit::hostile::{again, deep, long, plain, zipped};
+use isolet_kit::hostile::{deep, gzipped, long, plain, repeated};
 use isolet_kit::image::{EntryType, Image, Layer, Registry, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, json, wait_until};
 use std::fs;
 use std::io::Write as _;
 
-/// What the layer store holds, whole and half-made.
+/// The number of complete and of staged entries in the layer store.
 fn left(server: &Server) -> (usize, usize) {
     let count =
         |name: &str| fs::read_dir(server.data().join("images").join(name)).expect("there").count();
@@ -17,18 +18,19 @@ fn import(http: &Http, archive: &[u8]) -> Reply {
     http.send("POST", "/v1/images/import?name=local/bad:1", Some(archive))
 }
 
-/// The most memory that the server has had, in MiB.
+/// The peak memory of the server, in MiB.
 fn peak_mib(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is there");
     peak.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
 }
 
-/// Each entry had at most 128 parts, but through links a layer of 0.5 MB was 15,360 directories
-/// deep. Whoever removed or merged such a tree did so by recursion, on a thread of the runtime: the
-/// stack overflowed, and the server was gone.
+/// Each entry had at most 128 parts, but through symbolic links a layer of 0.5 MB was 15,360
+/// directories deep. Removing or merging such a tree recursed on a thread of the runtime: the stack
+/// overflowed, and the server crashed.
+/// Promises: A5.
 #[test]
-fn i8_a_layer_too_deep_through_links_is_refused_and_the_server_lives_on() {
+fn i8_a_layer_too_deep_through_symlinks_is_refused_and_the_server_survives() {
     let registry = Registry::start();
     let host = registry.host();
     let server = Options::new().config(&format!("[images]\nregistries = [\"{host}\"]\n")).start();
@@ -38,8 +40,8 @@ fn i8_a_layer_too_deep_through_links_is_refused_and_the_server_lives_on() {
     for levels in [129, 3_840, 15_360] {
         let tree = || deep(Layer::new(), levels);
         let wrong = vec![format!("sha256:{}", "a".repeat(64))];
-        let other = Image::of_blobs(vec![zipped(&tree().bytes())], wrong, &json!({}));
-        // The lower five are made one.
+        let other = Image::of_blobs(vec![gzipped(&tree().bytes())], wrong, &json!({}));
+        // The lower five layers are merged into one.
         let small = |number: usize| Layer::new().file(&format!("f{number}"), b"x").bytes();
         let low = [tree().bytes(), tree().file("f", b"x").bytes()];
         let many: Vec<_> = low.into_iter().chain((0..26).map(small)).collect();
@@ -58,7 +60,7 @@ fn i8_a_layer_too_deep_through_links_is_refused_and_the_server_lives_on() {
             });
         }
     }
-    rows.row("128 levels are taken", || {
+    rows.row("128 levels are accepted", || {
         let layer = busybox().directory(&"a/".repeat(40));
         let layer = long(layer, EntryType::Symlink, "near", &"a/".repeat(40));
         let deepest = format!("near/{}", "b/".repeat(88));
@@ -73,8 +75,9 @@ fn i8_a_layer_too_deep_through_links_is_refused_and_the_server_lives_on() {
     server.healthy();
 }
 
-/// 493 KB of zstd wrote 15 GB into the staging directory; headers without content were not
-/// counted; paths and names were all held in memory.
+/// 493 KB of zstd once wrote 15 GB into the staging directory; headers without content were not
+/// counted; all paths and names were held in memory.
+/// Promises: A5.
 #[test]
 fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
     let server = Server::start();
@@ -92,7 +95,7 @@ fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
         ("80,000 headers without content", headers, "PAX records"),
     ] {
         rows.row(what, || {
-            let reply = import(&http, &zipped(&archive.bytes())).expect(413);
+            let reply = import(&http, &gzipped(&archive.bytes())).expect(413);
             assert!(reply.text().contains(word), "{}", reply.text());
             assert_eq!(left(&server), (0, 0));
         });
@@ -101,13 +104,14 @@ fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
     server.healthy();
 }
 
-/// The path of every entry of a directory was held until the layer's end: 24 MB took 2.5 GB. On a
-/// server of its own, whose most memory nothing else has raised.
+/// The path of every entry of a directory was once held until the layer's end: 24 MB of input used
+/// 2.5 GB. The test uses a separate server, whose peak memory nothing else has raised.
+/// Promises: A5.
 #[test]
-fn i8_one_directory_again_and_again_takes_no_memory() {
+fn i8_one_directory_repeated_uses_no_memory() {
     let server = Server::start();
     let http = server.http();
-    let archive = plain(vec![again(busybox(), 25_000).bytes()]).layout();
+    let archive = plain(vec![repeated(busybox(), 25_000).bytes()]).layout();
     let before = peak_mib(&server);
     import(&http, &archive).expect(201);
     let more = peak_mib(&server) - before;
@@ -116,6 +120,7 @@ fn i8_one_directory_again_and_again_takes_no_memory() {
     server.healthy();
 }
 
+/// Promises: A18.
 #[test]
 fn imports_of_one_tenant_at_once_are_bounded_and_end_with_their_clients() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! Images and registries that mean harm, or are broken: each is refused with a reason, leaves
-//! nothing half-made, and reaches nothing outside.
+//! Malicious or broken images and registries: each is refused with a reason, leaves nothing
+//! half-made, and reaches nothing outside.
 
 use isolet_kit::docker::INDEX;
 use isolet_kit::image::{EntryType, Fault, Image, Layer, Registry, busybox, digest};
@@ -10,7 +10,7 @@ fn asking(registry: &Registry, more: &str) -> Server {
     Options::new().config(&format!("[images]\nregistries = [\"{host}\"]\n{more}")).start()
 }
 
-/// What the layer store holds, whole and half-made.
+/// The number of complete and of staged entries in the layer store.
 fn left(server: &Server) -> (usize, usize) {
     let count = |name: &str| {
         std::fs::read_dir(server.data().join("images").join(name)).expect("there").count()
@@ -23,7 +23,7 @@ fn bad_layers() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         |kind, path: &str, link: &str| Layer::new().entry(kind, path, link, 0o644, b"").bytes();
     let mut lies = Layer::new().file("a", &[7; 600]).bytes();
     lies.truncate(700);
-    // A file of 1 PiB that holds nothing, as its header says.
+    // A header that announces a file of 1 PiB without content.
     let mut huge = Layer::new().file("a", b"").bytes();
     huge[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
     let sum: u32 = huge[..512]
@@ -49,8 +49,9 @@ fn bad_layers() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
+/// Promises: A5.
 #[test]
-fn i8_a_layer_that_means_harm_is_refused_and_leaves_nothing() {
+fn i8_a_malicious_layer_is_refused_and_leaves_nothing() {
     let registry = Registry::start();
     let server = asking(&registry, "");
     let http = server.http();
@@ -76,8 +77,9 @@ fn i8_a_layer_that_means_harm_is_refused_and_leaves_nothing() {
     server.healthy();
 }
 
+/// Promises: A5.
 #[test]
-fn i8_e19_e20_links_devices_and_bits_of_an_image_reach_nothing() {
+fn i8_e19_e20_links_devices_and_mode_bits_of_an_image_reach_nothing() {
     let secret = std::env::temp_dir().join(format!("isolet-outside-{}", std::process::id()));
     std::fs::write(&secret, "outside").expect("writes");
     let outside = secret.display().to_string();
@@ -122,8 +124,9 @@ fn i8_e19_e20_links_devices_and_bits_of_an_image_reach_nothing() {
     server.healthy();
 }
 
+/// Promises: A6.
 #[test]
-fn i9_a_manifest_or_configuration_that_means_harm_is_refused_with_a_reason() {
+fn i9_a_malicious_manifest_or_configuration_is_refused_with_a_reason() {
     let registry = Registry::start();
     let server = asking(&registry, "");
     let http = server.http();
@@ -193,10 +196,11 @@ fn i9_a_manifest_or_configuration_that_means_harm_is_refused_with_a_reason() {
     server.healthy();
 }
 
-/// A `WorkingDir` below `/etc/isolet`, or below a link to a place of the kernel's, came as an image,
-/// and every create from it failed with 500.
+/// An image whose `WorkingDir` was below `/etc/isolet`, or below a link into a kernel filesystem,
+/// was once accepted, and every create from it failed with 500.
+/// Promises: A16.
 #[test]
-fn i9_a_working_directory_that_cannot_be_made_is_refused_when_its_image_comes() {
+fn i9_an_image_whose_working_directory_cannot_be_created_is_refused() {
     let registry = Registry::start();
     let server = asking(&registry, "");
     let http = server.http();
@@ -252,6 +256,7 @@ fn i9_a_working_directory_that_cannot_be_made_is_refused_when_its_image_comes() 
     server.healthy();
 }
 
+/// Promises: A7.
 #[test]
 fn f32_a_registry_that_fails_is_bounded_and_the_next_pull_is_clean() {
     let registry = Registry::start();
@@ -273,7 +278,7 @@ fn f32_a_registry_that_fails_is_bounded_and_the_next_pull_is_clean() {
             registry.fault(part, Some(fault.clone()));
             let reply = http.post("/v1/images/pull", &json!({"image": name}));
             assert!(statuses.contains(&reply.status), "{} {}", reply.status, reply.text());
-            assert_eq!(left(&server), (0, 0), "nothing half-unpacked");
+            assert_eq!(left(&server), (0, 0), "no staged layer is left");
         });
     }
     drop(rows);

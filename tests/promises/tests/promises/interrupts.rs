@@ -1,12 +1,12 @@
-//! A command is ended, by a cancel or its time, and the shell stays with all that it holds.
+//! A command is ended by a cancel or a timeout, and the shell keeps all of its state.
 
 use isolet_kit::{Outcome, Rows, SOON, Sandbox, Shell, Start, one, quickly, tries, wait_until};
 use std::time::Duration;
 
-/// The ladder's last step comes after about 1.5 s; a loaded machine gets its time.
+/// The last escalation step comes after about 1.5 s; a loaded machine gets more time.
 const ENDED: Duration = Duration::from_secs(10);
 
-/// Starts a text that first says `up`, cancels it then, and gives back how it ended.
+/// Starts a text that first prints `up`, then cancels it, and returns how it ended.
 fn cut(shell: &mut Shell, text: &str) -> Outcome {
     let id = shell.start(Start::new(&format!("echo up; {text}")));
     let mut outcome = Outcome::default();
@@ -61,6 +61,7 @@ fn a_cancel_ends_whatever_runs_in_the_foreground() {
     }
 }
 
+/// Promises: S6.
 #[test]
 fn a_cancel_ends_what_ignores_signals() {
     let (_server, sandbox) = one();
@@ -86,6 +87,7 @@ fn a_cancel_ends_what_ignores_signals() {
     });
 }
 
+/// Promises: S6.
 #[test]
 fn a_cancel_leaves_background_jobs() {
     let (_server, sandbox) = one();
@@ -111,6 +113,7 @@ fn a_cancel_leaves_background_jobs() {
     });
 }
 
+/// Promises: S6.
 #[test]
 fn a_timeout_ends_the_command_and_keeps_the_shell_and_its_jobs() {
     let (_server, sandbox) = one();
@@ -137,7 +140,7 @@ fn a_timeout_ends_the_command_and_keeps_the_shell_and_its_jobs() {
         outcome.is("quick\n", 0);
         assert_ne!(outcome.exit["timed_out"], true);
     });
-    rows.row("nothing that the command started stays", || {
+    rows.row("no process of the command is left", || {
         let (mut shell, _) = begin(&sandbox);
         let start = Start::new("bash -c 'sleep 4242 | sleep 4242'").with("timeout_ms", 100);
         shell.run_with(start);
@@ -147,7 +150,9 @@ fn a_timeout_ends_the_command_and_keeps_the_shell_and_its_jobs() {
     });
 }
 
-/// 24 of 1500 interrupts at random moments once lost the report of a command: the shell looked busy for ever.
+/// 24 of 1500 interrupts at random moments once lost the report of a command: the shell stayed busy
+/// forever.
+/// Promises: S6.
 #[test]
 fn interrupts_at_any_moment_lose_no_report() {
     let (_server, sandbox) = one();
@@ -165,7 +170,8 @@ fn interrupts_at_any_moment_lose_no_report() {
         shell.cancel(&id);
         let mut outcome = shell.finish(&id);
         if outcome.code.is_none() && outcome.refused["error"] == "bad_request" {
-            // The cancel came too late and is told so; the command's own end is told as well.
+            // The cancel came too late, which its answer says; the command's own end is reported as
+            // well.
             outcome = shell.finish(&id);
         }
         assert!(outcome.code.is_some(), "round {round}: {outcome:?}");
@@ -176,7 +182,7 @@ fn interrupts_at_any_moment_lose_no_report() {
 }
 
 #[test]
-fn a_queued_command_is_taken_out_by_its_cancel() {
+fn a_cancel_removes_a_queued_command() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.shell();
     let first = shell.start(Start::new("sleep 100"));
@@ -204,8 +210,9 @@ fn a_signal_reaches_the_foreground() {
     shell.run("echo lives").is("lives\n", 0);
 }
 
-/// Where a fork is under way at every moment, a copy of bash that took the interrupt for its own
-/// once read the shell's lines, and the shell was lost.
+/// While a fork was in progress, a copy of bash that handled the interrupt itself once read the
+/// shell's input, and the shell was lost.
+/// Promises: S6.
 #[test]
 fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
     let (_server, sandbox) = one();
@@ -231,5 +238,5 @@ fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
         }
         lives(&mut shell, &pid);
     }
-    assert!(ended <= 1 + rounds / 100, "{ended} of {rounds} shells had to be ended");
+    assert!(ended <= 1 + rounds / 100, "{ended} of {rounds} shells had to be killed");
 }

@@ -1,10 +1,8 @@
-//! What is promised to clients, through the public interface of a real server.
+//! What Isolet promises its clients, tested through the public interface of a real server.
 //!
-//! The first modules are the correctness table of the shell, grouped by theme: a test runs all
-//! rows of its group, each in a shell of its own, and names those that failed.
+//! Some modules form the correctness table of the shell, grouped by theme: a test runs all rows
+//! of its group, each in a new shell, and lists those that failed.
 
-mod account;
-mod answers;
 mod archives;
 mod attach;
 mod audit;
@@ -18,34 +16,37 @@ mod credentials;
 mod descriptors;
 mod destroyed;
 mod dialects;
-mod endings;
-mod ends;
+mod directory_lists;
 mod engines;
+mod error_answers;
 mod events;
 mod exec;
 mod files;
 mod heavy;
-mod held;
+mod host_names;
 mod images;
 mod images_bombs;
 mod images_hostile;
 mod interrupts;
-mod names;
+mod last_byte;
 mod network;
 mod packages;
 mod ports;
 mod processes;
-mod ready;
+mod reconnects;
 mod recordings;
 mod registries;
-mod returns;
 mod sandboxes;
 mod scopes;
 mod search;
 mod session_files;
 mod sessions;
+mod shell_ends;
+mod shell_state;
 mod sleep;
 mod state;
 mod terminals;
 mod texts;
+mod usage;
+mod warm_pool;
 mod writes;

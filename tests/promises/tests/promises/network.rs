@@ -1,34 +1,34 @@
-//! Where sandboxes may connect to: as asked for, as changed while they run, and what they are told
-//! of what was refused. Each test has a small world of its own.
+//! Egress of sandboxes: as requested, as changed while they run, and the reports of refusals. Each
+//! test has a simulated network.
 
 use isolet_kit::{
-    Options, SOON, Sandbox, Server, Value, json, links,
+    Options, SOON, Sandbox, Server, Value, json,
     net::{METADATA, PUBLIC, World},
-    process, wait_until,
+    process, veth, wait_until,
 };
 
-/// Prints what a server of the world says, or fails.
+/// A command that prints the answer of a server in the simulated network, or fails.
 fn fetch(address: impl std::fmt::Display, port: u16) -> String {
     format!("timeout 5 cat </dev/tcp/{address}/{port}")
 }
 
 #[track_caller]
 fn reaches(sandbox: &Sandbox, port: u16) {
-    let told = sandbox.exec(&fetch(PUBLIC, port));
-    assert_eq!(told["exit_code"], 0, "{told}");
+    let answer = sandbox.exec(&fetch(PUBLIC, port));
+    assert_eq!(answer["exit_code"], 0, "{answer}");
     assert!(
-        told["stdout"].as_str().is_some_and(|said| said.contains(&PUBLIC.to_string())),
-        "{told}"
+        answer["stdout"].as_str().is_some_and(|said| said.contains(&PUBLIC.to_string())),
+        "{answer}"
     );
-    assert!(told["denied"].is_null(), "{told}");
+    assert!(answer["denied"].is_null(), "{answer}");
 }
 
-/// What it was refused.
+/// The refusals of a connection to this port.
 #[track_caller]
 fn refused(sandbox: &Sandbox, port: u16) -> Value {
-    let told = sandbox.exec(&fetch(PUBLIC, port));
-    assert_ne!(told["exit_code"], 0, "{told}");
-    told["denied"].clone()
+    let answer = sandbox.exec(&fetch(PUBLIC, port));
+    assert_ne!(answer["exit_code"], 0, "{answer}");
+    answer["denied"].clone()
 }
 
 #[track_caller]
@@ -44,22 +44,23 @@ fn entry(port: u16) -> Value {
     json!({"host": PUBLIC.to_string(), "port": port, "protocol": "tcp", "rule": "default"})
 }
 
-/// Whether this list has one such refusal and no other.
+/// Checks that the list has exactly one refusal, and that it is this one.
 #[track_caller]
-fn told_once(denied: &Value, port: u16) {
+fn assert_refused_once(denied: &Value, port: u16) {
     let mut list = denied.as_array().unwrap_or_else(|| panic!("{denied}")).clone();
     assert!(list[0]["times"].as_u64().is_some_and(|times| times > 0), "{denied}");
     list.iter_mut().for_each(|one| drop(one.as_object_mut().expect("one").remove("times")));
     assert_eq!(list, [entry(port)], "{denied}");
 }
 
+/// Promises: Q12.
 #[test]
-fn a_network_is_changed_while_a_sandbox_runs_and_what_was_refused_is_opened() {
+fn a_network_changes_while_a_sandbox_runs_and_a_refusal_can_be_allowed() {
     let _world = World::new();
     let server = Server::start();
     let sandbox = server.sandbox();
     assert_eq!(network(&sandbox), json!({"mode": "none", "allow": [], "deny": []}));
-    assert!(refused(&sandbox, 80).is_null(), "nobody listens for what has no way out");
+    assert!(refused(&sandbox, 80).is_null(), "without egress no refusals are recorded");
     change(&sandbox, json!({"network": "open"}));
     reaches(&sandbox, 80);
     let only = format!("{PUBLIC}:80");
@@ -67,15 +68,19 @@ fn a_network_is_changed_while_a_sandbox_runs_and_what_was_refused_is_opened() {
     assert_eq!(rules, json!({"mode": "rules", "allow": [only], "deny": []}));
     reaches(&sandbox, 80);
     let denied = refused(&sandbox, 443);
-    told_once(&denied, 443);
+    assert_refused_once(&denied, 443);
     for _ in 0..2 {
         let opened = change(&sandbox, json!({"allow_add": denied}));
-        assert_eq!(opened["allow"], json!([only, format!("{PUBLIC}:443")]), "twice is as once");
+        assert_eq!(
+            opened["allow"],
+            json!([only, format!("{PUBLIC}:443")]),
+            "a repeated change has no effect"
+        );
         reaches(&sandbox, 443);
     }
     let profile = change(&sandbox, json!({"network_profile": "locked-down"}));
     assert_eq!((&profile["mode"], &profile["profile"]), (&json!("rules"), &json!("locked-down")));
-    told_once(&refused(&sandbox, 80), 80);
+    assert_refused_once(&refused(&sandbox, 80), 80);
     change(&sandbox, json!({"network": "none"}));
     assert!(refused(&sandbox, 80).is_null());
     for (body, why) in [
@@ -91,8 +96,9 @@ fn a_network_is_changed_while_a_sandbox_runs_and_what_was_refused_is_opened() {
     assert_eq!(network(&sandbox)["mode"], "none", "nothing was changed");
 }
 
+/// Promises: Q12.
 #[test]
-fn a_network_is_kept_over_sleep_restart_and_the_end_of_what_owns_links() {
+fn a_network_survives_sleep_restart_and_the_end_of_the_veth_manager() {
     let _world = World::new();
     let mut server = Server::start();
     let only = json!({"network": {"allow": [format!("{PUBLIC}:80")]}});
@@ -100,67 +106,68 @@ fn a_network_is_kept_over_sleep_restart_and_the_end_of_what_owns_links() {
     assert_eq!(sandbox.info()["network"], "rules");
     let holds = |sandbox: &Sandbox| {
         reaches(sandbox, 80);
-        told_once(&refused(sandbox, 443), 443);
+        assert_refused_once(&refused(sandbox, 443), 443);
     };
     holds(&sandbox);
     sandbox.post("/sleep", &json!({})).expect(200);
     change(&sandbox, json!({"deny_add": ["192.0.2.0/24"]}));
-    assert_eq!(sandbox.info()["state"], "sleeping", "nothing is woken");
+    assert_eq!(sandbox.info()["state"], "sleeping", "no sandbox was woken");
     holds(&sandbox);
     server.restart();
     assert_eq!(network(&sandbox)["deny"], json!(["192.0.2.0/24"]));
     holds(&sandbox);
-    let owner = links::owner(&server.data());
+    let owner = veth::manager(&server.data());
     let before = address(&sandbox);
     process::kill(owner);
-    wait_until("another owns links", SOON, || {
-        links::keeper(&server.data()).filter(|keeper| *keeper != owner)
+    wait_until("another veth manager runs", SOON, || {
+        veth::find_manager(&server.data()).filter(|keeper| *keeper != owner)
     });
-    // The old link leads out until the kernel has taken it away.
-    wait_until("it is linked anew", SOON, || {
+    // The old veth pair works until the kernel has removed it.
+    wait_until("it has a veth pair again", SOON, || {
         let now = address(&sandbox);
         (now.contains('.') && now != before).then_some(())
     });
     holds(&sandbox);
 }
 
-/// The sandbox's own address, as it is said inside; empty while it has none.
+/// The sandbox's own address as seen inside; empty while it has none.
 fn address(sandbox: &Sandbox) -> String {
     let ask = "import socket\ns = socket.socket(type=socket.SOCK_DGRAM)\n\
                s.connect(('192.0.2.1', 9))\nprint(s.getsockname()[0])";
     sandbox.says(&format!("python3 -c \"{ask}\" 2>/dev/null; true"))
 }
 
+/// Promises: Q13.
 #[test]
-fn what_was_refused_is_told_wherever_a_command_ends() {
+fn refusals_are_reported_wherever_a_command_ends() {
     let _world = World::new();
     let server = Server::start();
     let sandbox = server
         .sandbox_with(&json!({"network": {"deny": ["198.51.100.0/24:443"], "allow": ["*:443"]}}));
-    told_once(&refused(&sandbox, 80), 80);
+    assert_refused_once(&refused(&sandbox, 80), 80);
     let own = sandbox.command("s", &fetch(PUBLIC, 80));
-    told_once(&own["denied"], 80);
-    assert!(sandbox.command("s", "true")["denied"].is_null(), "it is told once");
+    assert_refused_once(&own["denied"], 80);
+    assert!(sandbox.command("s", "true")["denied"].is_null(), "it is reported once");
     let mut shell = sandbox.shell();
-    told_once(&shell.run(&fetch(PUBLIC, 80)).exit["denied"], 80);
+    assert_refused_once(&shell.run(&fetch(PUBLIC, 80)).exit["denied"], 80);
     assert!(shell.run("true").exit["denied"].is_null());
     let mut events =
         sandbox.http.events(&sandbox.path("/exec"), &json!({"command": fetch(PUBLIC, 80)}));
     let exit =
         std::iter::from_fn(|| events.event()).find(|event| event.name == "exit").expect("an end");
-    told_once(&exit.data.parse::<Value>().expect("JSON")["denied"], 80);
+    assert_refused_once(&exit.data.parse::<Value>().expect("JSON")["denied"], 80);
     let code = format!(
         "import socket\ntry: socket.create_connection(('{PUBLIC}', 80), 5)\nexcept OSError: pass"
     );
     let run = sandbox.post("/contexts/python/run", &json!({"code": code})).expect(200).json();
-    told_once(&run["denied"], 80);
+    assert_refused_once(&run["denied"], 80);
     let start = json!({"id": "p", "command": fetch(PUBLIC, 80)});
     sandbox.post("/processes", &start).expect(201);
-    wait_until("the process is told of", SOON, || {
-        let told = sandbox.http.get(&sandbox.path("/processes/p")).expect(200).json();
-        (told["status"] != "running" && !told["denied"].is_null()).then_some(())
+    wait_until("the process is reported", SOON, || {
+        let answer = sandbox.http.get(&sandbox.path("/processes/p")).expect(200).json();
+        (answer["status"] != "running" && !answer["denied"].is_null()).then_some(())
     });
-    // A rule of deny, and what is closed to every sandbox, are opened otherwise.
+    // A rule of `deny`, and addresses that are closed to every sandbox, are opened differently.
     let denied = refused(&sandbox, 443);
     assert_eq!(denied[0]["rule"], "198.51.100.0/24:443", "{denied}");
     let closed = sandbox.exec(&fetch(METADATA, 443))["denied"].clone();
@@ -174,7 +181,7 @@ fn what_was_refused_is_told_wherever_a_command_ends() {
     reaches(&sandbox, 443);
 }
 
-/// What is told of its traffic.
+/// The reported traffic of the sandbox.
 fn traffic(sandbox: &Sandbox) -> Value {
     sandbox.http.get(&sandbox.path("")).expect(200).json()["usage"]["network"].clone()
 }
@@ -183,13 +190,15 @@ fn received(sandbox: &Sandbox) -> u64 {
     traffic(sandbox)["received_bytes"].as_u64().unwrap_or_default()
 }
 
+/// Promises: Q16.
 #[test]
-fn what_goes_over_its_links_is_counted_over_sleeps_and_changes() {
+fn traffic_is_counted_across_sleeps_and_network_changes() {
     const BYTES: u64 = 3_000_000;
     let _world = World::new();
     let mut server = Server::start();
-    let (sandbox, other) = (server.sandbox(), server.sandbox());
-    assert!(traffic(&sandbox).is_null(), "it never had a way out");
+    let sandbox = server.sandbox();
+    let other = server.sandbox();
+    assert!(traffic(&sandbox).is_null(), "it never had egress");
     change(&sandbox, json!({"allow_add": [PUBLIC.to_string()]}));
     change(&other, json!({"allow_add": [PUBLIC.to_string()]}));
     let take = || {
@@ -199,7 +208,7 @@ fn what_goes_over_its_links_is_counted_over_sleeps_and_changes() {
     take();
     let first = received(&sandbox);
     assert!(first >= BYTES, "{first}");
-    assert!(received(&other) < BYTES / 10, "it is of another");
+    assert!(received(&other) < BYTES / 10, "the counters belong to another sandbox");
     assert_eq!(traffic(&sandbox)["refused"], 0);
     drop(sandbox.exec(&fetch(METADATA, 80)));
     wait_until("the refusal is counted", SOON, || {
@@ -209,22 +218,23 @@ fn what_goes_over_its_links_is_counted_over_sleeps_and_changes() {
     sandbox.http.post(&sandbox.path("/sleep"), &json!({})).expect(200);
     take();
     let second = received(&sandbox);
-    assert!(second >= first + BYTES, "{second} over the sleep, {first} before");
+    assert!(second >= first + BYTES, "{second} after the sleep, {first} before");
     server.restart();
-    // It is asked for as soon as the process that owns links is found again.
-    wait_until("it is counted over a restart", SOON, || {
+    // The counters are read as soon as the veth manager is found again.
+    wait_until("the traffic is counted across a restart", SOON, || {
         (received(&sandbox) >= second).then_some(())
     });
     change(&sandbox, json!({"network": "none"}));
     let third = received(&sandbox);
-    assert!(third >= second, "{third} of links that are gone");
+    assert!(third >= second, "{third} for removed veth pairs");
     change(&sandbox, json!({"network": "open"}));
     take();
     assert!(received(&sandbox) >= third + BYTES);
 }
 
+/// Promises: Q15.
 #[test]
-fn the_command_line_makes_networks_and_says_what_opens_what_was_refused() {
+fn the_command_line_sets_networks_and_names_the_call_that_allows_a_refusal() {
     let _world = World::new();
     let server = Options::new()
         .config("[network]\ndefault = \"web\"\n[network.profiles.web]\nallow = [\"*:80\"]\n")
@@ -245,9 +255,9 @@ fn the_command_line_makes_networks_and_says_what_opens_what_was_refused() {
     let (code, shown, _) = run(&["network", "demo", "--allow-add", &format!("{PUBLIC}:443")]);
     assert_eq!((code, shown.lines().count()), (Some(0), 3), "{shown}");
     assert_eq!(run(&["exec", "demo", &fetch(PUBLIC, 443)]).0, Some(0));
-    // The operator's profile, and the network of a sandbox that names none.
+    // The operator's profile is the network of a sandbox that names none.
     let other = server.sandbox();
     assert_eq!(other.info()["network_profile"], "web");
     reaches(&other, 80);
-    told_once(&refused(&other, 443), 443);
+    assert_refused_once(&refused(&other, 443), 443);
 }

@@ -1,29 +1,29 @@
-//! Programs that fetch packages, as they are, through rules that have their hosts alone: pip, npm,
-//! git, and apt in an image of Debian. What they fetched works; another host is refused and told.
+//! Unmodified package managers through rules that allow only their hosts: pip, npm, git, and apt in
+//! a Debian image. What they fetched works; another host is refused, and the refusal is reported.
 
-use crate::names::{denied, goes, server, trusting};
+use crate::host_names::{denied, goes, server, trusting};
 use isolet_kit::docker::DockerRegistry;
 use isolet_kit::image::{Image, Layer, busybox, debian};
+use isolet_kit::internet::{Internet, zone};
 use isolet_kit::net::{OTHER, PUBLIC};
-use isolet_kit::town::{Town, zone};
 use isolet_kit::{Options, Value, json};
 use std::process::Command;
 
 const MAKE: &str = include_str!("packages.py");
 
-/// A town with an index of each kind, and somebody whom no rule has.
-fn town() -> Town {
+/// A simulated internet with an index of each kind and a host that no rule allows.
+fn internet() -> Internet {
     let names = ["pypi.example", "files.example", "npm.example", "git.example", "deb.example"];
     let mut all: Vec<_> = names.iter().map(|name| (*name, PUBLIC)).collect();
     all.push(("evil.example", OTHER));
-    let town = Town::new(&zone(&all));
-    let made = Command::new("/usr/bin/python3").args(["-c", MAKE]).arg(town.folder()).output();
+    let internet = Internet::new(&zone(&all));
+    let made = Command::new("/usr/bin/python3").args(["-c", MAKE]).arg(internet.folder()).output();
     let made = made.expect("python3 is there");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    town
+    internet
 }
 
-/// Whether it was refused this host, and no other one.
+/// Whether this host was refused and no other one.
 #[track_caller]
 fn only_evil(denied: &Value) {
     let list = denied.as_array().unwrap_or_else(|| panic!("{denied}"));
@@ -34,10 +34,10 @@ fn only_evil(denied: &Value) {
     );
 }
 
-/// What arrived there came by names of these hosts; nothing came to anybody else.
+/// Checks that everything arrived under the names of these hosts, and nothing at another host.
 #[track_caller]
-fn came_by(town: &Town, hosts: &[&str]) {
-    let log = town.log();
+fn came_by(internet: &Internet, hosts: &[&str]) {
+    let log = internet.log();
     for line in log.iter().filter(|line| line.starts_with("web ")) {
         assert!(
             hosts.iter().any(|host| line.contains(&format!(" {host} "))
@@ -50,19 +50,20 @@ fn came_by(town: &Town, hosts: &[&str]) {
         .filter(|line| line.starts_with("asked "))
         .all(|line| hosts.iter().any(|host| line.contains(host)));
     assert!(asked, "{log:#?}");
-    let arrived = town.arrived();
+    let arrived = internet.arrived();
     assert!(
         !arrived.is_empty() && !arrived.iter().any(|it| it.contains(&OTHER.to_string())),
         "{arrived:?}"
     );
 }
 
+/// Promises: Q31.
 #[test]
-fn pip_installs_through_rules_and_another_index_is_refused_and_told() {
-    let town = town();
-    let server = server(&town);
+fn pip_installs_through_rules_and_another_index_is_refused_and_reported() {
+    let internet = internet();
+    let server = server(&internet);
     let rules = json!({"allow": ["pypi.example:443", "files.example:443"]});
-    let sandbox = trusting(&town, &server, rules, json!({}));
+    let sandbox = trusting(&internet, &server, rules, json!({}));
     let pip = "/usr/bin/python3 -m pip --disable-pip-version-check --retries 0 --timeout 5";
     let install = format!("{pip} install --break-system-packages --index-url");
     let evil = format!("{install} https://evil.example/simple/ tiny");
@@ -70,20 +71,21 @@ fn pip_installs_through_rules_and_another_index_is_refused_and_told() {
     let both = format!(
         "{install} https://pypi.example/simple/ --extra-index-url https://evil.example/simple/ tiny"
     );
-    let told = sandbox.exec(&both);
-    assert_eq!(told["exit_code"], 0, "{told}");
-    only_evil(&told["denied"]);
+    let answer = sandbox.exec(&both);
+    assert_eq!(answer["exit_code"], 0, "{answer}");
+    only_evil(&answer["denied"]);
     let used = goes(&sandbox, "/usr/bin/python3 -c 'import tiny; print(tiny.word)'");
     assert_eq!(used, "a wheel\n");
-    came_by(&town, &["pypi.example", "files.example"]);
+    came_by(&internet, &["pypi.example", "files.example"]);
 }
 
+/// Promises: Q31.
 #[test]
-fn npm_installs_through_rules_and_another_registry_is_refused_and_told() {
-    let town = town();
-    let server = server(&town);
+fn npm_installs_through_rules_and_another_registry_is_refused_and_reported() {
+    let internet = internet();
+    let server = server(&internet);
     let rules = json!({"allow": ["npm.example:443"]});
-    let sandbox = trusting(&town, &server, rules, json!({}));
+    let sandbox = trusting(&internet, &server, rules, json!({}));
     let npm = |host: &str| {
         format!(
             "npm install --registry https://{host}/ --no-audit --no-fund --no-update-notifier --fetch-retries 0 tiny"
@@ -92,31 +94,33 @@ fn npm_installs_through_rules_and_another_registry_is_refused_and_told() {
     only_evil(&denied(&sandbox, &npm("evil.example")));
     goes(&sandbox, &npm("npm.example"));
     assert_eq!(goes(&sandbox, "node -p 'require(\"tiny\")'"), "a module\n");
-    came_by(&town, &["npm.example"]);
+    came_by(&internet, &["npm.example"]);
 }
 
+/// Promises: Q31.
 #[test]
-fn git_clones_and_fetches_through_rules_and_another_host_is_refused_and_told() {
-    let town = town();
-    let server = server(&town);
+fn git_clones_and_fetches_through_rules_and_another_host_is_refused_and_reported() {
+    let internet = internet();
+    let server = server(&internet);
     let rules = json!({"allow": ["git.example:443"]});
-    let sandbox = trusting(&town, &server, rules, json!({}));
+    let sandbox = trusting(&internet, &server, rules, json!({}));
     only_evil(&denied(&sandbox, "git clone -q https://evil.example/git/tiny.git"));
     goes(&sandbox, "git clone -q https://git.example/git/tiny.git && cd tiny && git fetch -q");
     let said = goes(&sandbox, "cd tiny && git log --format=%s && wc -l <text && git fsck");
     assert_eq!(said, "2\n1\n1000\n");
-    came_by(&town, &["git.example"]);
+    came_by(&internet, &["git.example"]);
 }
 
+/// Promises: A20.
 #[test]
-fn apt_installs_in_an_image_of_debian_through_rules() {
-    let town = town();
+fn apt_installs_in_a_debian_image_through_rules() {
+    let internet = internet();
     let registry = DockerRegistry::start();
     let name = registry.push("debian", &debian(&["apt", "bash"]));
-    let config = format!("{}[images]\nregistries = [\"{}\"]\n", town.config(), registry.host());
+    let config = format!("{}[images]\nregistries = [\"{}\"]\n", internet.config(), registry.host());
     let server = Options::new().config(&config).start();
     let rules = json!({"allow": ["deb.example"]});
-    let sandbox = trusting(&town, &server, rules, json!({"image": name}));
+    let sandbox = trusting(&internet, &server, rules, json!({"image": name}));
     let apt = "export DEBIAN_FRONTEND=noninteractive; apt-get -q -o Acquire::Retries=0 -o Acquire::https::CAInfo=$SSL_CERT_FILE";
     let list = |places: &[&str]| {
         let lines: Vec<String> =
@@ -127,7 +131,7 @@ fn apt_installs_in_an_image_of_debian_through_rules() {
         )
     };
     only_evil(&denied(&sandbox, &list(&["http://deb.example/", "https://evil.example/"])));
-    // By HTTP, as Debian's own mirrors are asked, and by TLS.
+    // Over HTTP, as Debian's own mirrors are used, and over TLS.
     for (place, package) in
         [("http://deb.example/", "tiny-words"), ("https://deb.example/", "tiny")]
     {
@@ -142,25 +146,26 @@ fn apt_installs_in_an_image_of_debian_through_rules() {
     assert_eq!(said, "2\n0\n");
     goes(&sandbox, &format!("{apt} purge -y tiny"));
     assert_eq!(sandbox.exec("tiny")["exit_code"], 127);
-    came_by(&town, &["deb.example"]);
+    came_by(&internet, &["deb.example"]);
     server.healthy();
 }
 
-/// What Alpine's images are made of: busybox, and programs that are linked with musl.
+/// The parts of Alpine's images: busybox, and programs that are linked with musl.
+/// Promises: A20.
 #[test]
 fn an_image_of_busybox_and_musl_runs_shells_and_its_own_programs_through_rules() {
-    let town = town();
-    std::fs::create_dir(town.folder().join("www/git.example")).expect("makes");
-    std::fs::write(town.folder().join("www/git.example/page"), "through\n").expect("writes");
+    let internet = internet();
+    std::fs::create_dir(internet.folder().join("www/git.example")).expect("makes");
+    std::fs::write(internet.folder().join("www/git.example/page"), "through\n").expect("writes");
     let registry = DockerRegistry::start();
-    let name = registry.push("alpine", &musl(&town));
-    let config = format!("{}[images]\nregistries = [\"{}\"]\n", town.config(), registry.host());
+    let name = registry.push("alpine", &musl(&internet));
+    let config = format!("{}[images]\nregistries = [\"{}\"]\n", internet.config(), registry.host());
     let server = Options::new().config(&config).start();
     let rules = json!({"allow": ["git.example:8080"]});
     let sandbox = server.sandbox_with(&json!({"image": name, "network": rules}));
     let mut shell = sandbox.shell();
     shell.run("x=kept; echo $BASH_VERSION | cut -c1,2").is("5.\n", 0);
-    // The program resolves by musl's own resolver, which asks for both kinds of addresses.
+    // The program uses musl's own resolver, which queries both kinds of addresses.
     shell.run("fetch git.example 8080 /page").is("through\n", 0);
     let refused = sandbox.exec("fetch evil.example 8080 /page");
     assert_ne!(refused["exit_code"], 0, "{refused}");
@@ -168,7 +173,7 @@ fn an_image_of_busybox_and_musl_runs_shells_and_its_own_programs_through_rules()
     shell.run("echo $x; ldd /usr/bin/fetch | grep -q musl").is("kept\n", 0);
     shell.close();
     assert_eq!(sandbox.command("s", "/bin/sh -c 'echo of busybox'")["stdout"], "of busybox\n");
-    came_by(&town, &["git.example"]);
+    came_by(&internet, &["git.example"]);
     server.healthy();
 }
 
@@ -192,9 +197,9 @@ int main(int count, char **words) {
 }
 "#;
 
-fn musl(town: &Town) -> Image {
-    let source = town.folder().join("fetch.c");
-    let program = town.folder().join("fetch");
+fn musl(internet: &Internet) -> Image {
+    let source = internet.folder().join("fetch.c");
+    let program = internet.folder().join("fetch");
     std::fs::write(&source, FETCH).expect("writes");
     let made = Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).output();
     let made = made.expect("the package musl-tools is installed");

@@ -27,6 +27,7 @@ fn header<'a>(said: &'a Value, name: &str) -> Vec<&'a str> {
     own.map(|pair| pair[1].as_str().expect("text")).collect()
 }
 
+/// Promises: O1.
 #[test]
 fn every_method_path_and_body_reaches_a_port_as_it_was_sent() {
     let (_server, sandbox) = guest();
@@ -44,7 +45,7 @@ fn every_method_path_and_body_reaches_a_port_as_it_was_sent() {
         let path = path.strip_suffix("&ticket=").unwrap_or(path);
         assert_eq!(said["path"], path);
     }
-    assert_eq!(echo(http.get(&at(&sandbox, "")))["path"], "/", "the port itself");
+    assert_eq!(echo(http.get(&at(&sandbox, "")))["path"], "/", "the port's own address");
     assert_eq!(echo(http.get(&at(&sandbox, "?a=b")))["path"], "/?a=b");
     let head = http.try_open("HEAD", &at(&sandbox, "/bytes/1234"), None).expect("an answer");
     assert!(head.headers.contains(&("content-length".to_owned(), "1234".to_owned())));
@@ -55,6 +56,7 @@ fn every_method_path_and_body_reaches_a_port_as_it_was_sent() {
     assert_eq!(http.get(&at(&sandbox, "/continue")).expect(200).text(), "after hints\n");
 }
 
+/// Promises: O1.
 #[test]
 fn a_run_is_reached_by_its_own_address_too() {
     let server = Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start();
@@ -67,8 +69,9 @@ fn a_run_is_reached_by_its_own_address_too() {
     assert_eq!(gone.error(), "no_sandbox");
 }
 
+/// Promises: O2.
 #[test]
-fn what_is_large_streams_both_ways() {
+fn large_bodies_stream_in_both_directions() {
     let (_server, sandbox) = guest();
     let body: Vec<u8> = (0..20_000_000u32).map(|n| (n % 251) as u8).collect();
     let said = echo(sandbox.http.send("POST", &at(&sandbox, "/echo"), Some(&body)));
@@ -78,7 +81,7 @@ fn what_is_large_streams_both_ways() {
     let reply = sandbox.http.get(&at(&sandbox, "/bytes/50000000")).expect(200);
     assert_eq!(reply.body.len(), 50_000_000);
     assert!(reply.body.iter().enumerate().all(|(at, byte)| *byte == (at % 65536 % 256) as u8));
-    // A body in chunks goes in chunks, and a refusal comes before it was read.
+    // A chunked body is forwarded in chunks, and a refusal may arrive before the body was read.
     let chunked = format!(
         "POST {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n",
         at(&sandbox, "/echo"),
@@ -97,8 +100,9 @@ fn what_is_large_streams_both_ways() {
     assert!(raw.contains("one,") && raw.contains("two") && raw.contains("x-sum: 7"), "{raw}");
 }
 
+/// Promises: O2.
 #[test]
-fn an_event_is_there_when_it_was_said() {
+fn a_server_sent_event_arrives_when_it_is_sent() {
     let (_server, sandbox) = guest();
     let mut events =
         sandbox.http.try_open("GET", &at(&sandbox, "/events"), None).expect("an answer");
@@ -108,8 +112,9 @@ fn an_event_is_there_when_it_was_said() {
     assert_eq!(events.event(), None);
 }
 
+/// Promises: O3.
 #[test]
-fn a_guest_hears_its_own_name_and_nothing_of_the_servers() {
+fn a_program_sees_localhost_and_nothing_of_the_server() {
     let (server, sandbox) = guest();
     let host = format!("127.0.0.1:{}", server.port());
     let http = sandbox
@@ -150,8 +155,9 @@ fn a_guest_hears_its_own_name_and_nothing_of_the_servers() {
     assert_eq!(header(&said, "x-forwarded-prefix"), [at(&sandbox, "").as_str()]);
 }
 
+/// Promises: O4.
 #[test]
-fn t9_a_guests_page_is_nobodys_page_under_our_origin() {
+fn t9_a_program_page_has_no_privileges_under_the_servers_origin() {
     let (_server, sandbox) = guest();
     let asked = "/headers?set-cookie=a%3Db&set-cookie=c%3Dd&strict-transport-security=max-age%3D9\
         &service-worker-allowed=%2F&clear-site-data=%22*%22&content-type=text%2Fhtml&alt-svc=x\
@@ -175,8 +181,9 @@ fn t9_a_guests_page_is_nobodys_page_under_our_origin() {
     assert!(policies[1].1.starts_with("sandbox ") && !policies[1].1.contains("same-origin"));
 }
 
+/// Promises: O5.
 #[test]
-fn t8_no_redirect_is_followed_and_ones_own_lead_back() {
+fn t8_no_redirect_is_followed_and_local_ones_are_rewritten() {
     let (_server, sandbox) = guest();
     let prefix = at(&sandbox, "");
     for (to, wanted) in [
@@ -197,8 +204,9 @@ fn t8_no_redirect_is_followed_and_ones_own_lead_back() {
     }
 }
 
+/// Promises: O6.
 #[test]
-fn nothing_listens_says_who_does() {
+fn an_answer_without_a_listener_names_the_listening_ports() {
     let (_server, sandbox) = guest();
     let refused = sandbox.http.get(&sandbox.path("/ports/9/x")).expect(502);
     assert_eq!(refused.error(), "not_listening");
@@ -218,8 +226,9 @@ fn nothing_listens_says_who_does() {
     assert_eq!(sandbox.info()["state"], "sleeping", "nothing was woken");
 }
 
+/// Promises: O7.
 #[test]
-fn ports_are_found_by_themselves() {
+fn listening_ports_are_detected_automatically() {
     let (_server, sandbox) = guest();
     sandbox.listen_at(8001, "0.0.0.0");
     sandbox.listen_at(8002, "::1");
@@ -248,8 +257,9 @@ fn upgrade(sandbox: &Sandbox, path: &str, more: &str) -> Stream {
     http.try_open("GET", path, None).expect("an answer")
 }
 
+/// Promises: O2.
 #[test]
-fn a_websocket_is_passed_as_it_is() {
+fn a_websocket_is_passed_through_unchanged() {
     let (_server, sandbox) = guest();
     let path = at(&sandbox, "/upgrade");
     let open = |protocol: &str| {
@@ -285,26 +295,27 @@ fn a_websocket_is_passed_as_it_is() {
     stream.read_to_end(&mut back).expect("read");
     writer.join().expect("written");
     assert!(back == all, "{} bytes of {}", back.len(), all.len());
-    // One that is refused is an answer as any other.
+    // A refused upgrade is an answer like any other.
     let refused = upgrade(&sandbox, &at(&sandbox, "/status/404"), "");
     assert_eq!(refused.status, 404);
     let (stream, _) = open("x");
     assert_eq!(sandbox.post("/sleep", &Value::Null).expect(409).error(), "sandbox_in_use");
     drop(stream);
-    wait_until("it may sleep", SOON, || {
+    wait_until("it can be put to sleep", SOON, || {
         (sandbox.post("/sleep", &Value::Null).status == 200).then_some(())
     });
 }
 
+/// Promises: O8.
 #[test]
-fn connections_are_used_again_and_a_stale_one_costs_nothing() {
+fn connections_are_reused_and_a_stale_one_causes_no_error() {
     let (_server, sandbox) = guest();
     let peers: Vec<Value> =
         (0..5).map(|_| echo(sandbox.http.get(&at(&sandbox, "/echo")))["peer"].clone()).collect();
     assert!(peers.iter().all(|peer| *peer == peers[0]), "{peers:?}");
-    // The program is replaced by another: the connection that idles is to one that is gone.
+    // The program is replaced by another, so the idle connection leads to a process that is gone.
     sandbox.says("pkill -f [g]uest.py; while pgrep -f [g]uest.py; do sleep 0.02; done");
-    // A process that ends has no name any more a moment before it has no sockets.
+    // A process that ends loses its name a moment before its sockets.
     wait_until("nothing listens", SOON, || {
         let all = sandbox.http.get(&sandbox.path("/ports")).expect(200).json();
         all.as_array()?.is_empty().then_some(())
@@ -312,7 +323,7 @@ fn connections_are_used_again_and_a_stale_one_costs_nothing() {
     assert_eq!(sandbox.http.get(&at(&sandbox, "/echo")).expect(502).error(), "not_listening");
     sandbox.listen(8000);
     echo(sandbox.http.get(&at(&sandbox, "/echo")));
-    // One that closes after each answer.
+    // This program closes the connection after each answer.
     sandbox.answers(8003, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     for _ in 0..20 {
         let reply = sandbox.http.send("POST", &sandbox.path("/ports/8003/"), Some(b"x"));
@@ -320,8 +331,9 @@ fn connections_are_used_again_and_a_stale_one_costs_nothing() {
     }
 }
 
+/// Promises: O8.
 #[test]
-fn what_ends_a_sandbox_or_its_client_ends_the_stream() {
+fn the_end_of_a_sandbox_or_its_client_ends_the_stream() {
     let (_server, sandbox) = guest();
     let mut endless =
         sandbox.http.try_open("GET", &at(&sandbox, "/endless"), None).expect("an answer");
@@ -352,8 +364,9 @@ fn what_ends_a_sandbox_or_its_client_ends_the_stream() {
     });
 }
 
+/// Promises: O12.
 #[test]
-fn tcp_goes_over_a_websocket_to_its_end() {
+fn tcp_runs_over_a_websocket_until_both_sides_end() {
     let (_server, sandbox) = guest();
     let open = |query: &str| sandbox.socket(&format!("/tcp/8000{query}"));
     let ask = |socket: &mut Socket, text: &str| {
@@ -372,7 +385,7 @@ fn tcp_goes_over_a_websocket_to_its_end() {
     }
     let head = seen.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     assert_eq!((seen.len() - head, closed), (300_000, Some(1000)));
-    // Each side's end is told to the other, which may go on.
+    // Each side's end reaches the other side, which may continue to send.
     sandbox.says("cat >/workspace/late.py <<'E'\nimport socket\ns = socket.create_server((\"127.0.0.1\", 8010))\nwhile True:\n    c, _ = s.accept()\n    c.sendall(b\"first\")\n    c.shutdown(socket.SHUT_WR)\n    got = b\"\"\n    while piece := c.recv(65536): got += piece\n    open(\"/tmp/got\", \"wb\").write(got)\n    c.close()\nE");
     sandbox.background("exec python3 /workspace/late.py");
     sandbox.await_port(8010);
@@ -402,6 +415,7 @@ fn tcp_goes_over_a_websocket_to_its_end() {
     assert!(matches!(odd.read(), Ok(Message::Close(Some(frame))) if u16::from(frame.code) == 1003));
 }
 
+/// Promises: O12.
 #[test]
 fn a_ticket_opens_one_port_once() {
     let (server, sandbox) = guest();
@@ -411,17 +425,17 @@ fn a_ticket_opens_one_port_once() {
         let made = server.http().post("/v1/tickets", &wish).expect(201).json();
         made["ticket"].as_str().expect("a ticket").to_owned()
     };
-    let nobody =
+    let keyless =
         Sandbox { id: sandbox.id.clone(), http: isolet_kit::Http::new(server.port(), None) };
     let open =
-        |path: &str, ticket: &str| nobody.socket(&format!("{path}?ticket={ticket}")).map(drop);
+        |path: &str, ticket: &str| keyless.socket(&format!("{path}?ticket={ticket}")).map(drop);
     let one = ticket();
     assert_eq!(open("/tcp/8000", &one), Ok(()));
     assert_eq!(open("/tcp/8000", &one), Err(401), "used");
     assert_eq!(open("/tcp/8001", &ticket()), Err(401), "another port");
     assert_eq!(open("/terminal", &ticket()), Err(401));
     assert_eq!(
-        nobody.http.get(&at(&sandbox, &format!("/echo?ticket={}", ticket()))).status,
+        keyless.http.get(&at(&sandbox, &format!("/echo?ticket={}", ticket()))).status,
         401,
         "no socket"
     );
@@ -436,8 +450,9 @@ fn a_ticket_opens_one_port_once() {
     }
 }
 
+/// Promises: O13.
 #[test]
-fn ports_that_open_and_close_are_told_to_who_follows() {
+fn followers_are_notified_when_ports_open_and_close() {
     let (server, sandbox) = one();
     let follow = |path: &str| server.http().try_open("GET", path, None).expect("an answer");
     let mut one = follow(&sandbox.path("/events"));
@@ -456,13 +471,14 @@ fn ports_that_open_and_close_are_told_to_who_follows() {
     assert_eq!(next(&mut one, "port_opened"), 8001);
     sandbox.says("pkill -f [g]uest.py");
     assert_eq!(next(&mut one, "port_closed"), 8000);
-    // Sleep ends what listened; nobody is kept awake by looking.
+    // Sleep ends what listened; following keeps no sandbox awake.
     sandbox.post("/sleep", &Value::Null).expect(200);
     assert_eq!(next(&mut one, "port_closed"), 8001);
 }
 
+/// Promises: O12.
 #[test]
-fn a_port_of_a_sandbox_is_a_port_of_this_machine() {
+fn forward_maps_a_port_of_a_sandbox_to_a_local_port() {
     use std::io::BufRead as _;
     let (server, sandbox) = guest();
     let mut program = server.program();

@@ -1,4 +1,4 @@
-//! Processes in the background: their state, their logs, their ends.
+//! Background processes: their state, their logs and their ends.
 
 use base64::Engine as _;
 use isolet_kit::{
@@ -50,8 +50,9 @@ fn bytes(event: &Event) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
 }
 
+/// Promises: J1.
 #[test]
-fn a_process_runs_on_by_itself_and_its_state_is_true() {
+fn a_process_runs_without_a_client_and_its_state_is_true() {
     let (server, sandbox) = one();
     let begun = run(&sandbox, "web", "echo on; sleep 4711");
     assert_eq!((&begun["id"], &begun["status"]), (&json!("web"), &json!("running")), "{begun}");
@@ -69,7 +70,7 @@ fn a_process_runs_on_by_itself_and_its_state_is_true() {
     let listed = sandbox.http.get(&sandbox.path("/processes")).expect(200).json();
     let ids: Vec<_> = listed.as_array().expect("a list").iter().map(|one| &one["id"]).collect();
     assert_eq!(ids, ["web", id]);
-    // Killed from inside: seen at once.
+    // A kill from inside is visible immediately.
     sandbox.exec(&format!("kill -9 {pid}"));
     let ended = wait(&sandbox, "web", &json!({"exit": true}));
     assert_eq!(
@@ -85,8 +86,9 @@ fn a_process_runs_on_by_itself_and_its_state_is_true() {
     server.healthy();
 }
 
+/// Promises: J2.
 #[test]
-fn what_cannot_be_done_is_refused_by_name() {
+fn impossible_actions_on_processes_are_refused_by_name() {
     let (_server, sandbox) = one();
     run(&sandbox, "a", "sleep 1000");
     let mut rows = Rows::new();
@@ -123,8 +125,9 @@ fn what_cannot_be_done_is_refused_by_name() {
     }
 }
 
+/// Promises: J1.
 #[test]
-fn it_begins_with_its_sessions_directory_and_environment() {
+fn a_process_starts_with_its_sessions_directory_and_environment() {
     let (_server, sandbox) = one();
     let session = json!({"id": "dev", "cwd": "/tmp", "env": {"A": "1", "B": "2"}});
     sandbox.post("/sessions", &session).expect(201);
@@ -134,10 +137,12 @@ fn it_begins_with_its_sessions_directory_and_environment() {
     assert_eq!(log(&sandbox, "p", 0)["stdout"], "/tmp\n1 3\n");
 }
 
+/// Promises: J3.
 #[test]
-fn a_kill_leaves_nothing_wherever_it_has_gone() {
+fn a_kill_reaches_processes_wherever_they_went() {
     let (server, sandbox) = one();
-    // What a kill of the process's group misses: other sessions, orphans, and what never rests.
+    // What a kill of the process group misses: other sessions, orphans, and processes that keep
+    // forking.
     let text = "setsid sleep 4801 & (setsid setsid sleep 4802 & exit); (sleep 4803 & disown) & \
                 nohup setsid bash -c 'trap \"\" TERM INT HUP; while :; do setsid sleep 4804 & sleep 0.01; done' & \
                 wait";
@@ -146,7 +151,7 @@ fn a_kill_leaves_nothing_wherever_it_has_gone() {
     let killed = kill(&sandbox, "tree");
     assert_eq!((&killed["status"], &killed["remains"]), (&json!("killed"), &json!(false)));
     assert!(server.processes("sleep").is_empty());
-    // One whose program has ended, and whose daemon has not.
+    // A process whose program has ended while its daemon still runs.
     run(&sandbox, "daemon", "setsid sleep 4805 >/dev/null 2>&1 &");
     let ended = wait(&sandbox, "daemon", &json!({"exit": true}));
     assert_eq!(
@@ -158,6 +163,7 @@ fn a_kill_leaves_nothing_wherever_it_has_gone() {
     server.healthy();
 }
 
+/// Promises: J3.
 #[test]
 fn a_fork_bomb_ends_with_its_process() {
     let server = Server::start();
@@ -169,8 +175,9 @@ fn a_fork_bomb_ends_with_its_process() {
     assert_eq!(sandbox.says("echo on"), "on\n");
 }
 
+/// Promises: J4.
 #[test]
-fn a_polite_end_lets_it_clean_up_and_then_waits_no_longer() {
+fn a_graceful_end_waits_for_the_clean_up_up_to_its_limit() {
     let (_server, sandbox) = one();
     run(&sandbox, "good", "trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.01; done");
     run(&sandbox, "deaf", "trap '' TERM; echo on; sleep 1000; sleep 1000");
@@ -192,6 +199,7 @@ fn a_polite_end_lets_it_clean_up_and_then_waits_no_longer() {
     );
 }
 
+/// Promises: J5.
 #[test]
 fn input_and_signals_reach_it() {
     let (_server, sandbox) = one();
@@ -203,7 +211,7 @@ fn input_and_signals_reach_it() {
     assert_eq!(wait(&sandbox, "cat", &json!({"exit": true}))["process"]["exit_code"], 0);
     assert_eq!(log(&sandbox, "cat", 4)["stdout_b64"], "AP8K");
     assert_eq!(input(json!({"data": "x"})).expect(409).error(), "process_ended");
-    // One that does not read is not fed for good.
+    // A process that does not read its input is not fed forever.
     start(&sandbox, &json!({"id": "full", "command": "sleep 1000", "stdin": true}));
     let big = json!({"data": "x".repeat(1_000_000)});
     let replies: Vec<u16> =
@@ -215,6 +223,7 @@ fn input_and_signals_reach_it() {
     assert_eq!(wait(&sandbox, "trap", &json!({"log": {"text": "got"}}))["outcome"], "met");
 }
 
+/// Promises: J8.
 #[test]
 fn a_wait_for_a_line_ends_with_the_line_the_process_or_its_time() {
     let (_server, sandbox) = one();
@@ -237,6 +246,7 @@ fn a_wait_for_a_line_ends_with_the_line_the_process_or_its_time() {
     assert_eq!((&ended["outcome"], &ended["process"]["exit_code"]), (&json!("ended"), &json!(0)));
 }
 
+/// Promises: J8.
 #[test]
 fn a_wait_for_a_port_ends_when_it_takes_connections_or_answers() {
     let (_server, sandbox) = one();
@@ -255,6 +265,7 @@ fn a_wait_for_a_port_ends_when_it_takes_connections_or_answers() {
     assert_eq!((&ended["outcome"], &ended["process"]["exit_code"]), (&json!("ended"), &json!(0)));
 }
 
+/// Promises: J6.
 #[test]
 fn a_log_is_followed_from_any_position_without_loss_or_repeat() {
     let (_server, sandbox) = one();
@@ -301,8 +312,9 @@ fn a_log_is_followed_from_any_position_without_loss_or_repeat() {
     assert!(text.ends_with("out 3000\né\u{FFFD}"));
 }
 
+/// Promises: J6.
 #[test]
-fn what_a_log_does_not_hold_is_told() {
+fn a_log_reports_what_it_no_longer_holds() {
     let (server, sandbox) = one();
     let total = 20_000_000_u64;
     run(&sandbox, "p", "head -c 20000000 /dev/zero | tr '\\0' x");
@@ -316,7 +328,7 @@ fn what_a_log_does_not_hold_is_told() {
     let first = follow(&exact(&sandbox), &sandbox, "p", "?since=10").event().expect("an event");
     assert_eq!(first.name, "gap");
     assert_eq!(first.data, json!({"from": 10, "to": missed}).to_string());
-    // One that writes for good takes neither memory nor the agent's whole time.
+    // A process that writes forever uses neither much memory nor all of the agent's time.
     run(&sandbox, "yes", "yes");
     let position = || get(&sandbox, "yes")["position"].as_u64().expect("a number");
     wait_until("it has written much", LONG, || (position() > 300_000_000).then_some(()));
@@ -325,6 +337,7 @@ fn what_a_log_does_not_hold_is_told() {
     kill(&sandbox, "yes");
 }
 
+/// Promises: J9.
 #[test]
 fn a_killed_server_finds_its_processes_and_their_logs() {
     let (mut server, sandbox) = one();
@@ -350,12 +363,13 @@ fn a_killed_server_finds_its_processes_and_their_logs() {
     assert_eq!(out, (1..=200).map(|n| format!("{n}\n")).collect::<String>().into_bytes());
     sandbox.post("/processes/p/stdin", &json!({"data": "\n"})).expect(204);
     let end = stream.event().expect("its end");
-    let told: Value = serde_json::from_str(&end.data).expect("JSON");
-    assert_eq!((end.name.as_str(), &told["exit_code"]), ("exit", &json!(5)));
+    let reported: Value = serde_json::from_str(&end.data).expect("JSON");
+    assert_eq!((end.name.as_str(), &reported["exit_code"]), ("exit", &json!(5)));
 }
 
+/// Promises: J10.
 #[test]
-fn what_a_sleep_has_ended_is_told_as_lost() {
+fn processes_that_a_sleep_ended_are_reported_as_lost() {
     let server = Server::start();
     let sandbox = server.sandbox();
     run(&sandbox, "runs", "sleep 4711");
@@ -364,7 +378,7 @@ fn what_a_sleep_has_ended_is_told_as_lost() {
     wait_until("it can be put to sleep", SOON, || {
         (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
     });
-    let told = || {
+    let reported = || {
         let all = sandbox.http.get(&sandbox.path("/processes")).expect(200).json();
         let all = all.as_array().expect("a list").clone();
         let mut all: Vec<_> = all
@@ -378,8 +392,8 @@ fn what_a_sleep_has_ended_is_told_as_lost() {
         (json!("done"), json!("exited"), json!(4)),
         (json!("runs"), json!("lost"), Value::Null),
     ];
-    assert_eq!(told(), lost);
-    assert_eq!(sandbox.info()["state"], "sleeping", "nobody woke it");
+    assert_eq!(reported(), lost);
+    assert_eq!(sandbox.info()["state"], "sleeping", "it was not woken");
     let reply = sandbox.http.get(&sandbox.path("/processes/runs/logs")).expect(410);
     assert_eq!(reply.error(), "process_lost");
     let woken = start(&sandbox, &json!({"id": "new", "command": "sleep 4711"}));
@@ -389,12 +403,13 @@ fn what_a_sleep_has_ended_is_told_as_lost() {
     run(&sandbox, "runs", "sleep 4711");
     assert_eq!(get(&sandbox, "runs")["status"], "running");
     sandbox.http.delete(&sandbox.path("/processes")).expect(204);
-    assert_eq!(told(), []);
+    assert_eq!(reported(), []);
     assert!(server.processes("sleep").is_empty());
 }
 
+/// Promises: J11.
 #[test]
-fn one_key_starts_one_process() {
+fn one_idempotency_key_starts_one_process() {
     let (_server, sandbox) = one();
     let keyed = Sandbox { http: sandbox.http.with("idempotency-key", "k1"), ..sandbox.clone() };
     let body = json!({"command": "sleep 1000"});
@@ -409,6 +424,7 @@ fn one_key_starts_one_process() {
     assert_eq!(other.expect(422).error(), "idempotency_mismatch");
 }
 
+/// Promises: J12.
 #[test]
 fn a_session_with_a_scope_has_its_processes_in_it() {
     let (server, sandbox) = one();
@@ -433,6 +449,7 @@ fn a_session_with_a_scope_has_its_processes_in_it() {
     sandbox.http.get(&sandbox.path("/processes/r")).expect(404);
 }
 
+/// Promises: J13.
 #[test]
 fn a_thousand_rounds_of_start_and_kill_leave_nothing() {
     let (server, sandbox) = one();

@@ -1,4 +1,4 @@
-//! What a terminal has shown, recorded for any player of asciicasts.
+//! Recordings of terminals, in a format for any asciicast player.
 
 use isolet_kit::{Reply, SOON, Sandbox, Terminal, Value, json, one, wait_until};
 
@@ -11,7 +11,7 @@ fn begin(sandbox: &Sandbox, session: &str) -> Reply {
     sandbox.post(&format!("/terminals/{session}/recording"), &json!({}))
 }
 
-/// Its head, and its events.
+/// The header and the events of a recording.
 fn cast(sandbox: &Sandbox, id: &Value) -> (Value, Vec<(f64, String, String)>) {
     let path = sandbox.path(&format!("/recordings/{}", id.as_str().expect("an id")));
     let reply = sandbox.http.get(&path).expect(200);
@@ -38,6 +38,7 @@ fn shown(events: &[(f64, String, String)]) -> String {
     events.iter().filter(|event| event.1 == "o").map(|event| event.2.as_str()).collect()
 }
 
+/// Promises: Z8.
 #[test]
 fn a_recording_holds_all_that_was_shown_and_begins_with_the_screen() {
     let (_server, sandbox) = one();
@@ -60,7 +61,7 @@ fn a_recording_holds_all_that_was_shown_and_begins_with_the_screen() {
     assert_eq!(terminal.end(), 1000);
     let ended = wait_until("it ends with its terminal", SOON, || {
         let all = list(&sandbox);
-        assert_eq!(all.len(), 1, "nobody sees its client as one: {all:?}");
+        assert_eq!(all.len(), 1, "its recorder is not listed as a client: {all:?}");
         (!all[0]["ended_at"].is_null()).then(|| all[0].clone())
     });
     let (head, events) = cast(&sandbox, &made["id"]);
@@ -68,7 +69,7 @@ fn a_recording_holds_all_that_was_shown_and_begins_with_the_screen() {
         (&head["version"], &head["width"], &head["height"]),
         (&json!(2), &json!(100), &json!(30))
     );
-    assert!(shown(&events).contains("before"), "it begins with the screen");
+    assert!(shown(&events).contains("before"), "it starts with the screen");
     let all = shown(&events);
     assert!(all.contains("würze\u{FFFD} \u{1b}[31mred"), "{all}");
     let raw = &terminal.output[usize::try_from(from - terminal.base).expect("small")..];
@@ -86,8 +87,8 @@ fn a_recording_holds_all_that_was_shown_and_begins_with_the_screen() {
     }
 }
 
-/// What was said by now, a prompt above all, is in the screen that a recording began with or behind
-/// it: reads up to its end, from where on both have the same bytes.
+/// Reads up to the end of the terminal's output: what was printed until now, such as a prompt, is
+/// in the first screen of a recording or after it, and from there on both have the same bytes.
 fn reads_all(sandbox: &Sandbox, terminal: &mut Terminal) -> u64 {
     let said = sandbox.http.get(&sandbox.path("/terminals")).expect(200).json();
     let said = said[0]["offset"].as_u64().expect("an offset");
@@ -102,8 +103,9 @@ fn size(sandbox: &Sandbox, id: &Value) -> usize {
     sandbox.http.get(&path).expect(200).body.len()
 }
 
+/// Promises: Z8.
 #[test]
-fn a_recording_is_begun_by_an_attach_and_ended_by_a_call_and_keeps_nothing_awake() {
+fn an_attach_starts_a_recording_that_a_call_ends_and_that_keeps_nothing_awake() {
     let (_server, sandbox) = one();
     let mut terminal = sandbox.terminal("record=1");
     terminal.line("echo 'r'ecorded", "recorded\r\n");
@@ -128,11 +130,12 @@ fn a_recording_is_begun_by_an_attach_and_ended_by_a_call_and_keeps_nothing_awake
         all.iter().all(|one| !one["ended_at"].is_null()).then_some(all)
     });
     assert_eq!(all.len(), 2);
-    assert_eq!(sandbox.info()["state"], "sleeping", "lists wake nobody");
+    assert_eq!(sandbox.info()["state"], "sleeping", "listing wakes no sandbox");
 }
 
-/// Its note was read while it grew and its recorder was looked for when that had ended: it was listed
-/// as cut, with the size of before.
+/// A recording's note was once read while it grew, and its recorder was checked after that had
+/// ended: the recording was listed as cut off, with an old size.
+/// Promises: F46.
 #[test]
 fn f46_a_recording_that_ends_while_it_is_listed_is_whole() {
     let (_server, sandbox) = one();
@@ -151,9 +154,10 @@ fn f46_a_recording_that_ends_while_it_is_listed_is_whole() {
     }
 }
 
-/// Byte for byte: a recording whose server was killed goes on where its file was whole.
+/// Byte for byte: a recording whose server was killed continues where its file was complete.
+/// Promises: Z8.
 #[test]
-fn a_killed_servers_recording_goes_on_where_it_was() {
+fn a_recording_continues_after_its_server_was_killed() {
     let (mut server, sandbox) = one();
     let mut terminal = sandbox.terminal("");
     terminal.line("stty -echo; echo 'g'o", "go\r\n");
@@ -167,10 +171,11 @@ fn a_killed_servers_recording_goes_on_where_it_was() {
     let place = terminal.place();
     server.kill();
     server.launch();
-    server.ready();
-    let mut after = sandbox.try_terminal(&format!("events=1&{place}")).expect("let in");
+    server.wait_until_ready();
+    let mut after =
+        sandbox.try_terminal(&format!("events=1&{place}")).expect("the client is admitted");
     after.sees("end\r\n");
-    let said = wait_until("it has gone on", SOON, || {
+    let said = wait_until("the recording has grown", SOON, || {
         let said = shown(&cast(&sandbox, &made["id"]).1);
         said.contains("end\r\n").then_some(said)
     });
@@ -184,8 +189,9 @@ fn a_killed_servers_recording_goes_on_where_it_was() {
     assert_eq!(list(&sandbox)[0]["cut"], false);
 }
 
+/// Promises: Z8.
 #[test]
-fn heavy_a_recording_ends_at_64_mib_and_says_so() {
+fn heavy_a_recording_ends_at_64_mib_and_reports_it() {
     let (_server, sandbox) = one();
     let mut terminal = sandbox.terminal("record=1");
     terminal.line("head -c 80000000 /dev/zero | tr '\\0' a | fold -w 79; echo 'd'one", "done\r\n");

@@ -1,5 +1,4 @@
-//! Registries as they are met: some ask who comes, some have a token service beside them, some are
-//! asked in another's stead.
+//! Real registries: some require authentication, some have a token service, and some are mirrors.
 
 use isolet_kit::docker::DockerRegistry;
 use isolet_kit::image::{Image, Layer, Registry, busybox};
@@ -8,9 +7,9 @@ use isolet_kit::tokens::{SERVICE, TokenService};
 use isolet_kit::{Http, Options, Server, Value, json};
 use rcgen::{CertificateParams, KeyPair, SanType};
 
-/// `ann` and `secret`, as `htpasswd` writes them.
+/// The user `ann` with the password `secret`, as a line of `htpasswd`.
 const LINE: &str = "ann:$2b$05$3lPDdBTE9my4vY98xR1S2.Mjn7yNmLo3ZbGRe8SvEB.LraQCX4zV.\n";
-/// Likewise, as they are sent.
+/// The same credentials, as a client sends them.
 const BASIC: &str = "YW5uOnNlY3JldA==";
 
 fn image(word: &str) -> Image {
@@ -18,7 +17,7 @@ fn image(word: &str) -> Image {
     Image::new(&[busybox().bytes(), second], &json!({}))
 }
 
-/// A server that asks these, with this file of credentials.
+/// A server that uses these registries, with this file of credentials.
 fn asking(hosts: &[&str], file: &std::path::Path, more: &str) -> Server {
     let text = format!("[images]\nregistries = {hosts:?}\ncredentials = {file:?}\n{more}");
     Options::new().config(&text).start()
@@ -32,8 +31,9 @@ fn credentials(file: &std::path::Path, of: &Value) {
     std::fs::write(file, json!({"auths": of}).to_string()).expect("writes");
 }
 
+/// Promises: A9.
 #[test]
-fn a_registry_that_asks_who_comes_is_told_by_dockers_credentials() {
+fn a_registry_that_requires_authentication_gets_dockers_credentials() {
     let mut registry = DockerRegistry::start();
     let name = registry.push("private/box", &image("kept"));
     registry.ask_for_passwords(LINE);
@@ -47,15 +47,16 @@ fn a_registry_that_asks_who_comes_is_told_by_dockers_credentials() {
     assert!(!server.log().contains(BASIC) && !server.log().contains("secret"), "{}", server.log());
 }
 
-/// Debian's registry verifies each token: what is signed for another repository, or for nothing, it
-/// does not take.
+/// Debian's registry verifies each token: it rejects a token for another repository and one that
+/// grants nothing.
+/// Promises: A9.
 #[test]
 fn a_token_is_fetched_from_the_service_that_the_registry_names() {
     let mut registry = DockerRegistry::start();
     let name = registry.push("private/box", &image("kept"));
     let other = registry.push("private/other", &image("other"));
     let tokens = TokenService::start("private/box", &[BASIC, "refresh_token=of-ann"]);
-    registry.again(registry.address(), &tokens.configuration(registry.folder()), "");
+    registry.restart_at(registry.address(), &tokens.configuration(registry.folder()), "");
     let host = registry.host();
     let file = registry.folder().join("config.json");
     let server = asking(&[&host, &tokens.host()], &file, "");
@@ -72,7 +73,7 @@ fn a_token_is_fetched_from_the_service_that_the_registry_names() {
     credentials(&file, &json!({&host: {"auth": BASIC}}));
     assert_eq!(pull(&http, &name).expect(200).json()["digest"], image("kept").digest);
     let asked = tokens.asked();
-    assert_eq!(asked.len(), 1, "one token is for all of a pull: {asked:?}");
+    assert_eq!(asked.len(), 1, "one token serves a whole pull: {asked:?}");
     assert_eq!(asked[0].authorization, format!("Basic {BASIC}"));
     assert_eq!(pull(&http, &other).expect(403).error(), "image_denied");
     drop(tokens.asked());
@@ -89,9 +90,10 @@ fn a_token_is_fetched_from_the_service_that_the_registry_names() {
     }
 }
 
-/// Not of this machine: by TLS or not at all, and by who it is.
+/// A registry on another machine is contacted over TLS only, and its certificate is verified.
+/// Promises: A10.
 #[test]
-fn a_registry_elsewhere_is_asked_by_tls_and_shown_to_be_itself() {
+fn a_remote_registry_is_contacted_over_verified_tls() {
     let _world = World::new();
     ip("addr add 192.0.2.9/32 dev lo");
     let mut registry = DockerRegistry::start();
@@ -109,28 +111,29 @@ fn a_registry_elsewhere_is_asked_by_tls_and_shown_to_be_itself() {
     let tls = format!("  tls:\n    certificate: {at}/pem\n    key: {at}/key\n");
 
     let name = "192.0.2.9:5000/box:1";
-    registry.again(elsewhere, "", "");
-    let told = || {
+    registry.restart_at(elsewhere, "", "");
+    let trusting = || {
         let config =
             format!("[images]\nregistries = [\"192.0.2.9:5000\"]\ncredentials = {file:?}\n");
         Options::new().config(&config)
     };
-    let knowing = told().env("SSL_CERT_FILE", &pem.to_string_lossy()).start();
+    let knowing = trusting().env("SSL_CERT_FILE", &pem.to_string_lossy()).start();
     let plain = pull(&knowing.http(), name).expect(502);
     assert_eq!(plain.error(), "registry_failed", "it speaks plain HTTP");
-    registry.again(elsewhere, "", &tls);
+    registry.restart_at(elsewhere, "", &tls);
     let pulled = pull(&knowing.http(), name).expect(200);
     assert_eq!(pulled.json()["digest"], image("kept").digest);
 
-    let strange = told().start();
+    let strange = trusting().start();
     let refused = pull(&strange.http(), name).expect(502);
     assert!(refused.text().contains("certificate"), "{}", refused.text());
 }
 
-/// Of two mirrors one is not there and one has not got it; the third has, and is told nothing that is
+/// Of three mirrors, one does not run, one lacks the image, and one has it; none gets what is meant
 /// for the registry.
+/// Promises: A9.
 #[test]
-fn mirrors_are_asked_first_and_told_nothing_that_is_for_the_registry() {
+fn mirrors_are_tried_first_without_the_registrys_credentials() {
     let mut mirror = DockerRegistry::start();
     let registry = Registry::start();
     mirror.push("box", &image("mirrored"));
@@ -147,16 +150,21 @@ fn mirrors_are_asked_first_and_told_nothing_that_is_for_the_registry() {
     let pulled = pull(&http, &name).expect(200).json();
     assert_eq!(pulled["digest"], image("mirrored").digest);
     assert_eq!(registry.asked(), [""; 0], "a mirror had all of it");
-    assert!(!empty.asked().is_empty(), "it was before");
+    assert!(!empty.asked().is_empty(), "it was tried before");
 
     http.delete(&format!("/v1/images/{name}")).expect(204);
     mirror.ask_for_passwords(LINE);
     let pulled = pull(&http, &name).expect(200).json();
-    assert_eq!(pulled["digest"], image("own").digest, "the registry's password is not a mirror's");
+    assert_eq!(
+        pulled["digest"],
+        image("own").digest,
+        "a mirror does not get the registry's password"
+    );
 }
 
+/// Promises: A11.
 #[test]
-fn of_an_index_the_platform_is_taken_that_is_this_machines_or_asked_for() {
+fn from_an_index_the_requested_platform_or_the_hosts_own_is_used() {
     let registry = DockerRegistry::start();
     let own = match std::env::consts::ARCH {
         "x86_64" => "amd64",

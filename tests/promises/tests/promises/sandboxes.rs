@@ -1,9 +1,11 @@
-//! Sandboxes and sessions over HTTP: made, found, listed, changed, ended; and what is refused.
+//! Sandboxes and sessions over HTTP: created, found, listed, changed, deleted; and refused
+//! requests.
 
 use isolet_kit::{Options, Rows, SOON, Server, Value, json, one, quickly, wait_until};
 
+/// Promises: H1.
 #[test]
-fn a_sandbox_is_made_found_changed_and_ended() {
+fn a_sandbox_is_created_found_changed_and_deleted() {
     let server = Server::start();
     let http = server.http();
     let wish = json!({"id": "box-1", "ttl_s": 600, "metadata": {"a": [1, {"b": null}]}, "env": {"FOO": "bar"},
@@ -16,7 +18,7 @@ fn a_sandbox_is_made_found_changed_and_ended() {
         (&json!(256), &json!(500), &json!(64))
     );
     assert_eq!((&made["network"], &made["persistent"]), (&json!("none"), &json!(true)));
-    assert_eq!(made["env_names"], json!(["FOO"]), "values are never told");
+    assert_eq!(made["env_names"], json!(["FOO"]), "values are never revealed");
     let sandbox = server.named("box-1");
     assert_eq!(sandbox.says("echo $FOO"), "bar\n");
     let changed = http.patch(
@@ -43,17 +45,18 @@ fn a_sandbox_is_made_found_changed_and_ended() {
     server.healthy();
 }
 
+/// Promises: B1, H3.
 #[test]
-fn the_first_call_that_works_in_a_sandbox_makes_it() {
+fn the_first_call_that_works_in_a_sandbox_creates_it() {
     let server = Server::start();
     for (at, rest) in ["", "/sessions", "/events", "/files?path=/"].iter().enumerate() {
         let reply = server.http().get(&server.named(&format!("never{at}")).path(rest));
-        // 501: a call that is not built yet says so before it looks for anything.
+        // 501: a call that is not implemented says so before it looks anything up.
         assert!(matches!(reply.status, 404 | 501), "{rest}: {}", reply.text());
     }
     assert_eq!(server.http().patch("/v1/sandboxes/never", &json!({})).status, 404);
     assert_eq!(server.http().delete("/v1/sandboxes/never").status, 404);
-    assert!(server.ids(&server.http()).is_empty(), "reading makes nothing");
+    assert!(server.ids(&server.http()).is_empty(), "reading creates nothing");
     assert_eq!(server.named("by-exec").says("echo a"), "a\n");
     assert_eq!(server.named("by-session").command("s", "echo b")["stdout"], "b\n");
     server.named("by-shell").run("echo c").is("c\n", 0);
@@ -61,8 +64,9 @@ fn the_first_call_that_works_in_a_sandbox_makes_it() {
     assert_eq!(server.ids(&server.http()), ["by-create", "by-exec", "by-session", "by-shell"]);
 }
 
+/// Promises: B1.
 #[test]
-fn callers_that_come_together_make_one_sandbox() {
+fn concurrent_callers_create_one_sandbox() {
     let server = Server::start();
     std::thread::scope(|scope| {
         for n in 0..16 {
@@ -75,7 +79,7 @@ fn callers_that_come_together_make_one_sandbox() {
 }
 
 #[test]
-fn a_list_is_sorted_and_comes_in_pages() {
+fn the_list_of_sandboxes_is_sorted_and_paged() {
     let server = Server::start();
     for n in 0..5 {
         server.http().post("/v1/sandboxes", &json!({"id": format!("s{n}")})).expect(201);
@@ -100,18 +104,20 @@ fn a_list_is_sorted_and_comes_in_pages() {
     assert_eq!((ids.join(" ").as_str(), pages), ("s0 s1 s2 s3 s4", 3));
 }
 
+/// Promises: H11.
 #[test]
-fn a_sandbox_ends_with_its_time() {
+fn a_sandbox_ends_with_its_ttl() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"ttl_s": 1}));
-    wait_until("its time ends it", SOON, || {
+    wait_until("its ttl ends it", SOON, || {
         (server.http().get(&sandbox.path("")).status == 404).then_some(())
     });
     server.tidy();
 }
 
+/// Promises: B2.
 #[test]
-fn what_is_not_built_or_not_known_is_refused_by_name() {
+fn unknown_and_unimplemented_features_are_refused_by_name() {
     let server = Server::start();
     let mut rows = Rows::new();
     let wishes = [
@@ -158,7 +164,7 @@ fn what_is_not_built_or_not_known_is_refused_by_name() {
 }
 
 #[test]
-fn an_idempotency_key_gives_one_sandbox() {
+fn an_idempotency_key_creates_one_sandbox() {
     let server = Server::start();
     let once = server.http().with("idempotency-key", "k1");
     let first = once.post("/v1/sandboxes", &json!({"metadata": {"n": 1}})).expect(201).json();
@@ -178,6 +184,7 @@ fn an_idempotency_key_gives_one_sandbox() {
     assert_eq!(server.ids(&server.http()).len(), 2);
 }
 
+/// Promises: B6, G15.
 #[test]
 fn limits_hold_inside() {
     let server = Server::start();
@@ -195,8 +202,8 @@ fn limits_hold_inside() {
     assert_eq!(sandbox.says("echo lives"), "lives\n");
 }
 
-/// 400 loopback connections once held 2 GiB of the machine's memory, and the share of TCP was full for
-/// everybody.
+/// 400 loopback connections once held 2 GiB of the machine's memory, and TCP's share of it was
+/// exhausted for every program.
 #[test]
 fn bytes_that_nobody_reads_from_a_socket_count() {
     let server = Server::start();
@@ -213,12 +220,13 @@ fn bytes_that_nobody_reads_from_a_socket_count() {
     assert!(mib < 64, "{mib} MiB in socket buffers");
 }
 
-/// Pages that TCP holds on the whole machine.
+/// The pages that TCP uses on the whole machine.
 fn pages(text: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with("TCP:")).expect("a line on TCP");
     line.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
+/// Promises: B3.
 #[test]
 fn a_delete_waits_for_no_command() {
     let (server, sandbox) = one();
@@ -231,6 +239,7 @@ fn a_delete_waits_for_no_command() {
     server.tidy();
 }
 
+/// Promises: G4, G8, G9, G17.
 #[test]
 fn sessions_follow_their_rules() {
     let (server, sandbox) = one();
@@ -241,7 +250,7 @@ fn sessions_follow_their_rules() {
         let ids = all.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
         ids.map(str::to_owned).collect()
     };
-    rows.row("default exists by itself and cannot be deleted", || {
+    rows.row("default always exists and cannot be deleted", || {
         assert_eq!(list(), ["default"]);
         let refused = http.delete(&sandbox.path("/sessions/default")).expect(409);
         assert_eq!(refused.error(), "default_session");
@@ -259,13 +268,13 @@ fn sessions_follow_their_rules() {
         assert_eq!((&made["cwd"], &made["env_names"]), (&json!("/usr"), &json!(["NODE_ENV"])), "{made}");
         assert_eq!((&made["sandbox_id"], &made["metadata"]), (&json!(sandbox.id), &json!({"m": 1})));
         assert_eq!(sandbox.command("build", "echo $NODE_ENV; pwd")["stdout"], "production\n/usr\n");
-        wait_until("its shell is told of", SOON, || {
+        wait_until("its shell is listed", SOON, || {
             let found = http.get(&sandbox.path("/sessions/build")).expect(200).json();
             (found["shell_pid"].is_i64() && found["busy"] == false).then_some(())
         });
         assert_eq!(http.post(&sandbox.path("/sessions"), &wish).expect(409).error(), "session_exists");
     });
-    rows.row("deleted and used again it has defaults", || {
+    rows.row("a session that is used after its deletion has defaults", || {
         let wish = json!({"id": "temp", "env": {"MY_VAR": "value"}});
         http.post(&sandbox.path("/sessions"), &wish).expect(201);
         assert_eq!(sandbox.command("temp", "sleep 4245 & echo $MY_VAR")["stdout"], "value\n");
@@ -275,12 +284,12 @@ fn sessions_follow_their_rules() {
         assert_eq!(http.delete(&sandbox.path("/sessions/temp")).status, 404);
         assert_eq!(sandbox.command("temp", "echo [$MY_VAR]; pwd")["stdout"], "[]\n/workspace\n");
     });
-    rows.row("made on first use", || {
+    rows.row("created on first use", || {
         assert_eq!(http.get(&sandbox.path("/sessions/new")).status, 404);
         assert_eq!(sandbox.command("new", "echo hello")["stdout"], "hello\n");
         assert!(list().contains(&"new".to_owned()));
     });
-    rows.row("bad wishes", || {
+    rows.row("invalid requests", || {
         for wish in [
             json!({"id": "../x y"}),
             json!({"cwd": ""}),
@@ -301,9 +310,10 @@ fn sessions_follow_their_rules() {
     });
 }
 
-/// The key of the environment is in no log and no argument list.
+/// The key of the environment appears in no log and no argument list.
+/// Promises: K1.
 #[test]
-fn no_key_is_told_anywhere() {
+fn no_key_is_revealed_anywhere() {
     let server = Options::new().env("RUST_LOG", "trace").start();
     let sandbox = server.sandbox();
     sandbox

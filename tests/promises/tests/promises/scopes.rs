@@ -2,7 +2,7 @@
 
 use isolet_kit::{Reply, Rows, SOON, Sandbox, Server, Value, json, one, process, wait_until};
 
-/// `docs/a.txt`, `secret/key` and `one.txt`, made by a session that sees all.
+/// Creates `docs/a.txt`, `secret/key` and `one.txt` from a session without a scope.
 fn filled(sandbox: &Sandbox) {
     let made = sandbox.command(
         "default",
@@ -21,8 +21,9 @@ fn says(sandbox: &Sandbox, session: &str, command: &str) -> String {
     answer["stdout"].as_str().expect("text").to_owned()
 }
 
+/// Promises: V1.
 #[test]
-fn a_scope_holds_what_was_granted_and_nothing_else() {
+fn a_scope_contains_only_what_was_granted() {
     let (server, sandbox) = one();
     filled(&sandbox);
     let made = scoped(&sandbox, "one", &["docs"], &["src/app"]).expect(201).json();
@@ -70,15 +71,16 @@ fn a_scope_holds_what_was_granted_and_nothing_else() {
         }
         let put = |path: &str| http.send("PUT", &at(path), Some(b"new")).status;
         assert_eq!((put("src/app/f"), put("docs/f"), put("docs/a.txt")), (201, 403, 403));
-        assert_eq!(put("secret/key"), 403, "nothing can be made beside the grants");
+        assert_eq!(put("secret/key"), 403, "nothing can be created outside the grants");
     });
-    rows.row("who sees all", || {
+    rows.row("a session without a scope", || {
         let mine = "cat secret/key src/app/x .sessions/one/y src/app/f; stat -c %U:%a src src/app";
         assert_eq!(says(&sandbox, "default", mine), "key\nx\ny\nnewroot:755\nroot:755\n");
     });
     server.healthy();
 }
 
+/// Promises: V2, V3.
 #[test]
 fn every_grant_has_one_meaning() {
     let (server, sandbox) = one();
@@ -102,7 +104,7 @@ fn every_grant_has_one_meaning() {
         scope("none", &[], &[]);
         assert_eq!(says(&sandbox, "none", "find . -mindepth 1"), "./.sessions\n./.sessions/none\n");
     });
-    rows.row("what is not there", || {
+    rows.row("something that does not exist", || {
         refused(&["gone"], &[], "\"gone\" is not there");
         refused(&["docs/gone/x"], &[], "is not there");
         scope("made", &[], &["new/sub/", "docs/made"]);
@@ -111,13 +113,13 @@ fn every_grant_has_one_meaning() {
             "docs/made\nnew/sub\nmade\n"
         );
     });
-    rows.row("links and what is no file", || {
+    rows.row("symbolic links and special files", || {
         refused(&["link"], &[], "symbolic link");
         refused(&[], &["link/new"], "symbolic link");
         refused(&["pipe"], &[], "neither a directory nor a file");
         refused(&[], &["one.txt/x"], "no directory");
     });
-    rows.row("what is no path", || {
+    rows.row("invalid paths", || {
         refused(&["/etc"], &[], "without a leading slash");
         refused(&["docs/../secret"], &[], "..");
         refused(&[], &["a//b"], "empty part");
@@ -132,13 +134,13 @@ fn every_grant_has_one_meaning() {
         assert_eq!(says(&sandbox, "file", tried), "1\nx\nf\n");
         assert_eq!(says(&sandbox, "default", "cat one.txt deep/er/f"), "1\ny\n");
     });
-    rows.row("within each other", || {
+    rows.row("nested grants", || {
         scope("nested", &["deep", "deep/er", "docs"], &["docs", "deep/er/w"]);
         let tried =
             "touch docs/n deep/er/w/n && ls deep/er && touch deep/n || touch deep/er/n || echo no";
         assert_eq!(says(&sandbox, "nested", tried), "f\nw\nno\n");
     });
-    rows.row("all of it to be read", || {
+    rows.row("the whole workspace, read-only", || {
         scope("reader", &[""], &["docs/sub"]);
         let tried =
             "cat secret/key; touch docs/sub/r .sessions/reader/r && touch docs/r || echo no";
@@ -159,8 +161,9 @@ fn every_grant_has_one_meaning() {
     server.healthy();
 }
 
+/// Promises: V5.
 #[test]
-fn scopes_share_a_machine_and_nothing_else() {
+fn scopes_share_neither_processes_nor_temporary_files() {
     let (server, sandbox) = one();
     filled(&sandbox);
     scoped(&sandbox, "one", &["docs"], &[]).expect(201);
@@ -174,7 +177,7 @@ fn scopes_share_a_machine_and_nothing_else() {
     let seen: Vec<&str> = seen.lines().collect();
     assert_eq!((seen[0], seen[1], seen[3]), ("mine", "1", "no"));
     assert!(seen[2].parse::<u32>().expect("a count") < 10, "{seen:?}");
-    // Who sees all sees these too, and may end them.
+    // A session without a scope sees these processes, too, and may end them.
     assert_eq!(
         says(&sandbox, "default", "pgrep -c sleep; ls /tmp; pkill -f 'sleep 4712'; echo $?"),
         "2\n0\n"
@@ -185,8 +188,9 @@ fn scopes_share_a_machine_and_nothing_else() {
     server.healthy();
 }
 
+/// Promises: V6.
 #[test]
-fn what_others_move_and_replace_opens_nothing() {
+fn files_moved_or_replaced_from_outside_open_nothing() {
     let (server, sandbox) = one();
     filled(&sandbox);
     says(&sandbox, "default", "mkdir -p p/q/deep/er; echo mine >p/q/f");
@@ -194,7 +198,7 @@ fn what_others_move_and_replace_opens_nothing() {
     let mut shell = sandbox.session("one");
     shell.run("cd p/q/deep/er && pwd").is("/workspace/p/q/deep/er\n", 0);
     let mut rows = Rows::new();
-    rows.row("a directory moved out of a grant while somebody stands in it", || {
+    rows.row("a directory moved out of a grant while a shell is in it", || {
         says(&sandbox, "default", "mv p/q/deep secret/deep");
         let up = shell.run("cat ../../key ../key ../../../secret/key; ls ../..; echo end");
         assert_eq!(up.text(), "end\n", "{}", up.errors());
@@ -203,7 +207,7 @@ fn what_others_move_and_replace_opens_nothing() {
         says(&sandbox, "default", "mv p secret/p; ln -s secret p");
         shell.run("cd /workspace/p && ls; cat q/f; ls ../p/key").is("q\nmine\n", 2);
     });
-    rows.row("a grant replaced by a link", || {
+    rows.row("a grant replaced by a symbolic link", || {
         says(&sandbox, "default", "mv docs away; ln -s secret docs");
         shell.run("cat /workspace/docs/a.txt; ls /workspace/docs/key").is("a\n", 2);
     });
@@ -212,7 +216,7 @@ fn what_others_move_and_replace_opens_nothing() {
         shell.run("cd /workspace/p/q; ls; touch new || echo no").is("no\n", 0);
     });
     shell.close();
-    rows.row("found so when it starts again", || {
+    rows.row("still in force after a restart", || {
         says(&sandbox, "default", "mkdir -p secret/q; echo stolen >secret/q/f");
         put_to_sleep(&sandbox);
         let reply = sandbox.post("/sessions/one/exec", &json!({"command": "cat p/q/f docs/key"}));
@@ -231,6 +235,7 @@ fn put_to_sleep(sandbox: &Sandbox) {
     });
 }
 
+/// Promises: V7.
 #[test]
 fn a_scope_lives_as_its_session_does() {
     let (mut server, sandbox) = one();
@@ -253,18 +258,18 @@ fn a_scope_lives_as_its_session_does() {
     });
     server.restart();
     let sandbox = server.named(&sandbox.id);
-    rows.row("over a killed server", || {
+    rows.row("across a killed server", || {
         assert_eq!(
             says(&sandbox, "one", "pwd; echo $v; pgrep -c sleep; ls /workspace"),
             "/workspace/src\nkept\n1\ndocs\nsrc\n"
         );
     });
-    rows.row("over a sleep, with what it was granted and its shell held", || {
+    rows.row("across a sleep, with its grants and shell state", || {
         put_to_sleep(&sandbox);
         let held = "pwd; echo $v; ls /workspace; pgrep -c sleep";
         assert_eq!(says(&sandbox, "one", held), "/workspace/src\nkept\ndocs\nsrc\n0\n");
     });
-    rows.row("over its agent's end, with a fresh shell", || {
+    rows.row("across its agent's end, with a fresh shell", || {
         says(&sandbox, "one", "x=1");
         let own = own_agent(&server);
         process::kill(own);
@@ -273,9 +278,9 @@ fn a_scope_lives_as_its_session_does() {
                 sandbox.post("/sessions/one/exec", &json!({"command": "echo $x; ls /workspace"}));
             (reply.status == 200).then(|| reply.json())
         });
-        let told = (&fresh["stdout"], &fresh["fresh"]);
-        assert_eq!(told, (&json!("\ndocs\nsrc\n"), &json!(true)), "{fresh}");
-        assert_eq!(sandbox.command("one", "true")["fresh"], false, "told once");
+        let reported = (&fresh["stdout"], &fresh["fresh"]);
+        assert_eq!(reported, (&json!("\ndocs\nsrc\n"), &json!(true)), "{fresh}");
+        assert_eq!(sandbox.command("one", "true")["fresh"], false, "reported once");
     });
     rows.row("and ends with it", || {
         says(&sandbox, "one", "sleep 4714 &");
@@ -289,11 +294,12 @@ fn a_scope_lives_as_its_session_does() {
     server.tidy();
 }
 
-/// Two stories. An agent that ended within 20 ms of its shell's start had not told of the shell: the
-/// next answer did not say that it was lost. And a deleted session's programs could be seen for
-/// another moment: an agent leaves its group before it ends what runs below it.
+/// Two bugs. An agent that ended within 20 ms of its shell's start had not reported the shell: the
+/// next answer did not say that it was lost. And a deleted session's programs stayed visible for
+/// another moment: an agent leaves its cgroup before it ends what runs below it.
+/// Promises: V7.
 #[test]
-fn a_scope_that_has_just_begun_is_told_as_lost_and_a_deleted_one_is_gone() {
+fn a_scope_lost_right_after_its_start_is_reported_and_a_deleted_one_is_gone() {
     let (server, sandbox) = one();
     filled(&sandbox);
     for _ in 0..15 {
@@ -305,14 +311,15 @@ fn a_scope_that_has_just_begun_is_told_as_lost_and_a_deleted_one_is_gone() {
             (reply.status == 200).then(|| reply.json())
         });
         assert_eq!((&next["stdout"], &next["fresh"]), (&json!("\n"), &json!(true)), "{next}");
-        assert_eq!(sandbox.command("one", "sleep 4715 &")["fresh"], false, "told once");
+        assert_eq!(sandbox.command("one", "sleep 4715 &")["fresh"], false, "reported once");
         sandbox.http.delete(&sandbox.path("/sessions/one")).expect(204);
         assert_eq!(says(&sandbox, "default", "pgrep -c sleep"), "0\n");
     }
 }
 
+/// Promises: V7.
 #[test]
-fn a_scope_is_within_its_sandboxs_disk() {
+fn a_scope_counts_against_its_sandboxs_disk() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"disk_mib": 64}));
     filled(&sandbox);
@@ -327,7 +334,7 @@ fn a_scope_is_within_its_sandboxs_disk() {
     server.tidy();
 }
 
-/// The agent that is not the sandbox's.
+/// The pid of the agent that serves a scope and not the whole sandbox.
 fn own_agent(server: &Server) -> i32 {
     let agents = server.processes("isolet-agent");
     let own =
@@ -335,6 +342,7 @@ fn own_agent(server: &Server) -> i32 {
     *own.expect("an agent below an agent")
 }
 
+/// Promises: P14, V1.
 #[test]
 fn sessions_of_the_dialect_have_scopes_too() {
     let server = Server::start();
@@ -359,7 +367,7 @@ fn sessions_of_the_dialect_have_scopes_too() {
     http.delete(&format!("/v1/sessions/{id}")).expect(204);
     let again = json!({"command": "cat secret/key"});
     let below = home.post(&format!("/sessions/{id}/exec"), &again).expect(404);
-    assert_eq!(below.error(), "no_session", "its id makes no other session, which would see all");
+    assert_eq!(below.error(), "no_session", "its id creates no session without a scope");
     http.post(&format!("/v1/sessions/{id}/exec"), &again).expect(404);
     server.healthy();
 }

@@ -1,4 +1,4 @@
-//! Lines found in files, and what happens to files as it happens.
+//! Searches for lines in files, and watches of changes to files.
 
 use isolet_kit::{Event, Reply, Rows, SOON, Sandbox, Stream, Value, one, quickly, wait_until};
 use std::time::Duration;
@@ -11,7 +11,7 @@ fn search(sandbox: &Sandbox, rest: &str) -> Value {
     get(sandbox, rest).expect(200).json()
 }
 
-/// `path:line:text` of what was found; lines beside a match with a dash.
+/// The matches as `path:line:text`; lines around a match have a dash.
 fn lines(found: &Value) -> Vec<String> {
     let all = found["lines"].as_array().expect("an array").iter();
     all.map(|line| {
@@ -35,8 +35,9 @@ printf 'caf\351 needle\n' >latin.txt
 printf 'needle\n' >$'na\377me'
 mkfifo pipe; ln -s src/main.rs link; ln -s /proc/self/root/etc out";
 
+/// Promises: W10.
 #[test]
-fn a_search_finds_lines_with_their_places_and_says_what_it_left_out() {
+fn a_search_returns_lines_with_positions_and_reports_what_it_left_out() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     sandbox.exec(TREE);
@@ -57,12 +58,12 @@ fn a_search_finds_lines_with_their_places_and_says_what_it_left_out() {
         assert_eq!(odd["path_b64"], "L3dvcmtzcGFjZS9uYf9tZQ==", "{odd}");
         assert_eq!(found["lines"][3]["spans"], serde_of(&[[8, 19]]), "{found}");
     });
-    rows.row("what is hidden or ignored, only when told", || {
+    rows.row("hidden and ignored files only on request", || {
         let found = lines(&search(&sandbox, "?search=needle&hidden=1&ignored=1"));
         assert!(found.contains(&".hidden/h:1:needle".to_owned()), "{found:?}");
         assert!(found.contains(&"build/out:1:needle".to_owned()), "{found:?}");
     });
-    rows.row("one file, a text as it is, its case, what stands beside it", || {
+    rows.row("one file, literal text, case, context lines", || {
         let found = search(&sandbox, "/src/main.rs?search=needle%20%3D&literal=1&context=1");
         let expected =
             ["src/main.rs-1-fn main() {", "src/main.rs:2:    let needle = 1;", "src/main.rs-3-}"];
@@ -75,7 +76,7 @@ fn a_search_finds_lines_with_their_places_and_says_what_it_left_out() {
         let found = search(&sandbox, "?search=e&limit=2");
         assert_eq!((lines(&found).len(), &found["more"]), (2, &true.into()), "{found}");
     });
-    rows.row("what makes no sense is refused by name", || {
+    rows.row("invalid requests are refused by name", || {
         for bad in [
             "?search=",
             "?search=(",
@@ -100,8 +101,9 @@ fn serde_of(spans: &[[u32; 2]]) -> Value {
     isolet_kit::json!(spans)
 }
 
+/// Promises: W10.
 #[test]
-fn a_search_of_what_is_large_or_odd_is_bounded() {
+fn a_search_of_large_or_unusual_files_is_bounded() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("long lines, many matches", || {
@@ -138,7 +140,7 @@ fn said(event: &Event) -> Value {
     event.data.parse().expect("one line of JSON")
 }
 
-/// Events up to the one of this name and path.
+/// The events up to the one of this name and path.
 fn until(stream: &mut Stream, name: &str, path: &str) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
@@ -160,8 +162,9 @@ fn until(stream: &mut Stream, name: &str, path: &str) -> Vec<String> {
     }
 }
 
+/// Promises: W11.
 #[test]
-fn a_watch_tells_what_happens_as_it_happens() {
+fn a_watch_reports_changes_as_they_happen() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("one directory", || {
@@ -173,7 +176,7 @@ fn a_watch_tells_what_happens_as_it_happens() {
             ["created a", "modified a", "moved a b", "deleted b", "created d", "created end"]
         );
     });
-    rows.row("with all below it, also what is new and what moves", || {
+    rows.row("recursively, including new and moved directories", || {
         sandbox.exec("mkdir -p top/one/two");
         let mut stream = watch(&sandbox, "/top?watch=1&recursive=1");
         sandbox.exec("cd top; echo x >one/two/f; mkdir -p new/er; sleep 0.2; echo y >new/er/g; mv one uno; echo z >uno/two/h; mv uno ..; echo no >../uno/two/f; touch end");
@@ -198,7 +201,7 @@ fn a_watch_tells_what_happens_as_it_happens() {
         until(&mut stream, "gone", "gone");
         assert!(stream.event().is_none(), "it has ended");
     });
-    rows.row("a file, what is not there, too many", || {
+    rows.row("a file, a missing path, too many watches", || {
         sandbox.exec("touch file");
         get(&sandbox, "/file?watch=1").expect(409);
         get(&sandbox, "/nowhere?watch=1").expect(404);
@@ -206,7 +209,7 @@ fn a_watch_tells_what_happens_as_it_happens() {
         let held: Vec<_> = (0..32).map(|_| watch(&sandbox, "?watch=1")).collect();
         get(&sandbox, "?watch=1").expect(429);
         drop(held);
-        wait_until("those who left are gone", SOON, || {
+        wait_until("watches of disconnected clients are gone", SOON, || {
             let stream =
                 sandbox.http.try_open("GET", &sandbox.path("/files?watch=1"), None).ok()?;
             (stream.status == 200).then_some(())
@@ -216,9 +219,10 @@ fn a_watch_tells_what_happens_as_it_happens() {
     server.healthy();
 }
 
-/// The kernel's queue is what fills: neither server nor agent hold what a client does not take.
+/// What fills is the kernel's queue: neither server nor agent buffer what a client does not read.
+/// Promises: W11.
 #[test]
-fn a_watch_that_is_not_read_is_told_of_an_overflow_and_keeps_nobody() {
+fn an_unread_watch_gets_an_overflow_and_delays_nobody() {
     let (server, sandbox) = one();
     let mut stream = watch(&sandbox, "?watch=1");
     let agent = server.agent();
@@ -236,7 +240,7 @@ fn a_watch_that_is_not_read_is_told_of_an_overflow_and_keeps_nobody() {
         seen += 1;
     }
     assert!(seen > 1000, "{seen} before it");
-    // Told anew from there on.
+    // From here on, changes are reported again.
     sandbox.exec("touch end");
     until(&mut stream, "created", "end");
     drop(stream);

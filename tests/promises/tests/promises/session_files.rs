@@ -1,4 +1,4 @@
-//! Files of sessions across sandboxes: the dialect's shapes and statuses, over real files.
+//! Files of sessions across sandboxes: the dialect's shapes and statuses, with real files.
 
 use isolet_kit::{Http, Reply, Rows, Server, Value, json};
 
@@ -28,6 +28,7 @@ fn now() -> f64 {
     now.expect("after 1970").as_secs_f64()
 }
 
+/// Promises: P10.
 #[test]
 fn a_session_writes_reads_lists_and_removes_files() {
     let server = Server::start();
@@ -35,7 +36,7 @@ fn a_session_writes_reads_lists_and_removes_files() {
     let at = made(&http, &json!({"persistent": true}));
     let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let mut rows = Rows::new();
-    rows.row("a written file is told of, new or not", || {
+    rows.row("a written file is reported, new or not", || {
         for _ in 0..2 {
             let saved = put(&http, &at, "deep/er/b.bin", &body).expect(201).json();
             assert_eq!(
@@ -47,7 +48,7 @@ fn a_session_writes_reads_lists_and_removes_files() {
             assert_eq!(fields(&saved), ["modified", "path", "size"], "{saved}");
         }
     });
-    rows.row("it is read whole and in part", || {
+    rows.row("a file is read in whole and in part", || {
         let path = format!("{at}/files/deep/er/b.bin");
         assert!(http.get(&path).expect(200).body == body);
         let part = http.with("range", "bytes=10-19").get(&path).expect(206);
@@ -58,7 +59,7 @@ fn a_session_writes_reads_lists_and_removes_files() {
         assert_eq!(head.status, 200);
         assert!(head.headers.contains(&("content-length".to_owned(), "100000".to_owned())));
     });
-    rows.row("a directory gives its entries, by its path and by ?path=", || {
+    rows.row("a directory lists its entries, by its path and by ?path=", || {
         put(&http, &at, "deep/.dot", b"x").expect(201);
         let list = http.get(&format!("{at}/files/deep")).expect(200).json();
         assert_eq!(names(&list), [".dot file", "er directory"]);
@@ -72,7 +73,7 @@ fn a_session_writes_reads_lists_and_removes_files() {
             assert_eq!(http.get(&format!("{at}/{same}")).expect(200).json(), top, "{same}");
         }
     });
-    rows.row("a list comes in pages", || {
+    rows.row("a list is paged", || {
         let first = http.get(&format!("{at}/files?path=deep&limit=1")).expect(200);
         assert_eq!(names(&first.json()), [".dot file"]);
         let link = first.header("link").expect("a next page");
@@ -83,7 +84,7 @@ fn a_session_writes_reads_lists_and_removes_files() {
             (vec!["er directory".into()], None)
         );
     });
-    rows.row("what is removed is not there", || {
+    rows.row("a removed file is not found", || {
         let path = format!("{at}/files/deep/er/b.bin");
         http.delete(&path).expect(204);
         http.delete(&path).expect(404);
@@ -94,8 +95,9 @@ fn a_session_writes_reads_lists_and_removes_files() {
     });
 }
 
+/// Promises: P11.
 #[test]
-fn a_path_that_goes_up_or_begins_at_the_root_is_refused() {
+fn absolute_and_parent_paths_are_refused() {
     let server = Server::start();
     let http = server.http();
     let at = made(&http, &json!({}));
@@ -125,13 +127,13 @@ fn a_path_that_goes_up_or_begins_at_the_root_is_refused() {
             http.get(&format!("{at}/files?path={path}")).expect(403);
         }
     });
-    rows.row("what is no path at all", || {
+    rows.row("an invalid path", || {
         let long = "x".repeat(5000);
         for path in ["%00", "a%00b", "%zz", &long] {
             assert_eq!(http.get(&format!("{at}/files/{path}")).status, 400, "{}", &path[..3]);
         }
     });
-    rows.row("a link that leads out leads inside the sandbox only", || {
+    rows.row("a symbolic link that leads out resolves inside the sandbox", || {
         let run = json!({"command": "ln -s /etc/isolet-none out; ln -s / up"});
         http.post(&format!("{at}/exec"), &run).expect(200);
         http.get(&format!("{at}/files/out")).expect(404);
@@ -140,8 +142,9 @@ fn a_path_that_goes_up_or_begins_at_the_root_is_refused() {
     });
 }
 
+/// Promises: P12.
 #[test]
-fn files_are_of_a_session_that_is_there_and_count_as_its_use() {
+fn file_calls_need_an_existing_session_and_count_as_its_use() {
     let server = Server::start();
     let http = server.http();
     let at = made(&http, &json!({}));
@@ -164,8 +167,9 @@ fn files_are_of_a_session_that_is_there_and_count_as_its_use() {
     assert_eq!(server.named("default").says("cat a"), "1", "its file is the sandbox's");
 }
 
+/// Promises: P14.
 #[test]
-fn file_routes_show_what_was_granted_and_refuse_the_rest() {
+fn file_routes_show_granted_paths_and_refuse_the_rest() {
     let server = Server::start();
     let http = server.http();
     let home = server.named("default");
@@ -180,7 +184,7 @@ fn file_routes_show_what_was_granted_and_refuse_the_rest() {
     let id = at.trim_start_matches("/v1/sessions/").to_owned();
     let others = other.trim_start_matches("/v1/sessions/").to_owned();
     let mut rows = Rows::new();
-    rows.row("lists hold what is granted and the way to it", || {
+    rows.row("lists show granted paths and their parents", || {
         let top = names(&get("").expect(200).json());
         assert_eq!(top, [".sessions directory", "docs directory"]);
         assert_eq!(names(&get("?path=.sessions").expect(200).json()), [format!("{id} directory")]);
@@ -195,7 +199,7 @@ fn file_routes_show_what_was_granted_and_refuse_the_rest() {
             http.delete(&format!("{at}/files/{path}")).expect(403);
         }
     });
-    rows.row("reading alone is no writing", || {
+    rows.row("a read grant does not allow writing", || {
         assert_eq!(get("/docs/a").expect(200).text(), "a\n");
         for path in ["docs/a", "docs/new", "docs", "", "new", ".sessions/note"] {
             let path = if path.is_empty() { "." } else { path };
@@ -204,7 +208,7 @@ fn file_routes_show_what_was_granted_and_refuse_the_rest() {
         }
         assert_eq!(home.says("cat docs/a"), "a\n");
     });
-    rows.row("what may be written", || {
+    rows.row("writable paths", || {
         put(&http, &at, "docs/out/b", b"0123456789").expect(201);
         let part = http.with("range", "bytes=2-3").get(&format!("{at}/files/docs/out/b"));
         assert_eq!(part.expect(206).body, b"23");
@@ -212,7 +216,7 @@ fn file_routes_show_what_was_granted_and_refuse_the_rest() {
         assert_eq!(home.says("cat docs/out/b"), "0123456789");
         http.delete(&format!("{at}/files/docs/out/b")).expect(204);
     });
-    rows.row("no link leads out: the kernel decides", || {
+    rows.row("no symbolic link leads out: the kernel decides", || {
         for path in ["/docs/link", "/docs/way", "/docs/way/key"] {
             get(path).expect(404);
         }
@@ -226,7 +230,7 @@ fn file_routes_show_what_was_granted_and_refuse_the_rest() {
         assert!(status >= 400, "{status}");
         assert_eq!(home.says("cat secret/key"), "key\n");
     });
-    rows.row("a program in the session sees no more", || {
+    rows.row("a program in the session sees the same", || {
         let look = json!({"command": "cat /workspace/secret/key; ls -A /workspace", "session": id});
         let said = http.post("/v1/sandboxes/default/exec", &look).expect(200).json();
         assert_eq!(said["stdout"], ".sessions\ndocs\n", "{said}");

@@ -1,4 +1,4 @@
-//! Sessions across a tenant's sandboxes: made, told of, and ended when their time has come.
+//! Sessions across a tenant's sandboxes: created, listed, and ended when their time is over.
 
 use isolet_kit::{Http, Options, Rows, SOON, Server, Start, Value, json, wait_until};
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ fn hasty() -> Server {
     Options::new().config("session_idle_s = 1").start()
 }
 
+/// Promises: P0, P1.
 #[test]
 fn a_session_has_the_record_and_the_defaults_of_its_dialect() {
     let server = Server::start();
@@ -52,8 +53,9 @@ fn a_session_has_the_record_and_the_defaults_of_its_dialect() {
     assert_eq!(http.get("/v1/sessions").expect(200).json(), json!([made]));
 }
 
+/// Promises: P2.
 #[test]
-fn a_session_keeps_what_it_was_told_and_lives_where_it_was_asked_for() {
+fn a_session_keeps_its_metadata_and_lives_in_the_requested_sandbox() {
     let server = Server::start();
     let http = server.http();
     let wish = json!({
@@ -66,7 +68,7 @@ fn a_session_keeps_what_it_was_told_and_lives_where_it_was_asked_for() {
     assert_eq!(made["sandbox_id"], "other");
     assert_eq!(run(&http, &made, "cd /tmp; x=5")["exit_code"], 0);
     assert_eq!(run(&http, &made, "echo $PWD $x")["stdout"], "/tmp 5\n");
-    // The same session below its sandbox.
+    // The same session, addressed below its sandbox.
     let path = format!("/v1/sandboxes/other{}/exec", at(&made).trim_start_matches("/v1"));
     let below = http.post(&path, &json!({"command": "echo $x"})).expect(200).json();
     assert_eq!(below["stdout"], "5\n");
@@ -74,8 +76,9 @@ fn a_session_keeps_what_it_was_told_and_lives_where_it_was_asked_for() {
     assert!(moved["last_activity"].as_f64() > made["last_activity"].as_f64(), "{moved}");
 }
 
+/// Promises: P5, G16.
 #[test]
-fn a_deleted_session_is_not_there_and_its_shell_has_ended() {
+fn a_deleted_session_is_not_found_and_its_shell_has_ended() {
     let server = Server::start();
     let http = server.http();
     let made = make(&http, &json!({"persistent": true}));
@@ -88,10 +91,11 @@ fn a_deleted_session_is_not_there_and_its_shell_has_ended() {
     assert_eq!(server.named("default").says("pgrep -x sleep || echo none"), "none\n");
 }
 
-/// Calls that were opening the shell when it was closed once left another one behind: the next
-/// session of that id began in its directory, with its variables.
+/// Calls that were opening the shell when it was closed once left another shell behind: the next
+/// session with that id started in its directory, with its variables.
+/// Promises: P5.
 #[test]
-fn no_shell_outlives_its_session_however_calls_and_deletes_meet() {
+fn no_shell_outlives_its_session_however_calls_and_deletes_interleave() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let session = sandbox.path("/sessions/dev");
@@ -120,8 +124,9 @@ fn no_shell_outlives_its_session_however_calls_and_deletes_meet() {
     assert_eq!(sandbox.says("pgrep -c bash; true"), "1\n", "the one that asks");
 }
 
+/// Promises: P9.
 #[test]
-fn what_was_made_below_a_sandbox_has_no_end_and_is_not_listed_across() {
+fn a_session_created_below_a_sandbox_does_not_expire_and_is_not_listed_across() {
     let server = hasty();
     let http = server.http();
     http.post("/v1/sandboxes/default/sessions", &json!({"id": "own"})).expect(201);
@@ -130,12 +135,15 @@ fn what_was_made_below_a_sandbox_has_no_end_and_is_not_listed_across() {
     let deleted = http.delete("/v1/sessions?older_than=0s").expect(200).json();
     assert_eq!(deleted, json!({"deleted": 0}));
     let made = make(&http, &json!({}));
-    wait_until("the one ends", SOON, || (!is_there(&http, &made)).then_some(()));
+    wait_until("the one that is not persistent ends", SOON, || {
+        (!is_there(&http, &made)).then_some(())
+    });
     http.get("/v1/sandboxes/default/sessions/own").expect(200);
 }
 
+/// Promises: P9.
 #[test]
-fn a_ttl_ends_a_session_that_was_made_below_a_sandbox_and_nothing_else_does() {
+fn only_a_ttl_ends_a_session_created_below_a_sandbox() {
     let server = hasty();
     let http = server.http();
     let below = "/v1/sandboxes/default/sessions";
@@ -166,8 +174,9 @@ fn a_ttl_ends_a_session_that_was_made_below_a_sandbox_and_nothing_else_does() {
     });
 }
 
+/// Promises: P13.
 #[test]
-fn a_session_is_busy_while_a_program_of_it_runs() {
+fn a_session_is_busy_while_its_program_runs() {
     let server = hasty();
     let http = server.http();
     let made = make(&http, &json!({}));
@@ -187,12 +196,13 @@ fn a_session_is_busy_while_a_program_of_it_runs() {
     let after = http.get(&at(&made)).expect(200).json();
     assert_eq!(after["busy"], false, "once it is answered");
     let [first, last] = [&made, &after].map(|one| one["last_activity"].as_f64().unwrap());
-    assert!(last >= first + 3.0, "its end is use: {first}, {last}");
+    assert!(last >= first + 3.0, "the end of a program counts as use: {first}, {last}");
     wait_until("it ends after it", SOON, || (!is_there(&http, &made)).then_some(()));
 }
 
+/// Promises: P13.
 #[test]
-fn a_session_that_ends_takes_its_programs_along() {
+fn the_end_of_a_session_ends_its_programs() {
     let server = Server::start();
     let http = server.http();
     for by_ttl in [true, false] {
@@ -220,6 +230,7 @@ fn a_session_that_ends_takes_its_programs_along() {
     }
 }
 
+/// Promises: P3.
 #[test]
 fn a_session_ends_after_its_last_command_and_not_during_one() {
     let server = hasty();
@@ -239,15 +250,16 @@ fn a_session_ends_after_its_last_command_and_not_during_one() {
     });
     assert_eq!(slow.join().expect("runs")["exit_code"], 0);
     assert!(is_there(&http, &working), "it ended with its command");
-    wait_until("it is told", Duration::from_millis(500), || {
+    wait_until("it is reported", Duration::from_millis(500), || {
         (http.get(&at(&working)).json()["busy"] == false).then_some(())
     });
     wait_until("it ends after it", SOON, || (!is_there(&http, &working)).then_some(()));
-    assert!(is_there(&http, &kept), "a persistent one lives on");
+    assert!(is_there(&http, &kept), "a persistent one stays");
 }
 
+/// Promises: P3.
 #[test]
-fn a_client_that_is_attached_holds_the_end_off() {
+fn an_attached_client_postpones_the_end() {
     let server = hasty();
     let http = server.http();
     let made = make(&http, &json!({}));
@@ -261,6 +273,7 @@ fn a_client_that_is_attached_holds_the_end_off() {
     wait_until("it ends without it", SOON, || (!is_there(&http, &made)).then_some(()));
 }
 
+/// Promises: P4.
 #[test]
 fn a_ttl_ends_a_session_also_in_the_middle_of_a_command() {
     let server = Server::start();
@@ -276,14 +289,15 @@ fn a_ttl_ends_a_session_also_in_the_middle_of_a_command() {
     });
 }
 
+/// Promises: P4.
 #[test]
-fn a_ttl_counts_over_a_restart() {
+fn a_ttl_counts_across_a_restart() {
     let mut server = hasty();
     let made = make(&server.http(), &json!({"ttl": 4, "persistent": true}));
     let [idle, kept] = [json!({}), json!({"persistent": true})].map(|w| make(&server.http(), &w));
     server.kill();
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     let http = server.http();
     assert!(is_there(&http, &made) && is_there(&http, &kept));
     wait_until("both end", SOON, || {
@@ -292,8 +306,9 @@ fn a_ttl_counts_over_a_restart() {
     assert!(is_there(&http, &kept));
 }
 
+/// Promises: P0, P6.
 #[test]
-fn bulk_deletes_take_what_fits_every_filter() {
+fn bulk_deletes_end_sessions_that_match_every_filter() {
     let server = Server::start();
     let http = server.http();
     let [busy, old, young] = [0, 1, 2].map(|_| make(&http, &json!({"persistent": true})));
@@ -317,8 +332,9 @@ fn bulk_deletes_take_what_fits_every_filter() {
     assert_eq!(http.get("/v1/sessions").json(), json!([]));
 }
 
+/// Promises: P8.
 #[test]
-fn an_idempotency_key_makes_one_session() {
+fn an_idempotency_key_creates_one_session() {
     let server = Server::start();
     let http = server.http().with("Idempotency-Key", "k1");
     let first = http.post("/v1/sessions", &json!({"ttl": 9})).expect(201);
@@ -331,6 +347,7 @@ fn an_idempotency_key_makes_one_session() {
     assert_eq!(server.http().get("/v1/sessions").json().as_array().map(Vec::len), Some(1));
 }
 
+/// Promises: P7.
 #[test]
 fn lists_are_paged_and_forged_cursors_refused() {
     let server = Server::start();
@@ -353,8 +370,9 @@ fn lists_are_paged_and_forged_cursors_refused() {
     }
 }
 
+/// Promises: V2.
 #[test]
-fn bad_wishes_are_refused_by_name_and_make_nothing() {
+fn invalid_requests_are_refused_by_name_and_create_nothing() {
     let server = Server::start();
     let http = server.http();
     let mut rows = Rows::new();

@@ -1,4 +1,4 @@
-//! A sandbox that nobody uses falls asleep, and wakes for the next call with what it promised to keep.
+//! An idle sandbox falls asleep and wakes for the next call with the state that was promised.
 
 use isolet_kit::{Rows, SOON, Sandbox, Server, Start, Value, json, one, wait_until};
 
@@ -10,7 +10,7 @@ fn asleep(sandbox: &Sandbox) {
     wait_until("it sleeps", SOON, || (state(sandbox) == "sleeping").then_some(()));
 }
 
-/// Told to, as soon as who was there has gone.
+/// Requests sleep as soon as the earlier clients have disconnected.
 fn put_to_sleep(sandbox: &Sandbox) {
     wait_until("it can be put to sleep", SOON, || {
         let reply = sandbox.post("/sleep", &json!({}));
@@ -20,8 +20,9 @@ fn put_to_sleep(sandbox: &Sandbox) {
     assert_eq!(state(sandbox), "sleeping");
 }
 
+/// Promises: L1, H5.
 #[test]
-fn a_sandbox_that_nobody_uses_falls_asleep_and_frees_what_it_used() {
+fn an_idle_sandbox_falls_asleep_and_frees_its_resources() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"sleep_after_s": 1}));
     assert_eq!(sandbox.info()["sleep_after_s"], 1);
@@ -30,7 +31,7 @@ fn a_sandbox_that_nobody_uses_falls_asleep_and_frees_what_it_used() {
         "sleep 4711 & disown; echo kept >/workspace/a; echo b >/usr/local/b; cd /tmp",
     );
     asleep(&sandbox);
-    wait_until("nothing of it runs", SOON, || {
+    wait_until("none of its processes runs", SOON, || {
         let traces = server.traces();
         assert_eq!(traces.directories.len(), 1, "its files stay");
         (traces.groups.is_empty() && traces.mounts.is_empty()).then_some(())
@@ -39,14 +40,15 @@ fn a_sandbox_that_nobody_uses_falls_asleep_and_frees_what_it_used() {
     assert_eq!(first["stdout"], "kept\nb\n/tmp\n0\n", "{first}");
     assert_eq!(first["lost"], json!(["processes"]), "{first}");
     assert_eq!(state(&sandbox), "running");
-    assert!(sandbox.command("s", "true").get("lost").is_none(), "told once");
+    assert!(sandbox.command("s", "true").get("lost").is_none(), "reported once");
     asleep(&sandbox);
     sandbox.delete();
     server.healthy();
 }
 
+/// Promises: L2.
 #[test]
-fn what_is_used_does_not_sleep() {
+fn a_sandbox_in_use_does_not_sleep() {
     let server = Server::start();
     let sandbox = server.sandbox_with(&json!({"sleep_after_s": 1}));
     let mut rows = Rows::new();
@@ -65,10 +67,10 @@ fn what_is_used_does_not_sleep() {
         drop(shell);
         wait_until("it goes on", SOON, || (server.processes("sleep").len() == 1).then_some(()));
         refused();
-        wait_until("it was not put to sleep", SOON, || {
+        wait_until("it could not be put to sleep", SOON, || {
             assert_eq!(state(&sandbox), "running");
-            let told = server.processes("sleep");
-            (told.len() == 1 && isolet_kit::process::arguments(told[0]).contains("1000"))
+            let reported = server.processes("sleep");
+            (reported.len() == 1 && isolet_kit::process::arguments(reported[0]).contains("1000"))
                 .then_some(())
         });
         sandbox.http.delete(&sandbox.path("/sessions/s")).expect(204);
@@ -84,8 +86,9 @@ fn what_is_used_does_not_sleep() {
     asleep(&sandbox);
 }
 
+/// Promises: L3.
 #[test]
-fn looking_at_a_sandbox_does_not_wake_it() {
+fn reading_a_sandbox_does_not_wake_it() {
     let server = Server::start();
     let sandbox = server.sandbox();
     sandbox.command("dev", "true");
@@ -102,8 +105,8 @@ fn looking_at_a_sandbox_does_not_wake_it() {
     http.delete(&sandbox.path("/sessions/dev")).expect(204);
     sandbox.post("/sleep", &json!({})).expect(200);
     assert_eq!(state(&sandbox), "sleeping");
-    wait_until("nothing of it runs", SOON, || server.agents().is_empty().then_some(()));
-    // What was changed holds from the next waking.
+    wait_until("none of its processes runs", SOON, || server.agents().is_empty().then_some(()));
+    // Changed settings apply from the next wake-up.
     let hungry = sandbox.exec("python3 -c 'x = bytearray(200 << 20); print(len(x))'");
     assert_eq!((&hungry["stdout"], &hungry["oom"]), (&json!(""), &json!(true)), "{hungry}");
     put_to_sleep(&sandbox);
@@ -112,6 +115,7 @@ fn looking_at_a_sandbox_does_not_wake_it() {
     server.healthy();
 }
 
+/// Promises: L4, H6.
 #[test]
 fn an_ephemeral_sandbox_loses_everything_when_it_sleeps() {
     let server = Server::start();
@@ -132,32 +136,34 @@ fn an_ephemeral_sandbox_loses_everything_when_it_sleeps() {
     server.healthy();
 }
 
+/// Promises: L5.
 #[test]
-fn callers_that_come_together_wake_it_once() {
+fn concurrent_callers_wake_a_sandbox_once() {
     let (server, sandbox) = one();
     sandbox.exec("echo 0 >/workspace/count");
     for _ in 0..5 {
         put_to_sleep(&sandbox);
-        let told = std::sync::atomic::AtomicUsize::new(0);
+        let reported = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for n in 0..12 {
                 let one = sandbox.clone();
-                let told = &told;
+                let reported = &reported;
                 scope.spawn(move || {
                     let answer = one.command(&format!("s{n}"), "cat /workspace/count");
                     assert_eq!(answer["stdout"], "0\n", "{answer}");
                     let lost = answer.get("lost").is_some();
-                    told.fetch_add(usize::from(lost), std::sync::atomic::Ordering::Relaxed);
+                    reported.fetch_add(usize::from(lost), std::sync::atomic::Ordering::Relaxed);
                 });
             }
         });
-        assert_eq!(told.into_inner(), 1, "one of them is told what was lost");
+        assert_eq!(reported.into_inner(), 1, "exactly one gets the notice of what was lost");
         assert_eq!(server.agents().len(), 1);
     }
     server.tidy();
 }
 
-/// Every call either comes before the sleep or wakes it: none is refused, none is lost.
+/// Every call either precedes the sleep or wakes the sandbox: none is refused and none is lost.
+/// Promises: L6.
 #[test]
 fn a_call_that_races_the_sleep_is_carried_out() {
     let (server, sandbox) = one();
@@ -182,8 +188,9 @@ fn a_call_that_races_the_sleep_is_carried_out() {
     server.tidy();
 }
 
+/// Promises: L5.
 #[test]
-fn a_shell_over_websocket_wakes_it_and_is_told() {
+fn a_shell_over_websocket_wakes_a_sandbox_and_gets_the_notice() {
     let (_server, sandbox) = one();
     sandbox.command("s", "X=1; echo y >/workspace/y");
     put_to_sleep(&sandbox);
@@ -195,8 +202,9 @@ fn a_shell_over_websocket_wakes_it_and_is_told() {
     assert_eq!(outcome.exit["lost"], json!([]), "{:?}", outcome.exit);
 }
 
+/// Promises: L7.
 #[test]
-fn a_sleeping_sandbox_outlives_its_server_and_ends_with_its_time() {
+fn a_sleeping_sandbox_outlives_its_server_and_ends_with_its_ttl() {
     let (mut server, sandbox) = one();
     sandbox.exec("echo x >/workspace/x");
     put_to_sleep(&sandbox);
@@ -208,16 +216,17 @@ fn a_sleeping_sandbox_outlives_its_server_and_ends_with_its_time() {
     assert_eq!(sandbox.exec("cat /workspace/x")["lost"], json!([]), "nothing ran");
     put_to_sleep(&sandbox);
     server.http().patch(&sandbox.path(""), &json!({"ttl_s": 1})).expect(200);
-    wait_until("its time ends it", SOON, || {
+    wait_until("its ttl ends it", SOON, || {
         (server.http().get(&sandbox.path("")).status == 404).then_some(())
     });
     server.healthy();
 }
 
-/// One that was made ahead, of which only limits and id came later.
+/// A sandbox from the warm pool, which got only its limits and id later.
+/// Promises: L1.
 #[test]
-fn the_time_until_sleep_changes_while_it_runs() {
-    let server = isolet_kit::Options::new().ready(1).start();
+fn the_idle_timeout_changes_while_a_sandbox_runs() {
+    let server = isolet_kit::Options::new().warm_pool(1).start();
     let sandbox = server.sandbox();
     assert_eq!(sandbox.info()["sleep_after_s"], 600);
     sandbox.exec("echo kept >/workspace/a");
@@ -231,8 +240,9 @@ fn the_time_until_sleep_changes_while_it_runs() {
     assert_eq!(sandbox.info()["pids"], 40);
 }
 
+/// Promises: L1.
 #[test]
-fn a_session_wakes_as_it_was_made() {
+fn a_session_wakes_with_its_settings() {
     let (mut server, sandbox) = one();
     let wish = json!({"id": "dev", "cwd": "/usr", "env": {"A": "a"}, "metadata": {"m": 1}});
     let made = server.http().post(&sandbox.path("/sessions"), &wish).expect(201).json();

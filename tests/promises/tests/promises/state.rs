@@ -1,9 +1,10 @@
-//! What stays between the commands of a shell, and what does not leak between them.
+//! What persists between the commands of a shell, and what does not leak between them.
 
 use isolet_kit::{Outcome, Rows, SOON, Shell, Start, json, one, quickly};
 
+/// Promises: S2, G5.
 #[test]
-fn a_shell_keeps_what_a_terminal_would() {
+fn a_shell_keeps_the_state_that_a_terminal_would() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let pairs = [
@@ -49,8 +50,9 @@ fn a_shell_keeps_what_a_terminal_would() {
     }
 }
 
+/// Promises: S2.
 #[test]
-fn the_last_status_goes_on_to_the_next_command() {
+fn the_last_status_carries_over_to_the_next_command() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.shell();
     for code in [0, 1, 2, 7, 126, 127, 128, 130, 255] {
@@ -64,6 +66,7 @@ fn the_last_status_goes_on_to_the_next_command() {
     shell.run("[ $? = 1 ] && echo kept").is("kept\n", 0);
 }
 
+/// Promises: S5.
 #[test]
 fn a_command_without_input_reads_the_end_at_once() {
     let (_server, sandbox) = one();
@@ -100,7 +103,7 @@ fn a_command_without_input_reads_the_end_at_once() {
     }
 }
 
-/// Runs with input that is sent in pieces.
+/// Runs a command with input that is sent in pieces.
 fn fed(shell: &mut Shell, text: &str, pieces: &[&str]) -> Outcome {
     let id = shell.start(Start::new(text).with("stdin", true));
     for piece in pieces {
@@ -110,6 +113,7 @@ fn fed(shell: &mut Shell, text: &str, pieces: &[&str]) -> Outcome {
     shell.finish(&id)
 }
 
+/// Promises: S5.
 #[test]
 fn a_command_that_asks_for_input_gets_its_own() {
     let (_server, sandbox) = one();
@@ -122,12 +126,12 @@ fn a_command_that_asks_for_input_gets_its_own() {
         shell.run("cat; echo $x").is("first\n", 0);
     });
     rows.row("python", || fed(&mut sandbox.shell(), "python3", &["print(6*7)\n"]).is("42\n", 0));
-    rows.row("nothing but the end", || fed(&mut sandbox.shell(), "wc -c", &[]).is("0\n", 0));
+    rows.row("an immediate end of input", || fed(&mut sandbox.shell(), "wc -c", &[]).is("0\n", 0));
     rows.row("a megabyte", || {
         let piece = "x".repeat(50_000);
         fed(&mut sandbox.shell(), "wc -c", &[piece.as_str(); 20]).is("1000000\n", 0);
     });
-    rows.row("input left unread is not the next command's", || {
+    rows.row("unread input does not reach the next command", || {
         let mut shell = sandbox.shell();
         fed(&mut shell, "echo no", &["echo injected\n"]).is("no\n", 0);
         shell.run("cat").is("", 0);
@@ -135,8 +139,9 @@ fn a_command_that_asks_for_input_gets_its_own() {
     });
 }
 
+/// Promises: S9.
 #[test]
-fn a_directory_and_an_environment_for_one_command_are_put_back() {
+fn a_directory_and_an_environment_for_one_command_are_restored() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let env = |value: isolet_kit::Value, text: &str| Start::new(text).with("env", value);
@@ -146,7 +151,7 @@ fn a_directory_and_an_environment_for_one_command_are_put_back() {
         shell.run_with(Start::new("pwd").with("cwd", "/tmp")).is("/tmp\n", 0);
         shell.run("pwd").is("/usr\n", 0);
     });
-    rows.row("a cd of the command itself stays", || {
+    rows.row("a cd of the command itself persists", || {
         let mut shell = sandbox.shell();
         shell.run_with(Start::new("cd /usr/share").with("cwd", "/tmp")).is("", 0);
         shell.run("pwd").is("/usr/share\n", 0);
@@ -176,13 +181,13 @@ fn a_directory_and_an_environment_for_one_command_are_put_back() {
             .run("echo $A $B ${C-unset}; sh -c 'echo ${B-unset}'")
             .is("old plain unset\nunset\n", 0);
     });
-    rows.row("null unsets", || {
+    rows.row("null unsets a variable", || {
         let mut shell = sandbox.shell();
         shell.run("export A=old").is("", 0);
         shell.run_with(env(json!({"A": null}), "echo ${A-unset}")).is("unset\n", 0);
         shell.run("echo $A").is("old\n", 0);
     });
-    rows.row("what the command itself changed stays", || {
+    rows.row("changes of the command itself persist", || {
         let mut shell = sandbox.shell();
         shell.run_with(env(json!({"A": "given"}), "export A=changed")).is("", 0);
         shell.run("echo $A").is("changed\n", 0);
@@ -204,7 +209,7 @@ fn a_directory_and_an_environment_for_one_command_are_put_back() {
 }
 
 #[test]
-fn the_driver_is_not_seen() {
+fn the_driver_is_invisible_to_commands() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("set -x", || {

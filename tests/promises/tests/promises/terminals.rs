@@ -1,19 +1,19 @@
-//! Terminals over their WebSocket: each frame, who may do what, and how one ends.
+//! Terminals over their WebSocket: each frame, who may do what, and how a terminal ends.
 
 use isolet_kit::{
     Http, Message, Rows, SOON, Sandbox, Server, Shell, Terminal, json, one, wait_until,
 };
 
-/// A terminal as an old client has it: without the frames of events.
+/// A terminal as clients of the old protocol use it: without event frames.
 fn plain(sandbox: &Sandbox, query: &str) -> Terminal {
-    let mut terminal = sandbox.try_terminal(query).expect("it is let in");
+    let mut terminal = sandbox.try_terminal(query).expect("the client is admitted");
     let first = loop {
         terminal.step(SOON);
         if let Some(frame) = terminal.frames.pop_front() {
             break frame;
         }
     };
-    assert_eq!(first, json!({"type": "ready"}), "nothing else is said to an old client");
+    assert_eq!(first, json!({"type": "ready"}), "an old client gets no other frame");
     terminal
 }
 
@@ -22,8 +22,9 @@ fn list(sandbox: &Sandbox) -> Vec<isolet_kit::Value> {
     all.as_array().expect("a list").clone()
 }
 
+/// Promises: Z2.
 #[test]
-fn an_old_client_types_resizes_and_hears_the_end() {
+fn a_client_of_the_old_protocol_types_resizes_and_gets_the_end() {
     let (_server, sandbox) = one();
     let mut terminal = plain(&sandbox, "cols=91&rows=17");
     terminal.line("stty size; echo 'a'b; tty", "17 91\r\nab\r\n/dev/pts/");
@@ -51,24 +52,26 @@ fn an_old_client_types_resizes_and_hears_the_end() {
     next.close();
 }
 
+/// Promises: Z10.
 #[test]
-fn a_terminal_belongs_to_who_uses_it_and_begins_with_a_prompt() {
+fn a_terminal_belongs_to_its_user_and_begins_with_a_prompt() {
     let (_server, sandbox) = one();
     let mut terminal = sandbox.terminal("");
     terminal.sees("root@sandbox");
     terminal.line("stat -c 'x%U:%G:%a' $(tty)", "xroot:tty:620\r\n");
-    // It opens the terminal by its name, and another of its own.
+    // The program opens the terminal by its name, and then a new one.
     let from = terminal.output.len();
     terminal.line("script -qc 'tty; echo in''side' /dev/null; echo 'o'ut", "inside\r\n");
-    // Until then it takes what is typed.
+    // Until then the shell accepts input.
     terminal.sees_after(from, "out\r\n");
     terminal.line("alias ls", "alias ls='ls --color=auto'\r\n");
     terminal.close();
-    // Shells of sessions are as they were.
+    // Shells of sessions are unchanged.
     let said = sandbox.command("default", "alias; echo ${PS1-none} | grep -c '@'");
     assert_eq!(said["stdout"], "0\n");
 }
 
+/// Promises: Z2.
 #[test]
 fn control_c_ends_what_runs_and_the_shell_goes_on() {
     let (server, sandbox) = one();
@@ -81,8 +84,9 @@ fn control_c_ends_what_runs_and_the_shell_goes_on() {
     terminal.sees("on\r\n");
 }
 
+/// Promises: Z2.
 #[test]
-fn a_program_that_a_signal_ends_says_which_and_the_next_attach_is_fresh() {
+fn an_end_by_a_signal_names_it_and_the_next_attach_is_fresh() {
     let (server, sandbox) = one();
     let mut terminal = sandbox.terminal("shell=sleep&arg=1717");
     let pid = wait_until("it runs", SOON, || server.processes("sleep").first().copied());
@@ -91,7 +95,7 @@ fn a_program_that_a_signal_ends_says_which_and_the_next_attach_is_fresh() {
     let exit = terminal.frame("exit");
     assert_eq!(exit, json!({"type": "exit", "code": 143, "signal": "SIGTERM"}));
     assert_eq!(terminal.end(), 1000);
-    let mut next = sandbox.try_terminal("events=1").expect("it is let in");
+    let mut next = sandbox.try_terminal("events=1").expect("the client is admitted");
     let attached = next.frame("attached");
     assert_eq!(attached["fresh"], true, "{attached}");
     next.frame("at");
@@ -104,8 +108,9 @@ fn a_program_that_a_signal_ends_says_which_and_the_next_attach_is_fresh() {
     assert!(list(&sandbox).is_empty());
 }
 
+/// Promises: Z1.
 #[test]
-fn a_terminal_is_its_sessions_own() {
+fn a_terminal_belongs_to_its_session() {
     let (_server, sandbox) = one();
     let wish = json!({"id": "work", "cwd": "/usr", "env": {"WORD": "known"}});
     sandbox.post("/sessions", &wish).expect(201);
@@ -115,19 +120,19 @@ fn a_terminal_is_its_sessions_own() {
     other.line("pwd; echo ${WORD-unset}; x=1", "/workspace\r\nunset\r\n");
     let sessions: Vec<_> = list(&sandbox).iter().map(|one| one["session"].clone()).collect();
     assert_eq!(sessions, [json!("other"), json!("work")]);
-    let view = wait_until("the session tells of its terminal", SOON, || {
+    let view = wait_until("the session lists its terminal", SOON, || {
         let view = sandbox.http.get(&sandbox.path("/sessions/work")).expect(200).json();
         (view["terminal"] == true).then_some(view)
     });
     assert_eq!(view["shell_pid"], json!(null), "{view}");
-    // It goes on when nobody is there.
+    // The terminal continues without clients.
     let id = other.id.clone();
     let offset = other.offset();
     other.close();
     let mut again = sandbox.terminal("session=other");
     assert!(again.id == id && again.base >= offset, "{} {}", again.base, offset);
     again.line("echo $x'y'", "1y\r\n");
-    // The session takes its terminal along.
+    // The end of the session ends its terminal.
     sandbox.http.delete(&sandbox.path("/sessions/work")).expect(204);
     work.frame("exit");
     assert_eq!(work.end(), 1000);
@@ -137,8 +142,9 @@ fn a_terminal_is_its_sessions_own() {
     sandbox.http.delete(&sandbox.path("/terminals/other")).expect(404);
 }
 
+/// Promises: Z23.
 #[test]
-fn terminals_of_a_sandbox_are_bounded_whichever_agent_has_them() {
+fn terminals_of_a_sandbox_are_bounded_across_its_agents() {
     let (_server, sandbox) = one();
     let sleeps = |session: &str| {
         sandbox.try_terminal(&format!("session={session}&shell=sleep&arg=600")).map(drop)
@@ -151,26 +157,28 @@ fn terminals_of_a_sandbox_are_bounded_whichever_agent_has_them() {
         sandbox.post("/sessions", &access).expect(201);
     }
     assert_eq!(sleeps("part"), Ok(()));
-    assert_eq!(sleeps("other"), Err(429), "one more, of an agent that has none");
-    assert_eq!(sleeps("part"), Ok(()), "one that runs is no other");
+    assert_eq!(sleeps("other"), Err(429), "one more, of an agent without terminals");
+    assert_eq!(sleeps("part"), Ok(()), "a running terminal is not replaced");
     sandbox.http.delete(&sandbox.path("/terminals/s7")).expect(204);
     assert_eq!(sleeps("other"), Ok(()));
     assert_eq!(list(&sandbox).len(), 32);
 }
 
+/// Promises: Z3.
 #[test]
-fn all_see_the_same_and_the_size_is_that_of_who_typed_last() {
+fn all_clients_see_the_same_and_the_last_typist_sets_the_size() {
     let (_server, sandbox) = one();
     let mut one = sandbox.terminal("cols=100&rows=30&name=one");
     one.line("echo 'b'efore", "before\r\n");
-    let mut two = sandbox.try_terminal("events=1&cols=80&rows=24&name=two").expect("let in");
+    let mut two =
+        sandbox.try_terminal("events=1&cols=80&rows=24&name=two").expect("the client is admitted");
     let attached = two.frame("attached");
     let said = (&attached["fresh"], &attached["cols"], &attached["rows"]);
     assert_eq!(said, (&json!(false), &json!(100), &json!(30)), "{attached}");
     two.frame("ready");
     let shown = [two.snapshot.clone(), two.output.clone()].concat();
-    assert!(String::from_utf8_lossy(&shown).contains("before"), "what stood is drawn");
-    let clients = wait_until("both are told of", SOON, || {
+    assert!(String::from_utf8_lossy(&shown).contains("before"), "the earlier screen is drawn");
+    let clients = wait_until("both are listed", SOON, || {
         let all = one.frame("clients");
         (all["clients"].as_array().map(Vec::len) == Some(2)).then_some(all)
     });
@@ -201,24 +209,29 @@ fn all_see_the_same_and_the_size_is_that_of_who_typed_last() {
     });
 }
 
+/// Promises: Z3.
 #[test]
-fn who_only_looks_changes_nothing() {
+fn a_viewer_changes_nothing() {
     let (mut server, sandbox) = one();
     let key = server.add_key(&["--tenant", "default", "--read-only"]);
     let reader = Http::new(server.port(), Some(&key));
     let look = |query: &str| Terminal::open(&reader, &sandbox.path(&format!("/terminal?{query}")));
-    assert_eq!(look("mode=view").err(), Some(404), "there is none, and it opens none");
-    assert_eq!(look("").err(), Some(403), "a reading key says that it only looks");
+    assert_eq!(
+        look("mode=view").err(),
+        Some(404),
+        "there is no terminal, and the viewer opens none"
+    );
+    assert_eq!(look("").err(), Some(403), "a read-only key must ask for view mode");
     let never = Terminal::open(&reader, "/v1/sandboxes/never/terminal?mode=view");
     assert_eq!(never.err(), Some(404));
-    assert!(!server.ids(&server.http()).contains(&"never".to_owned()), "it makes no sandbox");
+    assert!(!server.ids(&server.http()).contains(&"never".to_owned()), "it creates no sandbox");
     let mut typist = sandbox.terminal("cols=90&rows=20");
     for (name, viewer) in [
-        ("a reading key", look("mode=view&events=1&cols=70&rows=10&record=1")),
+        ("a read-only key", look("mode=view&events=1&cols=70&rows=10&record=1")),
         ("a full key", sandbox.try_terminal("mode=view&events=1&cols=70&rows=10")),
     ] {
         let mut viewer = viewer.unwrap_or_else(|status| panic!("{name}: {status}"));
-        if name == "a reading key" {
+        if name == "a read-only key" {
             let refused = viewer.frame("error");
             assert!(refused["message"].as_str().is_some_and(|text| text.contains("not recorded")));
         }
@@ -235,6 +248,7 @@ fn who_only_looks_changes_nothing() {
     assert_eq!(recordings, json!([]));
 }
 
+/// Promises: Z1.
 #[test]
 fn the_terminal_of_a_scope_sees_its_scope() {
     let (_server, sandbox) = one();
@@ -251,8 +265,9 @@ fn the_terminal_of_a_scope_sees_its_scope() {
     assert_eq!(list(&sandbox).len(), 1);
 }
 
+/// Promises: Z7.
 #[test]
-fn a_sleep_ends_terminals_and_says_so() {
+fn a_sleep_ends_terminals_and_reports_it() {
     let (server, sandbox) = one();
     let sleep = || sandbox.post("/sleep", &json!({})).status;
     let mut rows = Rows::new();
@@ -260,20 +275,20 @@ fn a_sleep_ends_terminals_and_says_so() {
         rows.row(&format!("a client that is attached with {query:?}"), || {
             let mut terminal = sandbox.terminal(query);
             if query.is_empty() {
-                // Its bash has read what it reads at its start, and runs nothing else.
+                // Bash has read its startup files and runs nothing else.
                 terminal.line("echo 'u'p", "up\r\n");
             }
             assert_eq!(sleep(), 409);
             terminal.close();
         });
     }
-    rows.row("nobody is attached", || {
-        wait_until("its client has gone", SOON, || (sleep() == 200).then_some(()));
-        assert!(list(&sandbox).is_empty(), "and the list wakes nobody");
+    rows.row("no client is attached", || {
+        wait_until("its client has disconnected", SOON, || (sleep() == 200).then_some(()));
+        assert!(list(&sandbox).is_empty(), "and the list wakes no sandbox");
         assert_eq!(sandbox.info()["state"], "sleeping");
         let answer = sandbox.command("s", "true");
         assert_eq!(answer["lost"], json!(["terminals"]), "{answer}");
-        assert!(sandbox.command("s", "true").get("lost").is_none(), "told once");
+        assert!(sandbox.command("s", "true").get("lost").is_none(), "reported once");
     });
     rows.row("an attach wakes", || {
         wait_until("it sleeps", SOON, || (sleep() == 200).then_some(()));
@@ -286,8 +301,9 @@ fn a_sleep_ends_terminals_and_says_so() {
     server.healthy();
 }
 
+/// Promises: Z1.
 #[test]
-fn a_deleted_sandbox_ends_its_terminals_and_is_not_made_again() {
+fn a_deleted_sandbox_ends_its_terminals_and_is_not_recreated() {
     let (server, sandbox) = one();
     let mut terminal = sandbox.terminal("");
     sandbox.delete();
@@ -296,19 +312,22 @@ fn a_deleted_sandbox_ends_its_terminals_and_is_not_made_again() {
     assert!(server.ids(&server.http()).is_empty());
 }
 
+/// Promises: Z9.
 #[test]
 fn the_bridges_address_is_the_same_terminal() {
     let server = Server::start();
     let id = "abcdefghijklmnopqrstuvwxyz";
     let open = |path: &str| Terminal::open(&server.http(), path);
-    let mut bridge = open(&format!("/v1/sandbox/{id}/pty?cols=90&rows=20")).expect("let in");
+    let mut bridge =
+        open(&format!("/v1/sandbox/{id}/pty?cols=90&rows=20")).expect("the client is admitted");
     bridge.frame("ready");
     bridge.line("stty size; echo 'b'ridge", "20 90\r\nbridge\r\n");
     let mut native = server.named(id).terminal("");
     native.line("echo 'n'ative", "native\r\n");
     bridge.sees("native\r\n");
     let named = server.http().with("session-id", "dev");
-    let mut dev = Terminal::open(&named, &format!("/v1/sandbox/{id}/pty")).expect("let in");
+    let mut dev =
+        Terminal::open(&named, &format!("/v1/sandbox/{id}/pty")).expect("the client is admitted");
     dev.frame("ready");
     dev.line("echo 'd'ev", "dev\r\n");
     let both = list(&server.named(id));

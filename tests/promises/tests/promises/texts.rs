@@ -1,4 +1,5 @@
-//! A command's text is data: however odd it is, the shell lives and the next command works.
+//! The text of a command is data: however unusual it is, the shell survives and the next command
+//! works.
 
 use isolet_kit::{Rows, Shell, Start, one};
 
@@ -6,8 +7,9 @@ fn lives(shell: &mut Shell) {
     shell.run("echo lives").is("lives\n", 0);
 }
 
+/// Promises: S1.
 #[test]
-fn broken_texts_fail_and_leave_the_shell() {
+fn invalid_command_texts_fail_and_leave_the_shell() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let broken = [
@@ -45,8 +47,9 @@ fn broken_texts_fail_and_leave_the_shell() {
     });
 }
 
+/// Promises: S1.
 #[test]
-fn whole_texts_run_as_they_stand() {
+fn complete_command_texts_run_unchanged() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let good = [
@@ -91,8 +94,9 @@ fn whole_texts_run_as_they_stand() {
     }
 }
 
+/// Promises: S1.
 #[test]
-fn a_text_with_nul_is_refused_and_the_shell_lives() {
+fn a_command_text_with_nul_is_refused_and_the_shell_survives() {
     let (_server, sandbox) = one();
     let mut shell = sandbox.shell();
     let refused = shell.run("echo a\0b");

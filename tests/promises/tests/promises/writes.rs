@@ -1,5 +1,5 @@
-//! What a write through the API changes beside the bytes: nothing that a watch, a list or the file's
-//! owner could notice.
+//! What a write through the API changes besides the bytes: nothing that a watch, a list or the
+//! file's owner could notice.
 
 use isolet_kit::{
     Event, Reply, Rows, SOON, Sandbox, Stream, Value, json, one, process, wait_until,
@@ -27,18 +27,18 @@ fn watch(sandbox: &Sandbox) -> Stream {
     stream
 }
 
-fn told(event: &Event) -> String {
+fn summary(event: &Event) -> String {
     let data: Value = event.data.parse().expect("JSON");
     let path = data["path"].as_str().unwrap_or_default();
     format!("{} {}", event.name, path.trim_start_matches("/workspace/"))
 }
 
-/// All events up to the creation of `mark`, which this makes inside.
+/// All events up to the creation of `mark`, a file that this function creates inside.
 fn until(sandbox: &Sandbox, stream: &mut Stream, mark: &str) -> Vec<String> {
     sandbox.exec(&format!("mkdir {mark}"));
     let mut seen = Vec::new();
     loop {
-        let one = told(&stream.event().expect("one more event"));
+        let one = summary(&stream.event().expect("one more event"));
         if one == format!("created {mark}") {
             return seen;
         }
@@ -46,6 +46,7 @@ fn until(sandbox: &Sandbox, stream: &mut Stream, mark: &str) -> Vec<String> {
     }
 }
 
+/// Promises: W14.
 #[test]
 fn a_write_is_one_event_of_the_name_that_was_written() {
     let (server, sandbox) = one();
@@ -56,7 +57,7 @@ fn a_write_is_one_event_of_the_name_that_was_written() {
         put(&sandbox, "a", &large).expect(201);
         assert_eq!(until(&sandbox, &mut stream, "m1"), ["created a"]);
     });
-    rows.row("one that was there is modified, also where its owner is kept", || {
+    rows.row("an existing file is modified, also when its owner is preserved", || {
         put(&sandbox, "a", &large).expect(200);
         assert_eq!(until(&sandbox, &mut stream, "m2"), ["modified a"]);
         sandbox.exec("chown 1000:1000 a; chmod 600 a");
@@ -64,7 +65,7 @@ fn a_write_is_one_event_of_the_name_that_was_written() {
         put(&sandbox, "a", b"short").expect(200);
         assert_eq!(until(&sandbox, &mut stream, "m4"), ["modified a"]);
     });
-    rows.row("so is what a link leads to, and not the link", || {
+    rows.row("so is the target of a symbolic link, and not the link", || {
         sandbox.exec("ln -s a link");
         until(&sandbox, &mut stream, "m5");
         put(&sandbox, "link", b"through").expect(200);
@@ -76,15 +77,15 @@ fn a_write_is_one_event_of_the_name_that_was_written() {
         sandbox.post("/files", &json!({"op": "copy", "path": "a", "to": "b"})).expect(200);
         assert_eq!(until(&sandbox, &mut stream, "m8"), ["modified b"]);
     });
-    rows.row("in a directory that is new as well", || {
+    rows.row("in a directory that is also new", || {
         put(&sandbox, "new/file", b"x").expect(201);
         assert_eq!(until(&sandbox, &mut stream, "m9"), ["created new", "created new/file"]);
     });
-    rows.row("a file of a tenant's that is called alike", || {
+    rows.row("a tenant's file with a similar name", || {
         sandbox.exec("mkdir .isolet-x; rmdir .isolet-x");
         let seen = until(&sandbox, &mut stream, "m10");
         assert_eq!(seen, ["created .isolet-x", "deleted .isolet-x"]);
-        // As the kernel calls a file without a name.
+        // The kernel's name for a file without a name.
         sandbox.exec("mkdir '#6'; rmdir '#6'");
         let seen = until(&sandbox, &mut stream, "m11");
         assert_eq!(seen, ["created #6", "deleted #6"]);
@@ -97,8 +98,9 @@ fn a_write_is_one_event_of_the_name_that_was_written() {
     server.healthy();
 }
 
+/// Promises: W14.
 #[test]
-fn nothing_is_seen_of_an_upload_before_it_is_whole() {
+fn an_upload_is_invisible_before_it_is_complete() {
     let (server, sandbox) = one();
     sandbox.exec("echo old >old; echo own >.isolet-x");
     let mut stream = watch(&sandbox);
@@ -119,7 +121,7 @@ fn nothing_is_seen_of_an_upload_before_it_is_whole() {
         .collect();
     // The agent's workers have their files open, with a name or without.
     wait_until("both are being written", SOON, || {
-        (process::drafts(server.agent()) == 2).then_some(())
+        (process::atomic_writes(server.agent()) == 2).then_some(())
     });
     assert_eq!(list(&sandbox, "hidden=1"), [".isolet-x", "old"]);
     assert_eq!(list(&sandbox, "hidden=1&recursive=1"), [".isolet-x", "old"]);
@@ -131,8 +133,9 @@ fn nothing_is_seen_of_an_upload_before_it_is_whole() {
     server.healthy();
 }
 
+/// Promises: W15.
 #[test]
-fn what_is_overwritten_keeps_its_owner_and_its_mode() {
+fn an_overwritten_file_keeps_its_owner_and_mode() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let seen = |path: &str| sandbox.says(&format!("stat -c '%u:%g %a' {path}; cat {path}"));
@@ -145,18 +148,18 @@ fn what_is_overwritten_keeps_its_owner_and_its_mode() {
         put(&sandbox, "f?append=1", b"more\n").expect(200);
         assert_eq!(seen("f"), "1000:1001 640\nmode\nmore\n");
     });
-    rows.row("through a link, which stays", || {
+    rows.row("through a symbolic link, which stays", || {
         sandbox.exec("ln -s f link");
         put(&sandbox, "link", b"linked\n").expect(200);
         assert_eq!(seen("f"), "1000:1001 640\nlinked\n");
         assert_eq!(sandbox.says("readlink link"), "f\n");
     });
-    rows.row("bits by which a program runs as its owner", || {
+    rows.row("set-user-id and set-group-id bits", || {
         sandbox.exec("cp /bin/true s; chown 1000 s; chmod 4755 s");
         put(&sandbox, "s", b"#!/bin/sh\n").expect(200);
         assert_eq!(sandbox.says("stat -c '%u %a' s"), "1000 4755\n");
     });
-    rows.row("attributes that users set", || {
+    rows.row("user attributes", || {
         let set = "import os; os.setxattr('f', 'user.note', b'kept')";
         let read = "import os; print(os.getxattr('f', 'user.note'))";
         if sandbox.exec(&format!("python3 -c \"{set}\""))["exit_code"] == 0 {
@@ -164,14 +167,14 @@ fn what_is_overwritten_keeps_its_owner_and_its_mode() {
             assert_eq!(sandbox.says(&format!("python3 -c \"{read}\"")), "b'kept'\n");
         }
     });
-    rows.row("a copy keeps those of what it replaces", || {
+    rows.row("a copy keeps those of the file that it replaces", || {
         sandbox.exec("echo from >from; chmod 755 from");
         sandbox.post("/files", &json!({"op": "copy", "path": "from", "to": "f"})).expect(200);
         assert_eq!(seen("f"), "1000:1001 640\nfrom\n");
         sandbox.post("/files", &json!({"op": "copy", "path": "f", "to": "fresh"})).expect(200);
         assert_eq!(seen("fresh"), "0:0 640\nfrom\n");
     });
-    rows.row("what is moved keeps its own, also between file systems", || {
+    rows.row("a moved file keeps its own, also between file systems", || {
         sandbox.exec("echo moved >m; chown 1002:1003 m; chmod 604 m");
         for to in ["f", "/dev/shm/there", "back"] {
             let from = if to == "f" {
@@ -185,7 +188,7 @@ fn what_is_overwritten_keeps_its_owner_and_its_mode() {
             assert_eq!(seen(to), "1002:1003 604\nmoved\n", "{to}");
         }
     });
-    rows.row("an archive's files keep the owner of what they replace", || {
+    rows.row("files of an archive keep the owner of those that they replace", || {
         sandbox.exec("mkdir -p in out; echo packed >in/f; echo old >out/f; chown 1000:1001 out/f");
         let archive = sandbox.http.get(&at(&sandbox, "in?tar=1")).expect(200).body;
         put(&sandbox, "out?untar=1", &archive).expect(200);

@@ -1,21 +1,22 @@
-//! Bodies and numbers that no client should send: refused at once, with the field named.
+//! Request bodies and numbers that no client should send: the server refuses them immediately and
+//! names the field.
 
 use isolet_kit::{Reply, Rows, Server, json, one, quickly};
 use std::time::Duration;
 
-/// The promise is 10 ms of work; a loaded machine and a new connection get ten times that.
+/// The promise is 10 ms of work; a loaded machine and a new connection get ten times as long.
 const REFUSED: Duration = Duration::from_millis(100);
 
 fn refused(server: &Server, path: &str, body: &[u8]) -> Reply {
     let reply = quickly("a refusal", REFUSED, || server.http().send("POST", path, Some(body)));
     assert!(matches!(reply.status, 400 | 413), "{} {}", reply.status, reply.text());
-    let told = reply.json();
-    assert!(told["message"].is_string() && told["hint"].is_string(), "{told}");
+    let reported = reply.json();
+    assert!(reported["message"].is_string() && reported["hint"].is_string(), "{reported}");
     reply
 }
 
 #[test]
-fn i7_json_that_is_none_or_lies_is_refused() {
+fn i7_invalid_and_contradictory_json_is_refused() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let deep = |open: &str| format!("{{\"metadata\":{}", open.repeat(100_000)).into_bytes();
@@ -66,12 +67,12 @@ fn i7_json_that_is_none_or_lies_is_refused() {
         });
     }
     drop(rows);
-    assert_eq!(server.ids(&server.http()), [sandbox.id.as_str()], "nothing was made");
+    assert_eq!(server.ids(&server.http()), [sandbox.id.as_str()], "nothing was created");
     server.healthy();
 }
 
 #[test]
-fn i2_nul_and_odd_characters_are_refused_or_come_back_as_they_were() {
+fn i2_nul_is_refused_and_unusual_characters_round_trip() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let nul = [
@@ -91,7 +92,7 @@ fn i2_nul_and_odd_characters_are_refused_or_come_back_as_they_were() {
             refused(&server, &path, body.to_string().as_bytes());
         });
     }
-    rows.row("odd characters round trip", || {
+    rows.row("unusual characters round-trip", || {
         let odd = "\u{202e}\u{7f}\u{1b}[31m\r\n\t\"\\\u{2028}'";
         let answer =
             sandbox.post("/exec", &json!({"argv": ["printf", "%s", odd]})).expect(200).json();
@@ -103,7 +104,7 @@ fn i2_nul_and_odd_characters_are_refused_or_come_back_as_they_were() {
             .json();
         assert_eq!(made["metadata"], json!({odd: odd}));
     });
-    rows.row("a newline in a header is no second header", || {
+    rows.row("a newline in a header value starts no second header", || {
         let reply = server.http().with("idempotency-key", "a\r\nx-evil: 1").try_send(
             "POST",
             "/v1/sandboxes",
@@ -139,7 +140,7 @@ fn i15_numbers_out_of_bounds_are_refused() {
             });
         }
     }
-    rows.row("timeout 0 is never", || {
+    rows.row("timeout 0 means none", || {
         let answer = sandbox
             .post("/exec", &json!({"command": "sleep 0.1", "timeout_ms": 0}))
             .expect(200)

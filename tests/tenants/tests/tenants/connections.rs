@@ -1,5 +1,5 @@
-//! T19: one key takes as many connections as it can get. It is told at once why it gets no more, and
-//! nobody else notices.
+//! T19: one key opens as many connections as it can. The server refuses the excess immediately with
+//! a reason, and no other client notices.
 
 use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, wait_until};
 use std::io::{Read, Write};
@@ -9,10 +9,10 @@ use std::time::Duration;
 /// More than any limit of a server with [`DESCRIPTORS`].
 const TRIES: usize = 1_300;
 const DESCRIPTORS: usize = 1_200;
-/// Larger than what the kernel holds between a server and a client that does not read.
+/// More than the kernel buffers between a server and a client that does not read.
 const LARGE_MIB: usize = 64;
 
-/// The head of an answer, and the connection that stays open behind it.
+/// The head of an answer and the connection that stays open after it.
 struct Opened {
     status: u16,
     head: String,
@@ -20,8 +20,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Sends a request with these headers, and reads the head of the answer. An answer of 100 says that
-    /// the body is waited for.
+    /// Sends a request with these headers and reads the head of the answer. Status 100 means that
+    /// the server waits for the body.
     fn send(http: &Http, line: &str, headers: &str, body: &str) -> Self {
         let mut stream = http.connect();
         let key = http.key.as_deref().unwrap_or_default();
@@ -33,7 +33,7 @@ impl Opened {
         let mut head = Vec::new();
         let mut byte = [0; 1];
         while !head.ends_with(b"\r\n\r\n") {
-            stream.read_exact(&mut byte).expect("an answer, and no silence");
+            stream.read_exact(&mut byte).expect("an answer instead of silence");
             head.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&head).to_lowercase();
@@ -58,13 +58,13 @@ impl Opened {
         Self::get(http, path, upgrade)
     }
 
-    /// An upload that stays open: its body is announced, waited for, and never sent.
+    /// Opens an upload that never ends: the body is announced but never sent.
     fn upload(http: &Http, line: &str) -> Self {
         Self::send(http, line, "content-length: 10\r\nexpect: 100-continue\r\n", "")
     }
 
-    /// Whether it is open; fails unless a refusal is one for too many connections, with its reason.
-    /// A process has a limit of its own on followers, and a sandbox one on watches.
+    /// Whether the connection is open. Panics when a refusal has another cause than too many
+    /// connections. A process limits its followers separately, and a sandbox its watches.
     #[track_caller]
     fn is_open(&mut self) -> bool {
         if matches!(self.status, 100 | 101 | 200) {
@@ -86,7 +86,7 @@ impl Opened {
     }
 }
 
-/// Opens until it is refused.
+/// Opens connections until one is refused.
 #[track_caller]
 fn fill(open: &dyn Fn() -> Opened) -> Vec<Opened> {
     let mut all = Vec::new();
@@ -97,10 +97,10 @@ fn fill(open: &dyn Fn() -> Opened) -> Vec<Opened> {
         }
         all.push(opened);
     }
-    panic!("{} connections, and no end", all.len());
+    panic!("{} connections without a refusal", all.len());
 }
 
-/// What a tenant does all day works.
+/// Checks that the daily work of a tenant succeeds.
 #[track_caller]
 fn served(sandbox: &Sandbox) {
     sandbox.run("echo shell").is("shell\n", 0);
@@ -113,7 +113,7 @@ fn served(sandbox: &Sandbox) {
     sandbox.http.get("/v1/sandboxes").expect(200);
 }
 
-/// A server with few descriptors, and the tenant that wants all of them.
+/// A server with few descriptors, and a tenant that tries to use all of them.
 struct Siege {
     server: Server,
     greedy: Http,
@@ -122,7 +122,7 @@ struct Siege {
     process: String,
 }
 
-/// Answers with a head, and nothing more.
+/// Answers with a head and nothing more.
 const STALLS: &str = "import asyncio
 async def serve(reader, writer):
     await reader.readuntil(b'\\r\\n\\r\\n')
@@ -136,7 +136,7 @@ asyncio.run(main())
 
 impl Siege {
     fn begin() -> Self {
-        // The agent has no more descriptors than the server, and each shell takes some of them.
+        // The agent has no more descriptors than the server, and each shell needs some of them.
         let config = "[connections]\nsockets = 40\nexecs = 40";
         let mut server = Options::new().descriptors(DESCRIPTORS).config(config).start();
         let greedy = server.add_key(&["--tenant", "greedy"]);
@@ -159,7 +159,7 @@ impl Siege {
         Self { server, greedy, reads, mark, process }
     }
 
-    /// Every way to hold a connection.
+    /// Every method to hold a connection open.
     fn ways(&self) -> Vec<Way<'_>> {
         const EVENTS: &str = "accept: text/event-stream\r\n";
         let greedy = &self.greedy;
@@ -184,7 +184,7 @@ impl Siege {
     }
 }
 
-/// One way to hold a connection.
+/// One method to hold a connection open.
 struct Way<'a> {
     name: &'static str,
     open: Box<dyn Fn() -> Opened + 'a>,
@@ -194,8 +194,9 @@ fn way<'a>(name: &'static str, open: impl Fn() -> Opened + 'a) -> Way<'a> {
     Way { name, open: Box::new(open) }
 }
 
+/// Promises: T20.
 #[test]
-fn heavy_t19_one_key_takes_only_its_part_of_the_connections() {
+fn heavy_t19_one_key_gets_only_its_share_of_the_connections() {
     let siege = Siege::begin();
     let neighbour = siege.server.sandbox();
     let mut rows = Rows::new();
@@ -207,7 +208,7 @@ fn heavy_t19_one_key_takes_only_its_part_of_the_connections() {
             let count = all.len();
             drop(all);
             let mut again = Vec::new();
-            wait_until("what was closed is given back", SOON, || {
+            wait_until("closed connections are released", SOON, || {
                 let mut opened = open();
                 if opened.is_open() {
                     again.push(opened);
@@ -216,7 +217,7 @@ fn heavy_t19_one_key_takes_only_its_part_of_the_connections() {
             });
         });
     }
-    rows.row("all of them at once", || {
+    rows.row("all methods at once", || {
         let mut all: Vec<Opened> = Vec::new();
         wait_until("the rows before have ended", SOON, || {
             let mut opened = Opened::get(&siege.greedy, "/v1/events", "");
@@ -227,7 +228,7 @@ fn heavy_t19_one_key_takes_only_its_part_of_the_connections() {
         }
         served(&neighbour);
         siege.server.sandbox().delete();
-        // Whoever holds all that they may can still look and tidy up.
+        // A tenant at its limit can still read its lists and delete things.
         siege.greedy.get("/v1/sandboxes").expect(200);
         siege.mark.delete();
         drop(all);
@@ -250,8 +251,9 @@ fn heavy_t19_one_key_takes_only_its_part_of_the_connections() {
     siege.server.healthy();
 }
 
+/// Promises: T20.
 #[test]
-fn t19_dialects_refuse_in_their_own_words() {
+fn t19_dialects_refuse_in_their_own_error_format() {
     let server = Options::new().config("[connections]\nexecs = 1\nuploads = 1").start();
     let http = server.http();
     let sandbox = server.named(&server.sandbox_with(&json!({"id": "abc"})).id);
@@ -268,10 +270,11 @@ fn t19_dialects_refuse_in_their_own_words() {
     assert_eq!(refused.json()["code"], "too_many_connections", "{}", refused.text());
 }
 
-/// A client that takes nothing keeps its connection for a while, not for ever; one for which nothing
-/// waits keeps it.
+/// A client that reads nothing loses its connection after a while; a connection without pending
+/// output stays open.
+/// Promises: T20.
 #[test]
-fn t19_a_client_that_reads_nothing_loses_its_connection_and_a_quiet_stream_stays() {
+fn t19_a_client_that_reads_nothing_is_disconnected_and_an_idle_stream_is_not() {
     let config = "[connections]\ndownloads = 1\nstalled_s = 1";
     let server = Options::new().config(config).start();
     let http = server.http();
@@ -281,14 +284,14 @@ fn t19_a_client_that_reads_nothing_loses_its_connection_and_a_quiet_stream_stays
     let path = sandbox.path("/files/large");
     let mut stalled = Opened::get(&http, &path, "");
     assert!(stalled.is_open());
-    assert!(!Opened::get(&http, &path, "").is_open(), "the one place is taken");
-    wait_until("its place is free again", SOON, || {
+    assert!(!Opened::get(&http, &path, "").is_open(), "the only slot is taken");
+    wait_until("its slot is free again", SOON, || {
         Opened::get(&http, &path, "").is_open().then_some(())
     });
     stalled.stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
     let mut rest = Vec::new();
     let ended = stalled.stream.read_to_end(&mut rest);
-    assert!(rest.len() < LARGE_MIB << 20, "it was cut: {ended:?}");
+    assert!(rest.len() < LARGE_MIB << 20, "the connection was closed: {ended:?}");
     server.sandbox().delete();
     while quiet.event().expect("the stream goes on").name != "destroyed" {}
 }

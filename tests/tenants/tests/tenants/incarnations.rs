@@ -1,8 +1,8 @@
-//! A sandbox with an id that another one had before: nothing of that one is left for it, and nothing
-//! that named that one leads to it.
+//! A new sandbox with the id of a deleted one: it sees nothing of its predecessor, and no reference
+//! to the predecessor leads to it.
 //!
-//! A reader of the new one's events was told of the old one's life up to its end, which ended the
-//! stream; and a ticket to the old one opened the new one.
+//! A reader of the new sandbox's events once got those of the old one up to its deletion, which
+//! ended the stream; and a ticket to the old sandbox opened the new one.
 
 use isolet_kit::{
     Http, Reply, Rows, SOON, Sandbox, Server, Shell, Stream, Terminal, Value, json, wait_until,
@@ -10,7 +10,7 @@ use isolet_kit::{
 
 const ID: &str = "demo";
 
-/// Deletes the sandbox; with `restart` the server ends behind it, and another finds what it left.
+/// Deletes the sandbox; with `restart` the server is then killed and started again.
 fn end(server: &mut Server, sandbox: &Sandbox, restart: bool) {
     sandbox.delete();
     if restart {
@@ -22,7 +22,7 @@ fn begin(server: &Server) -> Sandbox {
     server.sandbox_with(&json!({"id": ID}))
 }
 
-/// Once with the same server, once with another in between.
+/// Runs the row once on the same server and once across a restart.
 fn both(rows: &mut Rows, server: &mut Server, name: &str, test: impl Fn(&mut Server, bool)) {
     for restart in [false, true] {
         let name = if restart { format!("{name}, across a restart") } else { name.to_owned() };
@@ -43,8 +43,9 @@ fn event(stream: &mut Stream) -> (String, Value) {
     (event.name, event.data.parse().unwrap_or(Value::Null))
 }
 
+/// Promises: E49.
 #[test]
-fn e49_events_of_a_deleted_sandbox_are_not_those_of_the_next() {
+fn e49_the_next_sandbox_does_not_get_events_of_a_deleted_one() {
     let mut server = Server::start();
     let mut rows = Rows::new();
     for after in [false, true] {
@@ -89,6 +90,7 @@ fn ticket(http: &Http, wish: &Value) -> String {
     made["ticket"].as_str().expect("a ticket").to_owned()
 }
 
+/// Promises: E49.
 #[test]
 fn e49_a_ticket_to_a_deleted_sandbox_opens_nothing() {
     let mut server = Server::start();
@@ -115,13 +117,13 @@ fn e49_a_ticket_to_a_deleted_sandbox_opens_nothing() {
             old.listen(8000);
             let spare = ticket(&server.http(), &wish);
             let used = ticket(&server.http(), &wish);
-            assert_ne!(open(server, path, &used), Err(401), "it opens the one that it is for");
+            assert_ne!(open(server, path, &used), Err(401), "it opens the sandbox that it names");
             end(server, &old, restart);
             let new = begin(server);
             new.listen(8000);
             assert_eq!(open(server, path, &spare), Err(401));
             let own = ticket(&server.http(), &wish);
-            assert_ne!(open(server, path, &own), Err(401), "one of its own does");
+            assert_ne!(open(server, path, &own), Err(401), "a ticket for the new sandbox does");
         });
         rows.row(&format!("{name}, and it makes no other"), || {
             let old = begin(&server);
@@ -135,12 +137,14 @@ fn e49_a_ticket_to_a_deleted_sandbox_opens_nothing() {
     rows.row("a ticket from before the first opens it", || {
         let one = ticket(&server.http(), &json!({"sandbox": ID, "use": "shell"}));
         let path = format!("/v1/sandboxes/{ID}/shell?ticket={one}");
-        let mut shell = Shell::open(&Http::new(server.port(), None), &path).expect("let in");
+        let mut shell =
+            Shell::open(&Http::new(server.port(), None), &path).expect("the client is admitted");
         shell.run("echo in").is("in\n", 0);
         server.named(ID).delete();
     });
 }
 
+/// Promises: E49.
 #[test]
 fn e49_an_idempotency_key_is_not_answered_for_a_deleted_sandbox() {
     let mut server = Server::start();
@@ -166,7 +170,7 @@ fn e49_an_idempotency_key_is_not_answered_for_a_deleted_sandbox() {
             end(server, &old, restart);
             let new = begin(server);
             let first = made(&new);
-            assert_eq!(first.header("idempotency-replayed"), None, "it is made anew");
+            assert_eq!(first.header("idempotency-replayed"), None, "it is created again");
             there(&new, &first);
             let again = made(&new);
             assert_eq!(again.header("idempotency-replayed"), Some("true"));
@@ -175,8 +179,9 @@ fn e49_an_idempotency_key_is_not_answered_for_a_deleted_sandbox() {
     }
 }
 
+/// Promises: E49.
 #[test]
-fn e49_nothing_that_a_deleted_sandbox_had_is_seen_by_the_next() {
+fn e49_the_next_sandbox_sees_nothing_of_a_deleted_one() {
     let mut server = Server::start();
     let mut rows = Rows::new();
     both(&mut rows, &mut server, "files, recordings, processes, sessions", |server, restart| {
@@ -212,7 +217,7 @@ fn e49_nothing_that_a_deleted_sandbox_had_is_seen_by_the_next() {
             let text = socket.read().expect("a frame").into_text().expect("text");
             Ok::<_, u16>(text.parse::<Value>().expect("JSON"))
         };
-        let name = |told: &Value| told["shell"].as_str().expect("a name").to_owned();
+        let name = |reported: &Value| reported["shell"].as_str().expect("a name").to_owned();
         let private = name(&opened(&old, "").expect("a socket"));
         let shared = name(&opened(&old, "&session=dev").expect("a socket"));
         old.command("dev", "echo canary");
@@ -220,7 +225,7 @@ fn e49_nothing_that_a_deleted_sandbox_had_is_seen_by_the_next() {
         let new = begin(server);
         assert_eq!(opened(&new, &format!("&resume={private}")).err(), Some(404));
         let back = opened(&new, &format!("&session=dev&resume={shared}&since=0,0,0"));
-        assert_eq!(back.expect("a socket")["at"], "0,0,0", "nothing was said in it");
+        assert_eq!(back.expect("a socket")["at"], "0,0,0", "nothing was written to it");
     });
     both(&mut rows, &mut server, "what it has used", |server, restart| {
         let old = begin(server);

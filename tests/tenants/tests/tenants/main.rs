@@ -1,16 +1,16 @@
-//! Who may do what, and what hostile clients send. Rows of the catalogue by their number.
+//! Authorization and hostile clients. Row numbers are those of the catalogue of attacks.
 
+mod authorization;
 mod bodies;
+mod connection_ends;
 mod connections;
-mod doors;
-mod ends;
+mod idempotency;
 mod incarnations;
-mod onces;
-mod others;
 mod paths;
 mod ports;
 mod raw_http;
 mod raw_socket;
 mod raw_terminal;
+mod tenant_isolation;
 mod tickets;
 mod tools;

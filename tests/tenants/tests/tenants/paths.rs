@@ -1,9 +1,10 @@
-//! Paths of the files API: whatever is asked, only the sandbox's own files are touched.
+//! Paths of the files API: no request touches anything but the sandbox's own files.
 
 use isolet_kit::{Options, Reply, Rows, SOON, Sandbox, Server, Value, json, quickly};
 use std::time::Duration;
 
-/// A server whose runs need no image of elsewhere, one run, and a file of the host beside its data.
+/// A server whose runs need no pulled image, one run, and a file of the host beside its data
+/// directory.
 fn run() -> (Server, Sandbox, String) {
     let server = Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start();
     let made = server.http().post("/v1/runs", &json!({"timeout": 300}));
@@ -30,7 +31,7 @@ fn write(sandbox: &Sandbox, path: &[u8], body: &[u8]) -> Reply {
 }
 
 #[test]
-fn files_come_back_as_they_were() {
+fn files_round_trip_unchanged() {
     let (_server, sandbox, _) = run();
     let mut rows = Rows::new();
     let all: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
@@ -58,8 +59,9 @@ fn files_come_back_as_they_were() {
     });
 }
 
+/// Promises: W7.
 #[test]
-fn i1_i3_no_path_and_no_link_leads_to_the_host() {
+fn i1_i3_no_path_and_no_symlink_leads_to_the_host() {
     let (server, sandbox, canary) = run();
     let mut rows = Rows::new();
     sandbox.says(&format!("ln -s {canary} /workspace/abs; ln -s ../../../../../..{canary} rel; ln -s / rootdir; \
@@ -96,7 +98,7 @@ fn i1_i3_no_path_and_no_link_leads_to_the_host() {
             assert!((400..500).contains(&reply.status), "{} {}", reply.status, reply.text());
             assert!(!reply.text().contains("host-canary"));
             write(&sandbox, ask.as_bytes(), b"overwritten");
-            // The write made the same names inside: the next row is not to read them.
+            // The write created the same names inside, and the next row must not read them.
             sandbox.says("rm -rf /tmp/isolet-test-*");
             assert_eq!(std::fs::read_to_string(&canary).expect("it is there"), "host-canary");
         });
@@ -108,19 +110,21 @@ fn i1_i3_no_path_and_no_link_leads_to_the_host() {
             assert_eq!(reply.status, 400, "{}", reply.text());
         });
     }
-    rows.row("the passwd that is read is the sandbox's own", || {
+    rows.row("the passwd file that is read is the sandbox's own", || {
         let own = read(&sandbox, b"/etc/passwd");
         assert_eq!(own.text(), sandbox.says("cat /etc/passwd"));
         let doubly = read(&sandbox, b"..%2f..%2fetc%2fpasswd");
-        assert_eq!(doubly.status, 404, "what is escaped twice is a name");
+        assert_eq!(doubly.status, 404, "a doubly escaped path is a literal name");
     });
     drop(rows);
     server.healthy();
 }
 
-/// Check, then open: the link is changed between the two. Measured elsewhere at 20 of 100 tries.
+/// A race between check and open: the symbolic link changes between the two. Elsewhere 20 of 100
+/// tries succeeded.
+/// Promises: W7.
 #[test]
-fn heavy_i4_a_link_that_is_exchanged_all_the_time_never_leads_out() {
+fn heavy_i4_a_continuously_exchanged_symlink_never_leads_out() {
     let (server, sandbox, canary) = run();
     let racer = format!(
         "mkdir -p d other; echo inside >d/canary; ln -sfn {} link\n\
@@ -138,13 +142,14 @@ fn heavy_i4_a_link_that_is_exchanged_all_the_time_never_leads_out() {
     assert!(inside > 50, "the race did not run: {inside}");
     assert_eq!(std::fs::read_to_string(&canary).expect("it is there"), "host-canary");
     let beside = std::path::Path::new(&canary).with_file_name("canary2");
-    assert!(!beside.try_exists().expect("it can be looked for"), "a write led out");
+    assert!(!beside.try_exists().expect("it can be searched"), "a write led out");
     server.healthy();
 }
 
-/// The same race for every other call, each of which looks first and acts then.
+/// The same race for every other call that checks first and acts then.
+/// Promises: W7.
 #[test]
-fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
+fn heavy_i4_no_call_acts_outside_through_an_exchanged_symlink() {
     let (server, sandbox, canary) = run();
     let folder = canary.trim_end_matches("/canary").to_owned();
     let before = std::fs::read_dir(&folder).expect("it is there").count();
@@ -154,7 +159,7 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
     );
     assert_eq!(sandbox.command("race", &racer)["stdout"], "racing\n");
     let files = sandbox.path("/files");
-    let order = |body: Value| sandbox.http.post(&files, &body);
+    let file_operation = |body: Value| sandbox.http.post(&files, &body);
     sandbox.says("mkdir -p /tmp/a/sub; echo unpacked >/tmp/a/canary; echo new >/tmp/a/sub/new");
     let archive = sandbox.http.get(&format!("{files}/%2Ftmp/a?tar=1")).expect(200).body;
     let mut worked = 0;
@@ -167,17 +172,17 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
             sandbox.http.get(&format!("{files}/d?search=canary&hidden=1&ignored=1")),
             sandbox.http.get(&format!("{files}/d/canary?search=canary")),
             sandbox.http.send("PUT", &format!("{files}/d?untar=1"), Some(&archive)),
-            order(json!({"op": "copy", "path": "d/canary", "to": "copy"})),
-            order(json!({"op": "copy", "path": "copy", "to": "d/back"})),
-            order(json!({"op": "copy", "path": "d", "to": "tree"})),
-            order(json!({"op": "chmod", "path": "d/canary", "mode": "0777"})),
-            order(json!({"op": "move", "path": "d/back", "to": "d/moved"})),
-            order(json!({"op": "mkdir", "path": "d/folder"})),
+            file_operation(json!({"op": "copy", "path": "d/canary", "to": "copy"})),
+            file_operation(json!({"op": "copy", "path": "copy", "to": "d/back"})),
+            file_operation(json!({"op": "copy", "path": "d", "to": "tree"})),
+            file_operation(json!({"op": "chmod", "path": "d/canary", "mode": "0777"})),
+            file_operation(json!({"op": "move", "path": "d/back", "to": "d/moved"})),
+            file_operation(json!({"op": "mkdir", "path": "d/folder"})),
             sandbox.http.delete(&format!("{files}/d/moved")),
             sandbox.http.delete(&format!("{files}/d/folder?recursive=1")),
             sandbox.http.delete(&format!("{files}/tree?recursive=1")),
         ];
-        // Where the directory is exchanged half-way, the archive is cut.
+        // The archive is cut off when the directory is exchanged during its creation.
         let packed = sandbox.http.try_send("GET", &format!("{files}/d?tar=1"), None);
         for reply in replies.iter().chain([&inside, &made]).chain(&packed) {
             assert!(!reply.text().contains("host-canary"), "it led out");
@@ -193,8 +198,9 @@ fn heavy_i4_no_call_acts_outside_through_a_link_that_is_exchanged() {
     server.healthy();
 }
 
+/// Promises: W6.
 #[test]
-fn i5_what_never_ends_or_never_answers_is_refused_in_time() {
+fn i5_files_that_never_end_or_never_answer_are_refused_in_time() {
     let (server, sandbox, _) = run();
     let mut rows = Rows::new();
     sandbox.says("mkfifo fifo; truncate -s 1T sparse; (while :; do echo more; done) >growing 2>/dev/null & mkdir dir; \

@@ -1,5 +1,5 @@
-//! Ports of sandboxes under host names of their own and by links: who comes in, and what two
-//! strangers, a client and a guest, can do to each other and to this server.
+//! Ports of sandboxes under host names and by signed URLs: who is admitted, and what a hostile
+//! client and a hostile program can do to each other and to the server.
 
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Sandbox, Server, Value, json, wait_until};
 use std::io::Read as _;
@@ -11,20 +11,20 @@ fn server() -> Server {
     Options::new().config(&format!("ports_domain = \"{DOMAIN}\"\n")).start()
 }
 
-/// A sandbox with a program on port 8000.
+/// Creates a sandbox with a program on port 8000.
 fn guest(server: &Server, id: &str) -> Sandbox {
     let sandbox = server.sandbox_with(&json!({ "id": id }));
     sandbox.listen(8000);
     sandbox
 }
 
-/// A client of a port's own host, without a key.
+/// A client of a port's own host name, without a key.
 fn at(server: &Server, name: &str) -> Http {
     let host = format!("{name}.{DOMAIN}:{}", server.port());
     Http::new(server.port(), None).with("host", &host)
 }
 
-fn link(sandbox: &Sandbox, wish: &Value) -> Value {
+fn port_url(sandbox: &Sandbox, wish: &Value) -> Value {
     sandbox.post("/links", wish).expect(201).json()
 }
 
@@ -37,11 +37,12 @@ fn headers(reply: &Reply) -> String {
     reply.json()["headers"].to_string()
 }
 
+/// Promises: O9.
 #[test]
-fn a_port_has_a_host_of_its_own_that_a_link_opens() {
+fn a_port_has_its_own_host_name_that_a_signed_url_opens() {
     let server = server();
     let sandbox = guest(&server, "demo");
-    let made = link(&sandbox, &json!({"port": 8000, "name": "web"}));
+    let made = port_url(&sandbox, &json!({"port": 8000, "name": "web"}));
     let token = made["token"].as_str().expect("a token");
     let own = server.http().with("host", &format!("127.0.0.1:{}", server.port()));
     let url = format!("http://8000-demo.{DOMAIN}:{}/?isolet-token={token}", server.port());
@@ -50,7 +51,7 @@ fn a_port_has_a_host_of_its_own_that_a_link_opens() {
     assert_eq!((&listed[0]["port"], listed.to_string().contains(token)), (&json!(8000), false));
     let host = at(&server, "8000-demo");
     assert_eq!(host.get("/echo").expect(401).error(), "bad_link");
-    // A person comes in, and has a cookie of this host alone.
+    // A browser is admitted and gets a cookie for this host alone.
     let page = host.with("accept", "text/html,*/*");
     let settled = page.get(&format!("//echo/x?a=b&isolet-token={token}&c")).expect(303);
     assert_eq!(settled.header("location"), Some("/.//echo/x?a=b&c"));
@@ -69,7 +70,7 @@ fn a_port_has_a_host_of_its_own_that_a_link_opens() {
     assert_eq!(said.json()["path"], "/echo?x=1");
     assert!(said.header("content-security-policy").is_none(), "its origin is its own");
     assert!(said.header("x-content-type-options").is_none());
-    // A key opens it too, and stays here.
+    // A key opens the port too, and is not passed on.
     let keyed = Http::new(server.port(), Some(server.key()));
     let keyed = keyed.with("host", &format!("8000-demo.{DOMAIN}"));
     let heard = headers(&keyed.get("/v1/sandboxes").expect(200));
@@ -78,8 +79,9 @@ fn a_port_has_a_host_of_its_own_that_a_link_opens() {
     assert!(!log.contains(token), "no token is written down");
 }
 
+/// Promises: O9.
 #[test]
-fn t9_a_guest_sets_cookies_for_its_own_host_alone() {
+fn t9_a_program_sets_cookies_only_for_its_own_host_name() {
     let server = server();
     let sandbox = guest(&server, "demo");
     let own = format!("isolet-token={}", token(&sandbox));
@@ -95,8 +97,9 @@ fn t9_a_guest_sets_cookies_for_its_own_host_alone() {
     assert_eq!(cookies, ["a=b; Path=/", "c=d"]);
 }
 
+/// Promises: O10.
 #[test]
-fn t2_t16_a_link_opens_what_it_names_and_nothing_else() {
+fn t2_t16_a_port_url_opens_only_the_port_that_it_names() {
     let mut server = server();
     let other = server.add_key(&["--tenant", "other"]);
     let other = Http::new(server.port(), Some(&other));
@@ -106,13 +109,13 @@ fn t2_t16_a_link_opens_what_it_names_and_nothing_else() {
     let theirs = Sandbox { id: "demo".into(), http: other.clone() };
     theirs.listen(8000);
     let right = token(&mine);
-    // A link may end while its answer is on the way, which is then cut.
+    // A port URL may expire while its answer is being sent, which is then cut off.
     let open = |name: &str, token: &str| {
         let path = format!("/echo?isolet-token={token}");
         at(&server, name).try_send("GET", &path, None).map_or(0, |reply| reply.status)
     };
     assert_eq!(open("8000-demo", &right), 200);
-    let url = link(&theirs, &json!({"port": 8000}));
+    let url = port_url(&theirs, &json!({"port": 8000}));
     let name = url["url"].as_str().expect("a URL").strip_prefix("http://").expect("a host");
     let name = name.split('.').next().expect("its first part").to_owned();
     assert_ne!(name, "8000-demo", "two tenants share no origin");
@@ -144,8 +147,8 @@ fn t2_t16_a_link_opens_what_it_names_and_nothing_else() {
         };
         assert_eq!((keyed(&name), keyed("8000-demo"), keyed("8000-never")), (200, 404, 404));
     });
-    // Its ends.
-    let short = link(&mine, &json!({"port": 8000, "ttl_s": 1}));
+    // The ways in which a port URL ends.
+    let short = port_url(&mine, &json!({"port": 8000, "ttl_s": 1}));
     let short = short["token"].as_str().expect("a token");
     wait_until("it ends", SOON, || (open("8000-demo", short) == 401).then_some(()));
     assert_eq!(open("8000-demo", &right), 200);
@@ -157,9 +160,9 @@ fn t2_t16_a_link_opens_what_it_names_and_nothing_else() {
     server.restart();
     assert_eq!(open_at(&server, &again), 200, "a restart ends none");
     mine.delete();
-    let anew = guest(&server, "demo");
-    anew.post("/links", &json!({"port": 8000})).expect(201);
-    assert_eq!(open_at(&server, &again), 401, "of another life");
+    let recreated = guest(&server, "demo");
+    recreated.post("/links", &json!({"port": 8000})).expect(201);
+    assert_eq!(open_at(&server, &again), 401, "of another incarnation");
     for bad in [
         json!({}),
         json!({"port": 0}),
@@ -170,7 +173,7 @@ fn t2_t16_a_link_opens_what_it_names_and_nothing_else() {
         json!({"port": 80, "name": "x".repeat(129)}),
         json!({"port": 80, "nope": 1}),
     ] {
-        assert_eq!(anew.post("/links", &bad).status, 400, "{bad}");
+        assert_eq!(recreated.post("/links", &bad).status, 400, "{bad}");
     }
 }
 
@@ -178,8 +181,9 @@ fn open_at(server: &Server, token: &str) -> u16 {
     at(server, "8000-demo").get(&format!("/echo?isolet-token={token}")).status
 }
 
+/// Promises: O9.
 #[test]
-fn t5_t6_a_cookie_counts_for_its_own_pages_alone() {
+fn t5_t6_a_cookie_is_valid_only_on_its_own_pages() {
     let server = server();
     let sandbox = guest(&server, "demo");
     let host = format!("8000-demo.{DOMAIN}:{}", server.port());
@@ -206,7 +210,7 @@ fn t5_t6_a_cookie_counts_for_its_own_pages_alone() {
         let form = [("sec-fetch-site", site), ("sec-fetch-mode", "navigate")];
         assert_eq!(status(&form, "POST"), 403, "{site}");
     }
-    // The page of a port may not call the server.
+    // A page of a port may not call the server's API.
     let api = server.http().with("origin", &own);
     assert_eq!(api.get("/v1/sandboxes").status, 403);
     for host in [format!("a.8000-demo.{DOMAIN}"), format!("8000-demo.{DOMAIN}.evil"), DOMAIN.into()]
@@ -215,18 +219,19 @@ fn t5_t6_a_cookie_counts_for_its_own_pages_alone() {
     }
 }
 
+/// Promises: O10.
 #[test]
-fn a_link_without_a_domain_leads_below_a_path() {
+fn a_port_url_without_a_domain_leads_below_a_path() {
     let server = Server::start();
     let sandbox = guest(&server, "demo");
-    let made = link(&sandbox, &json!({"port": 8000}));
+    let made = port_url(&sandbox, &json!({"port": 8000}));
     let base = format!("http://127.0.0.1:{}", server.port());
     let path = made["url"].as_str().expect("a URL").strip_prefix(&base).expect("ours").to_owned();
     let token = made["token"].as_str().expect("a token");
     assert_eq!(path, format!("/v1/links/{token}/"));
-    let nobody = Http::new(server.port(), None).with("origin", "null").with("cookie", "a=b");
+    let keyless = Http::new(server.port(), None).with("origin", "null").with("cookie", "a=b");
     let said =
-        nobody.send("POST", &format!("{path}echo?isolet-token=x&y"), Some(b"abc")).expect(200);
+        keyless.send("POST", &format!("{path}echo?isolet-token=x&y"), Some(b"abc")).expect(200);
     assert_eq!(
         (&said.json()["path"], &said.json()["bytes"]),
         (&json!("/echo?isolet-token=x&y"), &json!(3))
@@ -236,18 +241,19 @@ fn a_link_without_a_domain_leads_below_a_path() {
     assert_eq!(said.header("access-control-allow-origin"), Some("*"));
     assert!(said.header("content-security-policy").is_some_and(|it| it.starts_with("sandbox ")));
     assert_eq!(said.header("referrer-policy"), Some("no-referrer"));
-    let moved = nobody.get(&format!("{path}redirect?to=/next")).expect(302);
+    let moved = keyless.get(&format!("{path}redirect?to=/next")).expect(302);
     assert_eq!(moved.header("location"), Some(format!("{path}next").as_str()));
     for wrong in ["/v1/links/", "/v1/links/x/", "/v1/links"] {
-        assert!(matches!(nobody.get(wrong).status, 401 | 404 | 403), "{wrong}");
+        assert!(matches!(keyless.get(wrong).status, 401 | 404 | 403), "{wrong}");
     }
-    let evil = nobody.with("host", "evil.example");
+    let evil = keyless.with("host", "evil.example");
     assert_eq!(evil.get(&path).status, 421);
     assert!(!server.log().contains(token));
 }
 
+/// Promises: O10.
 #[test]
-fn t13_what_a_key_opened_ends_with_it() {
+fn t13_port_connections_end_with_their_key() {
     let mut server = server();
     let key = server.add_key(&["--tenant", "default"]);
     let http = Http::new(server.port(), Some(&key));
@@ -273,11 +279,12 @@ fn t13_what_a_key_opened_ends_with_it() {
         let _ = stream.body.read_to_end(&mut rest);
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
-    assert_eq!(open_at(&server, &token), 401, "its links with it");
+    assert_eq!(open_at(&server, &token), 401, "its port URLs end with it");
 }
 
+/// Promises: O11.
 #[test]
-fn i10_a_guest_that_answers_garbage_is_one_clear_502() {
+fn i10_a_malformed_answer_of_a_program_is_one_clear_502() {
     let server = Server::start();
     let mut rows = Rows::new();
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(100_000));
@@ -314,7 +321,7 @@ fn i10_a_guest_that_answers_garbage_is_one_clear_502() {
         });
     }
     drop(rows);
-    // A second answer behind the first is nobody's.
+    // A second answer after the first belongs to no request.
     sandbox.answers(
         9100,
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
@@ -322,14 +329,15 @@ fn i10_a_guest_that_answers_garbage_is_one_clear_502() {
     for _ in 0..10 {
         assert_eq!(server.http().get(&sandbox.path("/ports/9100/")).expect(200).text(), "ok");
     }
-    // A body that is cut is seen to be cut.
+    // The client can detect that a body was cut off.
     sandbox.answers(9101, b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc");
     assert!(server.http().try_send("GET", &sandbox.path("/ports/9101/"), None).is_err());
     server.healthy();
 }
 
+/// Promises: O11.
 #[test]
-fn i10_a_request_that_could_be_two_never_reaches_a_guest_as_two() {
+fn i10_an_ambiguous_request_never_reaches_a_program_as_two() {
     let server = Server::start();
     let sandbox = guest(&server, "demo");
     let path = sandbox.path("/ports/8000/count");
@@ -380,7 +388,7 @@ fn i10_a_request_that_could_be_two_never_reaches_a_guest_as_two() {
         });
     }
     drop(rows);
-    // Nor does the target of a request lead anywhere else.
+    // The target of a request does not lead elsewhere either.
     for target in [
         "http://169.254.169.254/".to_owned(),
         format!("http://x@127.0.0.1:{}/", server.port()),

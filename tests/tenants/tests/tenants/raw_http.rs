@@ -1,4 +1,5 @@
-//! Requests that two servers could read in two ways, or that never end: refused or closed.
+//! HTTP requests that two servers could parse differently, or that never end: the server refuses
+//! them or closes the connection.
 
 use isolet_kit::{Rows, Server, one};
 use std::io::{Read, Write};
@@ -11,12 +12,12 @@ fn statuses(server: &Server, request: &[u8]) -> Vec<String> {
     answers(server, &[request]).0
 }
 
-/// The same for a request that is sent in parts, and whether the server closed.
+/// Sends a request in parts; returns the status codes and whether the server closed the connection.
 fn answers(server: &Server, parts: &[&[u8]]) -> (Vec<String>, bool) {
     let mut stream = server.http().connect();
     for part in parts {
         let _ = stream.write_all(part);
-        // A client's pause between two packets: the server reads each by itself.
+        // A pause between two packets, so that the server reads each separately.
         std::thread::sleep(Duration::from_millis(1));
     }
     let _ = stream.set_read_timeout(Some(QUIET));
@@ -28,7 +29,7 @@ fn answers(server: &Server, parts: &[&[u8]]) -> (Vec<String>, bool) {
 }
 
 #[test]
-fn i10_requests_that_can_be_read_two_ways_are_refused() {
+fn i10_ambiguous_requests_are_refused() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let auth = format!(
@@ -134,7 +135,7 @@ fn i10_requests_that_can_be_read_two_ways_are_refused() {
                 _ => &["400"],
             };
             assert!(all.len() == 1 && wanted.contains(&all[0].as_str()), "{all:?}");
-            // These end where they say, and are for somebody else.
+            // These requests are complete, but address another server.
             let plain = ["no host", "two hosts", "an absolute target elsewhere", "CONNECT"];
             let plain = plain.contains(&name);
             assert!(closed || plain, "it is left open");
@@ -148,7 +149,7 @@ fn i10_requests_that_can_be_read_two_ways_are_refused() {
         );
         assert_eq!(all, ["404"]);
     });
-    rows.row("requests in a row are answered in their order", || {
+    rows.row("pipelined requests are answered in order", || {
         let one = |path: &str| format!("GET {path} HTTP/1.1\r\n{auth}\r\n");
         let all = statuses(
             &server,
@@ -183,16 +184,16 @@ fn i10_requests_that_can_be_read_two_ways_are_refused() {
         );
         let (all, closed) = answers(&server, &[format!("{one}{hidden}").as_bytes()]);
         assert_eq!((all, closed), (vec!["200".into()], true));
-        assert_eq!(sandbox.says("ls /workspace"), "", "the request behind it ran");
+        assert_eq!(sandbox.says("ls /workspace"), "", "the request after it ran");
     });
     rows.row("a refused upgrade is a connection's last", || {
         let head = format!("{auth}connection: upgrade\r\nupgrade: websocket\r\n\r\n");
         let bytes = format!("GET /v1/sandboxes HTTP/1.1\r\n{head}{hidden}");
         let (all, closed) = answers(&server, &[bytes.as_bytes()]);
         assert_eq!((all, closed), (vec!["200".into()], true));
-        assert_eq!(sandbox.says("ls /workspace"), "", "the request behind it ran");
+        assert_eq!(sandbox.says("ls /workspace"), "", "the request after it ran");
     });
-    rows.row("an upgrade to what we do not speak changes nothing", || {
+    rows.row("an upgrade to an unsupported protocol changes nothing", || {
         let head =
             format!("GET /health HTTP/1.1\r\n{auth}connection: upgrade\r\nupgrade: h2c\r\n\r\n");
         assert_eq!(statuses(&server, format!("{head}{head}").as_bytes()), ["200", "200"]);
@@ -202,7 +203,7 @@ fn i10_requests_that_can_be_read_two_ways_are_refused() {
 }
 
 #[test]
-fn i10_what_is_too_much_is_refused() {
+fn i10_oversized_requests_are_refused() {
     let (server, _sandbox) = one();
     let mut rows = Rows::new();
     let auth =

@@ -1,14 +1,15 @@
-//! WebSocket frames that no client should send: typed close codes, bounded memory, others unhurt.
+//! WebSocket frames that no client should send: typed close codes, bounded memory, and no effect on
+//! other clients.
 
 use isolet_kit::{Frame, Message, Rows, SOON, Sandbox, Shell, one, process};
 use std::io::Write;
 
-/// What one socket may cost: a message on its way in, its parts joined, and output on its way out.
+/// The memory that one socket may use: an incoming message, its joined parts, and outgoing output.
 const SOCKET_KIB: u64 = 12 * 1024;
 pub(crate) const TEXT: u8 = 0x81;
 pub(crate) const MASKED: u8 = 0x80;
 
-/// One frame with a mask of zeroes: first byte, payload.
+/// Encodes one frame with a mask of zeroes from its first byte and payload.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut all = vec![first];
     match payload.len() {
@@ -27,7 +28,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The close code after these bytes.
+/// The close code that answers these bytes.
 fn code(sandbox: &Sandbox, bytes: &[u8]) -> u16 {
     let mut shell = sandbox.shell();
     let _ = shell.stream().write_all(bytes);
@@ -130,7 +131,7 @@ fn i11_floods_are_bounded() {
             let many = one.repeat(200_000 / one.len());
             let _ = shell.stream().set_write_timeout(Some(std::time::Duration::from_millis(700)));
             let stopped = (0..600).any(|_| shell.stream().write_all(&many).is_err());
-            assert!(stopped, "it takes all of a flood");
+            assert!(stopped, "it accepts a whole flood");
             let now = process::memory_kib(server.pid());
             assert!(now < before + SOCKET_KIB, "{before} to {now} KiB with the socket open");
         });

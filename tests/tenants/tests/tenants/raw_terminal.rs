@@ -1,10 +1,11 @@
-//! Frames that no client of a terminal should send: typed close codes, bounded memory, others unhurt.
+//! Frames that no terminal client should send: typed close codes, bounded memory, and no effect on
+//! other clients.
 
 use crate::raw_socket::{MASKED, TEXT, frame};
 use isolet_kit::{Message, Rows, SOON, Terminal, json, one, process};
 use std::{io::Write, time::Duration};
 
-/// What one socket may cost: a message, what waits for a program that does not read, and output.
+/// The memory that one socket may use: a message, input that waits for a program, and output.
 const SOCKET_KIB: u64 = 4 * 1024;
 const BINARY: u8 = 0x82;
 
@@ -56,7 +57,7 @@ fn i11_bad_frames_close_their_own_terminal_socket() {
         let _ = terminal.stream().write_all(&goodbye.concat());
         terminal.end();
     });
-    rows.row("sizes of no window", || {
+    rows.row("impossible window sizes", || {
         let mut terminal = sandbox.terminal("");
         for (cols, rows) in [(0, 0), (-1, -1), (i64::MIN, 1), (0, 65_535)] {
             terminal.resize(cols, rows);
@@ -68,10 +69,10 @@ fn i11_bad_frames_close_their_own_terminal_socket() {
             .send(Message::text(format!("{{\"type\":\"{}\"}}", "x".repeat(60_000))))
             .expect("sent");
         let refused = terminal.frame("error").to_string();
-        assert!(refused.len() < 1000, "nothing long is given back");
+        assert!(refused.len() < 1000, "no long text is echoed back");
         terminal.line("echo 'o'n", "on\r\n");
     });
-    rows.row("who stayed", || {
+    rows.row("the client that stayed", || {
         stays.line("echo 'u'nhurt", "unhurt\r\n");
         assert!(!stays.shown().contains("late"));
     });
@@ -79,14 +80,15 @@ fn i11_bad_frames_close_their_own_terminal_socket() {
     server.healthy();
 }
 
-/// Writes until the server takes no more, or `most` times; whether it stopped.
+/// Writes until the server accepts no more, or `most` times; returns whether the server stopped
+/// accepting.
 fn flood(terminal: &mut Terminal, bytes: &[u8], most: usize) -> bool {
     let _ = terminal.stream().set_write_timeout(Some(Duration::from_millis(700)));
     (0..most).any(|_| terminal.stream().write_all(bytes).is_err())
 }
 
 #[test]
-fn i11_floods_of_a_terminals_client_are_bounded() {
+fn i11_floods_from_a_terminal_client_are_bounded() {
     let (server, sandbox) = one();
     let before = process::memory_kib(server.pid());
     let mut rows = Rows::new();
@@ -106,7 +108,7 @@ fn i11_floods_of_a_terminals_client_are_bounded() {
         rows.row(name, || {
             let mut terminal = sandbox.terminal("");
             let many = one.repeat(200_000 / one.len());
-            assert!(flood(&mut terminal, &many, 600), "it takes all of a flood");
+            assert!(flood(&mut terminal, &many, 600), "it accepts a whole flood");
             small(process::memory_kib(server.pid()));
         });
     }
@@ -115,9 +117,9 @@ fn i11_floods_of_a_terminals_client_are_bounded() {
         other.line("stty raw -echo; sleep 1000", "");
         let mut terminal = sandbox.terminal("session=full");
         let many = frame(BINARY, &[b'x'; 60_000]);
-        assert!(flood(&mut terminal, &many, 2000), "it takes all of a flood");
+        assert!(flood(&mut terminal, &many, 2000), "it accepts a whole flood");
         small(process::memory_kib(server.pid()));
-        // Who is attached beside it is served.
+        // Another attached client is still served.
         let mut looks = sandbox.terminal("session=full&mode=view");
         looks.say(&json!({"type": "ping"}));
         looks.frame("pong");

@@ -1,4 +1,4 @@
-//! Tickets: each opens one thing, once, and no more than its maker could.
+//! Tickets: each opens one thing once, and grants no more than its creator had.
 
 use isolet_kit::{Http, Reply, Rows, SOON, Server, Shell, Terminal, Value, json, one, wait_until};
 
@@ -12,7 +12,7 @@ fn ticket(http: &Http, wish: &Value) -> String {
     made["ticket"].as_str().expect("a ticket").to_owned()
 }
 
-/// A browser: it has no key.
+/// A browser page, which has no key.
 fn page(server: &Server) -> Http {
     Http::new(server.port(), None)
 }
@@ -22,6 +22,7 @@ fn enter(server: &Server, path: &str, ticket: &str) -> Result<Terminal, u16> {
     Terminal::open(&page(server), &format!("{path}{mark}ticket={ticket}"))
 }
 
+/// Promises: T16.
 #[test]
 fn a_ticket_opens_one_terminal_once() {
     let (server, sandbox) = one();
@@ -31,7 +32,7 @@ fn a_ticket_opens_one_terminal_once() {
     let mut rows = Rows::new();
     rows.row("once", || {
         let one = ticket(&http, &wish);
-        let mut terminal = enter(&server, &dev, &one).expect("let in");
+        let mut terminal = enter(&server, &dev, &one).expect("the client is admitted");
         terminal.frame("ready");
         terminal.line("echo 'i'n", "in\r\n");
         assert_eq!(enter(&server, &dev, &one).err(), Some(401), "used");
@@ -53,13 +54,16 @@ fn a_ticket_opens_one_terminal_once() {
             assert_eq!(enter(&server, &path, &one).err(), Some(401));
             let right = if wish["use"] == "shell" { sandbox.path("/shell") } else { dev.clone() };
             let again = enter(&server, &right, &one).err();
-            assert!(matches!(again, Some(401)) || name == "another address", "it is spent");
+            assert!(matches!(again, Some(401)) || name == "another address", "it is used up");
         });
     }
     rows.row("a shell", || {
         let one = ticket(&http, &shell);
         let path = sandbox.path(&format!("/shell?ticket={one}"));
-        Shell::open(&page(&server), &path).expect("let in").run("echo in").is("in\n", 0);
+        Shell::open(&page(&server), &path)
+            .expect("the client is admitted")
+            .run("echo in")
+            .is("in\n", 0);
         assert_eq!(Shell::open(&page(&server), &path).err(), Some(401));
     });
     rows.row("an ordinary call", || {
@@ -68,7 +72,7 @@ fn a_ticket_opens_one_terminal_once() {
             let path = sandbox.path(&format!("{path}?ticket={one}"));
             assert_eq!(page(&server).get(&path).status, 401, "{path}");
         }
-        enter(&server, &dev, &one).expect("none of these has spent it");
+        enter(&server, &dev, &one).expect("none of these has used it up");
     });
     rows.row("its time", || {
         let short = json!({"sandbox": sandbox.id, "session": "dev", "use": "terminal", "ttl_s": 1});
@@ -77,12 +81,12 @@ fn a_ticket_opens_one_terminal_once() {
         wait_until("it ends", SOON, || (made.elapsed().as_millis() > 1010).then_some(()));
         assert_eq!(enter(&server, &dev, &one).err(), Some(401));
     });
-    rows.row("what is none", || {
+    rows.row("an invalid ticket", || {
         for bad in ["", "x", "%00", &"a".repeat(52), &"a".repeat(5000)] {
             assert_eq!(enter(&server, &dev, bad).err(), Some(401), "{bad:.20}");
         }
     });
-    rows.row("what cannot be asked for", || {
+    rows.row("tickets that cannot be requested", || {
         let with = |name: &str, value: Value| {
             let mut other = wish.clone();
             other[name] = value;
@@ -110,8 +114,9 @@ fn a_ticket_opens_one_terminal_once() {
     server.healthy();
 }
 
+/// Promises: T16.
 #[test]
-fn a_raced_ticket_lets_one_in() {
+fn a_ticket_used_concurrently_admits_one_client() {
     let (server, sandbox) = one();
     let wish = json!({"sandbox": sandbox.id, "use": "terminal"});
     let path = sandbox.path("/terminal");
@@ -133,8 +138,9 @@ fn a_raced_ticket_lets_one_in() {
     server.healthy();
 }
 
+/// Promises: T16.
 #[test]
-fn a_ticket_opens_no_more_than_its_maker_could() {
+fn a_ticket_grants_no_more_than_its_creator_had() {
     let (mut server, sandbox) = one();
     let reader = server.add_key(&["--tenant", "default", "--read-only"]);
     let writer = server.add_key(&["--tenant", "default"]);
@@ -145,13 +151,13 @@ fn a_ticket_opens_no_more_than_its_maker_could() {
     let view = json!({"sandbox": sandbox.id, "use": "terminal", "mode": "view"});
     let mut terminal = sandbox.terminal("");
     let mut rows = Rows::new();
-    rows.row("a reading key", || {
+    rows.row("a read-only key", || {
         let reader = with(&server, &reader);
         assert_eq!(ask(&reader, &wish).status, 403);
         let shell = json!({"sandbox": sandbox.id, "use": "shell"});
         assert_eq!(ask(&reader, &shell).status, 403);
         let one = ticket(&reader, &view);
-        let mut looks = enter(&server, &path, &one).expect("let in");
+        let mut looks = enter(&server, &path, &one).expect("the client is admitted");
         looks.frame("ready");
         looks.type_in("echo 'w'rong\r");
         looks.frame("error");
@@ -159,9 +165,10 @@ fn a_ticket_opens_no_more_than_its_maker_could() {
         looks.sees("seen\r\n");
         assert!(!looks.shown().contains("wrong"));
     });
-    rows.row("a ticket to look", || {
+    rows.row("a ticket for viewing", || {
         let one = ticket(&server.http(), &view);
-        let mut looks = enter(&server, &format!("{path}?mode=edit"), &one).expect("let in");
+        let mut looks =
+            enter(&server, &format!("{path}?mode=edit"), &one).expect("the client is admitted");
         looks.frame("ready");
         looks.type_in("x");
         looks.frame("error");
@@ -170,9 +177,9 @@ fn a_ticket_opens_no_more_than_its_maker_could() {
         assert_eq!(enter(&server, "/v1/sandboxes/free/terminal", &one).err(), Some(404));
     });
     rows.row("another tenant's", || {
-        // Its own sandbox of that id: it is made.
+        // The stranger's own sandbox with that id is created.
         let one = ticket(&with(&server, &stranger), &wish);
-        let mut own = enter(&server, &path, &one).expect("let in");
+        let mut own = enter(&server, &path, &one).expect("the client is admitted");
         own.frame("ready");
         own.line("hostname; echo 'o'wn", "own\r\n");
         assert_eq!(server.ids(&with(&server, &stranger)), std::slice::from_ref(&sandbox.id));
@@ -181,26 +188,27 @@ fn a_ticket_opens_no_more_than_its_maker_could() {
     });
     let unused = ticket(&with(&server, &writer), &wish);
     let used = ticket(&with(&server, &writer), &wish);
-    let mut inside = enter(&server, &path, &used).expect("let in");
+    let mut inside = enter(&server, &path, &used).expect("the client is admitted");
     inside.frame("ready");
     let list = server.command(&["keys", "ls"]);
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
     let ids: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    // All of them but the environment's, which is not listed.
+    // All ids except the one of the environment, which is not listed.
     for id in ids {
         let _ = server.command(&["keys", "revoke", id]);
     }
     rows.row("a key that was revoked", || {
         assert_eq!(enter(&server, &path, &unused).err(), Some(401));
-        assert_eq!(inside.end(), 1008, "what it opened is closed");
+        assert_eq!(inside.end(), 1008, "its connections are closed");
         terminal.line("echo 'o'n", "on\r\n");
     });
     drop(rows);
     server.healthy();
 }
 
+/// Promises: T5.
 #[test]
-fn t5_a_page_of_a_stranger_opens_no_socket() {
+fn t5_a_page_of_a_foreign_origin_opens_no_socket() {
     let (server, sandbox) = one();
     let wish = json!({"sandbox": sandbox.id, "use": "terminal"});
     let port = server.port();
@@ -223,7 +231,7 @@ fn t5_a_page_of_a_stranger_opens_no_socket() {
             let keyed = server.http().with("origin", &origin);
             assert_eq!(Terminal::open(&keyed, &sandbox.path("/terminal")).err(), Some(403));
             let own = page(&server).with("origin", &format!("http://127.0.0.1:{port}"));
-            Terminal::open(&own, &path).expect("nothing was spent").frame("ready");
+            Terminal::open(&own, &path).expect("no ticket was used up").frame("ready");
         });
     }
     rows.row("without a key or a ticket", || {

@@ -1,8 +1,8 @@
-//! The tools of `/mcp` have the rights of the key that each request carries, and no others.
+//! The tools of `/mcp` have exactly the rights of the key in each request.
 
 use isolet_kit::{Http, Options, Reply, SOON, Server, Value, json, wait_until};
 
-/// A client's id, as the server gave it to whoever first spoke.
+/// The MCP session id that the server assigns on initialization.
 fn begin(http: &Http) -> String {
     let reply = greet(http).expect(200);
     reply.header("mcp-session-id").expect("a client has an id").to_owned()
@@ -18,7 +18,7 @@ fn ask(http: &Http) -> Http {
     http.with("accept", "application/json, text/event-stream")
 }
 
-/// What a tool says, and whether it is a refusal.
+/// What a tool returns, and whether it is an error.
 fn call(http: &Http, id: &str, name: &str, arguments: &Value) -> (String, bool) {
     let params = json!({"name": name, "arguments": arguments});
     let body = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
@@ -32,8 +32,9 @@ fn call(http: &Http, id: &str, name: &str, arguments: &Value) -> (String, bool) 
     (block.to_owned(), result["isError"] == true)
 }
 
+/// Promises: M2.
 #[test]
-fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
+fn tools_have_the_rights_of_the_key_in_each_request() {
     let mut server = Server::start();
     let own = server.http();
     let sandbox = server.sandbox();
@@ -41,7 +42,7 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
     let (listed, refused) = call(&own, &id, "sandbox_list", &json!({}));
     assert!(!refused && listed.contains(&sandbox.id), "{listed}");
 
-    // Another tenant: its own rights, and nobody else's.
+    // Another tenant has its own rights and nothing else.
     let other = Http::new(server.port(), Some(&server.add_key(&["--tenant", "other"])));
     let theirs = begin(&other);
     let (listed, refused) = call(&other, &theirs, "sandbox_list", &json!({}));
@@ -51,7 +52,7 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
     let (said, refused) = call(&other, &theirs, "sandbox_delete", &json!({"sandbox": sandbox.id}));
     assert!(refused || own.get(&format!("/v1/sandboxes/{}", sandbox.id)).status == 200, "{said}");
 
-    // A key that may only read has the tools that only read.
+    // A read-only key has only the tools that read.
     let reader = Http::new(server.port(), Some(&server.add_key(&["--read-only"])));
     let (listed, refused) = call(&reader, &id, "sandbox_list", &json!({}));
     assert!(!refused && listed.contains(&sandbox.id), "{listed}");
@@ -62,7 +63,7 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
         call(&own, &id, "file_read", &json!({"sandbox": sandbox.id, "path": "was-here"}));
     assert!(refused, "nothing was run");
 
-    // Nobody without a key, and no page of a stranger.
+    // No request without a key and no page of a foreign origin gets an answer.
     let body = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"});
     ask(&Http::new(server.port(), None))
         .with("mcp-session-id", &id)
@@ -72,9 +73,10 @@ fn tools_have_the_rights_of_the_key_that_comes_with_each_call() {
     page.post("/mcp", &body).expect(403);
 }
 
-/// A GET into a program is that program's to carry out, and so it is no reading.
+/// A GET request into a program may have side effects there, so it does not count as reading.
+/// Promises: M6.
 #[test]
-fn a_key_that_may_only_read_goes_through_no_port_by_a_tool() {
+fn a_read_only_key_reaches_no_port_through_a_tool() {
     let mut server = Server::start();
     let own = server.http();
     let sandbox = server.sandbox();
@@ -109,10 +111,11 @@ fn a_key_that_may_only_read_goes_through_no_port_by_a_tool() {
     }
 }
 
-/// The id of a client was found to open it to every tenant: what it had been sent could be read again,
-/// and it could be ended.
+/// The id of an MCP session once opened it to every tenant, who could replay its messages and end
+/// it.
+/// Promises: M4.
 #[test]
-fn a_client_is_nobodys_but_its_tenants() {
+fn an_mcp_client_belongs_to_its_tenant_alone() {
     let mut server = Server::start();
     let own = server.http();
     let id = begin(&own);
@@ -125,9 +128,10 @@ fn a_client_is_nobodys_but_its_tenants() {
     ask(&own).with("mcp-session-id", &id).post("/mcp", &list).expect(200);
 }
 
-/// One tenant was found to take all places for an hour: nobody else could begin.
+/// One tenant once occupied all places for an hour, so that no other could start.
+/// Promises: M4.
 #[test]
-fn a_tenants_clients_leave_places_to_others() {
+fn mcp_clients_of_one_tenant_leave_room_for_others() {
     let mut server = Server::start();
     let own = server.http();
     let ids: Vec<String> = (0..250).map(|_| begin(&own)).collect();
@@ -139,8 +143,9 @@ fn a_tenants_clients_leave_places_to_others() {
     greet(&own).expect(429);
 }
 
+/// Promises: T20.
 #[test]
-fn t19_tools_go_through_the_same_limits() {
+fn t19_tools_are_subject_to_the_same_limits() {
     let server = Options::new().config("[connections]\nexecs = 1").start();
     let own = server.http();
     let sandbox = server.sandbox();

@@ -25,6 +25,7 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    /// Promises: P6.
     #[test]
     fn units_combine() {
         for (text, seconds) in
@@ -34,6 +35,7 @@ mod tests {
         }
     }
 
+    /// Promises: P6.
     #[test]
     fn what_is_no_duration_is_none() {
         for text in [

@@ -142,6 +142,7 @@ mod tests {
         assert_eq!(lines.take(STDERR, b"x\nready\nmore"), Some(("ready".into(), 4)));
     }
 
+    /// Promises: J8.
     #[test]
     fn a_line_that_is_not_complete_counts_as_well() {
         let mut lines = lines(text("ready"));
@@ -153,6 +154,7 @@ mod tests {
         assert_eq!(self::lines(only).take(STDOUT, b"ready\n"), None);
     }
 
+    /// Promises: J8.
     #[test]
     fn a_hostile_pattern_or_line_costs_little() {
         let pattern =

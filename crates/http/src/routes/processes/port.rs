@@ -140,6 +140,7 @@ pub(super) async fn wait(
 mod tests {
     use super::*;
 
+    /// Promises: J8.
     #[test]
     fn only_a_port_with_a_path_that_stays_on_its_line_is_asked() {
         let wish = |port, path: Option<&str>, status| {

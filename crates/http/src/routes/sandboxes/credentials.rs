@@ -231,6 +231,7 @@ mod tests {
         format!("{failure:?} {}", failure.message)
     }
 
+    /// Promises: Q20.
     #[test]
     fn wrong_credentials_are_refused_by_their_field_and_nothing_of_them_is_repeated() {
         for (credentials, field) in [
@@ -258,6 +259,7 @@ mod tests {
         }
     }
 
+    /// Promises: Q23.
     #[test]
     fn credentials_of_isorun_are_headers_of_hosts() {
         let read = |text: &str| {

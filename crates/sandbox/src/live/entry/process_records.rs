@@ -230,6 +230,7 @@ mod tests {
         ProcessRecord::new(&info, false, "1-2-3".into(), None)
     }
 
+    /// Promises: J10.
     #[tokio::test]
     async fn notes_are_found_again_by_the_next_server() {
         let folder = tempfile::tempdir().unwrap();

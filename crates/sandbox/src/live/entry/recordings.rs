@@ -231,6 +231,7 @@ mod tests {
 
     /// A recording ended while the list was read: its note was read before, its recorder looked for
     /// after. It was listed as cut, with the size of an earlier note.
+    /// Promises: F46.
     #[test]
     fn a_recording_that_ends_while_it_is_listed_is_not_cut() {
         let growing = note(1_079, None);

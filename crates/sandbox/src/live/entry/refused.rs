@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(all.within(2, Some(2)).list.len(), 2, "told a moment late");
     }
 
+    /// Promises: Q13.
     #[test]
     fn what_is_told_is_bounded_and_the_rest_counted() {
         let all = Refusals::default();
@@ -134,6 +135,7 @@ mod tests {
         assert_eq!(denied.lost, 2 * (HELD_MAX - DENIED_MAX) as u64 + 10);
     }
 
+    /// Promises: Q13.
     #[test]
     fn a_loop_of_refusals_makes_few_events() {
         let all = Refusals::default();

@@ -174,6 +174,7 @@ mod tests {
         made.expect("it can be lent")
     }
 
+    /// Promises: Q21.
     #[tokio::test]
     async fn values_are_kept_for_root_alone_and_found_again_and_end_with_their_sandbox() {
         let data = tempfile::tempdir().unwrap();

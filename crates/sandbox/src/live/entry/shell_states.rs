@@ -138,6 +138,7 @@ mod tests {
         SessionId::parse(text).unwrap()
     }
 
+    /// Promises: L10.
     #[tokio::test]
     async fn a_state_is_kept_for_the_next_shell_alone_and_read_by_nobody_else() {
         let folder = tempfile::tempdir().unwrap();

@@ -19,6 +19,7 @@ fn names(all: &[Made]) -> Vec<&str> {
     all.iter().map(|made| made.name.as_str()).collect()
 }
 
+/// Promises: Q24.
 #[test]
 fn a_kind_is_made_ahead_once_somebody_has_asked_for_it() {
     let mut shelves = Shelves::default();
@@ -36,6 +37,7 @@ fn a_kind_is_made_ahead_once_somebody_has_asked_for_it() {
     assert_eq!((taken.name.as_str(), shelves.count()), ("b", 1));
 }
 
+/// Promises: Q24.
 #[test]
 fn kinds_are_bounded_and_the_one_not_asked_for_longest_goes() {
     let mut shelves = Shelves::default();
@@ -56,6 +58,7 @@ fn kinds_are_bounded_and_the_one_not_asked_for_longest_goes() {
     assert_eq!(shelves.next(9, "plain"), Some(Kind::default()), "the plain kind always stays");
 }
 
+/// Promises: Q24.
 #[test]
 fn what_nobody_asks_for_any_more_is_given_up_and_the_plain_ones_stay() {
     let mut shelves = Shelves::default();
@@ -71,6 +74,7 @@ fn what_nobody_asks_for_any_more_is_given_up_and_the_plain_ones_stay() {
     assert_eq!((names(&shelves.remove()), shelves.count()), (vec!["a"], 1));
 }
 
+/// Promises: Q24.
 #[test]
 fn one_that_is_being_made_goes_to_who_waits_unless_it_is_not_to_be_used() {
     let mut shelves = Shelves::default();
@@ -96,6 +100,7 @@ fn one_that_is_being_made_goes_to_who_waits_unless_it_is_not_to_be_used() {
     assert_eq!(names(&shelves.remove()), ["c"]);
 }
 
+/// Promises: A12.
 #[test]
 fn layers_are_held_until_what_is_made_of_them_is_removed() {
     let mut shelves = Shelves::default();

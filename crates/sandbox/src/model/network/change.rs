@@ -129,6 +129,7 @@ mod tests {
         Opening::Denied(Refused { host, port, protocol: "tcp".into(), rule, times: 1 })
     }
 
+    /// Promises: Q13.
     #[test]
     fn what_was_refused_is_opened_as_it_was_told_and_twice_is_as_once() {
         let network = Network::rules(&texts(&["a.example"]), &texts(&["bad.example"])).unwrap();
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(Network::none().changed(&change).unwrap(), Network::none());
     }
 
+    /// Promises: Q13.
     #[test]
     fn what_a_rule_of_deny_or_the_server_closes_is_not_opened_by_allowing_it() {
         let network = Network::rules(&[], &texts(&["bad.example"])).unwrap();
@@ -159,6 +161,7 @@ mod tests {
         assert!(reason(Opening::Rule("a b".into())).contains("allow_add"));
     }
 
+    /// Promises: Q12.
     #[test]
     fn a_network_is_replaced_and_one_that_is_open_takes_rules() {
         let deny = NetworkChange { deny_add: texts(&["bad.example"]), ..NetworkChange::default() };

@@ -216,6 +216,7 @@ mod tests {
         CredentialSpec::new(host, text(header), text(placeholder), "hunter2-value".to_owned())
     }
 
+    /// Promises: Q20.
     #[test]
     fn what_cannot_be_lent_is_refused_and_its_value_is_not_told() {
         let key = Some("X-Api-Key");
@@ -273,6 +274,7 @@ mod tests {
         assert!(changed(&[], &(0..8).map(long).collect::<Vec<_>>(), &[]).is_err());
     }
 
+    /// Promises: Q22.
     #[test]
     fn it_is_told_whether_a_rule_lets_its_host_be_reached() {
         let policy = |allow: &[&str], deny: &[&str]| {

@@ -137,6 +137,7 @@ mod tests {
     use crate::model::network::Mode;
     use isolet_wire::network::RULES_MAX;
 
+    /// Promises: D6.
     #[test]
     fn a_profile_is_bounded() {
         let profile = |name: &str| Profile { name: name.to_owned(), ..Profile::default() };
@@ -151,6 +152,7 @@ mod tests {
         assert!(long.check().is_err());
     }
 
+    /// Promises: D6.
     #[test]
     fn everybodys_profiles_are_what_they_say() {
         let of = |name: &str| network(name, &[]).unwrap();

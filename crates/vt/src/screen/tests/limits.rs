@@ -4,6 +4,7 @@ use super::*;
 
 const WIDE: Size = Size { cols: 1000, rows: 400 };
 
+/// Promises: Z16.
 #[test]
 fn sequences_without_an_end_are_not_kept() {
     for begin in ["\x1b]2;", "\x1bP", "\x1b_", "\x1b[", "\x1b]52;c;", "\u{9d}0;"] {
@@ -26,6 +27,7 @@ fn sequences_without_an_end_are_not_kept() {
     }
 }
 
+/// Promises: Z16.
 #[test]
 fn marks_links_titles_and_keyboards_are_bounded() {
     let mut screen = Screen::new(WIDE);
@@ -51,6 +53,7 @@ fn marks_links_titles_and_keyboards_are_bounded() {
     assert_eq!(screen.title().len(), 256);
 }
 
+/// Promises: Z16.
 #[test]
 fn the_history_is_bounded_in_lines_and_cells() {
     for (size, most) in
@@ -65,6 +68,7 @@ fn the_history_is_bounded_in_lines_and_cells() {
     }
 }
 
+/// Promises: Z16.
 #[test]
 fn huge_numbers_cost_no_more_than_a_screen() {
     let mut screen = Screen::new(Size { cols: 200, rows: 50 });
@@ -80,6 +84,7 @@ fn huge_numbers_cost_no_more_than_a_screen() {
     assert!(screen.snapshot().len() < 1024 * 1024);
 }
 
+/// Promises: Z16.
 #[test]
 fn a_fault_in_the_model_leaves_an_empty_screen_and_a_living_agent() {
     let mut screen = fed(SMALL, &[b"\x1b]2;name\x07text"]);

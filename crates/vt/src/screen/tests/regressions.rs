@@ -8,6 +8,7 @@ fn first_row(bytes: &[u8]) -> String {
     cells(&screen.model, &screen.model.primary.lines[0])
 }
 
+/// Promises: Z15.
 #[test]
 fn what_breaks_a_sequence_is_what_breaks_it_in_xterm_js() {
     let streams: &[(&[u8], &str)] = &[
@@ -48,6 +49,7 @@ fn numbers_that_name_no_cursor_only_say_whether_it_blinks() {
 }
 
 /// Streams that searches have found, and where they were cut.
+/// Promises: Z15.
 #[test]
 fn what_was_found_once_is_not_lost_again() {
     let found: &[(&str, &str)] = &[

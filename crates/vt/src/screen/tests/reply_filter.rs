@@ -64,6 +64,7 @@ const KEYS: [&[u8]; 20] = [
     "h\u{e9}\u{6f22}\u{1f600}".as_bytes(),
 ];
 
+/// Promises: Z17.
 #[test]
 fn an_answer_comes_through_once_and_only_where_it_was_asked_for() {
     for (question, answer) in PAIRS {
@@ -83,6 +84,7 @@ fn an_answer_comes_through_once_and_only_where_it_was_asked_for() {
     }
 }
 
+/// Promises: Z17.
 #[test]
 fn keys_come_through_as_they_are() {
     for key in KEYS {
@@ -99,6 +101,7 @@ fn keys_come_through_as_they_are() {
     }
 }
 
+/// Promises: Z17.
 #[test]
 fn the_clipboard_and_titles_are_never_told() {
     for answer in [&b"\x1b]52;c;cm0gLXJmIC8K\x07"[..], b"\x1b]lrm -rf /\x1b\\", b"\x1b]Licon\x1b\\"]
@@ -108,6 +111,7 @@ fn the_clipboard_and_titles_are_never_told() {
     }
 }
 
+/// Promises: Z17.
 #[test]
 fn the_models_answers_have_no_text_that_a_program_chose() {
     let mut screen = fed(SMALL, &[b"\x1b]2;; rm -rf /\x07\x1b[21t\x1b[20t\x1bP$qm\x1b\\\x1bP+q544e\x1b\\\x1b]52;c;?\x07\x1b]4;300;?\x07\x05"]);
@@ -135,6 +139,7 @@ fn the_last_question_is_where_it_ends() {
 }
 
 proptest! {
+    /// Promises: Z17.
     #[test]
     fn what_is_no_answer_is_never_changed(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..5)) {
         let typed = parts.concat();

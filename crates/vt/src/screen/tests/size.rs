@@ -31,6 +31,7 @@ fn a_lower_window_keeps_the_cursor_and_what_is_above_it() {
 }
 
 proptest! {
+    /// Promises: Z15.
     #[test]
     fn no_size_breaks_a_screen(bytes in stream(), sizes in proptest::collection::vec((1..60_u16, 1..20_u16), 1..6)) {
         let mut screen = Screen::new(SMALL);

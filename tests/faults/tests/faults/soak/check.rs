@@ -1,4 +1,4 @@
-//! What must be true of a sandbox's files and commands: at the end, and when its agent was killed.
+//! What must be true of a sandbox's files and commands, at the end and after its agent was killed.
 
 use super::work::{AGAIN, Gone, Worker, hash};
 use isolet_kit::{LONG, wait_until};
@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Instant;
 
 impl Worker {
-    /// What is wrong with the contents of a file; `None`: nothing.
+    /// What is wrong with the content of a file; `None` when it is right.
     pub(super) fn wrong(&self, name: &str, bytes: Option<&[u8]>) -> Option<String> {
         let file = &self.files[name];
         match bytes {
@@ -19,7 +19,7 @@ impl Worker {
         }
     }
 
-    /// Every command that is known to have run ran once, and no command ran twice.
+    /// Checks that every command that is known to have run ran once, and no command ran twice.
     fn wrong_in(&self, ledger: &str) -> Option<String> {
         let mut ran: BTreeMap<u64, usize> = BTreeMap::new();
         for line in ledger.lines() {
@@ -34,17 +34,17 @@ impl Worker {
         let wrong =
             |(number, known): &(&u64, &bool)| times(number) > 1 || (**known && times(number) != 1);
         let (number, known) = self.ledger.iter().find(wrong)?;
-        Some(format!("command {number} ran {} times; its end was told: {known}", times(number)))
+        Some(format!("command {number} ran {} times; its end was reported: {known}", times(number)))
     }
 
-    /// Nothing is killed any more: everything that was promised is there.
+    /// Checks after the kills are over that everything promised is there.
     pub(super) fn finish(&mut self) -> Result<(), Gone> {
         self.check()?;
         self.command()?;
         let names: Vec<String> = self.files.keys().cloned().collect();
         for name in names {
-            let told = self.until(|it| it.call("GET", &format!("/files/{name}"), None))?;
-            let bytes = (told.status == 200).then_some(&told.body[..]);
+            let answer = self.until(|it| it.call("GET", &format!("/files/{name}"), None))?;
+            let bytes = (answer.status == 200).then_some(&answer.body[..]);
             if let Some(wrong) = self.wrong(&name, bytes) {
                 self.unless_gone(&wrong)?;
             }
@@ -55,12 +55,13 @@ impl Worker {
         }
         let end = Instant::now() + LONG;
         while self.linked && !self.connect()? {
-            assert!(Instant::now() < end, "{}: its way out does not come back", self.sandbox.id);
+            assert!(Instant::now() < end, "{}: its egress does not come back", self.sandbox.id);
         }
         Ok(())
     }
 
-    /// The agent was killed: the sandbox has failed, says why, and its files are on the disk.
+    /// Checks after a kill of the agent that the sandbox has failed and reports why, and that its
+    /// files are on the disk.
     pub(super) fn bury(&mut self) {
         let id = self.sandbox.id.clone();
         let state = wait_until(&format!("{id} is seen to have ended"), LONG, || {
@@ -80,10 +81,10 @@ impl Worker {
         if state == "failed" {
             for name in &names {
                 let path = self.sandbox.path(&format!("/files/{name}"));
-                let Ok(told) = self.field.http.try_send("GET", &path, None) else { continue };
-                self.tally.read_of_failed[usize::from(told.status != 200)] += 1;
-                if told.status == 200 {
-                    assert_eq!(self.wrong(name, Some(&told.body)), None, "{id} failed");
+                let Ok(answer) = self.field.http.try_send("GET", &path, None) else { continue };
+                self.tally.read_of_failed[usize::from(answer.status != 200)] += 1;
+                if answer.status == 200 {
+                    assert_eq!(self.wrong(name, Some(&answer.body)), None, "{id} failed");
                 }
             }
         }

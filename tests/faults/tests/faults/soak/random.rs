@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats (SplitMix64).
+//! Random numbers that a seed reproduces (SplitMix64).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Rests for a random time.
+    /// Sleeps for a random time.
     pub(super) fn rest(&mut self, from_ms: usize, to_ms: usize) {
         let ms = from_ms + self.below(to_ms - from_ms);
         std::thread::sleep(Duration::from_millis(ms as u64));

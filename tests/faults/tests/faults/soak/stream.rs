@@ -1,18 +1,18 @@
-//! A command whose output is read by a WebSocket that breaks whenever the server is killed: every
-//! byte must come once, at its offset.
+//! A command whose output is read over a WebSocket that breaks whenever the server is killed: every
+//! byte must arrive once, at its offset.
 
 use super::work::{Gone, Worker};
 use isolet_kit::{Frame, LONG, Shell, Value, json};
 use std::time::{Duration, Instant};
 
-/// Silence after which the client looks whether its command ever began.
+/// Silence after which the client checks whether its command ever started.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// What one client has read.
 struct Reading {
     id: String,
     expected: Vec<u8>,
-    /// Where its command's output begins, and how far it has been read.
+    /// The offset at which the command's output begins, and the position of the reader.
     begin: u64,
     out: u64,
     err: u64,
@@ -20,7 +20,7 @@ struct Reading {
 }
 
 enum Step {
-    /// More will come.
+    /// More output will follow.
     On,
     /// The connection broke.
     Cut,
@@ -121,7 +121,8 @@ impl Worker {
     }
 }
 
-/// Whether a command was never heard of: it has left no trace, and nothing of its session runs.
+/// Whether a command never reached the shell: it has left no trace, and nothing of its session
+/// runs.
 fn never_began(worker: &mut Worker, number: u64) -> Result<bool, Gone> {
     let Some(session) = worker.call("GET", "/sessions/out", None)? else { return Ok(false) };
     if session.json()["busy"] != false {
@@ -131,7 +132,7 @@ fn never_began(worker: &mut Worker, number: u64) -> Result<bool, Gone> {
     Ok(ledger.is_some_and(|ledger| !ledger.text().lines().any(|line| line == number.to_string())))
 }
 
-/// Connects; tries again while the server is away.
+/// Connects, and retries while the server is down.
 fn connect(worker: &mut Worker, query: &str) -> Result<Shell, Gone> {
     let end = Instant::now() + LONG;
     loop {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What all workers did.
+/// The combined counts of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) streams: usize,
@@ -16,9 +16,9 @@ pub(super) struct Tally {
     pub(super) reached: usize,
     /// Sandboxes whose agents were killed, by the state that they had afterwards.
     pub(super) ended: BTreeMap<String, usize>,
-    /// Files of failed sandboxes that the API gave, and that it refused.
+    /// Files of failed sandboxes that the API returned, and those that it refused.
     pub(super) read_of_failed: [usize; 2],
-    /// Answers that were no success, by status and code.
+    /// Answers other than success, by status and code.
     pub(super) refused: BTreeMap<String, usize>,
 }
 

@@ -1,17 +1,17 @@
-//! Who is killed, and when. Every victim is found by the server's process id or its data
+//! Chooses which process is killed, and when. Every victim is found by the server's pid or its data
 //! directory, never by a name alone.
 
 use super::Field;
 use super::random::Random;
-use isolet_kit::{Server, links, process};
+use isolet_kit::{Server, process, veth};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Between two kills of agents: each costs a sandbox, and the others shall be busy for a while.
+/// The pause between two kills of agents: each costs a sandbox, and the others need time to work.
 const AGENT_REST: Duration = Duration::from_secs(5);
 
-/// The kinds of victims; some have more turns than others.
+/// The kinds of victims; some are listed more than once to be killed more often.
 const VICTIMS: [&str; 12] = [
     "server",
     "server",
@@ -39,7 +39,7 @@ impl<'a> Killer<'a> {
         Self { field, random, last_agent: Instant::now(), kills: BTreeMap::new() }
     }
 
-    /// Waits a moment, then kills somebody.
+    /// Waits a random time, then kills one process.
     pub(super) fn kill(&mut self, server: &mut Server) {
         self.random.rest(200, 2500);
         match VICTIMS[self.random.below(VICTIMS.len())] {
@@ -53,7 +53,7 @@ impl<'a> Killer<'a> {
     }
 
     fn one(&mut self, server: &mut Server, victim: &'static str) {
-        let keeper = links::keeper(&self.field.data);
+        let manager = veth::find_manager(&self.field.data);
         let pid = match victim {
             "server" => {
                 self.count(victim);
@@ -62,8 +62,8 @@ impl<'a> Killer<'a> {
                 return server.launch();
             }
             "launcher" => launcher(server),
-            "links" => keeper,
-            "edge" => keeper.and_then(links::edge),
+            "links" => manager,
+            "edge" => manager.and_then(veth::egress_proxy),
             _ => return self.agent(server),
         };
         if let Some(pid) = pid {
@@ -72,14 +72,14 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// An agent, and with it its sandbox.
+    /// Kills an agent, and with it its sandbox.
     fn agent(&mut self, server: &Server) {
         if self.last_agent.elapsed() < AGENT_REST {
             return;
         }
         let agents = server.agents();
         let Some(&pid) = agents.get(self.random.below(agents.len())) else { return };
-        // Noted first: its worker may see the end before this goes on.
+        // Recorded first, because the worker may notice the end before this function continues.
         let Some(directory) = directory(pid) else { return };
         self.field.killed().insert(directory);
         self.last_agent = Instant::now();
@@ -98,7 +98,7 @@ impl fmt::Display for Killer<'_> {
     }
 }
 
-/// The server's launcher, where it has one now.
+/// The server's launcher, if it has one now.
 fn launcher(server: &Server) -> Option<i32> {
     let own = server.pid();
     process::all().into_iter().find(|pid| {
@@ -108,7 +108,8 @@ fn launcher(server: &Server) -> Option<i32> {
     })
 }
 
-/// The name of the directory of an agent's sandbox: the group above its own is called the same.
+/// The name of the directory of an agent's sandbox, which is also the name of the parent of the
+/// agent's cgroup.
 fn directory(agent: i32) -> Option<String> {
     let groups = std::fs::read_to_string(format!("/proc/{agent}/cgroup")).ok()?;
     let mut paths = groups.lines().filter_map(|line| line.rsplit(':').next());

@@ -1,4 +1,4 @@
-//! One sandbox at work: files, commands and programs, and what of them must be true afterwards.
+//! One busy sandbox: files, commands and programs, and what must be true of them afterwards.
 
 use super::random::Random;
 use super::tally::Tally;
@@ -13,21 +13,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Names of files that are written again and again.
+/// The number of file names that are written repeatedly.
 const NAMES: usize = 12;
-/// Between two tries of the same call.
+/// The pause between two attempts of the same call.
 pub(super) const AGAIN: Duration = Duration::from_millis(100);
 
 /// The agent of the sandbox was killed.
 #[derive(Debug)]
 pub(super) struct Gone;
 
-/// What a file may hold.
+/// What a file may contain.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// One of these was acknowledged: it is there.
+    /// Whether one of the contents was acknowledged, so that the file must exist.
     pub(super) acknowledged: bool,
-    /// Hashes; more than one where an answer was lost, and then it is not written again.
+    /// Hashes of possible contents; several when an answer was lost, and then the file is not
+    /// written again.
     pub(super) hashes: BTreeSet<u64>,
 }
 
@@ -38,10 +39,10 @@ pub(super) struct Worker {
     pub(super) linked: bool,
     pub(super) random: Random,
     pub(super) sandbox: Sandbox,
-    /// Its directory's name: the server's own name for it.
+    /// The name of its directory, which the server chose.
     pub(super) directory: String,
     pub(super) files: BTreeMap<String, Contents>,
-    /// Numbers of commands, and whether each is known to have run.
+    /// Command numbers, and whether each command is known to have run.
     pub(super) ledger: BTreeMap<u64, bool>,
     count: u64,
     pub(super) tally: Tally,
@@ -73,17 +74,17 @@ impl Worker {
         worker
     }
 
-    /// Makes a sandbox with an id that was never used.
+    /// Creates a sandbox with an id that was never used.
     fn begin(&mut self) {
         self.files.clear();
         self.ledger.clear();
         while !self.made() {
-            // Its agent was killed before it was known by its directory.
+            // The agent was killed before the directory was known.
             self.delete();
         }
     }
 
-    /// Whether the next sandbox was made, and its directory is known.
+    /// Whether the next sandbox was created and its directory is known.
     fn made(&mut self) -> bool {
         self.generation += 1;
         self.directory = String::new();
@@ -95,7 +96,7 @@ impl Worker {
         }
         let end = Instant::now() + LONG;
         loop {
-            assert!(Instant::now() < end, "{id} is not made after {LONG:?}: {}", self.tally);
+            assert!(Instant::now() < end, "{id} is not created after {LONG:?}: {}", self.tally);
             let text = wish.to_string();
             let made = self.field.http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes()));
             let state = match made {
@@ -125,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Its directory, by the file that it wrote.
+    /// Finds its directory by the file that it wrote.
     fn find(&self) -> Option<String> {
         let all = fs::read_dir(self.field.data.join("sandboxes")).ok()?.flatten();
         let own = |folder: &PathBuf| {
@@ -136,14 +137,14 @@ impl Worker {
         Some(found.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Its state; empty where nobody answers.
+    /// Its state; empty when there is no answer.
     pub(super) fn state(&self) -> String {
-        let told = self.field.http.try_send("GET", &self.sandbox.path(""), None);
-        let state = told.map_or(Value::Null, |told| told.json()["state"].clone());
+        let reported = self.field.http.try_send("GET", &self.sandbox.path(""), None);
+        let state = reported.map_or(Value::Null, |reported| reported.json()["state"].clone());
         state.as_str().unwrap_or_default().to_owned()
     }
 
-    /// A number that no other command of the run has.
+    /// A number that is unique among the commands of the run.
     pub(super) fn number(&mut self) -> u64 {
         self.count += 1;
         self.worker as u64 * 1_000_000_000 + self.count
@@ -153,16 +154,17 @@ impl Worker {
         if self.field.killed().contains(&self.directory) { Err(Gone) } else { Ok(()) }
     }
 
-    /// Something that must not be, unless the agent was killed.
+    /// Reports something that may only happen when the agent was killed.
     ///
     /// # Panics
-    /// Then.
+    /// When the agent was not killed.
     pub(super) fn unless_gone(&self, what: &str) -> Result<(), Gone> {
         self.check()?;
         panic!("{}: {what}", self.sandbox.id);
     }
 
-    /// One call; `None` where its answer was lost or the server could not carry it out now.
+    /// Makes one call; `None` when the answer was lost or the server could not carry the call out
+    /// now.
     pub(super) fn call(
         &mut self,
         method: &str,
@@ -181,8 +183,8 @@ impl Worker {
         let code = reply.error();
         self.tally.refuse(&format!("{} {code}", reply.status));
         if code == "id_in_use" {
-            // The server was killed between the start of a process and its note, which has the
-            // idempotency key: the process runs, and the key is not known.
+            // The server was killed between starting a process and writing its note, which contains
+            // the idempotency key: the process runs, and the key is unknown.
             return Ok(Some(reply));
         }
         if reply.status != 503 {
@@ -195,7 +197,7 @@ impl Worker {
         self.call("POST", rest, Some(body.to_string().as_bytes()))
     }
 
-    /// Works until nothing is killed any more, then looks whether all is there.
+    /// Works until the kills are over, then checks that everything is there.
     pub(super) fn work(&mut self) {
         while !self.field.over.load(Ordering::Relaxed) {
             if self.step().is_err() {
@@ -224,19 +226,19 @@ impl Worker {
         let number = self.number();
         self.ledger.insert(number, false);
         let text = format!("echo {number} >>/workspace/ledger; echo {number}");
-        let Some(told) = self.post("/sessions/cmd/exec", &json!({"command": text}))? else {
+        let Some(reported) = self.post("/sessions/cmd/exec", &json!({"command": text}))? else {
             return Ok(());
         };
-        let told = told.json();
-        if told["stdout"] != format!("{number}\n") || told["exit_code"] != 0 {
-            return self.unless_gone(&format!("command {number} answered {told}"));
+        let reported = reported.json();
+        if reported["stdout"] != format!("{number}\n") || reported["exit_code"] != 0 {
+            return self.unless_gone(&format!("command {number} answered {reported}"));
         }
         self.ledger.insert(number, true);
         self.tally.commands += 1;
         Ok(())
     }
 
-    /// A start that is asked for again with its key until it is answered runs once.
+    /// Repeats a start with its idempotency key until it is answered; the process runs once.
     fn process(&mut self) -> Result<(), Gone> {
         let number = self.number();
         self.ledger.insert(number, false);
@@ -249,16 +251,16 @@ impl Worker {
         self.sandbox.http = plain;
         started?;
         let wait = json!({"exit": true, "timeout_ms": 10_000});
-        let told = self.until(|it| it.post(&format!("/processes/{id}/wait"), &wait))?;
-        if told.json()["process"]["exit_code"] != 0 {
-            return self.unless_gone(&format!("process {id}: {}", told.text()));
+        let reported = self.until(|it| it.post(&format!("/processes/{id}/wait"), &wait))?;
+        if reported.json()["process"]["exit_code"] != 0 {
+            return self.unless_gone(&format!("process {id}: {}", reported.text()));
         }
         self.ledger.insert(number, true);
         self.tally.commands += 1;
         self.until(|it| it.call("DELETE", &format!("/processes/{id}"), None)).map(drop)
     }
 
-    /// Calls until there is an answer.
+    /// Repeats a call until there is an answer.
     pub(super) fn until(
         &mut self,
         mut call: impl FnMut(&mut Self) -> Result<Option<Reply>, Gone>,
@@ -285,8 +287,8 @@ impl Worker {
         let count = self.random.below(most);
         let bytes = self.random.bytes(count);
         self.files.entry(name.clone()).or_default().hashes.insert(hash(&bytes));
-        let told = self.call("PUT", &format!("/files/{name}"), Some(&bytes))?;
-        if told.is_some_and(|told| told.status < 300) {
+        let reported = self.call("PUT", &format!("/files/{name}"), Some(&bytes))?;
+        if reported.is_some_and(|reported| reported.status < 300) {
             let hashes = [hash(&bytes)].into();
             self.files.insert(name, Contents { acknowledged: true, hashes });
             self.tally.files += 1;
@@ -297,27 +299,31 @@ impl Worker {
     fn read(&mut self) -> Result<(), Gone> {
         let names: Vec<String> = self.files.keys().cloned().collect();
         let Some(name) = names.get(self.random.below(names.len())) else { return Ok(()) };
-        let Some(told) = self.call("GET", &format!("/files/{name}"), None)? else { return Ok(()) };
-        let bytes = (told.status == 200).then_some(&told.body[..]);
+        let Some(reported) = self.call("GET", &format!("/files/{name}"), None)? else {
+            return Ok(());
+        };
+        let bytes = (reported.status == 200).then_some(&reported.body[..]);
         match self.wrong(name, bytes) {
             Some(wrong) => self.unless_gone(&wrong),
             None => Ok(()),
         }
     }
 
-    /// Reaches the host that rules name, and not the other; whether the first was reached.
+    /// Connects to the allowed host and to another; returns whether the allowed host was reached.
     pub(super) fn connect(&mut self) -> Result<bool, Gone> {
-        // A host of the town says who it is. That a connection opens says nothing: the egress
-        // proxy accepts it, and closes it once it has judged.
+        // A host of the simulated internet answers with its name. An open connection alone proves
+        // nothing: the egress proxy accepts it, and closes it when the policy denies it.
         let text = format!(
             "curl -sS -m 5 http://web.example/ 2>/dev/null; timeout 1 bash -c 'cat </dev/tcp/{OTHER}/8000' 2>/dev/null; :"
         );
-        let Some(told) = self.post("/exec", &json!({"command": text}))? else { return Ok(false) };
-        let told = told.json();
-        let said = told["stdout"].as_str().unwrap_or_default();
+        let Some(reported) = self.post("/exec", &json!({"command": text}))? else {
+            return Ok(false);
+        };
+        let reported = reported.json();
+        let said = reported["stdout"].as_str().unwrap_or_default();
         let page = said.starts_with("web.example ");
         if said.contains(&OTHER.to_string()) || !(page || said.is_empty()) {
-            self.unless_gone(&format!("a connection answered {told}"))?;
+            self.unless_gone(&format!("a connection answered {reported}"))?;
         }
         self.tally.reached += usize::from(page);
         Ok(page)

@@ -1,9 +1,9 @@
-//! What the shell of a session holds comes back after a sleep, and saving it changes nothing.
+//! The state of a session's shell comes back after a sleep, and saving it changes nothing.
 
 use isolet_kit::{Rows, SOON, Sandbox, Server, Value, json, one, wait_until};
 use std::time::{Duration, Instant};
 
-/// Told to, as soon as who was there has gone.
+/// Requests sleep as soon as the earlier clients have disconnected.
 fn put_to_sleep(sandbox: &Sandbox) {
     wait_until("it can be put to sleep", SOON, || {
         let reply = sandbox.post("/sleep", &json!({}));
@@ -12,15 +12,15 @@ fn put_to_sleep(sandbox: &Sandbox) {
     });
 }
 
-/// What a session's command wrote, also when it failed.
+/// The output of a session's command, including one that failed.
 fn says(sandbox: &Sandbox, session: &str, text: &str) -> String {
     let answer = sandbox.command(session, text);
     let part = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     part("stdout") + &part("stderr")
 }
 
-/// Files in which states of shells are kept, with their sizes.
-fn kept(server: &Server) -> Vec<(String, u64)> {
+/// The files that contain saved shell states, with their sizes.
+fn saved_files(server: &Server) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for sandbox in std::fs::read_dir(server.data().join("sandboxes")).expect("it is there") {
         let folder = sandbox.expect("an entry").path().join("shells");
@@ -39,11 +39,12 @@ fn kept(server: &Server) -> Vec<(String, u64)> {
 
 fn saved(server: &Server, session: &str) {
     wait_until("it is saved", SOON, || {
-        kept(server).iter().any(|(id, _)| id == session).then_some(())
+        saved_files(server).iter().any(|(id, _)| id == session).then_some(())
     });
 }
 
-/// What makes it, and what tells of it: the same before and after a sleep.
+/// For each kind of state: its name, the command that creates it, and the command that shows it,
+/// before and after a sleep.
 const HELD: [(&str, &str, &str); 33] = [
     ("directory", "mkdir -p '/tmp/a b'\\''c'; cd \"/tmp/a b'c\"", "pwd; echo $OLDPWD"),
     ("directory behind a link", "ln -s /usr /tmp/l; cd /tmp/l/lib", "pwd; pwd -P"),
@@ -112,8 +113,9 @@ const HELD: [(&str, &str, &str); 33] = [
     ("traps", "trap 'echo \"it'\\''s\"' USR1", "trap; kill -USR1 $$; echo on"),
 ];
 
+/// Promises: L10.
 #[test]
-fn what_a_shell_holds_comes_back_after_a_sleep() {
+fn shell_state_comes_back_after_a_sleep() {
     let (server, sandbox) = one();
     let session = |at: usize| format!("s{at}");
     let mut before = Vec::new();
@@ -123,7 +125,7 @@ fn what_a_shell_holds_comes_back_after_a_sleep() {
     }
     for turn in 0..2 {
         put_to_sleep(&sandbox);
-        assert_eq!(kept(&server).len(), HELD.len());
+        assert_eq!(saved_files(&server).len(), HELD.len());
         assert_eq!(sandbox.exec("true")["lost"], json!([]), "nothing is lost");
         let mut rows = Rows::new();
         for (at, (name, _, tell)) in HELD.iter().enumerate() {
@@ -132,16 +134,17 @@ fn what_a_shell_holds_comes_back_after_a_sleep() {
             });
         }
     }
-    let told = sandbox.command("s0", "true");
-    assert!(told.get("lost").is_none(), "all of it was taken over: {told}");
+    let reported = sandbox.command("s0", "true");
+    assert!(reported.get("lost").is_none(), "everything was restored: {reported}");
     server.http().delete(&sandbox.path("/sessions/s1")).expect(204);
-    assert!(kept(&server).iter().all(|(id, _)| id != "s1"), "gone with its session");
+    assert!(saved_files(&server).iter().all(|(id, _)| id != "s1"), "gone with its session");
     sandbox.delete();
-    assert_eq!(kept(&server), []);
+    assert_eq!(saved_files(&server), []);
 }
 
+/// Promises: L10.
 #[test]
-fn what_was_not_done_in_a_shell_does_not_come_back() {
+fn state_of_ended_and_deleted_shells_does_not_come_back() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     rows.row("a shell that has ended", || {
@@ -155,7 +158,7 @@ fn what_was_not_done_in_a_shell_does_not_come_back() {
         assert_eq!(says(&sandbox, "ended", "echo [$x]; exit"), "[2]\n");
         assert_eq!(says(&sandbox, "ended", "echo [$x]"), "[]\n", "the next one is new");
     });
-    rows.row("a session that was deleted and made again", || {
+    rows.row("a session that was deleted and created again", || {
         sandbox.command("again", "x=1");
         put_to_sleep(&sandbox);
         server.http().delete(&sandbox.path("/sessions/again")).expect(204);
@@ -169,7 +172,7 @@ fn what_was_not_done_in_a_shell_does_not_come_back() {
         }
         assert_eq!(says(&sandbox, "twice", "echo [$x]"), "[1]\n");
     });
-    rows.row("a session that sees a part of the files", || {
+    rows.row("a session with a scope", || {
         let wish = json!({"id": "scoped", "file_access": {"write": ["mine"]}});
         sandbox.post("/sessions", &wish).expect(201);
         sandbox.command("scoped", "cd /workspace/mine; x=1");
@@ -177,24 +180,24 @@ fn what_was_not_done_in_a_shell_does_not_come_back() {
         sandbox.command("scoped", "x=2; sleep 1000 & disown");
         put_to_sleep(&sandbox);
         let first = sandbox.command("scoped", "pwd; echo [$x]");
-        let told = (&first["stdout"], &first["lost"]);
-        assert_eq!(told, (&json!("/workspace/mine\n[2]\n"), &json!(["processes"])), "{first}");
+        let reported = (&first["stdout"], &first["lost"]);
+        assert_eq!(reported, (&json!("/workspace/mine\n[2]\n"), &json!(["processes"])), "{first}");
         server.http().delete(&sandbox.path("/sessions/scoped")).expect(204);
-        assert!(kept(&server).iter().all(|(id, _)| id != "scoped"));
+        assert!(saved_files(&server).iter().all(|(id, _)| id != "scoped"));
     });
     rows.row("an ephemeral sandbox", || {
         let gone = server.sandbox_with(&json!({"persistent": false}));
-        let folders = kept(&server);
+        let folders = saved_files(&server);
         gone.command("s", "x=1");
         put_to_sleep(&gone);
-        assert_eq!(kept(&server), folders);
+        assert_eq!(saved_files(&server), folders);
         let first = gone.command("s", "echo [$x]");
         assert_eq!(
             (&first["stdout"], &first["lost"]),
             (&json!("[]\n"), &json!(["shells", "files"]))
         );
     });
-    rows.row("what the environment got meanwhile", || {
+    rows.row("variables added to the environment during the sleep", || {
         sandbox.command("env", "export A=shell; unset B");
         put_to_sleep(&sandbox);
         let change = json!({"env": {"A": "new", "C": "c"}});
@@ -203,6 +206,7 @@ fn what_was_not_done_in_a_shell_does_not_come_back() {
     });
 }
 
+/// Promises: L11.
 #[test]
 fn a_save_changes_nothing_that_a_command_can_see() {
     let (server, sandbox) = one();
@@ -245,7 +249,7 @@ fn a_save_changes_nothing_that_a_command_can_see() {
             "efhuBCs\n".replace("efhuBCs", "efhiuBCs").as_str(),
         )
     });
-    rows.row("children that a trap is told of", || {
+    rows.row("children that a trap handles", || {
         let mut shell = sandbox.session("f");
         shell.run("trap 'echo child' CHLD");
         std::thread::park_timeout(Duration::from_millis(1500));
@@ -257,15 +261,16 @@ fn a_save_changes_nothing_that_a_command_can_see() {
         saved(&server, "g");
         shell.run("ps -o stat= --ppid $$ | grep -c Z").is("0\n", 1);
     });
-    rows.row("functions in the way", || {
+    rows.row("functions that shadow builtins", || {
         let make =
             "declare() { echo mine; }; printf() { echo mine; }; set() { echo mine; }; x=kept";
         look("h", make, "echo $x", "kept\n");
     });
 }
 
+/// Promises: L12.
 #[test]
-fn what_cannot_be_saved_is_told() {
+fn state_that_cannot_be_saved_is_reported() {
     let (_server, sandbox) = one();
     sandbox.command("small", "x=1");
     sandbox.command("large", "x=$(head -c 5000000 /dev/zero | tr '\\0' a)");
@@ -278,15 +283,16 @@ fn what_cannot_be_saved_is_told() {
     assert_eq!(first["stdout"], "1\n");
     assert_eq!(first["lost"], json!(["shells", "shell_state"]), "{first}");
     let lost = first["lost_state"].as_array().expect("a list").clone();
-    let told = |lost: &Value| (lost["session"].clone(), lost["why"].clone());
-    let told: Vec<_> = lost.iter().map(told).collect();
+    let reported = |lost: &Value| (lost["session"].clone(), lost["why"].clone());
+    let reported: Vec<_> = lost.iter().map(reported).collect();
     let expected = [("large", "too_large"), ("stopped", "no_answer")];
-    assert_eq!(told, expected.map(|(session, why)| (json!(session), json!(why))), "{first}");
+    assert_eq!(reported, expected.map(|(session, why)| (json!(session), json!(why))), "{first}");
     assert_eq!(says(&sandbox, "large", "echo ${#x}"), "0\n");
 }
 
+/// Promises: L12.
 #[test]
-fn a_new_server_saves_what_the_killed_one_did_not() {
+fn a_new_server_saves_the_state_that_a_killed_one_did_not() {
     let mut server = Server::start();
     let sandbox = server.sandbox();
     sandbox.command("s", "x=1");
@@ -301,9 +307,11 @@ fn a_new_server_saves_what_the_killed_one_did_not() {
     assert_eq!((&first["stdout"], &first["lost"]), (&json!("2\n"), &json!([])), "{first}");
 }
 
-/// A state that does not restore (here: damaged on the disk) opens a shell all the same.
+/// A state that cannot be restored (here: damaged on the disk) does not prevent the shell from
+/// opening.
+/// Promises: L12.
 #[test]
-fn a_state_that_cannot_be_restored_is_told_and_the_shell_opens() {
+fn state_that_cannot_be_restored_is_reported_and_the_shell_opens() {
     let (server, sandbox) = one();
     sandbox.command("s", "x=1; f() { :; }");
     put_to_sleep(&sandbox);
@@ -318,16 +326,18 @@ fn a_state_that_cannot_be_restored_is_told_and_the_shell_opens() {
     assert_eq!(says(&sandbox, "s", "echo $y"), "1\n");
 }
 
+/// Promises: L11.
 #[test]
 fn a_command_does_not_pay_for_the_save() {
     let (server, sandbox) = one();
     let mut shell = sandbox.session("s");
-    // Not more: programs of tests are not optimized, and the agent reads what is saved.
+    // Not larger, because programs under test are not optimized and the agent parses the saved
+    // state.
     shell.run("x=$(head -c 40000 /dev/zero | tr '\\0' a); y=$x");
     let mut took = Vec::new();
     for n in 0..12 {
         shell.run("x=$x");
-        // Around the moment at which it is saved.
+        // Around the moment at which the state is saved.
         std::thread::park_timeout(Duration::from_millis(994 + n));
         let begin = Instant::now();
         shell.run(":").is("", 0);

@@ -1,14 +1,15 @@
-//! F30, of links and rules: whoever is killed while a link is made, changed or taken away, rules
-//! hold at every moment, the next try succeeds, and nothing is left.
+//! F30 for veth pairs and rules: whichever process is killed while a veth pair is created, changed
+//! or removed, the rules hold at every moment, the next attempt succeeds, and nothing is left
+//! behind.
 
-use isolet_kit::links::{edge, owner, standing};
+use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{self, OTHER, PUBLIC};
-use isolet_kit::town::{THIRD, Town, zone};
+use isolet_kit::veth;
 use isolet_kit::{LONG, Options, Rows, SOON, Sandbox, Server, Value, json, process, wait_until};
 use std::time::Duration;
 
-/// Tries what is closed, by TCP, UDP, by name and by a question, for as long as it lives, and now
-/// and then what is open.
+/// Probes closed destinations continuously, by TCP, by UDP, by name and by DNS query, and an open
+/// destination from time to time.
 const PROBER: &str = r#"
 import socket, time
 def tcp(at, port, text=b""):
@@ -38,7 +39,7 @@ while True:
     time.sleep(0.005)
 "#;
 
-/// Links that are made ahead.
+/// The number of veth pairs that the warm pool holds.
 const READY_MAX: usize = 6;
 
 fn rules(named: bool) -> Value {
@@ -47,7 +48,7 @@ fn rules(named: bool) -> Value {
     json!({"allow": allow})
 }
 
-/// Tries, those that got through, and those of what is open that did.
+/// Three counts: probes, probes that got through, and probes of open destinations that did.
 fn counts(sandbox: &Sandbox) -> [u64; 3] {
     let logs = sandbox.http.get(&sandbox.path("/processes/prober/logs")).expect(200).json();
     let text = logs["stdout"].as_str().unwrap_or_default();
@@ -65,36 +66,36 @@ enum Victim {
 }
 
 impl Victim {
-    /// Its process now, where it has one.
+    /// The victim's pid, if it runs.
     fn pid(self, server: &Server) -> Option<i32> {
         match self {
             Self::Server => Some(server.pid()),
-            // One that was killed is started again when somebody next needs it.
+            // A killed launcher is started again on the next request for it.
             Self::Launcher => process::all().into_iter().find(|pid| {
                 process::parent(*pid) == Some(server.pid())
                     && process::name(*pid).starts_with("isolet-launcher")
                     && process::alive(*pid)
             }),
-            Self::Keeper => Some(owner(&server.data())),
-            Self::Edge => edge(owner(&server.data())),
+            Self::Keeper => Some(veth::manager(&server.data())),
+            Self::Edge => veth::egress_proxy(veth::manager(&server.data())),
         }
     }
 }
 
-/// One that reaches what its rules have, and nothing else.
+/// Checks that a sandbox reaches what its rules allow and nothing else.
 #[track_caller]
 fn holds(sandbox: &Sandbox) {
-    // In a shell of its own: the connecting has an end, too.
+    // In a shell of its own, because connecting has a time limit, too.
     let open = format!("timeout 2 bash -c 'cat </dev/tcp/{THIRD}/8000'");
     wait_until("what is allowed is reached", SOON, || {
-        let told = sandbox.post("/exec", &json!({"command": open}));
-        (told.status == 200 && told.json()["exit_code"] == 0).then_some(())
+        let answer = sandbox.post("/exec", &json!({"command": open}));
+        (answer.status == 200 && answer.json()["exit_code"] == 0).then_some(())
     });
-    let told = sandbox.exec(&format!("timeout 2 bash -c 'cat </dev/tcp/{OTHER}/8000'"));
-    assert_ne!(told["exit_code"], 0, "{told}");
+    let answer = sandbox.exec(&format!("timeout 2 bash -c 'cat </dev/tcp/{OTHER}/8000'"));
+    assert_ne!(answer["exit_code"], 0, "{answer}");
 }
 
-/// Does something while its victim is killed `pause` later; a server is started again.
+/// Runs `work` and kills the victim after `pause`; a killed server is started again.
 fn killed<T: Send>(
     server: &mut Server,
     victim: Victim,
@@ -116,10 +117,11 @@ fn killed<T: Send>(
     done
 }
 
+/// Promises: Q8.
 #[test]
-fn f30_whoever_is_killed_while_links_change_rules_hold_and_nothing_is_left() {
-    let town = Town::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]));
-    let mut server = Options::new().config(&town.config()).start();
+fn f30_rules_hold_when_any_process_is_killed_while_veth_pairs_change() {
+    let internet = Internet::new(&zone(&[("web.example", PUBLIC), ("other.example", OTHER)]));
+    let mut server = Options::new().config(&internet.config()).start();
     let prober = server.sandbox_with(&json!({"network": rules(false)}));
     let at = [("OTHER", OTHER), ("THIRD", THIRD), ("PUBLIC", PUBLIC)];
     let program =
@@ -143,34 +145,38 @@ fn f30_whoever_is_killed_while_links_change_rules_hold_and_nothing_is_left() {
     let [tries, got, reached] = counts(&prober);
     println!("{tries} tries at what is closed, {got} got through; {reached} at what is open did");
     assert!(tries > 500 && got == 0 && reached > 50, "{tries} {got} {reached}");
-    let arrived = town.arrived();
+    let arrived = internet.arrived();
     let closed = arrived.iter().any(|it| it.contains(&OTHER.to_string()) || it.ends_with(" 7000"));
     assert!(!closed, "{arrived:?}");
     prober.delete();
     server.healthy();
-    let keeper = owner(&server.data());
+    let manager = veth::manager(&server.data());
     let mut seen = (0, 0, 0);
     let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        wait_until("no link is anybody's, and nothing is held of one that is gone", SOON, || {
-            let (links, held) = standing(keeper);
-            seen = (links, held, spaces(keeper));
-            // Those that are ready for the next, each with its address and its namespace.
-            (seen.0 <= READY_MAX && seen.1 == seen.0 && seen.2 <= seen.0 + 4).then_some(())
-        });
+        wait_until(
+            "only the warm pool has veth pairs, and the sets hold no other address",
+            SOON,
+            || {
+                let (links, held) = veth::counts(manager);
+                seen = (links, held, network_namespaces(manager));
+                // Those of the warm pool, each with its address and its namespace.
+                (seen.0 <= READY_MAX && seen.1 == seen.0 && seen.2 <= seen.0 + 4).then_some(())
+            },
+        );
     }));
-    assert!(left.is_ok(), "links, elements, namespaces: {seen:?}");
-    let last = edge(keeper);
+    assert!(left.is_ok(), "veth interfaces, set elements, namespaces: {seen:?}");
+    let last = veth::egress_proxy(manager);
     drop(server);
-    wait_until("those who own links end", SOON, || (!process::alive(keeper)).then_some(()));
-    wait_until("and their edge", SOON, || {
+    wait_until("the veth manager ends", SOON, || (!process::alive(manager)).then_some(()));
+    wait_until("the egress proxy ends", SOON, || {
         last.is_none_or(|pid| !process::alive(pid)).then_some(())
     });
-    wait_until("their link is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
+    wait_until("the uplink is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
     assert!(!net::run("nft", "list ruleset").contains("isolet"));
 }
 
-/// Makes a sandbox with a link, changes its rules and those of the prober, and deletes it, with the
-/// victim killed during each.
+/// Creates a sandbox with a veth pair, changes its rules and those of the prober, and deletes it;
+/// the victim is killed during each step.
 fn one_round(
     server: &mut Server,
     prober: &Sandbox,
@@ -184,8 +190,8 @@ fn one_round(
     let _ = killed(server, victim, pause, || {
         http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes()))
     });
-    wait_until("it is whole", SOON, || {
-        // What failed may be on its way out, and what was never heard of is made now.
+    wait_until("the sandbox is complete", SOON, || {
+        // A failed sandbox may still be deleted, and a lost create is repeated now.
         matches!(http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes())), Ok(made) if made.status < 300)
             .then_some(())
             .or_else(|| (http.get("/v1/sandboxes/one").json()["state"] == "running").then_some(()))
@@ -199,7 +205,7 @@ fn one_round(
         let _ = killed(server, victim, pause, || {
             http.try_send("PATCH", &path, Some(change.as_bytes()))
         });
-        wait_until("it is changed", SOON, || {
+        wait_until("the network is changed", SOON, || {
             let done = http.try_send("PATCH", &path, Some(change.as_bytes()));
             done.is_ok_and(|reply| reply.status == 200).then_some(())
         });
@@ -212,12 +218,12 @@ fn one_round(
         (http.get(&path).status == 404).then_some(())
     });
     server.tidy();
-    let _ = owner(&server.data());
+    let _ = veth::manager(&server.data());
 }
 
-/// Network namespaces that it holds.
-fn spaces(keeper: i32) -> usize {
-    let all = std::fs::read_dir(format!("/proc/{keeper}/fd")).into_iter().flatten().flatten();
+/// The number of network namespaces that the veth manager holds open.
+fn network_namespaces(manager: i32) -> usize {
+    let all = std::fs::read_dir(format!("/proc/{manager}/fd")).into_iter().flatten().flatten();
     let each = all.filter_map(|fd| std::fs::read_link(fd.path()).ok());
     each.filter(|at| at.to_string_lossy().starts_with("net:")).count()
 }

@@ -1,9 +1,9 @@
-//! An end is never reported before the last byte of output that belongs to it (F46): each way to
-//! read both is tried with many programs that write a line and end at once.
+//! No end is reported before the last byte of its output (F46): each call that reads both is tried
+//! with many programs that write one line and end immediately.
 
 use isolet_kit::{Sandbox, Start, Value, json, one, tries};
 
-/// What each program writes.
+/// The output of each program.
 const SAID: &str = "hello\n";
 
 fn start(sandbox: &Sandbox) -> String {
@@ -16,6 +16,7 @@ fn forget(sandbox: &Sandbox, id: &str) {
     sandbox.http.delete(&sandbox.path(&format!("/processes/{id}"))).expect(204);
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_log_that_is_polled_says_exited_with_the_last_byte() {
     let (server, sandbox) = one();
@@ -35,6 +36,7 @@ fn f46_a_log_that_is_polled_says_exited_with_the_last_byte() {
     server.healthy();
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_process_that_is_seen_to_have_ended_has_its_whole_log() {
     let (server, sandbox) = one();
@@ -52,9 +54,10 @@ fn f46_a_process_that_is_seen_to_have_ended_has_its_whole_log() {
     server.healthy();
 }
 
-/// A wait whose time runs out while its process ends does not call it ended and deny its last line.
+/// A wait that times out while its process ends must not report the end and deny the last line.
+/// Promises: F46.
 #[test]
-fn f46_a_wait_for_a_line_that_runs_out_knows_what_an_ended_process_wrote() {
+fn f46_a_wait_that_times_out_knows_the_last_line_of_an_ended_process() {
     let (server, sandbox) = one();
     for turn in 0..tries(200, 20_000) {
         let body = json!({ "command": "sleep 0.003; echo hello" });
@@ -69,8 +72,9 @@ fn f46_a_wait_for_a_line_that_runs_out_knows_what_an_ended_process_wrote() {
     server.healthy();
 }
 
+/// Promises: F46.
 #[test]
-fn f46_events_of_a_log_end_behind_the_last_byte() {
+fn f46_events_of_a_log_end_after_the_last_byte() {
     let (server, sandbox) = one();
     for turn in 0..tries(200, 20_000) {
         let id = start(&sandbox);
@@ -93,6 +97,7 @@ fn f46_events_of_a_log_end_behind_the_last_byte() {
     server.healthy();
 }
 
+/// Promises: F46.
 #[test]
 fn f46_programs_and_commands_answer_with_their_last_byte() {
     let (server, sandbox) = one();
@@ -114,6 +119,7 @@ fn f46_programs_and_commands_answer_with_their_last_byte() {
     server.healthy();
 }
 
+/// Promises: F46.
 #[test]
 fn f46_a_terminal_shows_its_last_byte_before_its_end() {
     let (server, sandbox) = one();

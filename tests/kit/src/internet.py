@@ -1,7 +1,7 @@
-"""The internet of a town, in a network namespace of its own: a resolver with a zone, web servers
-with TLS and without, plain TCP and UDP, on every address that it has. What comes is answered with
-who asked whom, and written down. The folder that is named holds `zone.json`, the certificate of
-the web servers, and their pages below `www/HOST`."""
+"""A simulated internet in a network namespace: a resolver with a zone, web servers with and without
+TLS, and plain TCP and UDP, on every address of the namespace. Each answer names the client and the
+requested address, and each request is logged. The argument names a folder with `zone.json`, the
+certificate of the web servers, and their pages below `www/HOST`."""
 import http.server, json, os, socket, socketserver, ssl, subprocess, sys, threading, time
 
 folder = sys.argv[1]
@@ -14,7 +14,7 @@ def heard(*words):
 
 
 class Tcp(socketserver.BaseRequestHandler):
-    """Says who asked, and which address."""
+    """Answers with the client and the requested address."""
     def handle(self):
         place = self.request.getsockname()
         heard("tcp", *place, self.client_address[0])
@@ -29,7 +29,7 @@ class Udp(socketserver.BaseRequestHandler):
 
 
 def answer(data, way):
-    """DNS: the zone, read anew for each question; names whose list holds lists take turns."""
+    """DNS: reads the zone for each query; names whose list holds lists rotate through them."""
     end = data.index(0, 12) + 5
     labels, at = [], 12
     while data[at]:
@@ -69,7 +69,7 @@ class NamesTcp(socketserver.StreamRequestHandler):
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """A file of the host that was asked for, or who asked whom."""
+    """Serves a file of the requested host, or the client and the requested host."""
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *words):
@@ -154,7 +154,7 @@ class UdpServer(socketserver.ThreadingUDPServer):
 
 
 def answers_from(address):
-    """UDP of one address, so that answers come from where was asked; once it is there."""
+    """Serves UDP on one address, so that answers come from it, once the address exists."""
     while True:
         try:
             return [UdpServer((address, port), kind) for port, kind in

@@ -1,4 +1,4 @@
-//! Sandboxes that are made before anybody asks for them: with a way out, and of an image.
+//! The warm pool: sandboxes created in advance, with egress and from an image.
 
 use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::{
@@ -8,30 +8,30 @@ use isolet_kit::{
 };
 
 /// The network namespace of a process, as the kernel names it.
-fn space(pid: impl std::fmt::Display) -> String {
-    let link = std::fs::read_link(format!("/proc/{pid}/ns/net"));
+fn network_namespace(pid: impl std::fmt::Display) -> String {
+    let target = std::fs::read_link(format!("/proc/{pid}/ns/net"));
     link.map(|link| link.display().to_string()).unwrap_or_default()
 }
 
-/// Whether it has a link.
-fn linked(pid: i32) -> bool {
+/// Whether it has a veth interface.
+fn has_veth(pid: i32) -> bool {
     let words = ["-t", &pid.to_string(), "-n", "ip", "-o", "link"];
     let output = std::process::Command::new("nsenter").args(words).output().expect("nsenter");
     String::from_utf8_lossy(&output.stdout).contains("eth0")
 }
 
-/// The one that waits with a link, where no sandbox stands.
+/// The agent of the warm sandbox with a veth pair, when there is no other sandbox.
 fn waiting(server: &Server) -> i32 {
-    wait_until("one with a link waits beside a plain one", SOON, || {
+    wait_until("the warm pool holds one with a veth pair and a plain one", SOON, || {
         let agents = server.agents();
-        let all: Vec<i32> = agents.iter().copied().filter(|pid| linked(*pid)).collect();
+        let all: Vec<i32> = agents.iter().copied().filter(|pid| has_veth(*pid)).collect();
         (agents.len() == 2 && all.len() == 1).then(|| all[0])
     })
 }
 
-/// A server of which somebody has asked for a sandbox with a way out.
+/// A server that has had a request for a sandbox with egress.
 fn asked() -> Server {
-    let server = Options::new().ready(1).others(1).start();
+    let server = Options::new().warm_pool(1).other_kinds(1).start();
     let first = server.sandbox_with(&rules());
     assert!(fetched(&first, 80).contains(&PUBLIC.to_string()));
     first.delete();
@@ -47,12 +47,13 @@ fn fetch(port: u16) -> String {
 }
 
 fn fetched(sandbox: &Sandbox, port: u16) -> String {
-    let told = sandbox.exec(&fetch(port));
-    told["stdout"].as_str().unwrap_or_default().to_owned()
+    let answer = sandbox.exec(&fetch(port));
+    answer["stdout"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Promises: Q24.
 #[test]
-fn one_with_a_way_out_is_made_ahead_closed_and_has_its_rules_when_it_is_taken() {
+fn the_warm_pool_holds_closed_sandboxes_with_egress_that_get_their_rules_when_taken() {
     let _world = World::new();
     let server = asked();
     for network in [rules(), json!({"network": "open"})] {
@@ -62,34 +63,36 @@ fn one_with_a_way_out_is_made_ahead_closed_and_has_its_rules_when_it_is_taken() 
         assert!(!output.status.success() && output.stdout.is_empty(), "nothing leaves: {output:?}");
         let sandbox = server.sandbox_with(&network);
         let inside = sandbox.says("readlink /proc/self/ns/net");
-        assert_eq!(inside.trim_end(), space(agent), "it is the one that waited");
+        assert_eq!(inside.trim_end(), network_namespace(agent), "it is the one from the warm pool");
         assert!(fetched(&sandbox, 80).contains(&PUBLIC.to_string()));
         let open = network["network"] == "open";
         assert_eq!(fetched(&sandbox, 443).contains(&PUBLIC.to_string()), open, "{network}");
         sandbox.delete();
     }
     let plain = server.sandbox();
-    assert_eq!(fetched(&plain, 80), "", "who asks for no way out has none");
+    assert_eq!(fetched(&plain, 80), "", "a sandbox without a network setting has no egress");
 }
 
+/// Promises: Q24.
 #[test]
-fn one_whose_link_is_gone_is_not_handed_out() {
+fn a_warm_sandbox_whose_veth_pair_is_gone_is_not_handed_out() {
     let _world = World::new();
     let mut server = asked();
     let agent = waiting(&server);
     net::run("nsenter", &format!("-t {agent} -n ip link del eth0"));
-    wait_until("another waits", SOON, || (waiting(&server) != agent).then_some(()));
+    wait_until("the warm pool holds another", SOON, || (waiting(&server) != agent).then_some(()));
     let agent = waiting(&server);
-    process::kill(links(&server));
+    process::kill(veth_manager(&server));
     let sandbox = server.sandbox_with(&rules());
     assert!(fetched(&sandbox, 80).contains(&PUBLIC.to_string()));
     assert_eq!(fetched(&sandbox, 443), "");
     sandbox.delete();
-    // Also where it was taken in the moment before that was known, and given another link.
-    wait_until("what had lost its link is gone", SOON, || {
+    // This includes a sandbox that was handed out just before the loss was detected and got a new
+    // veth pair.
+    wait_until("the sandbox without a veth pair is gone", SOON, || {
         (!server.agents().contains(&agent)).then_some(())
     });
-    // What a killed server had made is nobody's.
+    // The warm sandboxes of a killed server are not used.
     let agent = waiting(&server);
     server.restart();
     assert!(!server.agents().contains(&agent));
@@ -99,51 +102,54 @@ fn one_whose_link_is_gone_is_not_handed_out() {
     waiting(&server);
     server.stop();
     assert_eq!(server.agents(), Vec::<i32>::new());
-    wait_until("no link is left", SOON, || net::links("isolet0").is_empty().then_some(()));
+    wait_until("no veth interface is left", SOON, || {
+        net::links("isolet0").is_empty().then_some(())
+    });
 }
 
-/// The process that owns links of this test's world.
-fn links(server: &Server) -> i32 {
+/// The veth manager of this test.
+fn veth_manager(server: &Server) -> i32 {
     let data = server.data().display().to_string();
     let owns = |pid: &i32| {
         let arguments = process::arguments(*pid);
         arguments.contains("--links") && arguments.contains(&data)
     };
-    wait_until("somebody owns links", SOON, || process::all().into_iter().find(owns))
+    wait_until("the veth manager runs", SOON, || process::all().into_iter().find(owns))
 }
 
+/// Promises: A12.
 #[test]
-fn one_of_an_image_is_made_ahead_and_keeps_no_image_from_being_removed() {
+fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     let registry = Registry::start();
     let image = Image::new(&[busybox().file("own", b"kept\n").bytes()], &json!({}));
     let name = registry.has("app", image);
     let config = format!("[images]\nregistries = [\"{}\"]\n", registry.host());
-    let server = Options::new().ready(1).others(1).config(&config).start();
+    let server = Options::new().warm_pool(1).other_kinds(1).config(&config).start();
     let wish = json!({"image": name});
     server.sandbox_with(&wish).delete();
-    let ready = |count: usize| {
-        wait_until("as many wait", SOON, || {
+    let warm = |count: usize| {
+        wait_until("the warm pool is full again", SOON, || {
             let agents = server.agents();
             (agents.len() == count).then_some(agents)
         })
     };
-    let waited: Vec<String> = ready(2).into_iter().map(space).collect();
+    let waited: Vec<String> = warm(2).into_iter().map(space).collect();
     let sandbox = server.sandbox_with(&wish);
     assert_eq!(sandbox.says("cat /own; echo $(pwd)"), "kept\n/workspace\n");
     let inside = sandbox.says("readlink /proc/self/ns/net");
-    assert!(waited.contains(&inside.trim_end().to_owned()), "it is one that waited");
+    assert!(waited.contains(&inside.trim_end().to_owned()), "it comes from the warm pool");
     let path = format!("/v1/images/{name}");
     assert_eq!(server.http().delete(&path).expect(409).error(), "image_in_use");
     assert_eq!(sandbox.says("cat /own"), "kept\n");
     sandbox.delete();
     server.sandbox_with(&wish).delete();
-    ready(2);
+    warm(2);
     server.http().delete(&path).expect(204);
     let layers = server.data().join("images/layers");
     let left: Vec<_> = std::fs::read_dir(layers).expect("it is there").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
-    ready(1);
-    // Nothing of an image is made ahead again before somebody asks.
+    warm(1);
+    // The warm pool holds no sandbox of an image before the next request for one.
     server.sandbox_with(&wish).delete();
-    ready(2);
+    warm(2);
 }

@@ -1,4 +1,4 @@
-//! Where things stand: the checkout, and what `make clients` has fetched.
+//! Paths of the checkout and of what `make clients` has fetched, and a runner for programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,23 +12,23 @@ pub(crate) fn checkout() -> PathBuf {
 /// Something that `make clients` has fetched, below `target/clients`.
 pub(crate) fn fetched(name: &str) -> PathBuf {
     let at = checkout().join("target/clients").join(name);
-    let there = at.try_exists().expect("can be looked for");
+    let there = at.try_exists().expect("it can be looked up");
     assert!(there, "{} is not there: run `make clients`", at.display());
     at
 }
 
-/// Runs a program to its end, with nothing to read.
+/// Runs a program to its end with empty input.
 pub(crate) fn run(command: &mut Command) -> Said {
     let output = command.stdin(Stdio::null()).output();
     output.map_or_else(|error| panic!("{command:?}: {error}"), |output| Said::new(command, output))
 }
 
-/// What a program said and how it ended.
+/// A program's output and how it ended.
 #[derive(Debug)]
 pub(crate) struct Said {
     /// The program and its arguments.
     pub(crate) who: String,
-    /// Exit code; `None` where a signal ended it.
+    /// The exit code; `None` when a signal ended it.
     pub(crate) code: Option<i32>,
     /// Standard output.
     pub(crate) out: String,
@@ -37,14 +37,14 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Of a program that has ended.
+    /// Collects the output of a program that has ended.
     pub(crate) fn new(command: &Command, output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let who = format!("{:?} {:?}", command.get_program(), command.get_args());
         Self { who, code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Itself, when it ended with 0.
+    /// Returns the output when the program ended with 0; panics otherwise.
     #[track_caller]
     pub(crate) fn well(self) -> Self {
         assert_eq!(self.code, Some(0), "{}: {}\n{}", self.who, self.out, self.err);

@@ -1,4 +1,4 @@
-//! A server that is killed costs its clients a reconnect, nothing else.
+//! A killed server costs its clients a reconnect and nothing else.
 
 use isolet_kit::{
     Frame, Options, SOON, Server, Shell, Start, json, one, process, quickly, wait_until,
@@ -6,8 +6,8 @@ use isolet_kit::{
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Every shell of a server's sandboxes, with the moment of its start. What a shell has forked and
-/// not yet become another program is none.
+/// The shells of a server's sandboxes with their start times. Forks of a shell that have not
+/// executed another program yet are left out.
 fn bashes(server: &Server) -> BTreeMap<i32, u64> {
     let agents = server.agents();
     let own = |pid: &i32| process::parent(*pid).is_some_and(|parent| agents.contains(&parent));
@@ -23,7 +23,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads what comes until `enough` bytes stand, the command ends, or the socket breaks.
+    /// Reads until there are `enough` bytes, the command ends, or the socket breaks.
     fn read(&mut self, enough: usize) {
         while !self.ended && self.kept.len() < enough {
             match self.shell.next(SOON).expect("it goes on") {
@@ -43,6 +43,7 @@ impl Reader {
 const SHELLS: usize = 50;
 const LINES: usize = 3000;
 
+/// Promises: F2.
 #[test]
 fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
     let (mut server, sandbox) = one();
@@ -59,7 +60,7 @@ fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
     assert!(before.len() >= SHELLS);
     for round in 1..=2 {
         server.kill();
-        // What was on its way may still be read from the socket.
+        // Data that was already sent can still be read from the socket.
         readers.iter_mut().for_each(|reader| reader.read(usize::MAX));
         let begin = Instant::now();
         server.launch();
@@ -86,13 +87,13 @@ fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
     }
     let after = bashes(&server);
     for (pid, started) in before {
-        assert_eq!(after.get(&pid), Some(&started), "bash {pid} is another");
+        assert_eq!(after.get(&pid), Some(&started), "bash {pid} is a new one");
     }
     server.healthy();
 }
 
 #[test]
-fn f2_a_command_that_ends_while_the_server_is_away_is_told() {
+fn f2_a_command_that_ends_while_the_server_is_down_is_reported() {
     let (mut server, sandbox) = one();
     let mut shell = sandbox.session("s");
     shell.start(
@@ -112,7 +113,7 @@ fn f2_a_command_that_ends_while_the_server_is_away_is_told() {
     let mut text = String::new();
     let mut code = None;
     while code.is_none() {
-        match back.next(SOON).expect("it is told") {
+        match back.next(SOON).expect("it is reported") {
             Frame::Text(value) if value["type"] == "shell_out" => {
                 text.push_str(value["data"].as_str().unwrap_or_default())
             }
@@ -123,27 +124,30 @@ fn f2_a_command_that_ends_while_the_server_is_away_is_told() {
     }
     assert_eq!((text.as_str(), code), ("ended\n", Some(3)));
     assert_eq!(back.ended()["code"].as_i64(), Some(3));
-    // A private shell that was left within its time is found as well.
+    // A private shell can be resumed within its time limit, too.
     sandbox.open(&format!("resume={private}")).run("echo found").is("found\n", 0);
     server.healthy();
 }
 
-/// A start gave up at once while the server before it was still letting go of the address.
+/// A start once gave up immediately while its predecessor was still releasing the address.
+/// Promises: U2.
 #[test]
-fn a_start_waits_for_the_server_before_it_to_let_go_of_the_address() {
+fn a_start_waits_for_its_predecessor_to_release_the_address() {
     let mut server = Server::start();
     server.kill();
-    let held = std::net::TcpListener::bind(("127.0.0.1", server.port())).expect("it is free");
+    let held =
+        std::net::TcpListener::bind(("127.0.0.1", server.port())).expect("the address is free");
     server.launch_with("ISOLET_LOG_JSON", "1");
     wait_until("it waits", SOON, || server.log().contains("waiting for it").then_some(()));
     drop(held);
-    server.ready();
+    server.wait_until_ready();
     assert!(server.log().contains("\"message\":\"serving\""), "{}", server.log());
     server.healthy();
 }
 
+/// Promises: F4.
 #[test]
-fn f4_recovery_that_is_killed_again_and_again_ends_the_same() {
+fn f4_recovery_that_is_killed_repeatedly_has_the_same_result() {
     let mut server = Server::start();
     let ids: Vec<String> = (0..10).map(|_| server.sandbox().id).collect();
     for id in &ids {
@@ -163,15 +167,16 @@ fn f4_recovery_that_is_killed_again_and_again_ends_the_same() {
     server.healthy();
 }
 
+/// Promises: F4.
 #[test]
-fn heavy_f4_agents_that_never_answer_hold_up_nobody() {
+fn heavy_f4_agents_that_never_answer_delay_nobody() {
     let mut server = Server::start();
     let ids: Vec<String> = (0..100).map(|_| server.sandbox().id).collect();
     server.kill();
     let silent: Vec<i32> = server.agents().into_iter().take(3).collect();
     silent.iter().for_each(|pid| process::signal(*pid, rustix::process::Signal::STOP));
     quickly("recovery with three silent agents", SOON, || server.launch());
-    let states: Vec<String> = quickly("all are told of", SOON, || {
+    let states: Vec<String> = quickly("all are listed", SOON, || {
         ids.iter()
             .map(|id| server.named(id).info()["state"].as_str().unwrap_or_default().to_owned())
             .collect()
@@ -190,6 +195,7 @@ fn heavy_f4_agents_that_never_answer_hold_up_nobody() {
     server.healthy();
 }
 
+/// Promises: F4.
 #[test]
 fn an_agent_that_was_only_slow_is_found_again() {
     let mut server = Options::new().config("recover_timeout_s = 1\n").start();
@@ -203,7 +209,7 @@ fn an_agent_that_was_only_slow_is_found_again() {
     assert_eq!(sandbox.info()["state"], "unreachable");
     let refused = sandbox.post("/exec", &json!({"command": "true"}));
     assert_eq!((refused.status, &refused.json()["error"]), (503, &json!("sandbox_unreachable")));
-    // Also over another restart.
+    // The same across another restart.
     server.kill();
     server.launch();
     process::signal(agent, rustix::process::Signal::CONT);
@@ -215,6 +221,7 @@ fn an_agent_that_was_only_slow_is_found_again() {
     server.healthy();
 }
 
+/// Promises: F33.
 #[test]
 fn f33_a_second_server_is_refused_and_a_stale_lock_is_not() {
     let (mut server, sandbox) = one();
@@ -234,8 +241,9 @@ fn f33_a_second_server_is_refused_and_a_stale_lock_is_not() {
     server.healthy();
 }
 
+/// Promises: F34.
 #[test]
-fn f34_a_server_that_is_stopped_under_load_ends_in_time_and_keeps_sandboxes() {
+fn f34_a_server_stopped_under_load_exits_in_time_and_keeps_sandboxes() {
     let (mut server, sandbox) = one();
     let mut shells: Vec<Shell> = (0..8).map(|n| sandbox.session(&format!("s{n}"))).collect();
     for shell in &mut shells {
@@ -258,14 +266,14 @@ fn f34_a_server_that_is_stopped_under_load_ends_in_time_and_keeps_sandboxes() {
     assert_eq!(bashes(&server), before);
     let mut back = sandbox.session("s0");
     let id = back.start(Start::new("echo $x"));
-    // The loop of the earlier client still runs; a delete of the session ends it.
+    // The loop of the earlier client still runs; deleting the session ends it.
     back.cancel(&id);
     server.http().delete(&sandbox.path("/sessions/s0"));
     server.healthy();
 }
 
 #[test]
-fn a_stopped_server_ends_well_and_its_sandboxes_stay() {
+fn a_stopped_server_exits_cleanly_and_its_sandboxes_stay() {
     let mut server = Options::new().start();
     let sandbox = server.sandbox();
     sandbox.command("s", "x=kept; sleep 1000 &");

@@ -1,4 +1,4 @@
-//! What sandboxes have used, over sleeps, restarts and their end; and network profiles.
+//! Usage of sandboxes across sleeps, restarts and deletion; and network profiles.
 
 use isolet_kit::{Http, Server, Value, json};
 
@@ -10,8 +10,9 @@ fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} in {value}"))
 }
 
+/// Promises: D5.
 #[test]
-fn what_a_sandbox_has_used_survives_sleep_restart_and_its_end() {
+fn usage_of_a_sandbox_survives_sleep_restart_and_deletion() {
     let mut server = Server::start();
     let http = server.http();
     let sandbox = server.sandbox();
@@ -26,9 +27,9 @@ fn what_a_sandbox_has_used_survives_sleep_restart_and_its_end() {
     assert!(number(&asleep, "cpu_seconds") * 1000.0 >= number(&before, "cpu_ms"), "{asleep}");
     server.kill();
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     let http = server.http();
-    assert_eq!(usage(&http)["cpu_seconds"], asleep["cpu_seconds"], "a sleep uses nothing");
+    assert_eq!(usage(&http)["cpu_seconds"], asleep["cpu_seconds"], "a sleep uses no resources");
     assert_eq!(usage(&http)["mem_seconds"], asleep["mem_seconds"]);
     let path = format!("/v1/sandboxes/{}", sandbox.id);
     http.post(&format!("{path}/exec"), &json!({"command": ":"})).expect(200);
@@ -45,7 +46,7 @@ fn what_a_sandbox_has_used_survives_sleep_restart_and_its_end() {
     assert_eq!(one["mem_peak_bytes"], ended["mem_peak_bytes"]);
     server.kill();
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     let http = server.http();
     assert_eq!(http.get("/v1/runs/history").expect(200).json(), history);
     let all = usage(&http);
@@ -53,8 +54,9 @@ fn what_a_sandbox_has_used_survives_sleep_restart_and_its_end() {
     assert!((number(&all, "cpu_seconds") * 1000.0 - number(&ended, "cpu_ms")).abs() < 0.01);
 }
 
+/// Promises: D6.
 #[test]
-fn what_one_tenant_has_used_and_keeps_is_its_own() {
+fn usage_and_profiles_belong_to_one_tenant() {
     let mut server = Server::start();
     let key = server.add_key(&["--tenant", "other"]);
     let own = server.http();
@@ -107,7 +109,7 @@ fn what_one_tenant_has_used_and_keeps_is_its_own() {
     other.post("/v1/runs", &json!({"network_profile": "none"})).expect(201);
     other.post("/v1/runs", &json!({"network": "none"})).expect(201);
     let word = other.post("/v1/runs", &json!({"network": "all"})).expect(400).text();
-    assert!(word.contains("open"), "it says what there is: {word}");
+    assert!(word.contains("open"), "it lists {word}");
     own.delete("/v1/network-profiles/web").expect(204);
     own.get("/v1/network-profiles/web").expect(404);
 }

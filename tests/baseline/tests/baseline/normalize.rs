@@ -1,10 +1,10 @@
-//! What of an answer differs from run to run, and how two answers are compared. The rule stands
-//! in `tests/baseline/README.md`.
+//! Removes from answers what differs from run to run, and compares them. The rule is described in
+//! `tests/baseline/README.md`.
 
 use isolet_kit::Value;
 use std::collections::BTreeMap;
 
-/// Fields with a time or a measurement, beside those whose names end in `_ms` or `_at`.
+/// Fields with a time or a measurement, in addition to those whose names end in `_ms` or `_at`.
 const VOLATILE: [&str; 13] = [
     "pid",
     "shell_pid",
@@ -20,13 +20,13 @@ const VOLATILE: [&str; 13] = [
     "version",
     "inode",
 ];
-/// Fields whose names end as those of times do, and that hold what the client has set.
+/// Fields that end like those of times but hold settings of the client.
 const SET: [&str; 3] = ["timeout_ms", "command_timeout_ms", "grace_ms"];
 
-/// Names of what one run made, by their values.
+/// The names that replace values of one run, by those values.
 pub(crate) type Names = BTreeMap<String, String>;
 
-/// An answer without what differs from run to run.
+/// The answer without values that differ from run to run.
 pub(crate) fn normal(value: Value, names: &Names) -> Value {
     match value {
         Value::Object(fields) => {
@@ -55,7 +55,7 @@ fn volatile(name: &str) -> bool {
     (time && !SET.contains(&name)) || VOLATILE.contains(&name)
 }
 
-/// Every field of an object by its kind.
+/// Replaces every field of an object by its type.
 fn kinds(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -65,7 +65,7 @@ fn kinds(value: Value) -> Value {
     }
 }
 
-/// What kind of value it is; null stays null.
+/// The type of a value; null stays null.
 fn kind(value: Value) -> Value {
     match value {
         Value::Number(_) => "<number>".into(),
@@ -74,7 +74,8 @@ fn kind(value: Value) -> Value {
     }
 }
 
-/// The text with names for what this run made; the longest first, as one may hold another.
+/// Replaces the values of this run by their names, the longest first, because one may contain
+/// another.
 fn named(mut text: String, names: &Names) -> String {
     let mut all: Vec<_> = names.iter().collect();
     all.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
@@ -84,8 +85,8 @@ fn named(mut text: String, names: &Names) -> String {
     text
 }
 
-/// Where an answer is not as it was: a field that is gone, or another value. Fields that are new
-/// are no difference.
+/// The places where an answer differs from the recorded one: a missing field or another value. New
+/// fields are no difference.
 pub(crate) fn differences(at: &str, was: &Value, is: &Value) -> Vec<String> {
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {

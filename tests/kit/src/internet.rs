@@ -1,5 +1,5 @@
-//! A [`World`] whose internet is a town: names, web servers with TLS under them, and a record of
-//! everything that arrived there, by the kernel's own count.
+//! A [`World`] whose internet has DNS names, web servers with TLS under them, and a record of
+//! everything that arrived there, counted by the kernel.
 
 use crate::net::{METADATA, OTHER, PRIVATE, PUBLIC, World, ip, run};
 use crate::{SOON, Value, json, wait_until};
@@ -10,28 +10,29 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-const TOWN: &str = include_str!("town.py");
-/// One more public host.
+const INTERNET: &str = include_str!("internet.py");
+/// The address of a third public host.
 pub const THIRD: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 30);
-/// And one of IPv6, which only those reach who have it.
+/// An IPv6 address, which only clients with IPv6 reach.
 pub const SIX: &str = "2001:db8:1::10";
 
-/// A town; gone when it is dropped.
+/// A [`World`] with DNS and web servers; dropping it removes it.
 #[derive(Debug)]
-pub struct Town {
-    /// Where it lies.
+pub struct Internet {
+    /// The underlying network.
     pub world: World,
     folder: TempDir,
 }
 
-impl Town {
-    /// With these names: each has a list of addresses, or a list of such lists, one a question.
+impl Internet {
+    /// Creates one with these names: each has a list of addresses, or a list of such lists, one for
+    /// each query.
     ///
     /// # Panics
-    /// When one of its parts cannot be made.
+    /// When a part cannot be created.
     #[must_use]
     pub fn new(zone: &Value) -> Self {
-        let folder = tempfile::Builder::new().prefix("isolet-town-").tempdir();
+        let folder = tempfile::Builder::new().prefix("isolet-internet-").tempdir();
         let folder = folder.expect("a directory");
         let at = folder.path().display().to_string();
         fs::create_dir(folder.path().join("www")).expect("a directory");
@@ -40,56 +41,58 @@ impl Town {
         let addresses = [PUBLIC, OTHER, THIRD, PRIVATE, METADATA].map(|it| it.to_string());
         let mut words = vec![at.as_str()];
         words.extend(addresses.iter().map(String::as_str));
-        let world = World::running(TOWN, &words);
+        let world = World::running(INTERNET, &words);
         world.there(&format!("ip addr add {THIRD}/32 dev eth0"));
         ip(&format!("route add {THIRD} dev wan"));
         ip("-6 addr add 2001:db8:1::1/64 dev wan nodad");
         world.there(&format!("ip -6 addr add {SIX}/64 dev eth0 nodad"));
         world.there("ip -6 route add 2001:db8:77::/64 via 2001:db8:1::1");
-        // A host that does what the sources of packets say about their way.
+        // This host obeys source routes in packets.
         let obeys = ["all", "eth0"].map(|it| format!("net.ipv4.conf.{it}.accept_source_route=1"));
         world.there(&format!("sysctl -q -w {}", obeys.join(" ")));
         for line in COUNT.lines() {
             world.there(&format!("nft add {line}"));
         }
-        let town = Self { world, folder };
-        wait_until("its resolver is up", SOON, || town.log().contains(&"up".into()).then_some(()));
-        town
+        let internet = Self { world, folder };
+        wait_until("its resolver is up", SOON, || {
+            internet.log().contains(&"up".into()).then_some(())
+        });
+        internet
     }
 
-    /// Where its servers find their pages, below `www/HOST`, and repositories, in `git`.
+    /// The directory of its servers: pages below `www/HOST`, repositories in `git`.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 
-    /// What a server's configuration says, so that its sandboxes ask the town's resolver.
+    /// Configuration for a server whose sandboxes then use this world's resolver.
     #[must_use]
     pub fn config(&self) -> String {
         format!("[network]\nresolvers = [\"{PUBLIC}:53\"]\n")
     }
 
-    /// The certificate of who signed the web servers'.
+    /// The certificate of the authority that signed the web servers' certificates.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// When the file cannot be read.
     #[must_use]
     pub fn authority(&self) -> String {
         fs::read_to_string(self.folder.path().join("ca.pem")).expect("reads")
     }
 
-    /// What its servers wrote down, a line each.
+    /// The log of its servers, by lines.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// When the file cannot be read.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.folder.path().join("log")).expect("reads");
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Everything that has arrived there: `address protocol port` of TCP and UDP, `address protocol`
-    /// of others, `from address` of packets that say they come from somebody who is not the host.
+    /// Everything that has arrived: `address protocol port` for TCP and UDP, `address protocol` for
+    /// other protocols, and `from address` for packets with a source address other than the host's.
     #[must_use]
     pub fn arrived(&self) -> BTreeSet<String> {
         let all = ["ports", "others", "six", "strangers"].map(|set| self.set(set));
@@ -98,8 +101,8 @@ impl Town {
 
     fn set(&self, name: &str) -> Vec<String> {
         let said = self.world.says(&format!("nft -j list set inet seen {name}"));
-        let told: Value = serde_json::from_str(&said).expect("JSON");
-        let sets = told["nftables"].as_array().into_iter().flatten();
+        let answer: Value = serde_json::from_str(&said).expect("JSON");
+        let sets = answer["nftables"].as_array().into_iter().flatten();
         let elements = sets.filter_map(|one| one["set"]["elem"].as_array()).flatten();
         let word = |value: &Value| match value {
             Value::String(text) => text.clone(),
@@ -128,7 +131,7 @@ rule inet seen seen meta l4proto { tcp, udp } add @ports { ip daddr . meta l4pro
 rule inet seen seen meta l4proto != { tcp, udp } add @others { ip daddr . ip protocol }
 rule inet seen seen ip saddr != 203.0.113.1 add @strangers { ip saddr }";
 
-/// An authority, and one certificate for every name of the zone.
+/// Creates an authority and one certificate for every name of the zone.
 fn certificates(folder: &Path, zone: &Value) {
     let names = zone.as_object().expect("names").keys();
     let names: Vec<String> = names.map(|name| format!("DNS:{name}")).collect();
@@ -148,18 +151,18 @@ fn certificates(folder: &Path, zone: &Value) {
     make("web", &[&signed[..], &["-addext", "basicConstraints=critical,CA:FALSE"]].concat());
 }
 
-/// The links of a machine that has none of ours: a network namespace behind a plain masquerade, as
-/// containers often have it. What gets out there shows that a probe can.
+/// A network namespace behind a plain masquerade, as containers often have it, without Isolet's
+/// rules. What gets out of it shows that a probe works.
 #[derive(Debug)]
-pub struct Plain {
+pub struct Masquerade {
     holder: std::process::Child,
 }
 
-impl Plain {
-    /// Makes it, in this thread's network.
+impl Masquerade {
+    /// Creates one in this thread's network.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When it cannot be created.
     #[must_use]
     pub fn new() -> Self {
         let mut holder = Command::new("unshare");
@@ -188,7 +191,7 @@ impl Plain {
         Self { holder }
     }
 
-    /// Runs a Python program there to its end, with words.
+    /// Runs a Python program with arguments in the namespace to its end.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -200,20 +203,20 @@ impl Plain {
     }
 }
 
-impl Default for Plain {
+impl Default for Masquerade {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Plain {
+impl Drop for Masquerade {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
 }
 
-/// What a zone often is: these names at these addresses.
+/// Builds a zone from names with one address each.
 #[must_use]
 pub fn zone(names: &[(&str, Ipv4Addr)]) -> Value {
     let all = names.iter().map(|(name, at)| ((*name).to_owned(), json!([at.to_string()])));

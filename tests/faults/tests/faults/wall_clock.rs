@@ -1,10 +1,11 @@
-//! The wall clock steps: what the server counts goes on, what it promises by date follows.
+//! The wall clock steps: what the server measures continues, what it promises by date follows the
+//! clock.
 
 use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, quickly, wait_until};
 use std::{path::PathBuf, process::Command};
 use tempfile::TempDir;
 
-/// A server whose wall clock steps; nobody else's does.
+/// A server whose wall clock can step, independently of the machine's clock.
 struct Stepped {
     server: Server,
     folder: TempDir,
@@ -15,7 +16,7 @@ impl Stepped {
         let folder = tempfile::tempdir().expect("a directory");
         let library = folder.path().join("wall.so");
         let shift = folder.path().join("shift");
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/faults/wall.c");
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/faults/wall_clock.c");
         let mut compiler = Command::new("cc");
         let built = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
         assert!(built.expect("cc runs").success());
@@ -29,13 +30,13 @@ impl Stepped {
     }
 
     fn step(&self, seconds: i64) {
-        // In one write, shorter than what was there or not: read as one number either way.
+        // One write of constant length, so that a reader sees the old number or the new one.
         let text = format!("{seconds:<20}");
         std::fs::write(self.folder.path().join("shift"), text).expect("writes");
     }
 }
 
-/// Seconds since 1970 as the server tells them.
+/// The current time according to the server, in seconds since 1970.
 fn wall(server: &Server) -> i64 {
     let made = server.sandbox();
     let at = made.info()["created_at_ms"].as_i64().expect("a number") / 1000;
@@ -44,7 +45,7 @@ fn wall(server: &Server) -> i64 {
 }
 
 fn gone(http: &Http, sandbox: &Sandbox) {
-    wait_until("its time ends it", SOON, || {
+    wait_until("its ttl ends it", SOON, || {
         (http.get(&sandbox.path("")).status == 404).then_some(())
     });
 }
@@ -57,6 +58,7 @@ const STEPS: [(&str, i64); 5] = [
     ("before 1970", -4_000_000_000),
 ];
 
+/// Promises: F28.
 #[test]
 fn f28_a_step_of_the_wall_clock_ends_nothing_and_keeps_nothing_alive() {
     let stepped = Stepped::start();
@@ -84,16 +86,16 @@ fn f28_a_step_of_the_wall_clock_ends_nothing_and_keeps_nothing_alive() {
             assert_eq!(taken["stdout"], "1\n");
             let ms = taken["duration_ms"].as_f64().expect("a number");
             assert!((40.0..20_000.0).contains(&ms), "{taken}");
-            quickly("what is short ends in its time", SOON, || {
+            quickly("short lifetimes end in time", SOON, || {
                 gone(&http, &short);
                 wait_until("an unused session ends", SOON, || {
                     (http.get(&path(&ending)).status == 404).then_some(())
                 });
             });
             for one in [&idle, &long] {
-                let told = one.info();
-                assert_eq!(told["state"], "running", "{told}");
-                assert!(told["usage"]["uptime_ms"].as_i64().is_some_and(|ms| ms >= 0), "{told}");
+                let reply = one.info();
+                assert_eq!(reply["state"], "running", "{reply}");
+                assert!(reply["usage"]["uptime_ms"].as_i64().is_some_and(|ms| ms >= 0), "{reply}");
                 one.delete();
             }
             http.get(&path(&lasting)).expect(200);
@@ -105,8 +107,9 @@ fn f28_a_step_of_the_wall_clock_ends_nothing_and_keeps_nothing_alive() {
     server.healthy();
 }
 
+/// Promises: F28.
 #[test]
-fn f28_a_key_ends_by_the_wall_clock_and_events_keep_their_order() {
+fn f28_a_key_expires_by_the_wall_clock_and_events_keep_their_order() {
     let mut stepped = Stepped::start();
     let key = stepped.server.add_key(&["--expires", "1h"]);
     let server = &stepped.server;
@@ -139,9 +142,10 @@ fn f28_a_key_ends_by_the_wall_clock_and_events_keep_their_order() {
     }
 }
 
-/// A step of an hour was billed as an hour of work, and a step back took what had been counted.
+/// A step of an hour was billed as an hour of work, and a step back removed what had been counted.
+/// Promises: F28.
 #[test]
-fn f28_what_the_server_counts_does_not_step_with_the_wall_clock() {
+fn f28_usage_does_not_step_with_the_wall_clock() {
     let stepped = Stepped::start();
     let server = &stepped.server;
     let mut rows = Rows::new();
@@ -161,9 +165,9 @@ fn f28_what_the_server_counts_does_not_step_with_the_wall_clock() {
             let after = awake();
             assert!(before <= after && after < 600_000, "{before} ms, then {after} ms");
             let opened = format!("ticket={}", ticket["ticket"].as_str().expect("a ticket"));
-            let nobody = Sandbox { http: Http::new(server.port(), None), ..sandbox.clone() };
-            nobody.open(&opened).run("echo in").is("in\n", 0);
-            assert_eq!(nobody.try_open(&opened).err(), Some(401), "a ticket opens once");
+            let keyless = Sandbox { http: Http::new(server.port(), None), ..sandbox.clone() };
+            keyless.open(&opened).run("echo in").is("in\n", 0);
+            assert_eq!(keyless.try_open(&opened).err(), Some(401), "a ticket opens once");
             sandbox.delete();
             wait_until("the stream goes on", SOON, || {
                 (events.event().expect("an event").name == "destroyed").then_some(())
@@ -183,30 +187,32 @@ fn f28_what_the_server_counts_does_not_step_with_the_wall_clock() {
     server.healthy();
 }
 
+/// Promises: F28.
 #[test]
-fn f28_a_link_ends_by_the_wall_clock() {
+fn f28_a_port_url_expires_by_the_wall_clock() {
     let stepped = Stepped::start();
     let sandbox = stepped.server.sandbox();
     let link = sandbox.post("/links", &json!({"port": 8000, "ttl_s": 1800})).expect(201).json();
     let url = link["url"].as_str().expect("an address");
     let path = &url[url.find("/v1/links/").expect("a path")..];
     let http = Http::new(stepped.server.port(), None);
-    // Nothing listens there: whoever may ask is told so.
+    // Nothing listens there, so an authorized client gets 502.
     for (seconds, status) in [(0, 502), (1700, 502), (1900, 401), (-86_400, 502), (0, 502)] {
         stepped.step(seconds);
         assert_eq!(http.get(path).status, status, "{seconds} s");
     }
 }
 
+/// Promises: F28.
 #[test]
-fn f28_an_audit_log_that_was_written_over_steps_is_whole() {
+fn f28_an_audit_log_written_across_steps_is_valid() {
     let stepped = Stepped::start();
     let server = &stepped.server;
     for (_, seconds) in STEPS {
         stepped.step(seconds);
         server.sandbox().delete();
-        // It is written behind the answers.
-        wait_until("the log is there and whole", SOON, || {
+        // The log is written after the answers.
+        wait_until("the log exists and is complete", SOON, || {
             let said = server.command(&["audit", "verify", "--tenant", "default"]);
             said.status.success().then_some(())
         });
@@ -217,9 +223,11 @@ fn f28_an_audit_log_that_was_written_over_steps_is_whole() {
     assert!(deletes >= STEPS.len(), "{deletes}: {}", all.text());
 }
 
-/// Only the date outlives a server: what is left of a life is what the date says at the next start.
+/// Only the date outlives a server: at the next start, the remaining lifetime is what the date
+/// says.
+/// Promises: F28.
 #[test]
-fn f28_after_a_restart_a_life_ends_by_the_date() {
+fn f28_after_a_restart_a_ttl_expires_by_the_date() {
     let mut stepped = Stepped::start();
     let ending = stepped.server.sandbox_with(&json!({"ttl_s": 1800}));
     let lasting = stepped.server.sandbox();
@@ -228,8 +236,8 @@ fn f28_after_a_restart_a_life_ends_by_the_date() {
         stepped.step(seconds);
         stepped.server.restart();
         for one in [&ending, &lasting] {
-            let told = one.info();
-            assert_eq!(told["state"], "running", "{seconds} s: {told}");
+            let reply = one.info();
+            assert_eq!(reply["state"], "running", "{seconds} s: {reply}");
         }
         assert_eq!(lasting.command("s", "echo $x")["stdout"], "1\n");
     }

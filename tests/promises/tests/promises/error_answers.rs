@@ -1,4 +1,4 @@
-//! Answers that say what is wrong, the same for the same fault wherever it is met.
+//! Error answers name the fault, and the same fault gets the same answer on every route.
 
 use isolet_kit::{Reply, Rows, Sandbox, Start, Value, json, one};
 
@@ -8,8 +8,9 @@ fn refused(reply: Reply, status: u16, code: &str) -> Value {
     reply.json()
 }
 
+/// Promises: L13.
 #[test]
-fn a_directory_that_is_not_there_is_bad_cwd_everywhere() {
+fn a_missing_directory_is_bad_cwd_on_every_route() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let body = json!({"command": "touch ran", "cwd": "/no/such"});
@@ -22,10 +23,10 @@ fn a_directory_that_is_not_there_is_bad_cwd_everywhere() {
     }
     rows.row("as events", || {
         for rest in ["/exec", "/sessions/default/exec"] {
-            let mut told = sandbox.http.events(&sandbox.path(rest), &body);
-            // A server that is busy has answered by the time that it knows.
-            if told.status != 400 {
-                let event = told.event().expect("an event");
+            let mut answer = sandbox.http.events(&sandbox.path(rest), &body);
+            // A busy server may have answered before it detects the fault.
+            if answer.status != 400 {
+                let event = answer.event().expect("an event");
                 assert_eq!(event.name, "error", "{rest}: {event:?}");
                 assert!(event.data.contains("bad_cwd"), "{rest}: {event:?}");
             }
@@ -36,7 +37,7 @@ fn a_directory_that_is_not_there_is_bad_cwd_everywhere() {
         refused(sandbox.post("/exec", &body), 400, "bad_cwd");
         refused(sandbox.post("/sessions/default/exec", &body), 400, "bad_cwd");
     });
-    rows.row("nothing ran, and the session goes on", || {
+    rows.row("nothing ran, and the session continues", || {
         assert_eq!(sandbox.says("ls -A"), "");
         assert_eq!(sandbox.command("default", "pwd")["stdout"], "/workspace\n");
     });
@@ -58,8 +59,9 @@ fn a_directory_that_is_not_there_is_bad_cwd_everywhere() {
     server.healthy();
 }
 
+/// Promises: L13.
 #[test]
-fn a_session_whose_directory_was_deleted_can_be_used_and_says_where_it_is() {
+fn a_session_survives_the_deletion_of_its_directory_and_reports_where_it_is() {
     let (server, sandbox) = one();
     sandbox.exec("mkdir -p top/deep/er");
     sandbox.post("/sessions", &json!({"id": "s", "cwd": "top/deep/er"})).expect(201);
@@ -69,7 +71,7 @@ fn a_session_whose_directory_was_deleted_can_be_used_and_says_where_it_is() {
     let said = "isolet: cannot enter /workspace/top/deep/er; the shell starts in /workspace/top\n";
     assert_eq!(first["stderr"], said);
     assert_eq!(sandbox.command("s", "echo on")["stderr"], "");
-    // Its next shell begins where it is to, once that is there again.
+    // The next shell starts in its directory once that exists again.
     sandbox.exec("mkdir -p top/deep/er");
     sandbox.command("s", "exit 0");
     let again = sandbox.command("s", "pwd");
@@ -80,6 +82,7 @@ fn a_session_whose_directory_was_deleted_can_be_used_and_says_where_it_is() {
     server.healthy();
 }
 
+/// Promises: L14.
 #[test]
 fn a_number_out_of_bounds_is_refused_with_its_bounds() {
     let (server, sandbox) = one();
@@ -111,8 +114,9 @@ fn a_number_out_of_bounds_is_refused_with_its_bounds() {
     server.healthy();
 }
 
+/// Promises: L14.
 #[test]
-fn a_delete_of_what_is_not_there_is_not_found_whatever_it_is() {
+fn deleting_a_missing_thing_of_any_kind_is_not_found() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     let gone = |sandbox: &Sandbox, rest: &str, code: &str| {
@@ -130,12 +134,12 @@ fn a_delete_of_what_is_not_there_is_not_found_whatever_it_is() {
     ] {
         rows.row(rest, || gone(&sandbox, rest, code));
     }
-    rows.row("what was there is gone once", || {
+    rows.row("a second delete is 404", || {
         sandbox.post("/processes", &json!({"id": "p", "command": "sleep 1000"})).expect(201);
         sandbox.http.delete(&sandbox.path("/processes/p")).expect(204);
         gone(&sandbox, "/processes/p", "no_such_process");
     });
-    rows.row("of all there may be none", || {
+    rows.row("a bulk delete may match nothing", || {
         sandbox.http.delete(&sandbox.path("/processes")).expect(204);
     });
     rows.row("a sandbox and an image", || {

@@ -1,12 +1,12 @@
-//! Rules with names, in sandboxes of a running server: real clients go where a name may go, are
-//! told what was refused, and go there after one call.
+//! Rules with host names in sandboxes of a running server: real clients reach the hosts that a rule
+//! names, get reports of refusals, and reach a refused host after one call.
 
+use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{OTHER, PUBLIC};
-use isolet_kit::town::{THIRD, Town, zone};
 use isolet_kit::{Options, Sandbox, Server, Value, json};
 
-fn town() -> Town {
-    Town::new(&zone(&[
+fn internet() -> Internet {
+    Internet::new(&zone(&[
         ("web.example", PUBLIC),
         ("side.example", PUBLIC),
         ("wild.example", PUBLIC),
@@ -19,16 +19,21 @@ fn town() -> Town {
     ]))
 }
 
-/// Where the certificate of the town's authority lies in a sandbox.
-const AUTHORITY: &str = "/etc/ssl/town.pem";
+/// The path of the internet authority's certificate in a sandbox.
+const AUTHORITY: &str = "/etc/ssl/internet.pem";
 
-/// A server whose sandboxes ask the town's resolver.
-pub(crate) fn server(town: &Town) -> Server {
-    Options::new().config(&town.config()).start()
+/// A server whose sandboxes use the internet's resolver.
+pub(crate) fn server(internet: &Internet) -> Server {
+    Options::new().config(&internet.config()).start()
 }
 
-/// A sandbox with this network, made as `more` says, which trusts the town's authority.
-pub(crate) fn trusting(town: &Town, server: &Server, network: Value, more: Value) -> Sandbox {
+/// A sandbox with this network and the fields of `more`, which trusts the internet's authority.
+pub(crate) fn trusting(
+    internet: &Internet,
+    server: &Server,
+    network: Value,
+    more: Value,
+) -> Sandbox {
     let readers = [
         "CURL_CA_BUNDLE",
         "SSL_CERT_FILE",
@@ -42,32 +47,32 @@ pub(crate) fn trusting(town: &Town, server: &Server, network: Value, more: Value
     let fields = wish.as_object_mut().expect("an object");
     fields.extend(more.as_object().expect("an object").clone());
     let sandbox = server.sandbox_with(&wish);
-    let text = town.authority();
+    let text = internet.authority();
     let write = format!("mkdir -p /etc/ssl && cat >{AUTHORITY} <<'END'\n{text}END");
     assert_eq!(sandbox.exec(&write)["exit_code"], 0);
     sandbox
 }
 
-/// A command that ends well; what it said.
+/// Runs a command that must succeed and returns its output.
 #[track_caller]
 pub(crate) fn goes(sandbox: &Sandbox, command: &str) -> String {
-    let told = sandbox.exec(command);
-    assert_eq!(told["exit_code"], 0, "{command}: {told}");
-    assert!(told["denied"].is_null(), "{command}: {told}");
-    told["stdout"].as_str().expect("text").to_owned()
+    let answer = sandbox.exec(command);
+    assert_eq!(answer["exit_code"], 0, "{command}: {answer}");
+    assert!(answer["denied"].is_null(), "{command}: {answer}");
+    answer["stdout"].as_str().expect("text").to_owned()
 }
 
-/// A command that does not end well; the hosts and ports that it was refused by `default`.
+/// Runs a command that must fail; returns the hosts and ports that `default` refused.
 #[track_caller]
 pub(crate) fn denied(sandbox: &Sandbox, command: &str) -> Value {
-    let told = sandbox.exec(command);
-    assert_ne!(told["exit_code"], 0, "{command}: {told}");
-    assert!(told["denied"].is_array(), "{command}: {told}");
-    told["denied"].clone()
+    let answer = sandbox.exec(command);
+    assert_ne!(answer["exit_code"], 0, "{command}: {answer}");
+    assert!(answer["denied"].is_array(), "{command}: {answer}");
+    answer["denied"].clone()
 }
 
 #[track_caller]
-fn told(denied: &Value, host: &str, port: Value, protocol: &str, rule: &str) {
+fn assert_refused(denied: &Value, host: &str, port: Value, protocol: &str, rule: &str) {
     let mut list = denied.as_array().unwrap_or_else(|| panic!("{denied}")).clone();
     list.iter_mut().for_each(|one| drop(one.as_object_mut().expect("one").remove("times")));
     let entry = json!({"host": host, "port": port, "protocol": protocol, "rule": rule});
@@ -76,12 +81,13 @@ fn told(denied: &Value, host: &str, port: Value, protocol: &str, rule: &str) {
 
 const CURL: &str = "curl -sS --max-time 10";
 
+/// Promises: Q30.
 #[test]
-fn names_lead_real_clients_where_rules_let_them_and_one_call_opens_what_was_refused() {
-    let town = town();
-    let server = server(&town);
+fn rules_with_host_names_confine_real_clients_and_one_call_allows_what_was_refused() {
+    let internet = internet();
+    let server = server(&internet);
     let rules = json!({"allow": ["web.example", "*.wild.example", "port.example:443", "shell.example:22", "alone.example"]});
-    let sandbox = trusting(&town, &server, rules, json!({}));
+    let sandbox = trusting(&internet, &server, rules, json!({}));
     let curl = |rest: &str| format!("{CURL} {rest}");
     let page = |host: &str, at, sni: &str| format!("{host} {at} {sni}\n");
     for (url, said) in [
@@ -97,22 +103,22 @@ fn names_lead_real_clients_where_rules_let_them_and_one_call_opens_what_was_refu
     let banner = "timeout 5 cat </dev/tcp/shell.example/22";
     assert!(goes(&sandbox, banner).ends_with(&format!(" {OTHER}\n")));
 
-    // Another name: its lookup; another name on an address that is allowed; another port; a name
-    // that a wildcard is not for; a protocol that says no name, where no rule has its port.
+    // Another name: its lookup; another name on an allowed address; another port; a name that the
+    // wildcard does not cover; a protocol without a name, where no rule has its port.
     let other = denied(&sandbox, &curl("https://other.example/"));
-    told(&other, "other.example", Value::Null, "dns", "default");
+    assert_refused(&other, "other.example", Value::Null, "dns", "default");
     let beside = curl(&format!("--connect-to ::{PUBLIC}: https://side.example/"));
-    told(&denied(&sandbox, &beside), "side.example", json!(443), "tcp", "default");
+    assert_refused(&denied(&sandbox, &beside), "side.example", json!(443), "tcp", "default");
     let beside = curl(&format!("-f --connect-to ::{PUBLIC}: http://side.example/"));
     let side = denied(&sandbox, &beside);
-    told(&side, "side.example", json!(80), "tcp", "default");
+    assert_refused(&side, "side.example", json!(80), "tcp", "default");
     let port = denied(&sandbox, &curl("-f http://port.example/"));
-    told(&port, "port.example", json!(80), "tcp", "default");
+    assert_refused(&port, "port.example", json!(80), "tcp", "default");
     let bare = denied(&sandbox, &curl("https://wild.example/"));
-    told(&bare, "wild.example", Value::Null, "dns", "default");
+    assert_refused(&bare, "wild.example", Value::Null, "dns", "default");
     let banner = "exec 3<>/dev/tcp/alone.example/25 && echo hello >&3 && cat <&3 | grep .";
     let refused = denied(&sandbox, banner);
-    told(&refused, "alone.example", json!(25), "tcp", "protocol");
+    assert_refused(&refused, "alone.example", json!(25), "tcp", "protocol");
 
     let all: Vec<Value> = [&other, &side, &port, &bare]
         .iter()
@@ -135,8 +141,8 @@ fn names_lead_real_clients_where_rules_let_them_and_one_call_opens_what_was_refu
         goes(&sandbox, &curl("https://wild.example/")),
         page("wild.example", PUBLIC, "wild.example")
     );
-    // And no more than that.
-    told(
+    // Exactly what was reported is allowed now.
+    assert_refused(
         &denied(&sandbox, &curl("https://side.example/")),
         "side.example",
         json!(443),
@@ -144,30 +150,34 @@ fn names_lead_real_clients_where_rules_let_them_and_one_call_opens_what_was_refu
         "default",
     );
 
-    // Plain HTTP that names an address is told by that, which opens it.
+    // A plain HTTP request to an address is reported with that address, which can then be allowed.
     let bare = curl(&format!("-f http://{PUBLIC}/"));
     let refused = denied(&sandbox, &bare);
-    told(&refused, &PUBLIC.to_string(), json!(80), "tcp", "default");
+    assert_refused(&refused, &PUBLIC.to_string(), json!(80), "tcp", "default");
     sandbox.http.patch(&sandbox.path("/network"), &json!({"allow_add": refused})).expect(200);
     goes(&sandbox, &bare);
-    // Something else than TLS on a port where one address serves many names: no name opens that.
+    // A protocol other than TLS on a port where one address serves many names: no name allows that.
     let hello = "exec 3<>/dev/tcp/alone.example/443 && echo hello >&3 && cat <&3 | grep .";
     let refused = denied(&sandbox, hello);
-    told(&refused, "alone.example", json!(443), "tcp", "no name");
+    assert_refused(&refused, "alone.example", json!(443), "tcp", "no name");
     let change = json!({"allow_add": refused});
     let said = sandbox.http.patch(&sandbox.path("/network"), &change).expect(400).text();
     assert!(said.contains("only a rule with the address itself"), "{said}");
 
-    // What was not allowed was not even asked for.
-    let log = town.log();
-    let asked = log.iter().position(|line| line.contains("other.example")).expect("it was opened");
+    // What was not allowed was not even looked up.
+    let log = internet.log();
+    let asked = log
+        .iter()
+        .position(|line| line.contains("other.example"))
+        .expect("the refusal was allowed");
     let before = log[..asked].iter().filter(|line| line.starts_with("web"));
     assert_eq!(before.count(), 6, "{log:#?}");
     server.healthy();
 }
 
+/// Promises: Q30.
 #[test]
-fn a_rule_of_deny_goes_before_a_wildcard_and_a_name_that_leads_home_leads_nowhere() {
+fn a_deny_rule_precedes_a_wildcard_and_a_name_for_a_closed_address_is_refused() {
     let mut zone = zone(&[
         ("web.example", PUBLIC),
         ("bad.example", PUBLIC),
@@ -175,16 +185,16 @@ fn a_rule_of_deny_goes_before_a_wildcard_and_a_name_that_leads_home_leads_nowher
         ("cloud.example", [169, 254, 169, 254].into()),
     ]);
     zone["mixed.example"] = json!(["10.9.9.9", PUBLIC.to_string()]);
-    let town = Town::new(&zone);
-    let server = server(&town);
+    let internet = Internet::new(&zone);
+    let server = server(&internet);
     let rules = json!({"allow": ["*.example", "*:22"], "deny": ["bad.example", "203.0.113.0/24"]});
-    let sandbox = trusting(&town, &server, rules, json!({}));
+    let sandbox = trusting(&internet, &server, rules, json!({}));
     let curl = |url: &str| format!("{CURL} -f {url}");
     assert_eq!(
         goes(&sandbox, &curl("https://web.example/")),
         format!("web.example {PUBLIC} web.example\n")
     );
-    told(
+    assert_refused(
         &denied(&sandbox, &curl("https://bad.example/")),
         "bad.example",
         Value::Null,
@@ -192,29 +202,35 @@ fn a_rule_of_deny_goes_before_a_wildcard_and_a_name_that_leads_home_leads_nowher
         "bad.example",
     );
     let straight = format!("--connect-to ::{PUBLIC}: https://bad.example/");
-    told(&denied(&sandbox, &curl(&straight)), "bad.example", json!(443), "tcp", "bad.example");
-    told(
+    assert_refused(
+        &denied(&sandbox, &curl(&straight)),
+        "bad.example",
+        json!(443),
+        "tcp",
+        "bad.example",
+    );
+    assert_refused(
         &denied(&sandbox, &curl("https://home.example/")),
         "home.example",
         Value::Null,
         "dns",
         "private",
     );
-    told(
+    assert_refused(
         &denied(&sandbox, &curl("https://cloud.example/")),
         "cloud.example",
         Value::Null,
         "dns",
         "link-local",
     );
-    // Of two addresses the one that is not closed counts.
+    // Of two addresses, the one that is not closed counts.
     assert_eq!(
         goes(&sandbox, &curl("http://mixed.example/")),
         format!("mixed.example {PUBLIC} plain\n")
     );
     let ssh = format!("exec 3<>/dev/tcp/{OTHER}/22 && echo hello >&3 && cat <&3 | grep .");
-    told(&denied(&sandbox, &ssh), &OTHER.to_string(), json!(22), "tcp", "203.0.113.0/24");
-    let arrived = town.arrived();
+    assert_refused(&denied(&sandbox, &ssh), &OTHER.to_string(), json!(22), "tcp", "203.0.113.0/24");
+    let arrived = internet.arrived();
     assert!(arrived.iter().all(|it| it.starts_with(&format!("{PUBLIC} "))), "{arrived:?}");
     assert!(arrived.len() >= 3, "{arrived:?}");
 }

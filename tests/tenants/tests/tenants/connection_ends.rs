@@ -1,4 +1,4 @@
-//! What is open ends in time: when the server stops, and when a key is revoked.
+//! Open connections end in time when the server stops and when a key is revoked.
 
 use isolet_kit::{
     Frame, Http, Options, SOON, Sandbox, Server, Shell, Start, Value, json, quickly, wait_until,
@@ -6,7 +6,7 @@ use isolet_kit::{
 use std::io::Read;
 use std::time::Duration;
 
-/// The close code that a socket hears, after whatever else it says.
+/// Reads until the socket closes and returns its close code.
 fn closes(shell: &mut Shell) -> u16 {
     loop {
         match shell.next(SOON) {
@@ -28,7 +28,8 @@ fn last(mut events: isolet_kit::Stream) -> (String, String) {
     (last.name, value["error"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Sockets that say much, nothing, or are not read; streams of a command and of a process's log.
+/// Sockets with much output, without output, or with unread output, and streams of a command and of
+/// a process's log.
 struct Open {
     talking: Shell,
     idle: Shell,
@@ -59,7 +60,7 @@ impl Open {
         Self { talking, idle, deaf, events, log }
     }
 
-    /// Each ends with its word, and at once.
+    /// Checks that each connection ends immediately with its code.
     fn ends(mut self, code: u16, error: &str) {
         assert_eq!(closes(&mut self.idle), code);
         assert_eq!(closes(&mut self.talking), code);
@@ -72,7 +73,7 @@ impl Open {
 
 #[test]
 fn a_server_under_load_stops_in_two_seconds() {
-    // Open streams once held a stopping server for as long as it would wait: 8 seconds.
+    // Open streams once delayed the stop of a server by its whole grace time of 8 seconds.
     let mut server = Server::start();
     let sandbox = server.sandbox();
     sandbox.command("s", "mark=kept");
@@ -103,7 +104,7 @@ fn a_server_under_load_stops_in_two_seconds() {
         let ended = scope.spawn(|| open.ends(1012, "stopping"));
         let status = quickly("it stops", Duration::from_millis(3500), || server.stop());
         assert!(status.success(), "{status}");
-        ended.join().expect("all that was open ended with its word");
+        ended.join().expect("every connection ended with its code");
         assert_eq!(waiting.join().expect("it ends").expect("it is answered"), 503);
         assert!(matches!((&silent).read(&mut [0; 1]), Ok(0) | Err(_)), "it is closed");
         calls.into_iter().for_each(|call| call.join().expect("it ends"));
@@ -114,7 +115,7 @@ fn a_server_under_load_stops_in_two_seconds() {
 }
 
 #[test]
-fn t13_what_a_revoked_key_has_opened_ends() {
+fn t13_connections_of_a_revoked_key_end() {
     let mut server = Options::new().start();
     let key = server.add_key(&["--label", "ends"]);
     let other = server.add_key(&["--label", "stays"]);

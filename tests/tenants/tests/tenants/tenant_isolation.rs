@@ -1,17 +1,17 @@
-//! What one tenant can learn of another: nothing, neither by an answer nor by its time.
+//! One tenant learns nothing about another, neither from an answer nor from its duration.
 
-use crate::doors::{Route, fresh, routes};
+use crate::authorization::{Route, fresh, routes};
 use isolet_kit::{Http, Options, Rows, SOON, Server, Value, json, system_calls, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An id that nobody has, as long as the server's own.
+/// An unused id of the same length as the server's own ids.
 const NOBODY: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 fn server() -> Server {
     Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start()
 }
 
-/// Status, headers and body of an answer, with the id that was asked for taken out.
+/// Status, headers and body of an answer, with the requested id removed.
 fn shape(route: &Route, http: &Http, id: &str) -> (u16, Vec<String>, String) {
     let reply = route.send(http, id);
     let varies = |name: &str| matches!(name, "date" | "content-length");
@@ -20,8 +20,9 @@ fn shape(route: &Route, http: &Http, id: &str) -> (u16, Vec<String>, String) {
     (reply.status, headers.collect(), reply.text().replace(id, "ID"))
 }
 
+/// Promises: T2.
 #[test]
-fn t2_another_tenants_id_is_answered_as_one_that_never_was() {
+fn t2_another_tenants_id_is_answered_like_an_unknown_one() {
     let mut server = server();
     let other = server.add_key(&["--tenant", "other"]);
     let other = Http::new(server.port(), Some(&other));
@@ -37,15 +38,16 @@ fn t2_another_tenants_id_is_answered_as_one_that_never_was() {
             }
             let missed = route.missed();
             assert_eq!((route.ask(&other, nobody), route.ask(&other, &id)), (missed, missed));
-            assert!(server.ids(&other).is_empty(), "it made nothing");
+            assert!(server.ids(&other).is_empty(), "it created nothing");
             assert_eq!(server.named(&sandbox).says("cat /workspace/secret"), "canary-of-default\n");
             server.named(&sandbox).delete();
         });
     }
 }
 
+/// Promises: T2.
 #[test]
-fn t2_ids_in_bodies_queries_cursors_and_events_lead_to_ones_own() {
+fn t2_ids_in_bodies_queries_cursors_and_events_lead_to_the_callers_own_data() {
     let mut server = server();
     let key = server.add_key(&["--tenant", "other"]);
     let own = server.http();
@@ -81,7 +83,7 @@ fn t2_ids_in_bodies_queries_cursors_and_events_lead_to_ones_own() {
             assert!(!page.text().contains("canary"), "{}", page.text());
         }
     });
-    rows.row("what happens to another's is no event", || {
+    rows.row("changes to another tenant's sandbox cause no event", || {
         let mut events = other.try_open("GET", "/v1/events", None).expect("an answer");
         assert_eq!(events.status, 200);
         sandbox.command("s", "true");
@@ -105,10 +107,10 @@ fn serde_json_of(text: &str) -> Value {
     isolet_kit::Reply { status: 200, headers: Vec::new(), body: text.as_bytes().to_vec() }.json()
 }
 
-/// Requests of each kind, enough that what the server does besides makes no difference.
+/// Requests of each kind; enough that background work of the server does not change the average.
 const REQUESTS: u64 = 60;
 
-/// The system calls that the server makes for one request, by name: how often, rounded.
+/// The average number of each system call that the server makes for one request, rounded.
 fn steps(server: &Server, request: impl Fn()) -> BTreeMap<String, u64> {
     request();
     let all = system_calls(server.pid(), || (0..REQUESTS).for_each(|_| request()));
@@ -116,9 +118,11 @@ fn steps(server: &Server, request: impl Fn()) -> BTreeMap<String, u64> {
     each.filter(|(_, count)| *count > 0).collect()
 }
 
-/// What is not looked at cannot take time: no record, file or agent of another tenant's is asked for.
+/// Work that is not done takes no time: the server reads no record, no file and no agent of another
+/// tenant.
+/// Promises: T2.
 #[test]
-fn heavy_t2_another_tenants_id_takes_the_steps_of_one_that_never_was() {
+fn heavy_t2_another_tenants_id_takes_the_same_steps_as_an_unknown_one() {
     let mut server = Options::new().config("not_found_limit_per_10s = 0").start();
     let key = server.add_key(&["--tenant", "other"]);
     let other = Http::new(server.port(), Some(&key));
@@ -145,7 +149,7 @@ fn heavy_t2_another_tenants_id_takes_the_steps_of_one_that_never_was() {
         };
         assert_eq!(steps(&session), steps("sess_aaaaaaaaaaaa"));
     });
-    rows.row("one's own takes more", || {
+    rows.row("the caller's own sandbox takes more steps", || {
         let own = server.http();
         let path = format!("/v1/sandboxes/{id}/files/");
         let seen = steps(&server, || drop(own.get(&path).expect(200)));
@@ -153,9 +157,11 @@ fn heavy_t2_another_tenants_id_takes_the_steps_of_one_that_never_was() {
     });
 }
 
-/// Both are unknown after one digest, one comparison and one look among the digests of all keys.
+/// For both keys the server computes one digest, looks it up among the digests of all keys, and
+/// compares once.
+/// Promises: T4.
 #[test]
-fn heavy_t4_a_nearly_right_key_takes_the_steps_of_a_wrong_one() {
+fn heavy_t4_a_nearly_right_key_takes_the_same_steps_as_a_wrong_one() {
     let mut server = Options::new().config("not_found_limit_per_10s = 0").start();
     let stored = server.add_key(&["--tenant", "other"]);
     let mut rows = Rows::new();
@@ -173,8 +179,9 @@ fn heavy_t4_a_nearly_right_key_takes_the_steps_of_a_wrong_one() {
     }
 }
 
+/// Promises: T3.
 #[test]
-fn t3_ids_are_random_and_tell_nothing_of_one_another() {
+fn t3_ids_are_random_and_reveal_nothing_of_one_another() {
     let server = server();
     let http = server.http();
     let id_of = |path: &str, body: Value| -> String {
@@ -200,8 +207,9 @@ fn t3_ids_are_random_and_tell_nothing_of_one_another() {
     });
 }
 
-/// No order, no repetition, and at each of the last `places` but the very last (which may hold the
-/// few bits that are left) no letter much more often than others.
+/// Checks that the ids are unordered and unique, and that in each of the last `places` letters,
+/// except the very last (which may hold the few remaining bits), no letter is much more frequent
+/// than others.
 fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each is another");
     let rising = ids.windows(2).filter(|pair| pair[0] < pair[1]).count();
@@ -220,8 +228,17 @@ fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
     }
 }
 
+/// The answers to a client that guesses ids or keys.
+struct Guesses {
+    /// 401 and 404.
+    answered: usize,
+    /// 429.
+    refused: usize,
+}
+
+/// Promises: T3.
 #[test]
-fn t3_who_asks_for_too_many_ids_that_are_not_there_is_told_to_wait() {
+fn t3_a_client_that_guesses_many_ids_is_rate_limited() {
     let mut server = Options::new().config("not_found_limit_per_10s = 1000").start();
     let key = server.add_key(&["--tenant", "other"]);
     let own = server.http();
@@ -236,30 +253,39 @@ fn t3_who_asks_for_too_many_ids_that_are_not_there_is_told_to_wait() {
         let answers = other.raw(all.as_bytes(), SOON);
         let answers = String::from_utf8_lossy(&answers).into_owned();
         let count = |status: &str| answers.matches(&format!("HTTP/1.1 {status} ")).count();
-        (count("401") + count("404"), count("429"))
+        Guesses { answered: count("401") + count("404"), refused: count("429") }
     };
     let mut rows = Rows::new();
     rows.row("ids, by a key", || {
-        let (told, refused) =
-            (0..2).map(|_| ask(&key, 1000)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        assert!(told <= 1000 && refused > 0, "{told} {refused}");
+        let first = ask(&key, 1000);
+        let second = ask(&key, 1000);
+        let answered = first.answered + second.answered;
+        let refused = first.refused + second.refused;
+        assert!(answered <= 1000 && refused > 0, "{answered} {refused}");
         let refused = other.get("/v1/sandboxes").expect(429);
         assert_eq!(refused.error(), "too_many_not_found");
-        assert_eq!(own.get("/v1/sandboxes").expect(200).json(), json!([]), "nobody else waits");
+        assert_eq!(
+            own.get("/v1/sandboxes").expect(200).json(),
+            json!([]),
+            "no other client is limited"
+        );
         wait_until("its time is over", SOON, || {
             (other.get("/v1/sandboxes").status == 200).then_some(())
         });
     });
     rows.row("keys, by an address", || {
-        let (told, refused) =
-            (0..2).map(|_| ask("wrong", 1000)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        assert!(told <= 1000 && refused > 0, "{told} {refused}");
+        let first = ask("wrong", 1000);
+        let second = ask("wrong", 1000);
+        let answered = first.answered + second.answered;
+        let refused = first.refused + second.refused;
+        assert!(answered <= 1000 && refused > 0, "{answered} {refused}");
         own.get("/v1/sandboxes").expect(200);
     });
 }
 
+/// Promises: T4.
 #[test]
-fn t4_a_key_counts_whole_and_in_its_header_alone() {
+fn t4_a_key_counts_only_as_a_whole_and_only_in_its_header() {
     let mut server = server();
     let key = server.add_key(&["--tenant", "other"]);
     let status = |key: &str| Http::new(server.port(), Some(key)).get("/v1/sandboxes").status;

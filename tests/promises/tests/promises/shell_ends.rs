@@ -1,4 +1,4 @@
-//! What ends a shell, what does not, and what a client is told.
+//! What ends a shell, what does not, and what the client gets.
 
 use isolet_kit::{Outcome, Rows, SOON, Shell, Start, json, one, quickly};
 
@@ -6,8 +6,9 @@ fn lives(shell: &mut Shell) {
     shell.run("echo lives").is("lives\n", 0);
 }
 
+/// Promises: S8.
 #[test]
-fn what_ends_a_shell_is_told_once_with_its_reason() {
+fn the_end_of_a_shell_is_reported_once_with_its_reason() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let ends = [
@@ -40,7 +41,7 @@ fn what_ends_a_shell_is_told_once_with_its_reason() {
         shell.run("echo on; false; echo off").is("on\n", 1);
         assert_eq!(shell.ended()["code"].as_i64(), Some(1));
     });
-    rows.row("the last byte comes before the end", || {
+    rows.row("the last byte precedes the end", || {
         let mut shell = sandbox.shell();
         let outcome = shell.run("seq 20000; exit 5");
         assert_eq!((outcome.out.len(), outcome.code), (108_894, Some(5)));
@@ -49,7 +50,7 @@ fn what_ends_a_shell_is_told_once_with_its_reason() {
 }
 
 #[test]
-fn what_other_engines_die_of_leaves_the_shell() {
+fn commands_that_crash_other_engines_leave_the_shell() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let odd: [(&str, &str, &[i64]); 14] = [
@@ -80,8 +81,9 @@ fn what_other_engines_die_of_leaves_the_shell() {
     }
 }
 
+/// Promises: S4.
 #[test]
-fn what_breaks_sentinels_leaves_the_shell() {
+fn output_that_breaks_sentinels_leaves_the_shell() {
     let (_server, sandbox) = one();
     let mut rows = Rows::new();
     let nasty = [
@@ -117,9 +119,9 @@ fn what_breaks_sentinels_leaves_the_shell() {
     }
 }
 
-/// The driver reaches bash's own words by `builtin`, and by `command` where that is taken.
+/// The driver reaches bash's builtins by `builtin`, and by `command` when that name is redefined.
 #[test]
-fn functions_named_like_the_ways_to_a_builtin_leave_the_shell_alive() {
+fn functions_that_shadow_builtins_leave_the_shell_alive() {
     let (server, sandbox) = one();
     let mut rows = Rows::new();
     sandbox.exec("echo 'builtin() { :; }' >/tmp/lib");

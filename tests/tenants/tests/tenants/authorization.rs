@@ -1,4 +1,4 @@
-//! Keys, tenants, hosts and origins: who comes in, and how far.
+//! Authentication and authorization: keys, tenants, host names and origins.
 
 use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Shell, Value, json, wait_until};
@@ -7,14 +7,14 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-/// Stands for the bytes of a tar archive that holds nothing.
+/// Placeholder for the bytes of an empty tar archive.
 const EMPTY_ARCHIVE: &str = "an empty archive";
-/// Stands for the archive of an image.
+/// Placeholder for the archive of an image.
 const IMAGE_ARCHIVE: &str = "an image";
-/// An image that a tenant has.
+/// An image that a tenant owns.
 const IMAGE: &str = "local/tools:1";
 
-/// A registry that has an image, for all tests of this process.
+/// A registry with one image, shared by all tests of this process.
 fn registry() -> &'static (Registry, String) {
     static REGISTRY: OnceLock<(Registry, String)> = OnceLock::new();
     REGISTRY.get_or_init(|| {
@@ -24,13 +24,13 @@ fn registry() -> &'static (Registry, String) {
     })
 }
 
-/// The configuration of a server that asks it.
+/// Configuration of a server that uses that registry.
 pub(crate) fn images() -> String {
     format!("[images]\nregistries = [\"{}\"]\n", registry().0.host())
 }
 
-/// A body that is right for each route that takes one. A new route needs a line here: the test
-/// of all routes fails until it has one.
+/// A valid body for each route that takes one. A new route needs a line here: the test of all
+/// routes fails until it has one.
 fn body(method: &str, path: &str) -> Option<Value> {
     let native = match (method, path) {
         ("get" | "delete", _) => Value::Null,
@@ -86,7 +86,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
     Some(native)
 }
 
-/// Reading calls that need more than their path.
+/// Query strings for reading calls that need more than a path.
 fn query(method: &str, path: &str) -> &'static str {
     match path {
         "/v1/sessions" if method == "DELETE" => "?older_than=0s",
@@ -103,11 +103,11 @@ pub(crate) struct Route {
     pub(crate) path: String,
     body: Value,
     pub(crate) socket: bool,
-    /// Of the sandbox that was made for it last.
+    /// The recording of the sandbox that was created last.
     recording: Mutex<String>,
 }
 
-/// Every route of the served document.
+/// Every route of the served OpenAPI document.
 pub(crate) fn routes(http: &Http) -> Vec<Route> {
     let document = http.get("/v1/openapi.json").expect(200).json();
     let mut all = Vec::new();
@@ -118,7 +118,7 @@ pub(crate) fn routes(http: &Http) -> Vec<Route> {
             let socket = ["/shell", "/terminal", "/pty", "/tcp/{port}"]
                 .iter()
                 .any(|end| path.ends_with(end));
-            // What is known and not built answers everybody alike.
+            // A route that is documented but not implemented answers every caller the same.
             if call["responses"]["501"].is_null() {
                 all.push(Route {
                     method: method.to_uppercase(),
@@ -150,7 +150,7 @@ impl Route {
         path + query(&self.method, &self.path)
     }
 
-    /// The status of its answer.
+    /// Sends the request and returns the status of its answer.
     pub(crate) fn ask(&self, http: &Http, id: &str) -> u16 {
         if self.socket {
             return match Shell::open(http, &self.at(id)) {
@@ -159,13 +159,13 @@ impl Route {
             };
         }
         if self.path.ends_with("/events") {
-            // It has no end.
+            // This answer has no end.
             return http.try_open(&self.method, &self.at(id), None).map_or(0, |open| open.status);
         }
         self.send(http, id).status
     }
 
-    /// The whole answer of one that ends.
+    /// The complete answer of a route whose answer ends.
     pub(crate) fn send(&self, http: &Http, id: &str) -> Reply {
         let text = self.body.to_string();
         let archive = (self.body == IMAGE_ARCHIVE)
@@ -176,12 +176,12 @@ impl Route {
         http.send(&self.method, &self.at(id), body)
     }
 
-    /// It names something that must be there.
+    /// Whether the route names something that must exist.
     pub(crate) fn names_one(&self) -> bool {
         self.path.contains('{') && !self.makes()
     }
 
-    /// What it answers where there is nothing of that name.
+    /// The status when nothing has that name.
     pub(crate) fn missed(&self) -> u16 {
         match (self.method.as_str(), self.path.as_str()) {
             ("GET", "/v1/sandbox/{id}/running") => 200,
@@ -190,7 +190,7 @@ impl Route {
         }
     }
 
-    /// It leads to a program inside: whoever may only read stays out.
+    /// Whether the route leads to a program inside a sandbox, which read-only keys may not reach.
     fn leads_in(&self) -> bool {
         self.path.contains("{port}") && !self.path.contains("/links/")
     }
@@ -199,7 +199,7 @@ impl Route {
         self.method == "GET" && !self.socket && !self.leads_in()
     }
 
-    /// The first call that works in a sandbox makes it, so a stranger's id is simply free.
+    /// Whether the call creates a missing sandbox: an id that another tenant uses is then free.
     fn makes(&self) -> bool {
         let within = ["/v1/runs", "/v1/sessions/"].iter().any(|at| self.path.starts_with(at));
         let ends = [
@@ -221,8 +221,8 @@ impl Route {
     }
 }
 
-/// A sandbox with a session and a secret, for each question a new one; and by what the route names
-/// it or what is in it.
+/// Creates a new sandbox with a session and a secret for each request, together with everything
+/// that the route names.
 pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     let http = server.http();
     let id = if route.path.starts_with("/v1/runs") {
@@ -231,7 +231,7 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
             .expect("a run")
             .to_owned()
     } else if route.path.starts_with("/v1/sandbox/") {
-        // Its ids are narrower than ours.
+        // Ids of this dialect allow fewer characters.
         let made = server.sandbox();
         made.delete();
         server.sandbox_with(&json!({"id": made.id.replace("sb_", "")})).id
@@ -279,8 +279,9 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     (id, session["id"].as_str().expect("a session").to_owned())
 }
 
+/// Promises: T1.
 #[test]
-fn t1_every_route_answers_each_kind_of_key_as_it_must() {
+fn t1_every_route_answers_each_kind_of_key_as_specified() {
     let mut server = Options::new().config(&images()).start();
     let other = server.add_key(&["--tenant", "other"]);
     let reader = server.add_key(&["--tenant", "default", "--read-only"]);
@@ -342,11 +343,11 @@ fn t1_every_route_answers_each_kind_of_key_as_it_must() {
     }
 }
 
-/// By its name in `isolet keys ls`.
+/// Revokes a key by its name in `isolet keys ls`.
 fn revoke(server: &Server, key: &str) {
     let list = server.command(&["keys", "ls"]);
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
-    assert!(!list.contains(key), "the list tells no keys: {list}");
+    assert!(!list.contains(key), "the list reveals no keys: {list}");
     let id = list
         .lines()
         .rev()
@@ -356,6 +357,7 @@ fn revoke(server: &Server, key: &str) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Promises: P0, G15, T2.
 #[test]
 fn nothing_of_one_tenant_is_seen_by_another() {
     let mut server = Server::start();
@@ -368,15 +370,16 @@ fn nothing_of_one_tenant_is_seen_by_another() {
     assert!(!said.to_string().contains("canary"), "{said}");
     assert_eq!(server.ids(&other), ["same"]);
     theirs.delete();
-    assert_eq!(mine.says("cat /workspace/secret"), "canary\n", "a delete ends one's own");
+    assert_eq!(mine.says("cat /workspace/secret"), "canary\n", "a delete ends the caller's own");
     let shell = mine.shell();
     let stolen = Shell::open(&other, &format!("/v1/sandboxes/same/shell?resume={}", shell.id));
-    assert!(matches!(stolen, Err(404)), "a private shell is resumed by its tenant alone");
+    assert!(matches!(stolen, Err(404)), "only its tenant resumes a private shell");
     assert!(server.ids(&other).is_empty() || server.ids(&other) == ["same"]);
 }
 
+/// Promises: T7.
 #[test]
-fn t7_a_name_that_is_not_ours_is_not_answered() {
+fn t7_a_foreign_host_name_is_not_answered() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let mut rows = Rows::new();
@@ -415,7 +418,7 @@ fn t7_a_name_that_is_not_ours_is_not_answered() {
             assert!(status.starts_with("HTTP/1.1 403"), "{status}");
         });
     }
-    rows.row("our own names", || {
+    rows.row("the server's own names", || {
         for host in [format!("localhost:{port}"), format!("127.0.0.1:{port}")] {
             assert_eq!(server.http().with("host", &host).get("/v1/sandboxes").status, 200);
             let own = server.http().with("host", &host).with("origin", &format!("http://{host}"));
@@ -435,8 +438,9 @@ fn raw_upgrade(server: &Server, path: &str, headers: &str) -> String {
     String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
 }
 
+/// Promises: T12.
 #[test]
-fn heavy_t12_a_quota_is_not_outrun() {
+fn heavy_t12_a_quota_cannot_be_exceeded_by_concurrent_requests() {
     let mut server = Options::new().config("[tenants.small]\nsandboxes_max = 10\n").start();
     let key = server.add_key(&["--tenant", "small"]);
     let http = Http::new(server.port(), Some(&key));
@@ -464,6 +468,7 @@ fn heavy_t12_a_quota_is_not_outrun() {
     server.healthy();
 }
 
+/// Promises: T18.
 #[test]
 fn t18_the_defaults_are_safe() {
     let mut server = Server::start();
@@ -487,16 +492,17 @@ fn t18_the_defaults_are_safe() {
     let empty = data.join("../empty");
     let refused =
         bare(Some(format!("0.0.0.0:{port}")), &empty).wait_with_output().expect("it ends");
-    assert!(!refused.status.success(), "it listens to the world without a key");
-    assert!(!refused.stderr.is_empty(), "it says why");
-    // Without a key one is made: 0600, 401 without it, 200 with it, and told to no pipe.
+    assert!(!refused.status.success(), "it would listen on all addresses without a key");
+    assert!(!refused.stderr.is_empty(), "it names the reason");
+    // Without a configured key the server creates one: mode 0600, 401 without it, 200 with it, and
+    // never printed to a pipe.
     let other = data.join("../other");
     let mut child = bare(Some(format!("127.0.0.1:{port}")), &other);
     let http = Http::new(port, None);
     wait_until("it answers", SOON, || http.try_send("GET", "/health", None).is_ok().then_some(()));
     assert_eq!(http.get("/v1/sandboxes").status, 401);
     let file = other.join("key");
-    let key = std::fs::read_to_string(&file).expect("a key was made").trim().to_owned();
+    let key = std::fs::read_to_string(&file).expect("a key was created").trim().to_owned();
     let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
     assert_eq!((mode & 0o777, key.len() >= 24), (0o600, true));
     assert_eq!(Http::new(port, Some(&key)).get("/v1/sandboxes").status, 200);
@@ -507,7 +513,7 @@ fn t18_the_defaults_are_safe() {
     wait_until("it ends", SOON, || child.try_wait().expect("our child"));
     let said = child.wait_with_output().expect("it has ended");
     let said = [said.stdout, said.stderr].concat();
-    assert!(!String::from_utf8_lossy(&said).contains(&key), "the key was told to a pipe");
+    assert!(!String::from_utf8_lossy(&said).contains(&key), "the key was printed to a pipe");
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Idempotency keys: of any size, with another body, by many at once, and other tenants'.
+//! Idempotency keys: of any size, with another body, used concurrently, and across tenants.
 
 use isolet_kit::{Http, Options, Rows, Server, Value, json};
 use std::collections::BTreeSet;
 
-/// Callers of one key at once.
+/// The number of concurrent callers with one key.
 const CALLERS: usize = 100;
 
-/// Calls that make something, with two bodies that differ.
+/// Calls that create something, each with two different bodies.
 fn calls() -> [(&'static str, Value, Value); 4] {
     let one = json!({"metadata": {"n": 1}});
     let two = json!({"metadata": {"n": 2}});
@@ -22,7 +22,7 @@ fn server() -> Server {
     Options::new().config("[images.aliases]\n\"node:22-slim\" = \"host\"\n").start()
 }
 
-/// Everything that there is, as ids.
+/// The ids of everything that exists.
 fn all(http: &Http) -> BTreeSet<String> {
     let lists = ["/v1/sandboxes", "/v1/sessions", "/v1/sandboxes/box/sessions"];
     let lists = lists.map(|path| http.get(path).json());
@@ -30,8 +30,9 @@ fn all(http: &Http) -> BTreeSet<String> {
     ids.map(|one| one["id"].as_str().expect("an id").to_owned()).collect()
 }
 
+/// Promises: P8.
 #[test]
-fn i17_a_key_with_another_body_is_refused_and_changes_nothing() {
+fn i17_an_idempotency_key_with_another_body_is_refused_and_changes_nothing() {
     let mut server = server();
     let other = server.add_key(&["--tenant", "other"]);
     let own = server.http();
@@ -65,15 +66,16 @@ fn i17_a_key_with_another_body_is_refused_and_changes_nothing() {
             http.post(path, &changed).expect(422);
         });
     }
-    rows.row("one key for two calls is another body", || {
+    rows.row("one key for two different calls counts as another body", || {
         let http = own.with("idempotency-key", "both");
         http.post("/v1/sandboxes", &json!({})).expect(201);
         http.post("/v1/sessions", &json!({})).expect(422);
     });
 }
 
+/// Promises: P8.
 #[test]
-fn i17_a_key_out_of_bounds_is_refused_and_makes_nothing() {
+fn i17_an_idempotency_key_out_of_bounds_is_refused_and_creates_nothing() {
     let server = server();
     let mut rows = Rows::new();
     let bad = [
@@ -91,7 +93,7 @@ fn i17_a_key_out_of_bounds_is_refused_and_makes_nothing() {
                     path,
                     Some(body.to_string().as_bytes()),
                 );
-                // A head that is too large may be cut off while it is sent.
+                // A connection may be closed while a head that is too large is still being sent.
                 let Ok(reply) = reply else { continue };
                 let known = reply.status == status || (key.len() > 8192 && reply.status == 431);
                 assert!(known, "{path}: {} {}", reply.status, reply.text());
@@ -107,8 +109,9 @@ fn i17_a_key_out_of_bounds_is_refused_and_makes_nothing() {
     server.healthy();
 }
 
+/// Promises: P8.
 #[test]
-fn heavy_i17_a_key_that_a_hundred_use_at_once_has_one_effect() {
+fn heavy_i17_an_idempotency_key_in_a_hundred_concurrent_requests_has_one_effect() {
     let server = server();
     server.http().post("/v1/sandboxes", &json!({"id": "box"})).expect(201);
     let mut rows = Rows::new();
@@ -132,7 +135,7 @@ fn heavy_i17_a_key_that_a_hundred_use_at_once_has_one_effect() {
                 let all: Vec<_> = (0..CALLERS).map(ask).collect();
                 all.into_iter().map(|one| one.join().expect("it is answered")).collect()
             });
-            // Who came first decides which of the two bodies it is.
+            // The request that arrived first decides which of the two bodies counts.
             let (good, bad): (Vec<_>, Vec<_>) =
                 answers.iter().partition(|(_, status, _)| *status == 201);
             assert_eq!((good.len(), bad.len()), (CALLERS / 2, CALLERS / 2), "{answers:?}");

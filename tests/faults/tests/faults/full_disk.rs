@@ -1,7 +1,7 @@
-//! Deleting and changing things on a disk that is full to its last block.
+//! Deletes and changes on a disk that is full to the last block.
 //!
-//! A `DELETE` was answered with 507 "nothing was changed", and the sandbox was gone; after a kill of
-//! the server it came back as `failed`.
+//! A `DELETE` was once answered with 507 "nothing was changed" although the sandbox was gone; after
+//! a kill of the server it came back as `failed`.
 
 use isolet_kit::{
     Http, Options, Reply, Rows, SOON, Sandbox, Server, Value, json, process, wait_until,
@@ -17,7 +17,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Takes every block of a server's disk as soon as it is free, as long as this is held.
+/// Takes every block of a server's disk as soon as it is free, until this value is dropped.
 struct Greedy {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +42,7 @@ impl Greedy {
         Self { stop, thread: Some(thread), path }
     }
 
-    /// The disk stays full, and nobody waits for what becomes free.
+    /// Stops taking blocks that become free; the disk stays full.
     fn rest(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -62,7 +62,8 @@ impl Drop for Greedy {
     }
 }
 
-/// Waits until the records refuse a change: what their log has room for is still taken.
+/// Fills the disk until the store refuses a change: its log first uses the space that it has
+/// reserved.
 fn fill(server: &Server, sandbox: &Sandbox) -> Greedy {
     let greedy = Greedy::begin(server);
     let large = json!({"metadata": {"text": "x".repeat(15_000)}});
@@ -94,8 +95,9 @@ fn asleep(sandbox: &Sandbox) {
     });
 }
 
+/// Promises: F45.
 #[test]
-fn f45_what_is_deleted_on_a_full_disk_is_gone_and_stays_gone() {
+fn f45_a_delete_on_a_full_disk_is_permanent() {
     let mut server = server();
     let kept = server.sandbox_with(&json!({"id": "kept"}));
     let all = ["asleep", "failed", "running"].map(|id| server.sandbox_with(&json!({"id": id})));
@@ -162,7 +164,7 @@ fn f45_what_is_deleted_on_a_full_disk_is_gone_and_stays_gone() {
     server.healthy();
 }
 
-/// The agent of one sandbox among several.
+/// The pid of one sandbox's agent among several.
 fn agent_of(server: &Server, sandbox: &Sandbox) -> i32 {
     let mark = format!("mark-{}", sandbox.id);
     sandbox
@@ -177,6 +179,7 @@ fn agent_of(server: &Server, sandbox: &Sandbox) -> i32 {
     process::parent(sleeper).expect("an agent started it")
 }
 
+/// Promises: F45.
 #[test]
 fn f45_a_sandbox_that_was_deleted_on_a_full_disk_counts_once_in_the_history() {
     let mut server = server();
@@ -189,18 +192,19 @@ fn f45_a_sandbox_that_was_deleted_on_a_full_disk_counts_once_in_the_history() {
     assert_eq!(ended(&server), 0);
     let greedy = fill(&server, &kept);
     other.delete();
-    let told = ended(&server);
-    assert!(told > 0, "it is told while the disk is full");
+    let answer = ended(&server);
+    assert!(answer > 0, "usage is reported while the disk is full");
     greedy.free();
     kept.post("/sessions", &json!({"id": "dev"})).expect(201);
-    assert_eq!(ended(&server), told);
+    assert_eq!(ended(&server), answer);
     server.restart();
-    assert_eq!(ended(&server), told);
+    assert_eq!(ended(&server), answer);
     server.healthy();
 }
 
+/// Promises: F45.
 #[test]
-fn f45_a_change_on_a_full_disk_is_made_or_refused_and_the_answer_says_which() {
+fn f45_the_answer_to_a_change_on_a_full_disk_says_whether_it_was_made() {
     let mut server = server();
     let sandbox = server.sandbox_with(&json!({"id": "one", "metadata": {"n": 1}}));
     let state = |server: &Server| {
@@ -216,7 +220,7 @@ fn f45_a_change_on_a_full_disk_is_made_or_refused_and_the_answer_says_which() {
         assert_eq!(state(&server), before);
     });
     rows.row("sleep", || {
-        wait_until("nobody is in it", SOON, || {
+        wait_until("it has no process", SOON, || {
             let reply = sandbox.post("/sleep", &json!({}));
             (reply.status != 409).then(|| full(reply))
         });
@@ -247,7 +251,8 @@ fn f45_a_change_on_a_full_disk_is_made_or_refused_and_the_answer_says_which() {
     server.healthy();
 }
 
-/// Whoever revokes a key is told that it opens nothing any more: then it opens nothing.
+/// A successful revocation guarantees that the key opens nothing.
+/// Promises: F45.
 #[test]
 fn f45_a_key_that_is_revoked_on_a_full_disk_stays_revoked() {
     let mut server = server();

@@ -1,16 +1,17 @@
-//! Clients of terminals that come back, fall behind, or find another server.
+//! Clients of terminals that reconnect, fall behind, or find a restarted server.
 
 use isolet_kit::{LONG, SOON, Sandbox, Terminal, one, process, tries, wait_until};
 use std::time::Instant;
 
-/// Attaches behind an earlier client; it must be sent what is missing, and nothing else.
+/// Attaches after an earlier client; the server must send exactly the missing output.
 fn back(sandbox: &Sandbox, place: &str) -> Terminal {
-    let mut terminal = sandbox.try_terminal(&format!("events=1&{place}")).expect("let in");
+    let mut terminal =
+        sandbox.try_terminal(&format!("events=1&{place}")).expect("the client is admitted");
     terminal.frame("ready");
     terminal
 }
 
-/// Pseudo-random numbers that are the same in each run.
+/// Pseudo-random numbers that are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -21,15 +22,16 @@ impl Dice {
     }
 }
 
-/// Whether what one has seen from `base` on is what another has.
+/// Checks that what one client has seen from offset `base` on is what another has.
 fn agrees(whole: &Terminal, base: u64, part: &[u8]) {
-    let from = usize::try_from(base - whole.base).expect("it was there before");
+    let from = usize::try_from(base - whole.base).expect("it existed before");
     let same = whole.output.get(from..from + part.len()) == Some(part);
-    assert!(same, "at {base}, {} bytes: a byte is missing, doubled or another", part.len());
+    assert!(same, "at {base}, {} bytes: a byte is missing, repeated or different", part.len());
 }
 
+/// Promises: Z4.
 #[test]
-fn a_client_that_comes_back_misses_no_byte_and_gets_none_twice() {
+fn a_client_that_reconnects_misses_no_byte_and_gets_none_twice() {
     let (_server, sandbox) = one();
     let mut stays = sandbox.terminal("");
     stays.line("PS1='$ '; stty -echo; echo 'go'", "go\r\n");
@@ -41,8 +43,8 @@ fn a_client_that_comes_back_misses_no_byte_and_gets_none_twice() {
     let mut cuts = 0;
     while cuts < tries(100, 1000) {
         let mut one = back(&sandbox, &place);
-        assert_eq!(one.snapshot.len(), 0, "what is held is sent itself");
-        assert_eq!(one.base, base + kept.len() as u64, "it goes on where it was");
+        assert_eq!(one.snapshot.len(), 0, "held output is sent unchanged");
+        assert_eq!(one.base, base + kept.len() as u64, "it continues where it was");
         let enough = 1 + dice.below(20_000);
         let end = Instant::now() + LONG;
         while one.output.len() < enough {
@@ -62,39 +64,43 @@ fn a_client_that_comes_back_misses_no_byte_and_gets_none_twice() {
     while stays.offset() < base + kept.len() as u64 {
         assert!(stays.step(SOON), "it goes on");
     }
-    assert_eq!(stays.jumps, 1, "who stayed never fell behind");
+    assert_eq!(stays.jumps, 1, "the client that stayed never fell behind");
     agrees(&stays, base, &kept);
     stays.type_in("\x03");
 }
 
+/// Promises: Z4.
 #[test]
-fn what_is_no_longer_held_is_drawn_instead_and_counted() {
+fn discarded_output_is_replaced_by_a_drawn_screen_and_counted() {
     let (_server, sandbox) = one();
     let first = sandbox.terminal("");
     let place = first.place();
     first.close();
     let mut other = sandbox.terminal("");
     other.line("seq 1 1000000 | tail -c 5000000; echo 'd'one", "done\r\n");
-    let mut late = sandbox.try_terminal(&format!("events=1&{place}")).expect("let in");
+    let mut late =
+        sandbox.try_terminal(&format!("events=1&{place}")).expect("the client is admitted");
     let snapshot = late.frame("snapshot");
     let missed = snapshot["missed"].as_u64().expect("a number");
     assert!(missed > 5_000_000 && snapshot["bytes"].as_u64() > Some(0), "{snapshot}");
     late.frame("ready");
-    // Its prompt may still be on its way to the one or the other.
+    // A prompt may not have reached both clients yet.
     while late.offset() != other.offset() {
         let behind = if late.offset() < other.offset() { &mut late } else { &mut other };
         assert!(behind.step(SOON), "both have counted the same bytes");
     }
     assert!(String::from_utf8_lossy(&late.snapshot).contains("done"));
     late.line("echo 'a'gain", "again\r\n");
-    // An offset of another terminal means nothing.
-    let mut stranger =
-        sandbox.try_terminal("events=1&terminal=aaaaaaaaaaaaaaaa&since=10").expect("let in");
+    // An offset of another terminal has no meaning here.
+    let mut stranger = sandbox
+        .try_terminal("events=1&terminal=aaaaaaaaaaaaaaaa&since=10")
+        .expect("the client is admitted");
     stranger.frame("snapshot");
     stranger.frame("ready");
     stranger.line("echo 'h'ere", "here\r\n");
 }
 
+/// Promises: Z5.
 #[test]
 fn a_killed_server_loses_no_terminal_and_no_byte_of_it() {
     let (mut server, sandbox) = one();
@@ -107,7 +113,7 @@ fn a_killed_server_loses_no_terminal_and_no_byte_of_it() {
         before.step(SOON);
     }
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     let mut after = back(&sandbox, &before.place());
     assert_eq!((after.id.clone(), after.base), (before.id.clone(), before.offset()));
     assert_eq!(after.snapshot.len(), 0);
@@ -119,8 +125,9 @@ fn a_killed_server_loses_no_terminal_and_no_byte_of_it() {
     after.line("echo $x'x'", "keptx\r\n");
 }
 
+/// Promises: Z5.
 #[test]
-fn a_stopped_server_sends_its_clients_away_to_come_back() {
+fn a_stopped_server_disconnects_clients_with_a_request_to_reconnect() {
     let (mut server, sandbox) = one();
     let mut terminal = sandbox.terminal("");
     terminal.line("echo 'o'n", "on\r\n");
@@ -128,15 +135,17 @@ fn a_stopped_server_sends_its_clients_away_to_come_back() {
     server.stop();
     assert_eq!(terminal.end(), 1012);
     server.launch();
-    server.ready();
+    server.wait_until_ready();
     let mut after = back(&sandbox, &place);
     assert_eq!(after.snapshot.len(), 0);
     after.line("echo 'b'ack", "back\r\n");
 }
 
-/// Three read, one has stopped: who reads is served at once, and memory stays.
+/// Three clients read, one has stopped: those that read are served immediately, and memory does not
+/// grow.
+/// Promises: Z6.
 #[test]
-fn f24_a_client_that_takes_nothing_slows_no_other() {
+fn f24_a_client_that_reads_nothing_slows_no_other() {
     let (server, sandbox) = one();
     let mut reads = sandbox.terminal("");
     let stalled: Vec<Terminal> = (0..4).map(|_| sandbox.terminal("")).collect();
@@ -148,7 +157,7 @@ fn f24_a_client_that_takes_nothing_slows_no_other() {
     let now = process::memory_kib(server.pid());
     assert!(now < before + 4 * 1024, "{before} to {now} KiB");
     for mut one in stalled {
-        // It was behind: what it missed is counted, and it goes on.
+        // The client was behind: its missed bytes are counted, and it continues.
         let end = Instant::now() + LONG;
         while one.offset() < reads.offset() {
             assert!(one.closed.is_none() && Instant::now() < end, "{:?}", one.closed);
@@ -156,14 +165,15 @@ fn f24_a_client_that_takes_nothing_slows_no_other() {
         }
         assert!(one.jumps > 1 && one.base > 20_000_000, "{} {}", one.jumps, one.base);
         while reads.offset() < one.offset() {
-            assert!(reads.step(SOON), "who reads has it too");
+            assert!(reads.step(SOON), "a reading client has it, too");
         }
         agrees(&reads, one.base, &one.output);
     }
 }
 
+/// Promises: Z6.
 #[test]
-fn f23_a_flood_that_nobody_reads_costs_nothing() {
+fn f23_an_unread_flood_costs_nothing() {
     let (server, sandbox) = one();
     let mut first = sandbox.terminal("");
     first.type_in("yes 'a line that nobody reads'\r");
@@ -175,10 +185,11 @@ fn f23_a_flood_that_nobody_reads_costs_nothing() {
         all[0]["offset"].as_u64().expect("an offset")
     };
     let from = offset();
-    wait_until("it runs on", LONG, || (offset() > from + 20_000_000).then_some(()));
+    wait_until("it keeps running", LONG, || (offset() > from + 20_000_000).then_some(()));
     let memory = process::memory_kib(server.pid());
     assert!(memory < before.0 + 4 * 1024, "{} to {memory} KiB", before.0);
-    let mut again = sandbox.try_terminal(&format!("events=1&{}", before.1)).expect("let in");
+    let mut again =
+        sandbox.try_terminal(&format!("events=1&{}", before.1)).expect("the client is admitted");
     assert!(again.frame("snapshot")["missed"].as_u64() > Some(20_000_000));
     again.frame("ready");
     again.type_in("\x03");
