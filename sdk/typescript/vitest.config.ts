@@ -5,7 +5,7 @@ export default defineConfig({
     globalSetup: "test/server.ts",
     testTimeout: 30_000,
     hookTimeout: 60_000,
-    // On CI a test may fail once, and is then listed as flaky; for people no test is repeated.
+    // In CI a test may fail once and is then listed as flaky; locally no test is retried.
     retry: process.env["CI"] ? 1 : 0,
     reporters: ["default", "./test/flaky.ts"],
   },

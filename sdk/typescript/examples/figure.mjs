@@ -1,7 +1,10 @@
-/** Runs code whose variables stay, shows its output as it comes, and keeps the figure that it draws.
- *  An object that can draw itself is a result as a notebook shows it; with matplotlib in the image a
- *  figure is one too, as `png`.
- *  Run it with ISOLET_URL and ISOLET_API_KEY set: `node examples/figure.mjs`. */
+/**
+ * Runs code with persistent variables, prints its output as it arrives, and reads the figure that it draws.
+ * An object with a notebook representation such as `_repr_svg_` becomes a result. If the image contains
+ * matplotlib, its figures become results with `png`.
+ *
+ * Set ISOLET_URL and ISOLET_API_KEY, then run: `node examples/figure.mjs`.
+ */
 
 import { getSandbox, Isolet } from "@isolet/sdk";
 
@@ -23,7 +26,7 @@ try {
   const { results } = await sandbox.runCode(figure, { context });
   console.log("a figure with", results[0].svg.split("<rect").length - 1, "bars");
   const { error } = await sandbox.runCode("1 / 0", { context });
-  console.log("told as it is:", error.name);
+  console.log("error of the code:", error.name);
 } finally {
   await sandbox.destroy();
 }

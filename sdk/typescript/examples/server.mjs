@@ -1,5 +1,8 @@
-/** Starts a server in a sandbox, waits until it answers, and asks it; then gives a link to it.
- *  Run it with ISOLET_URL and ISOLET_API_KEY set: `node examples/server.mjs`. */
+/**
+ * Starts a web server in a sandbox, waits until it answers, sends it a request, and creates a link to it.
+ *
+ * Set ISOLET_URL and ISOLET_API_KEY, then run: `node examples/server.mjs`.
+ */
 
 import { getSandbox, Isolet } from "@isolet/sdk";
 
@@ -17,9 +20,9 @@ try {
   console.log("without a key:", (await fetch(`${link.url}index.html`)).status);
 
   const { line } = await server.waitForLog(/"GET \/index.html/);
-  console.log("its log:", line.slice(line.indexOf('"')));
+  console.log("log:", line.slice(line.indexOf('"')));
   await server.kill();
-  console.log("then it is", await server.getStatus());
+  console.log("status:", await server.getStatus());
 } finally {
   await sandbox.destroy();
 }

@@ -1,10 +1,13 @@
-/** An agent's loop: small commands in one bash, each answered before the next is chosen. A model would
- *  choose them; here they are chosen by what the last one said.
- *  Run it with ISOLET_URL and ISOLET_API_KEY set: `node examples/shell.mjs`. */
+/**
+ * An agent loop: small commands in one shell, each chosen from the result of the previous one. In a real agent
+ * a model chooses the commands; here a generator does.
+ *
+ * Set ISOLET_URL and ISOLET_API_KEY, then run: `node examples/shell.mjs`.
+ */
 
 import { getSandbox, Isolet } from "@isolet/sdk";
 
-/** Chooses commands: is given each one's result, and ends when it is content. */
+/** Yields commands; receives each result, and stops when the task is done. */
 function* agent() {
   yield "mkdir -p project && cd project; export STEP=1";
   yield "cat >count.sh <<'END'\nfor word in $(cat words); do echo $word; done | sort | uniq -c\nEND";

@@ -1,5 +1,8 @@
-/** Types into a sandbox's terminal, loses sight of it, and finds it as it was.
- *  Run it with ISOLET_URL and ISOLET_API_KEY set: `node examples/terminal.mjs`. */
+/**
+ * Types into a sandbox's terminal, detaches, and attaches again with its state intact.
+ *
+ * Set ISOLET_URL and ISOLET_API_KEY, then run: `node examples/terminal.mjs`.
+ */
 
 import { getSandbox, Isolet } from "@isolet/sdk";
 
@@ -11,14 +14,14 @@ try {
   await first.waitFor("30 100");
   first.close();
 
-  // The terminal runs on when nobody is attached.
+  // The terminal keeps running without clients.
   const second = sandbox.terminal({ cols: 100, rows: 30, name: "second" });
   second.write("echo the answer is $answer\n");
   const shown = await second.waitFor(/the answer is \d+/);
   console.log(shown.slice(shown.lastIndexOf("the answer")));
 
   second.write("exit 3\n");
-  console.log("ended with", (await second.exited()).code);
+  console.log("exited with", (await second.exited()).code);
 } finally {
   await sandbox.destroy();
 }

@@ -1,23 +1,26 @@
-/** The audit log: what was done to a tenant's sandboxes. */
+/** Audit log of a tenant. */
 
 import type { Transport } from "./transport.js";
 
-/** One entry: who did what, from where and when, or what the server did by itself. */
+/**
+ * An entry of the audit log: an API call with its caller and time, or an action of the server itself, such as
+ * putting an idle sandbox to sleep.
+ */
 export interface AuditEntry {
-  /** Its number in the tenant's log, from 1, without gaps. */
+  /** Position in the tenant's log: 1, 2, 3, … without gaps. */
   seq: number;
   at: Date;
-  /** `null`: done to no sandbox, or to several. */
+  /** Sandbox id; `null` when the call concerned no sandbox or several. */
   sandbox: string | null;
-  /** As `sandbox.create`, `exec.start` or `sandbox.slept`. */
+  /** For example `sandbox.create`, `exec.start` or `sandbox.slept`. */
   event: string;
-  /** Who (`key`), from where (`from`), which call, and what its path names. */
+  /** Caller (`key`), address (`from`), route, and ids in the path. */
   data: Record<string, unknown>;
-  /** The line as it was signed: `isolet audit verify` takes a file of these. */
+  /** The signed line. `isolet audit verify` checks a file of them. */
   line: string;
 }
 
-interface Sent {
+interface EntryJson {
   seq: number;
   ts: string;
   sandbox_id: string | null;
@@ -25,15 +28,15 @@ interface Sent {
   data: Record<string, unknown>;
 }
 
-/** The entries that are held, the oldest first. */
-export async function* entries(
+/** Entries of the log, oldest first. */
+export async function* auditEntries(
   client: Transport,
   options: { sandbox?: string; signal?: AbortSignal },
 ): AsyncGenerator<AuditEntry> {
   const query = options.sandbox === undefined ? "" : `?sandbox=${encodeURIComponent(options.sandbox)}`;
   const response = await client.send(`/v1/audit${query}`, { signal: options.signal });
   for await (const line of lines(response.body!)) {
-    const { seq, ts, sandbox_id, event, data } = JSON.parse(line) as Sent;
+    const { seq, ts, sandbox_id, event, data } = JSON.parse(line) as EntryJson;
     yield { seq, at: new Date(ts), sandbox: sandbox_id, event, data, line };
   }
 }

@@ -1,24 +1,38 @@
-/** How long to wait before trying again. */
+/** Delays between attempts to reconnect. */
 
-/** How a lost connection is taken up again. */
-export interface Reconnect {
-  /** After so many tries without a connection the terminal is closed; 60 unless told. */
-  tries?: number;
-  /** Before the first try, in ms; twice as long before each further one. 250 unless told. */
-  firstMs?: number;
-  /** The longest wait, in ms; 10,000 unless told. */
-  mostMs?: number;
+import { IsoletError } from "./error.js";
+
+/** How a client reconnects after a lost connection. */
+export interface ReconnectOptions {
+  /** Attempts in a row before the client gives up; 60 by default. */
+  maxAttempts?: number;
+  /** Delay before the first attempt, in milliseconds; doubles with each further one. 250 by default. */
+  initialDelayMs?: number;
+  /** Longest delay, in milliseconds; 10,000 by default. */
+  maxDelayMs?: number;
 }
 
-/** How often is tried. */
-export function tries(options: true | Reconnect): number {
-  return (options === true ? undefined : options.tries) ?? 60;
+/** Attempts before giving up. */
+export function maxAttempts(options: true | ReconnectOptions): number {
+  return (options === true ? undefined : options.maxAttempts) ?? 60;
 }
 
-/** Ms before the try behind `failed` ones. Between half and all of the whole, by chance: a server
- *  that comes back is not to be asked by all of its clients at once. */
-export function delay(options: true | Reconnect, failed: number): number {
-  const { firstMs = 250, mostMs = 10_000 } = options === true ? {} : options;
-  const whole = Math.min(firstMs * 2 ** Math.min(failed, 20), mostMs);
-  return Math.round(whole * (0.5 + Math.random() / 2));
+/**
+ * Delay in milliseconds before the next attempt, after `failed` failed ones. It is drawn at random between
+ * half and all of the exponential backoff, so that clients do not all return to a restarted server at once.
+ */
+export function delay(options: true | ReconnectOptions, failed: number): number {
+  const { initialDelayMs = 250, maxDelayMs = 10_000 } = options === true ? {} : options;
+  const backoff = Math.min(initialDelayMs * 2 ** Math.min(failed, 20), maxDelayMs);
+  return Math.round(backoff * (0.5 + Math.random() / 2));
+}
+
+const OLD_NAMES = { tries: "maxAttempts", firstMs: "initialDelayMs", mostMs: "maxDelayMs" };
+
+/** @throws {@link IsoletError} `bad_option` for an option that was renamed. */
+export function refuseOldNames(options: boolean | ReconnectOptions | undefined): void {
+  if (typeof options !== "object") return;
+  for (const [old, name] of Object.entries(OLD_NAMES)) {
+    if (old in options) throw new IsoletError(0, "bad_option", `the reconnect option ${old} was renamed to ${name}`);
+  }
 }

@@ -1,6 +1,6 @@
-/** Bytes as text, where there is no Buffer. */
+/** Base64 without Node's Buffer. */
 
-/** In base64. */
+/** Encode bytes as base64. */
 export function text(bytes: Uint8Array): string {
   const parts: string[] = [];
   for (let at = 0; at < bytes.length; at += 8192) {
@@ -9,7 +9,7 @@ export function text(bytes: Uint8Array): string {
   return btoa(parts.join(""));
 }
 
-/** Of base64. */
+/** Decode base64. */
 export function bytes(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 }

@@ -1,41 +1,61 @@
-/** A client of one server: its sandboxes, sessions that are found by their ids alone, and what happened. */
+/** Client of one server. */
 
-import { entries, type AuditEntry } from "./audit.js";
-import { whole } from "./duration.js";
-import { following, type EventsOptions, type SandboxEvent } from "./happenings.js";
-import { type SandboxInfo, type SandboxSent, sandboxInfo } from "./records.js";
+import { auditEntries, type AuditEntry } from "./audit.js";
+import { wholeSeconds } from "./duration.js";
+import { followEvents, type EventsOptions, type SandboxEvent } from "./sandbox-events.js";
+import { type SandboxInfo, type SandboxJson, sandboxInfo } from "./records.js";
 import { getSandbox, type Sandbox } from "./sandbox.js";
 import type { SandboxOptions } from "./sandbox-options.js";
 import type { ExecutionSession } from "./session.js";
-import { record, type TenantSession, type TenantSessionOptions, type TenantSessionSent } from "./tenant.js";
+import { tenantSession, type TenantSession, type TenantSessionOptions, type TenantSessionJson } from "./tenant.js";
 import { Transport } from "./transport.js";
 
-/** What the caller's sandboxes have used since they were first made, also those that are gone. */
+/** Total resource usage of a tenant's sandboxes, including deleted ones. */
 export interface AccountUsage {
-  /** Sandboxes that are there. */
+  /** Sandboxes that exist. */
   activeSandboxes: number;
-  /** Sandboxes that have ended. */
+  /** Sandboxes that were deleted. */
   endedSandboxes: number;
-  /** Processor time of all, in seconds. */
+  /** Processor time of all sandboxes, in seconds. */
   cpuSeconds: number;
-  /** Memory that they might use, in MiB, times how long they were awake, in seconds. */
+  /** Memory limit in MiB times seconds awake, summed. */
   memoryMibSeconds: number;
+  /** Time of measurement. */
   asOf: Date;
 }
 
-/** A client of one server. Holds no connection of its own. */
+/**
+ * Client of one server. It holds no open connections.
+ *
+ * @example
+ * ```ts
+ * const client = new Isolet({ url: "http://127.0.0.1:7300", apiKey: process.env.ISOLET_API_KEY });
+ * const sandbox = client.sandbox("demo");
+ * console.log((await sandbox.exec("echo hello")).stdout);
+ * ```
+ */
 export class Isolet extends Transport {
-  /** A sandbox by its id; nothing is sent before it is used. The same as `getSandbox`. */
+  /**
+   * Get a sandbox by id, without a request. Its first use creates it. Same as {@link getSandbox}.
+   *
+   * @param id unique within the tenant.
+   * @param options used when the sandbox is created.
+   */
   sandbox(id: string, options: SandboxOptions = {}): Sandbox {
     return getSandbox(this, id, options);
   }
 
-  /** All sandboxes of the key's tenant, sorted by id. */
+  /** Iterate over all sandboxes of the key's tenant, sorted by id. */
   async *listSandboxes(): AsyncGenerator<SandboxInfo> {
-    for await (const sent of this.pages<SandboxSent>("/v1/sandboxes")) yield sandboxInfo(sent);
+    for await (const json of this.pages<SandboxJson>("/v1/sandboxes")) yield sandboxInfo(json);
   }
 
-  /** Makes a session that is found again by its id alone, whichever sandbox it is in. */
+  /**
+   * Create a session that can be found by its id alone, without naming its sandbox.
+   *
+   * @param options lifetime, sandbox and file access of the session.
+   * @returns the new session.
+   */
   async createSession(options: TenantSessionOptions = {}): Promise<ExecutionSession> {
     const { persistent, sandbox, fileAccess, metadata, ttl } = options;
     const json: Record<string, unknown> = {};
@@ -43,74 +63,104 @@ export class Isolet extends Transport {
     if (sandbox !== undefined) json["sandbox_id"] = sandbox;
     if (fileAccess) json["file_access"] = fileAccess;
     if (metadata) json["metadata"] = metadata;
-    if (ttl !== undefined) json["ttl"] = whole(ttl);
+    if (ttl !== undefined) json["ttl"] = wholeSeconds(ttl);
     const headers = { "idempotency-key": crypto.randomUUID() };
-    return this.#within(record(await this.json<TenantSessionSent>("/v1/sessions", { json, headers })));
+    return this.#openSession(tenantSession(await this.json<TenantSessionJson>("/v1/sessions", { json, headers })));
   }
 
-  /** One that {@link Isolet.createSession} has made, by its id. @throws `no_session`. */
+  /**
+   * Get a session that {@link Isolet.createSession} created.
+   *
+   * @throws {@link IsoletError} `no_session`: it does not exist or has ended.
+   */
   async findSession(id: string): Promise<ExecutionSession> {
-    return this.#within(await this.sessionInfo(id));
+    return this.#openSession(await this.sessionInfo(id));
   }
 
-  async #within({ id, sandboxId }: TenantSession): Promise<ExecutionSession> {
+  async #openSession({ id, sandboxId }: TenantSession): Promise<ExecutionSession> {
     return this.sandbox(sandboxId).getSession(id);
   }
 
-  /** The record of one. @throws `no_session`. */
+  /**
+   * Read configuration and state of a session that {@link Isolet.createSession} created.
+   *
+   * @throws {@link IsoletError} `no_session`.
+   */
   async sessionInfo(id: string): Promise<TenantSession> {
-    return record(await this.json<TenantSessionSent>(`/v1/sessions/${encodeURIComponent(id)}`));
+    return tenantSession(await this.json<TenantSessionJson>(`/v1/sessions/${encodeURIComponent(id)}`));
   }
 
-  /** All that {@link Isolet.createSession} has made, sorted by id: not those that were made in a sandbox. */
+  /**
+   * Iterate over all sessions that {@link Isolet.createSession} created, sorted by id. Sessions that were
+   * created in a sandbox are not included.
+   */
   async *listSessions(): AsyncGenerator<TenantSession> {
-    for await (const sent of this.pages<TenantSessionSent>("/v1/sessions")) yield record(sent);
+    for await (const json of this.pages<TenantSessionJson>("/v1/sessions")) yield tenantSession(json);
   }
 
-  /** Ends one, its shell and the programs that run in it. @throws `no_session`. */
+  /**
+   * Delete a session, its shell and its programs.
+   *
+   * @throws {@link IsoletError} `no_session`.
+   */
   async deleteSession(id: string): Promise<void> {
     await this.send(`/v1/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
   }
 
   /**
-   * Ends those for which every filter holds; how many these were. At least one is needed.
-   * @param filter `idle`: without a running command; `olderThan`: not used for so long, as `"1h"` or
-   * seconds; 0 is every one.
+   * Delete all sessions that match every filter.
+   *
+   * @param filter `idle`: only sessions without a running command. `olderThan`: only sessions unused for this
+   *   long, in seconds or as text such as `"1h"`; 0 matches all. At least one filter is required.
+   * @returns the number of deleted sessions.
    */
   async deleteSessions(filter: { idle?: boolean; olderThan?: string | number }): Promise<number> {
     const query = new URLSearchParams();
     if (filter.idle) query.set("status", "idle");
-    if (filter.olderThan !== undefined) query.set("older_than", `${whole(filter.olderThan)}s`);
+    if (filter.olderThan !== undefined) query.set("older_than", `${wholeSeconds(filter.olderThan)}s`);
     const path = `/v1/sessions?${query}`;
     return (await this.json<{ deleted: number }>(path, { method: "DELETE" })).deleted;
   }
 
-  /** What happens to all sandboxes of the tenant; comes back by itself after a lost connection, and goes
-   *  on where it was. */
+  /**
+   * Subscribe to events of all the tenant's sandboxes. The loop reconnects after a lost connection and
+   * continues with the next event.
+   *
+   * @throws {@link IsoletError} `unauthorized` when the key is revoked, `cut` when the server is unreachable
+   *   for a minute.
+   * @example
+   * ```ts
+   * for await (const event of client.events()) console.log(event.type, event.sandbox);
+   * ```
+   */
   events(options: EventsOptions = {}): AsyncGenerator<SandboxEvent> {
-    return following(this, "/v1/events", options);
+    return followEvents(this, "/v1/events", options);
   }
 
-  /** What the tenant's sandboxes have used. */
+  /** Read the total resource usage of the tenant's sandboxes. */
   async usage(): Promise<AccountUsage> {
-    const sent = await this.json<UsageSent>("/v1/usage");
+    const json = await this.json<UsageJson>("/v1/usage");
     return {
-      activeSandboxes: sent.active_sandboxes,
-      endedSandboxes: sent.history_sandboxes,
-      cpuSeconds: sent.cpu_seconds,
-      memoryMibSeconds: sent.mem_seconds,
-      asOf: new Date(sent.as_of),
+      activeSandboxes: json.active_sandboxes,
+      endedSandboxes: json.history_sandboxes,
+      cpuSeconds: json.cpu_seconds,
+      memoryMibSeconds: json.mem_seconds,
+      asOf: new Date(json.as_of),
     };
   }
 
-  /** What was done to the tenant's sandboxes, the oldest first; with `sandbox` to one alone, also when
-   *  it is gone. */
+  /**
+   * Iterate over the tenant's audit log, oldest entries first.
+   *
+   * @param options `sandbox`: only entries of this sandbox, which may be deleted. `signal`: aborts the
+   *   request.
+   */
   audit(options: { sandbox?: string; signal?: AbortSignal } = {}): AsyncGenerator<AuditEntry> {
-    return entries(this, options);
+    return auditEntries(this, options);
   }
 }
 
-interface UsageSent {
+interface UsageJson {
   active_sandboxes: number;
   history_sandboxes: number;
   cpu_seconds: number;

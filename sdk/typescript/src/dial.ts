@@ -1,46 +1,51 @@
-/** A TCP connection to a port inside a sandbox. */
+/** TCP connection to a port in a sandbox. */
 
 import type { Isolet } from "./client.js";
 import { IsoletError } from "./error.js";
-import { here, type Socket } from "./socket.js";
+import { currentPlatform, type Socket } from "./socket.js";
 import { ticket } from "./terminals.js";
 
-/** Goes out at once, in bytes: the server takes no longer message. */
+/** The server's limit on a message, in bytes. */
 const MESSAGE_BYTES = 256 * 1024;
-/** Beyond so many bytes that have not left, or are not read, the other side waits. */
-const WAITING_BYTES_MAX = 1024 * 1024;
-/** No platform says when what waited has left: it is asked so often, in ms. */
-const ASK_MS = 5;
+/** Limit on buffered bytes in each direction; the sender waits beyond it. */
+const BUFFERED_BYTES_MAX = 1024 * 1024;
+/** Polling interval while the send buffer is full: no platform reports when it drains. */
+const POLL_MS = 5;
 
-const NORMAL = 1000;
+/** Close code after both sides have closed the connection. */
+const CLOSE_NORMAL = 1000;
 
 const EOF = JSON.stringify({ type: "eof" });
 
-/** A connection to a program. */
+/** A TCP connection to a program in the sandbox. */
 export interface PortConnection {
-  /** What the program says, up to its end. In pages what is not read is kept in memory. */
+  /** Bytes from the program. In web pages, unread bytes are buffered in memory. */
   readable: ReadableStream<Uint8Array>;
-  /** What it is told; closing it is this side's end, and the program may go on. */
+  /** Bytes to the program. Closing it closes only this direction. */
   writable: WritableStream<Uint8Array>;
-  /** Ends both at once. */
+  /** Close both directions. */
   close(): void;
 }
 
-/** Connects. @throws `not_listening`: nothing listens there. */
+/**
+ * Connect to a port.
+ *
+ * @throws {@link IsoletError} `not_listening`: no program listens on the port.
+ */
 export async function dial(client: Isolet, sandbox: string, path: string, port: number): Promise<PortConnection> {
   const url = new URL(`${client.url.replace(/^http/, "ws")}${path}/tcp/${port}?half=1`);
-  const { headers } = here();
+  const { headers } = currentPlatform();
   if (!headers) url.searchParams.set("ticket", (await ticket(client, sandbox, { use: "port", port })).ticket);
-  return new Promise((done, refused) => new Dialled(url.href, headers ? client.headers() : {}, done, refused));
+  return new Promise((done, refused) => new PortSocket(url.href, headers ? client.headers() : {}, done, refused));
 }
 
-class Dialled {
+class PortSocket {
   #reader!: ReadableStreamDefaultController<Uint8Array>;
   #writer!: WritableStreamDefaultController;
   readonly #socket: Socket;
-  // Whether the program, and whoever reads it here, may still go on.
+  // The program, and the reader here, may still continue.
   #open = true;
-  #over = false;
+  #finished = false;
 
   constructor(
     url: string,
@@ -49,12 +54,12 @@ class Dialled {
     refused: (error: Error) => void,
   ) {
     let connected = false;
-    this.#socket = here().connect(url, headers, {
+    this.#socket = currentPlatform().connect(url, headers, {
       open: () => {
         connected = true;
         done(this.#streams());
       },
-      message: (data) => this.#heard(data),
+      message: (data) => this.#receive(data),
       closed: (code, error) => {
         if (connected) this.#closed(code);
         else refused(error ?? new IsoletError(0, "unreachable", "the port cannot be reached"));
@@ -66,10 +71,10 @@ class Dialled {
     const readable = new ReadableStream<Uint8Array>(
       {
         start: (controller) => void (this.#reader = controller),
-        pull: () => this.#socket.still?.(false),
+        pull: () => this.#socket.setPaused?.(false),
         cancel: () => this.#end(),
       },
-      new ByteLengthQueuingStrategy({ highWaterMark: WAITING_BYTES_MAX }),
+      new ByteLengthQueuingStrategy({ highWaterMark: BUFFERED_BYTES_MAX }),
     );
     const writable = new WritableStream<Uint8Array>({
       start: (controller) => void (this.#writer = controller),
@@ -82,20 +87,20 @@ class Dialled {
 
   async #send(bytes: Uint8Array): Promise<void> {
     for (let at = 0; at < bytes.length; at += MESSAGE_BYTES) {
-      while (!this.#over && this.#socket.unsent > WAITING_BYTES_MAX) {
-        await new Promise((wake) => setTimeout(wake, ASK_MS));
+      while (!this.#finished && this.#socket.unsent > BUFFERED_BYTES_MAX) {
+        await new Promise((wake) => setTimeout(wake, POLL_MS));
       }
-      if (this.#over) return;
+      if (this.#finished) return;
       this.#socket.send(bytes.slice(at, at + MESSAGE_BYTES));
     }
   }
 
-  #heard(data: string | Uint8Array): void {
+  #receive(data: string | Uint8Array): void {
     if (!this.#open) return;
-    // The only text that there is: the program's end.
+    // The only text message announces the end of the program's output.
     if (typeof data === "string") return this.#finish();
     this.#reader.enqueue(data);
-    if ((this.#reader.desiredSize ?? 0) <= 0) this.#socket.still?.(true);
+    if ((this.#reader.desiredSize ?? 0) <= 0) this.#socket.setPaused?.(true);
   }
 
   #finish(): void {
@@ -104,23 +109,23 @@ class Dialled {
   }
 
   #closed(code: number): void {
-    this.#over = true;
-    // Both sides have ended: that is not said in a frame.
-    if (code === NORMAL) return this.#finish();
-    const error = new IsoletError(0, "cut", `the connection to the port ended (${code})`);
+    this.#finished = true;
+    // Both sides have closed: the server sends no separate frame for the end.
+    if (code === CLOSE_NORMAL) return this.#finish();
+    const error = new IsoletError(0, "cut", `the connection to the port was lost (${code})`);
     if (this.#open) this.#reader.error(error);
     this.#writer.error(error);
     this.#open = false;
   }
 
   #end(): void {
-    if (this.#over) return;
+    if (this.#finished) return;
     this.#socket.close();
-    this.#over = true;
-    const error = new IsoletError(0, "closed", "the connection was closed here");
+    this.#finished = true;
+    const error = new IsoletError(0, "closed", "the connection was closed by this client");
     if (this.#open) {
       this.#open = false;
-      // A reader that has gone takes no error.
+      // A cancelled reader accepts no error.
       try {
         this.#reader.error(error);
       } catch {

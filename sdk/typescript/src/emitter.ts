@@ -1,30 +1,38 @@
-/** Events with typed listeners. */
+/** Event emitter with typed listeners. */
 
-/** Tells its listeners; each is called in the order in which it came. */
+/** Calls listeners in the order in which they were added. */
 export class Emitter<Events extends { [Name in keyof Events]: unknown[] }> {
-  readonly #listeners: { [Name in keyof Events]?: Set<(...told: Events[Name]) => void> } = {};
+  readonly #listeners: { [Name in keyof Events]?: Set<(...args: Events[Name]) => void> } = {};
 
-  /** Calls `listener` at each `event`, until what this returns is called. */
-  on<Name extends keyof Events>(event: Name, listener: (...told: Events[Name]) => void): () => void {
+  /**
+   * Add a listener.
+   *
+   * @returns a function that removes the listener.
+   */
+  on<Name extends keyof Events>(event: Name, listener: (...args: Events[Name]) => void): () => void {
     const all = (this.#listeners[event] ??= new Set());
     all.add(listener);
     return () => void all.delete(listener);
   }
 
-  /** As {@link Emitter.on}, for the next time alone. */
-  once<Name extends keyof Events>(event: Name, listener: (...told: Events[Name]) => void): () => void {
-    const off = this.on(event, (...told) => {
+  /**
+   * Add a listener for the next event only.
+   *
+   * @returns a function that removes the listener.
+   */
+  once<Name extends keyof Events>(event: Name, listener: (...args: Events[Name]) => void): () => void {
+    const off = this.on(event, (...args) => {
       off();
-      listener(...told);
+      listener(...args);
     });
     return off;
   }
 
-  /** Tells the listeners. One that throws holds up no other: its error is the platform's to report. */
-  protected tell<Name extends keyof Events>(event: Name, ...told: Events[Name]): void {
+  /** Call all listeners. If one throws, the others still run, and the error is reported as unhandled. */
+  protected emit<Name extends keyof Events>(event: Name, ...args: Events[Name]): void {
     for (const listener of [...(this.#listeners[event] ?? [])]) {
       try {
-        listener(...told);
+        listener(...args);
       } catch (error) {
         queueMicrotask(() => {
           throw error;

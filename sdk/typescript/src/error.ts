@@ -1,10 +1,14 @@
-/** What a call is refused with. */
+/** Errors of the SDK. */
 
-/** The server refused a call, or could not be reached. */
+/** The server answered with an error or could not be reached, or an argument is invalid. */
 export class IsoletError extends Error {
-  /** @param status HTTP status; 0 when there was no answer.
-   *  @param code for programs, as `no_session`; stays the same between versions.
-   *  @param hint what to do next. */
+  /**
+   * @param status HTTP status; 0 without a response.
+   * @param code machine-readable and stable across server versions, for example `no_session`.
+   * @param message what happened, and to which id.
+   * @param hint what to do next; may be empty.
+   * @param options `cause`: the underlying error.
+   */
   constructor(
     readonly status: number,
     readonly code: string,
@@ -17,8 +21,8 @@ export class IsoletError extends Error {
   }
 }
 
-/** Waits for a `DELETE`; what is not there any more was deleted. */
-export async function gone(deleted: Promise<unknown>): Promise<void> {
+/** Wait for a `DELETE`, and ignore 404: the object was already deleted. */
+export async function ignoreNotFound(deleted: Promise<unknown>): Promise<void> {
   try {
     await deleted;
   } catch (error) {
@@ -26,12 +30,12 @@ export async function gone(deleted: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Reads an answer that is not 2xx. */
-export async function refusal(response: Response): Promise<IsoletError> {
+/** Convert an error response to an error. */
+export async function errorFromResponse(response: Response): Promise<IsoletError> {
   const text = await response.text().catch(() => "");
   try {
-    const said = JSON.parse(text) as { error?: string; message?: string; hint?: string };
-    return new IsoletError(response.status, said.error ?? "unknown", said.message ?? text, said.hint);
+    const body = JSON.parse(text) as { error?: string; message?: string; hint?: string };
+    return new IsoletError(response.status, body.error ?? "unknown", body.message ?? text, body.hint);
   } catch {
     return new IsoletError(response.status, "unknown", text || response.statusText);
   }

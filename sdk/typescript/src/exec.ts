@@ -1,72 +1,74 @@
-/** One command, in a session's shell or without one. */
+/** Commands over HTTP. */
 
 import { IsoletError } from "./error.js";
 import type { Denied } from "./network.js";
 import { events } from "./sse.js";
 import type { Transport } from "./transport.js";
 
-/** How a command is to run. */
+/** Options of a command. */
 export interface ExecOptions {
-  /** Ends the command after so many ms; the session's own unless told, 0 never. */
+  /** Time until the command is ended, in milliseconds; the session's timeout by default; 0 disables it. */
   timeout?: number;
-  /** For this command alone. */
+  /** Working directory of this command only. */
   cwd?: string;
-  /** For this command alone; `undefined` unsets a name. */
+  /** Environment of this command only; `undefined` unsets a variable. */
   env?: Record<string, string | undefined>;
-  /** Its standard input; end of file at once otherwise. */
+  /** Standard input; empty by default. */
   stdin?: string;
-  /** The shell of this session, which is made where it is not there. */
+  /** Session to run the command in; created if needed. */
   sessionId?: string;
   /** Aborting it cancels the command. */
   signal?: AbortSignal;
-  /** Hear the output as it is written. */
+  /** Stream the output to `onOutput` while the command runs. */
   stream?: boolean;
-  /** With `stream`: each piece of output. */
+  /** Requires `stream`. Called for each piece of output. */
   onOutput?: (stream: "stdout" | "stderr", data: string) => void;
-  /** With `stream`: its end. */
+  /** Requires `stream`. Called at the end of the command. */
   onComplete?: (result: ExecResult) => void;
-  /** With `stream`: it could not be carried out. It is thrown as well. */
+  /** Requires `stream`. Called if the command could not be run; the error is also thrown. */
   onError?: (error: Error) => void;
 }
 
-/** How a command ended, and what it said. */
+/** Exit status and output of a command. */
 export interface ExecResult {
-  /** Its exit code is 0. */
+  /** The exit code is 0. */
   success: boolean;
-  /** 128 and the signal where a signal ended it. */
+  /** 128 plus the signal number if a signal ended the command. */
   exitCode: number;
   stdout: string;
   stderr: string;
   command: string;
-  /** From its start to its end, in ms. */
+  /** Duration in milliseconds. */
   duration: number;
-  /** When it was sent, as ISO 8601. */
+  /** Start time in ISO 8601. */
   timestamp: string;
   sessionId?: string;
-  /** Its timeout ended it. */
+  /** The timeout ended the command. */
   timedOut: boolean;
-  /** Bytes that were written and are not here. */
+  /** Number of bytes per stream beyond the output limit. */
   truncated?: { stdout: number; stderr: number };
-  /** In the first answer after the sandbox slept: what that has ended. */
+  /** Only in the first result after the sandbox slept: what did not survive the sleep. */
   lost?: string[];
-  /** With `shell_state` in `lost`: sessions whose shells do not come back as they were. */
+  /** Sessions whose shell state was not fully restored; set if `lost` contains `shell_state`. */
   lostState?: LostState[];
-  /** What was refused to the sandbox while it ran, whoever in it has tried; at most 64. Give it to
-   *  {@link Sandbox.changeNetwork} as `allowAdd` to open it. */
+  /**
+   * Connections that the network rules denied to the sandbox while the command ran, at most 64. Pass them to
+   * {@link Sandbox.changeNetwork} as `allowAdd` to allow them.
+   */
   denied?: Denied[];
-  /** How much more was refused. */
+  /** Number of further denials that are not listed. */
   deniedLost?: number;
 }
 
-/** A session whose shell does not come back as it was. */
+/** A session whose shell state was not fully restored after a sleep. */
 export interface LostState {
   session: string;
   why: "crash" | "too_large" | "no_answer" | "not_kept" | "not_restored";
-  /** It comes back as it was then, in ms since 1970; `null`: as new. */
+  /** Time of the restored state in milliseconds since 1970; `null`: a new shell. */
   saved_at_ms: number | null;
 }
 
-interface Answer {
+interface ResultJson {
   exit_code: number;
   timed_out: boolean;
   duration_ms: number;
@@ -79,31 +81,31 @@ interface Answer {
   denied_lost?: number | null;
 }
 
-/** What a command says, in its order; `complete` is the last. */
+/** Events of a command, in order; `complete` is the last. */
 export type ExecEvent =
   | { type: "stdout" | "stderr"; data: string }
   | { type: "complete"; exitCode: number; result: ExecResult };
 
-/** A command as the server takes it. */
+/** JSON of a command. */
 function body(command: string, session: string | undefined, options: ExecOptions): Record<string, unknown> {
   const json: Record<string, unknown> = { command };
   if (options.timeout !== undefined) json["timeout_ms"] = options.timeout;
   if (options.cwd !== undefined) json["cwd"] = options.cwd;
   if (options.stdin !== undefined) json["stdin"] = options.stdin;
-  if (options.env) json["env"] = named(options.env);
+  if (options.env) json["env"] = envToJson(options.env);
   if (session !== undefined && options.signal) json["cancel_on_close"] = true;
   return json;
 }
 
-function told(
-  answer: Answer,
-  said: { stdout: string; stderr: string },
+function toResult(
+  answer: ResultJson,
+  output: { stdout: string; stderr: string },
   call: { command: string; timestamp: string; session: string | undefined },
 ): ExecResult {
   return {
     success: answer.exit_code === 0,
     exitCode: answer.exit_code,
-    ...said,
+    ...output,
     command: call.command,
     duration: answer.duration_ms,
     timestamp: call.timestamp,
@@ -114,22 +116,22 @@ function told(
       : {}),
     ...(answer.lost ? { lost: answer.lost } : {}),
     ...(answer.lost_state ? { lostState: answer.lost_state } : {}),
-    ...refusals(answer),
+    ...denials(answer),
   };
 }
 
-/** What was refused meanwhile, where something was. */
-export function refusals(told: {
+/** Fields for denied connections, if there are any. */
+export function denials(toResult: {
   denied?: Denied[] | null;
   denied_lost?: number | null;
 }): Pick<ExecResult, "denied" | "deniedLost"> {
   return {
-    ...(told.denied ? { denied: told.denied } : {}),
-    ...(told.denied_lost ? { deniedLost: told.denied_lost } : {}),
+    ...(toResult.denied ? { denied: toResult.denied } : {}),
+    ...(toResult.denied_lost ? { deniedLost: toResult.denied_lost } : {}),
   };
 }
 
-/** Runs a command at `path`; `session` is told back. */
+/** Run a command at `path` and wait for its end. `session` is copied to the result. */
 export async function run(
   client: Transport,
   path: string,
@@ -140,26 +142,30 @@ export async function run(
   if (!options.stream) {
     const call = { command, timestamp: new Date().toISOString(), session };
     const json = body(command, session, options);
-    const answer = await client.json<Answer>(path, { json, signal: options.signal });
-    return told(answer, { stdout: answer.stdout ?? "", stderr: answer.stderr ?? "" }, call);
+    const answer = await client.json<ResultJson>(path, { json, signal: options.signal });
+    return toResult(answer, { stdout: answer.stdout ?? "", stderr: answer.stderr ?? "" }, call);
   }
   try {
-    for await (const event of pieces(client, path, session, command, options)) {
+    for await (const event of streamOutput(client, path, session, command, options)) {
       if (event.type !== "complete") options.onOutput?.(event.type, event.data);
       else {
         options.onComplete?.(event.result);
         return event.result;
       }
     }
-    throw cut();
+    throw connectionLost();
   } catch (error) {
     options.onError?.(error as Error);
     throw error;
   }
 }
 
-/** Runs a command at `path`, and gives what it says as it is written. */
-export async function* pieces(
+/**
+ * Run a command at `path` and stream its output.
+ *
+ * @param cancelled whether leaving the loop early cancels the command.
+ */
+export async function* streamOutput(
   client: Transport,
   path: string,
   session: string | undefined,
@@ -172,45 +178,45 @@ export async function* pieces(
   if (session !== undefined && cancelled) json["cancel_on_close"] = true;
   const headers = { accept: "text/event-stream" };
   const response = await client.send(path, { json, headers, signal: options.signal });
-  const said = { stdout: "", stderr: "" };
+  const output = { stdout: "", stderr: "" };
   for await (const { event, data } of events(response.body!)) {
-    const value = JSON.parse(data) as Answer & { data: string; error: string; message: string };
+    const value = JSON.parse(data) as ResultJson & { data: string; error: string; message: string };
     if (event === "stdout" || event === "stderr") {
-      said[event] += value.data;
+      output[event] += value.data;
       yield { type: event, data: value.data };
     } else if (event === "exit") {
-      return yield { type: "complete", exitCode: value.exit_code, result: told(value, said, call) };
+      return yield { type: "complete", exitCode: value.exit_code, result: toResult(value, output, call) };
     } else if (event === "error") {
       throw new IsoletError(response.status, value.error, value.message);
     }
   }
-  throw cut();
+  throw connectionLost();
 }
 
-function cut(): IsoletError {
-  return new IsoletError(0, "cut", "the connection ended before the command");
+function connectionLost(): IsoletError {
+  return new IsoletError(0, "cut", "the connection was lost before the command ended");
 }
 
-/** A program with its arguments, without a shell behind it that stays. */
+/** A program that runs outside of any session's shell. */
 export interface Program {
   argv: string[];
   env: Record<string, string>;
-  /** Begins with the directory, environment and files of this one. */
+  /** Session whose directory, environment and file access it uses. */
   session: string | undefined;
-  /** In ms; 0 never. */
+  /** In milliseconds; 0 disables it. */
   timeout: number;
 }
 
-/** Runs a program in the sandbox at `path`. */
-export async function program(client: Transport, path: string, one: Program): Promise<ExecResult> {
-  const { argv, env, session, timeout } = one;
+/** Run a program in the sandbox at `path`. */
+export async function runProgram(client: Transport, path: string, program: Program): Promise<ExecResult> {
+  const { argv, env, session, timeout } = program;
   const call = { command: argv.join(" "), timestamp: new Date().toISOString(), session };
   const json = { argv, env, timeout_ms: timeout, ...(session === undefined ? {} : { session }) };
-  const answer = await client.json<Answer>(`${path}/exec`, { json });
-  return told(answer, { stdout: answer.stdout ?? "", stderr: answer.stderr ?? "" }, call);
+  const answer = await client.json<ResultJson>(`${path}/exec`, { json });
+  return toResult(answer, { stdout: answer.stdout ?? "", stderr: answer.stderr ?? "" }, call);
 }
 
-/** An environment as the server takes it: `null` unsets. */
-export function named(env: Record<string, string | undefined>): Record<string, string | null> {
+/** JSON of environment variables: `null` unsets one. */
+export function envToJson(env: Record<string, string | undefined>): Record<string, string | null> {
   return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value ?? null]));
 }

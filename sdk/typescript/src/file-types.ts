@@ -1,6 +1,6 @@
-/** What file calls take and tell. */
+/** Options and results of file methods. */
 
-/** One entry of a directory. */
+/** A file, directory or symbolic link. */
 export interface FileInfo {
   name: string;
   path: string;
@@ -9,115 +9,116 @@ export interface FileInfo {
   size: number;
   /** Milliseconds since 1970. */
   modified: number;
-  /** Octal, as `0644`. */
+  /** Permission bits in octal, e.g. `0644`. */
   mode: string;
-  /** What a symbolic link says. */
+  /** Target of a symbolic link. */
   target?: string;
-  /** Of a directory that a recursive list could not look into: `denied`, `too_large`. */
+  /** Why a recursive list skipped this directory: `denied` or `too_large`. */
   unread?: string;
 }
 
-/** What a directory holds; `includes("name")` asks by name. */
+/** Entries of a directory. */
 export class Listing extends Array<FileInfo> {
+  /** Check whether an entry, or an entry with a given name, exists. */
   override includes(wanted: FileInfo | string, from?: number): boolean {
     if (typeof wanted !== "string") return super.includes(wanted, from);
-    return this.slice(from).some((entry) => entry.name === wanted);
+    return this.slice(from).some((fileInfo) => fileInfo.name === wanted);
   }
 }
 
-/** An entry as the server says it. */
-export interface Entry extends Omit<FileInfo, "modified" | "target"> {
+/** The server's JSON of an entry. */
+export interface FileJson extends Omit<FileInfo, "modified" | "target"> {
   modified_ms: number;
   target?: string | null;
 }
 
-/** Reads an entry. */
-export function entry({ name, path, type, size, modified_ms, mode, target, unread }: Entry): FileInfo {
-  const more = { ...(target == null ? {} : { target }), ...(unread == null ? {} : { unread }) };
-  return { name, path, type, size, modified: modified_ms, mode, ...more };
+/** Convert the server's JSON. */
+export function fileInfo({ name, path, type, size, modified_ms, mode, target, unread }: FileJson): FileInfo {
+  const optional = { ...(target == null ? {} : { target }), ...(unread == null ? {} : { unread }) };
+  return { name, path, type, size, modified: modified_ms, mode, ...optional };
 }
 
-/** How a file is to be written. */
+/** Options for writing a file. */
 export interface WriteFileOptions {
-  /** `content` is text to be written as UTF-8 (unless told), or bytes in base64. */
+  /** `content` is text to be encoded as UTF-8 (default), or bytes in base64. */
   encoding?: "utf-8" | "utf8" | "base64";
-  /** Permission bits, as `0o755`; a new file has `0o644` unless told, an old one keeps its own. */
+  /** Permission bits, e.g. `0o755`. By default, new files get `0o644` and existing files keep theirs. */
   mode?: number;
-  /** To the end of what is there; then it is not whole or nothing. */
+  /** Append to an existing file. Such a write is not atomic. */
   append?: boolean;
-  /** It is on the disk, file and name, before this resolves. */
+  /** Resolve only after file and directory entry are on disk. */
   fsync?: boolean;
 }
 
-/** Which part of a file, in bytes. */
+/** A range of bytes. */
 export interface FileRange {
-  /** 0 unless told. */
+  /** Offset of the first byte; 0 by default. */
   start?: number;
-  /** As far as the file has them; to its end unless told. */
+  /** Number of bytes; up to the end of the file by default. */
   length?: number;
 }
 
-/** How a file is to be read. */
+/** Options for reading a file. */
 export interface ReadFileOptions extends FileRange {
-  /** `content` is text (unless told; what is no UTF-8 reads U+FFFD), or bytes in base64. */
+  /** Return text (default; invalid UTF-8 becomes U+FFFD), or bytes in base64. */
   encoding?: "utf-8" | "utf8" | "base64";
 }
 
-/** What is to be listed. */
+/** Options for listing a directory. */
 export interface ListFilesOptions {
-  /** All below it; no link is followed. */
+  /** Include subdirectories; symbolic links are not followed. */
   recursive?: boolean;
-  /** Also names that begin with a dot. */
+  /** Include names that start with a dot. */
   includeHidden?: boolean;
-  /** `*.ts` is for names, `src/**\/*.ts` for paths below the directory. */
+  /** Filter: `*.ts` matches names, `src/**\/*.ts` matches paths relative to the directory. */
   glob?: string;
 }
 
-/** What is to be found. */
+/** Options of a search. */
 export interface SearchOptions {
-  /** File or directory; `/workspace` unless told. */
+  /** File or directory to search; `/workspace` by default. */
   path?: string;
-  /** The pattern means itself. */
+  /** Treat the pattern as plain text. */
   literal?: boolean;
-  /** Letters match whatever their case. */
+  /** Ignore upper and lower case. */
   ignoreCase?: boolean;
-  /** Also files whose names begin with a dot. */
+  /** Include files whose names start with a dot. */
   includeHidden?: boolean;
-  /** Also what `.gitignore` and `.ignore` leave out. */
+  /** Include files that `.gitignore` or `.ignore` exclude. */
   ignored?: boolean;
-  /** As for lists. */
+  /** Filter, as in {@link ListFilesOptions}. */
   glob?: string;
-  /** Lines beside each match, 0 to 20. */
+  /** Number of context lines around each match, 0 to 20. */
   context?: number;
-  /** Matching lines, 1 to 10,000; 1,000 unless told. */
+  /** Maximum number of matching lines, 1 to 10,000; 1,000 by default. */
   limit?: number;
 }
 
-/** A line that matches, or one beside it. */
+/** A line found by a search, or a context line next to it. */
 export interface SearchLine {
   path: string;
-  /** From 1 on. */
+  /** Line number, from 1. */
   line: number;
-  /** Without its end; U+FFFD for what is no UTF-8. */
+  /** Without line ending; invalid UTF-8 becomes U+FFFD. */
   text: string;
-  /** What matched: bytes of the line, from and to. */
+  /** Matches: start and end offset in bytes. */
   spans: [from: number, to: number][];
-  /** It stands beside a match, and is none. */
+  /** A context line, not a match. */
   context: boolean;
-  /** Only its first 2,048 bytes are told. */
+  /** Longer than 2,048 bytes; only those are included. */
   cut: boolean;
 }
 
-/** What a search has found. */
+/** Result of a search. */
 export interface SearchResult {
-  /** Sorted by path, then by number. */
+  /** Sorted by path, then by line number. */
   lines: SearchLine[];
   /** There is more than that: narrow the search, or raise its limit. */
   more: boolean;
-  /** That were searched. */
+  /** Number of files searched. */
   files: number;
-  /** Of these: what lies behind their first NUL was not looked at. */
+  /** Binary files among them: searched only up to their first NUL byte. */
   binary: number;
-  /** That could not be read, or hold a line above 8 MiB. */
+  /** Files that could not be read or have a line above 8 MiB. */
   unread: number;
 }

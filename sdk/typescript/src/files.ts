@@ -1,9 +1,9 @@
-/** Files of a sandbox. Relative paths begin in `/workspace`. */
+/** Files of a sandbox or session. Relative paths start in `/workspace`. */
 
 import { IsoletError } from "./error.js";
 import {
-  type Entry,
-  entry,
+  type FileJson,
+  fileInfo,
   type FileInfo,
   type FileRange,
   Listing,
@@ -18,32 +18,45 @@ import type { Isolet } from "./client.js";
 import { bytes, text } from "./base64.js";
 import { type FileWatch, watch, type WatchOptions } from "./watch.js";
 
-/** The file calls of one sandbox, or of one of its sessions. @throws {@link IsoletError} `not_found`,
- *  `denied`, `wrong_kind`, `exists`, `not_empty`, `no_space`. */
+/**
+ * File methods of a sandbox or session.
+ *
+ * @throws {@link IsoletError} `not_found`, `denied`, `wrong_kind`, `exists`, `not_empty` or `no_space`.
+ */
 export class Files {
   protected readonly client: Isolet;
-  readonly #at: () => Promise<string>;
+  readonly #basePath: () => Promise<string>;
 
-  /** @param at gives the path of the calls, once what they work in is there. */
+  /**
+   * @param client the client.
+   * @param at returns the base URL path, after creating the sandbox if needed.
+   */
   constructor(client: Isolet, at: () => Promise<string>) {
     this.client = client;
-    this.#at = at;
+    this.#basePath = at;
   }
 
   async #path(path: string, query: Record<string, string | undefined> = {}): Promise<string> {
-    const parts = path.split("/").map(part);
-    return `${await this.#at()}/files/${parts.join("/")}${asked(query)}`;
+    const parts = path.split("/").map(encodeSegment);
+    return `${await this.#basePath()}/files/${parts.join("/")}${queryString(query)}`;
   }
 
-  async #of(path: string, query: Record<string, string | undefined>): Promise<string> {
-    return `${await this.#at()}/files${asked({ path, ...query })}`;
+  async #queryPath(path: string, query: Record<string, string | undefined>): Promise<string> {
+    return `${await this.#basePath()}/files${queryString({ path, ...query })}`;
   }
 
-  async #do(op: string, fields: Record<string, unknown>): Promise<Entry & { exists?: boolean }> {
-    return this.client.json(`${await this.#at()}/files`, { json: { op, ...fields } });
+  async #operation(op: string, fields: Record<string, unknown>): Promise<FileJson & { exists?: boolean }> {
+    return this.client.json(`${await this.#basePath()}/files`, { json: { op, ...fields } });
   }
 
-  /** Writes a whole file: it is there before and after, never half. Parents are made. */
+  /**
+   * Write a file atomically: readers see either the old or the new content. Parent directories are created.
+   *
+   * @param path file to write.
+   * @param content text, bytes or a stream.
+   * @param options encoding, permission bits, append and fsync.
+   * @returns absolute path and size in bytes.
+   */
   async writeFile(
     path: string,
     content: string | Uint8Array | ReadableStream<Uint8Array>,
@@ -51,11 +64,17 @@ export class Files {
   ): Promise<{ path: string; size: number }> {
     const { encoding, mode, append, fsync } = options;
     const body = encoding === "base64" && typeof content === "string" ? bytes(content) : content;
-    const query = { mode: mode === undefined ? undefined : octal(mode), append: flag(append), fsync: flag(fsync) };
+    const query = { mode: mode === undefined ? undefined : octalMode(mode), append: flag(append), fsync: flag(fsync) };
     return this.client.json(await this.#path(path, query), { method: "PUT", body });
   }
 
-  /** Reads a file, or a part of it; `size` is that of what was read, in bytes. */
+  /**
+   * Read a file, or a range of it.
+   *
+   * @param path file to read.
+   * @param options range and encoding.
+   * @returns content, and its size in bytes.
+   */
   async readFile(path: string, options: ReadFileOptions = {}): Promise<{ content: string; size: number }> {
     const response = await this.#read(path, options);
     const read = new Uint8Array(await response.arrayBuffer());
@@ -63,68 +82,104 @@ export class Files {
     return { content, size: read.length };
   }
 
-  /** A file's bytes, or a part of them, as they come. */
+  /** Stream a file, or a range of it. */
   async readFileStream(path: string, range: FileRange = {}): Promise<ReadableStream<Uint8Array>> {
     return (await this.#read(path, range)).body!;
   }
 
   async #read(path: string, { start = 0, length }: FileRange): Promise<Response> {
-    const part = start > 0 || length !== undefined;
+    const encodeSegment = start > 0 || length !== undefined;
     if (!Number.isSafeInteger(start) || start < 0 || (length !== undefined && !(length >= 1))) {
-      throw new IsoletError(0, "bad_range", "a part begins at 0 or later and has at least one byte");
+      throw new IsoletError(0, "bad_range", "start must be 0 or more, and length at least 1");
     }
     const range = `bytes=${start}-${length === undefined ? "" : start + length - 1}`;
-    return this.client.send(await this.#path(path), part ? { headers: { range } } : {});
+    return this.client.send(await this.#path(path), encodeSegment ? { headers: { range } } : {});
   }
 
-  /** What is under a name; with `follow: false` of a link itself. */
+  /**
+   * Read metadata of a file or directory.
+   *
+   * @param path file or directory.
+   * @param options `follow: false` describes a symbolic link itself.
+   */
   async stat(path: string, options: { follow?: boolean } = {}): Promise<FileInfo> {
-    return entry(await this.#do("stat", { path, follow: options.follow ?? true }));
+    return fileInfo(await this.#operation("stat", { path, follow: options.follow ?? true }));
   }
 
-  /** Makes a directory with its parents; no error where it is there. */
+  /** Create a directory and its parents. No error if it exists. */
   async mkdir(path: string, _options: { recursive?: boolean } = {}): Promise<void> {
-    await this.#do("mkdir", { path });
+    await this.#operation("mkdir", { path });
   }
 
-  /** Removes a file, a link, or with `recursive` a directory and all it holds. */
+  /**
+   * Delete a file, a symbolic link or an empty directory.
+   *
+   * @param path what to delete.
+   * @param options `recursive`: delete a directory with its content.
+   */
   async deleteFile(path: string, options: { recursive?: boolean } = {}): Promise<void> {
     const at = await this.#path(path, { recursive: flag(options.recursive) });
     await this.client.send(at, { method: "DELETE" });
   }
 
-  /** Gives a file or directory another name, `to` itself; a file in the way is replaced, or with
-   *  `replace: false` refused as `exists`. */
+  /**
+   * Rename a file or directory to exactly `to`.
+   *
+   * @param path file or directory to rename.
+   * @param to new path.
+   * @param options `replace: false` fails with `exists` instead of replacing a file.
+   */
   async renameFile(path: string, to: string, options: { replace?: boolean } = {}): Promise<void> {
-    await this.#do("move", { path, to, replace: options.replace ?? true });
+    await this.#operation("move", { path, to, replace: options.replace ?? true });
   }
 
-  /** As {@link Files.renameFile}. */
+  /** Same as {@link Files.renameFile}. */
   async moveFile(path: string, to: string, options: { replace?: boolean } = {}): Promise<void> {
     await this.renameFile(path, to, options);
   }
 
-  /** Copies a file, or a directory with all it holds, under the name `to` itself. */
+  /**
+   * Copy a file, or a directory with its content, to exactly `to`.
+   *
+   * @param path file or directory to copy.
+   * @param to path of the copy.
+   * @param options `replace: false` fails with `exists` instead of replacing a file.
+   */
   async copyFile(path: string, to: string, options: { replace?: boolean } = {}): Promise<FileInfo> {
-    return entry(await this.#do("copy", { path, to, replace: options.replace ?? true }));
+    return fileInfo(await this.#operation("copy", { path, to, replace: options.replace ?? true }));
   }
 
-  /** Sets permission bits, as `0o755`. */
+  /**
+   * Set permission bits.
+   *
+   * @param path file or directory.
+   * @param mode for example `0o755`.
+   */
   async chmod(path: string, mode: number): Promise<FileInfo> {
-    return entry(await this.#do("chmod", { path, mode: octal(mode) }));
+    return fileInfo(await this.#operation("chmod", { path, mode: octalMode(mode) }));
   }
 
-  /** What a directory holds, sorted. */
+  /**
+   * List a directory, sorted.
+   *
+   * @param path directory to list.
+   * @param options subdirectories, hidden files and filter.
+   */
   async listFiles(path: string, options: ListFilesOptions = {}): Promise<Listing> {
     const { recursive, includeHidden, glob } = options;
-    const first = await this.#of(path, { recursive: flag(recursive), hidden: flag(includeHidden), glob });
+    const first = await this.#queryPath(path, { recursive: flag(recursive), hidden: flag(includeHidden), glob });
     const all = new Listing();
-    for await (const one of this.client.pages<Entry>(first)) all.push(entry(one));
+    for await (const json of this.client.pages<FileJson>(first)) all.push(fileInfo(json));
     return all;
   }
 
-  /** Lines that match a regular expression (of Rust's `regex` crate, within one line, at most 4,096 bytes)
-   *  in a file, or in all files below a directory. */
+  /**
+   * Search a file, or all files in a directory, for lines that match a regular expression.
+   *
+   * @param pattern expression in the syntax of Rust's `regex` crate, matched within lines; at most 4,096
+   *   bytes.
+   * @param options where and how to search.
+   */
   async search(pattern: string, options: SearchOptions = {}): Promise<SearchResult> {
     const { path = "/workspace", literal, ignoreCase, includeHidden, ignored, glob, context, limit } = options;
     const query = {
@@ -137,7 +192,7 @@ export class Files {
       context: context?.toString(),
       limit: limit?.toString(),
     };
-    const found = await this.client.json<SearchResult>(await this.#of(path, query));
+    const found = await this.client.json<SearchResult>(await this.#queryPath(path, query));
     const line = (one: Partial<SearchLine>): SearchLine => ({
       path: one.path!,
       line: one.line!,
@@ -149,30 +204,48 @@ export class Files {
     return { ...found, lines: found.lines.map(line) };
   }
 
-  /** What happens in a directory, from the moment on at which this resolves: nothing is missed. The sandbox
-   *  stays awake until it is closed. */
+  /**
+   * Watch a directory for changes. Resolves when the watch is active; all later changes are included. The
+   * sandbox does not sleep until the watch is closed.
+   *
+   * @param path directory to watch.
+   * @param options `recursive`: include subdirectories. `signal`: aborts the watch.
+   * @example
+   * ```ts
+   * for await (const change of await sandbox.watch("src")) console.log(change.type, change.path);
+   * ```
+   */
   async watch(path = "/workspace", options: WatchOptions = {}): Promise<FileWatch> {
-    const at = await this.#of(path, { watch: "1", recursive: flag(options.recursive) });
+    const at = await this.#queryPath(path, { watch: "1", recursive: flag(options.recursive) });
     return watch(this.client, at, options.signal);
   }
 
-  /** A directory (`/workspace` unless told) as a tar archive, with modes, times and links; with `compress`
-   *  by zstd. */
+  /**
+   * Download a directory as a tar archive with modes, times and links.
+   *
+   * @param path directory to read.
+   * @param options `compress`: compress with zstd.
+   */
   async readArchive(path = "/workspace", options: { compress?: boolean } = {}): Promise<ReadableStream<Uint8Array>> {
-    const at = await this.#of(path, { tar: options.compress ? "zstd" : "1" });
+    const at = await this.#queryPath(path, { tar: options.compress ? "zstd" : "1" });
     return (await this.client.send(at)).body!;
   }
 
-  /** Unpacks a tar archive, plain or compressed by zstd, into a directory (`/workspace` unless told), which
-   *  is made. What is there under the same names is replaced; what came before a fault stays. */
+  /**
+   * Unpack a tar archive, plain or compressed with zstd, into a directory, which is created. Existing files
+   * of the same names are replaced. After an error, the entries before it stay.
+   *
+   * @param archive bytes or a stream.
+   * @param path directory to unpack into.
+   */
   async writeArchive(archive: Uint8Array | ReadableStream<Uint8Array>, path = "/workspace"): Promise<void> {
     await this.client.send(await this.#path(path, { untar: "1" }), { method: "PUT", body: archive });
   }
 
-  /** Whether there is something under a name. A link counts when it leads somewhere. */
+  /** Check whether a path exists. Dangling symbolic links do not. */
   async exists(path: string): Promise<{ exists: boolean }> {
     try {
-      return { exists: (await this.#do("exists", { path })).exists === true };
+      return { exists: (await this.#operation("exists", { path })).exists === true };
     } catch (error) {
       if (error instanceof IsoletError && error.status === 404) return { exists: false };
       throw error;
@@ -180,20 +253,20 @@ export class Files {
   }
 }
 
-/** A part of a path: `.` and `..` too are names of the sandbox's own. */
-function part(name: string): string {
+/** Percent-encode a path segment. `.` and `..` are encoded too, so that `fetch` does not resolve them. */
+function encodeSegment(name: string): string {
   return name === "." || name === ".." ? name.replaceAll(".", "%2E") : encodeURIComponent(name);
 }
 
-function asked(query: Record<string, string | undefined>): string {
-  const told = Object.entries(query).filter((one): one is [string, string] => one[1] !== undefined);
-  return told.length > 0 ? `?${new URLSearchParams(told)}` : "";
+function queryString(query: Record<string, string | undefined>): string {
+  const value = Object.entries(query).filter((one): one is [string, string] => one[1] !== undefined);
+  return value.length > 0 ? `?${new URLSearchParams(value)}` : "";
 }
 
-function flag(told: boolean | undefined): string | undefined {
-  return told ? "1" : undefined;
+function flag(value: boolean | undefined): string | undefined {
+  return value ? "1" : undefined;
 }
 
-function octal(mode: number): string {
+function octalMode(mode: number): string {
   return mode.toString(8).padStart(4, "0");
 }

@@ -1,57 +1,58 @@
-/** What a terminal's socket says: bytes, and JSON about them. */
+/** Frames of a terminal's WebSocket: output bytes and JSON messages. */
 
 import { IsoletError } from "./error.js";
 
-/** How many columns and rows. */
+/** Size in columns and rows. */
 export interface TerminalSize {
   cols: number;
   rows: number;
 }
 
-/** Who is attached. */
+/** A client that is attached to a terminal. */
 export interface TerminalClient {
-  /** Its number among the terminal's clients. */
+  /** Number of the client, unique within the terminal. */
   client: number;
-  /** As it named itself. */
+  /** Name that the client gave. */
   name: string;
-  /** It types, or it only looks. */
+  /** `view` cannot send input. */
   mode: "edit" | "view";
-  /** Its own window, where it has one. */
+  /** Width of its window, if it has one. */
   cols?: number | null;
+  /** Height of its window, if it has one. */
   rows?: number | null;
-  /** It typed last: the terminal has its size. */
+  /** Typed last; the terminal has the size of its window. */
   typing: boolean;
 }
 
-/** How the terminal's program ended. */
+/** Exit status of the terminal's program. */
 export interface TerminalExit {
-  /** 128 and the signal where a signal ended it. */
+  /** Exit code; 128 plus the signal number if a signal ended the program. */
   code: number;
-  /** As `SIGTERM`. */
+  /** For example `SIGTERM`. */
   signal?: string;
 }
 
-/** What a connection has led to. */
+/** The terminal that a client is attached to. */
 export interface TerminalAttached extends TerminalSize {
-  /** Names this run of the terminal: the next one has another. */
+  /** Id of this run of the terminal; a reopened terminal gets a new one. */
   terminal: string;
-  /** The number of this client. */
+  /** Number of this client. */
   client: number;
-  /** It was opened by this attach. */
+  /** This attach opened the terminal. */
   fresh: boolean;
-  /** Process id of its program, inside. */
+  /** Process id of its program, inside the sandbox. */
   pid: number;
 }
 
-/** Bytes that draw the whole screen and its scrollback, from a full reset on. */
+/** Bytes that redraw the whole screen and its scrollback after a full reset. */
 export interface TerminalSnapshot {
   bytes: Uint8Array;
-  /** Bytes of output that are not sent because of it. */
+  /** Bytes of output that the snapshot replaces. */
   missed: number;
 }
 
-/** Hears what a socket says. */
-export interface Hearer {
+/** Receives the parsed frames. */
+export interface FrameHandler {
   attached(attached: TerminalAttached): void;
   snapshot(snapshot: TerminalSnapshot): void;
   at(offset: number): void;
@@ -63,38 +64,38 @@ export interface Hearer {
   refused(error: IsoletError): void;
 }
 
-/** The frames of one connection, in order. What is not understood is passed over. */
+/** Parser for the frames of one connection. Unknown frames are ignored. */
 export class Frames {
-  #drawing: { parts: Uint8Array[]; left: number; missed: number } | undefined;
+  #snapshot: { parts: Uint8Array[]; left: number; missed: number } | undefined;
 
-  constructor(private readonly to: Hearer) {}
+  constructor(private readonly handler: FrameHandler) {}
 
-  /** One message. */
+  /** Process one message. */
   take(data: string | Uint8Array): void {
     if (typeof data === "string") this.#text(data);
     else this.#bytes(data);
   }
 
   #bytes(data: Uint8Array): void {
-    const drawing = this.#drawing;
-    if (!drawing) return this.to.output(data);
-    const part = data.subarray(0, drawing.left);
-    drawing.parts.push(part);
-    drawing.left -= part.length;
-    if (drawing.left === 0) this.#drawn();
-    if (part.length < data.length) this.to.output(data.subarray(part.length));
+    const snapshot = this.#snapshot;
+    if (!snapshot) return this.handler.output(data);
+    const part = data.subarray(0, snapshot.left);
+    snapshot.parts.push(part);
+    snapshot.left -= part.length;
+    if (snapshot.left === 0) this.#finishSnapshot();
+    if (part.length < data.length) this.handler.output(data.subarray(part.length));
   }
 
-  #drawn(): void {
-    const { parts, missed } = this.#drawing!;
-    this.#drawing = undefined;
+  #finishSnapshot(): void {
+    const { parts, missed } = this.#snapshot!;
+    this.#snapshot = undefined;
     const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
     let at = 0;
     for (const part of parts) {
       bytes.set(part, at);
       at += part.length;
     }
-    this.to.snapshot({ bytes, missed });
+    this.handler.snapshot({ bytes, missed });
   }
 
   #text(text: string): void {
@@ -104,26 +105,26 @@ export class Frames {
     } catch {
       return;
     }
-    const { type, ...told } = frame;
+    const { type, ...fields } = frame;
     switch (type) {
       case "attached":
-        return this.to.attached(told as unknown as TerminalAttached);
+        return this.handler.attached(fields as unknown as TerminalAttached);
       case "snapshot":
-        this.#drawing = { parts: [], left: Number(told["bytes"]), missed: Number(told["missed"] ?? 0) };
-        if (this.#drawing.left === 0) this.#drawn();
+        this.#snapshot = { parts: [], left: Number(fields["bytes"]), missed: Number(fields["missed"] ?? 0) };
+        if (this.#snapshot.left === 0) this.#finishSnapshot();
         return;
       case "at":
-        return this.to.at(Number(told["offset"]));
+        return this.handler.at(Number(fields["offset"]));
       case "ready":
-        return this.to.ready();
+        return this.handler.ready();
       case "size":
-        return this.to.size(told as unknown as TerminalSize);
+        return this.handler.size(fields as unknown as TerminalSize);
       case "clients":
-        return this.to.clients(told["clients"] as TerminalClient[]);
+        return this.handler.clients(fields["clients"] as TerminalClient[]);
       case "exit":
-        return this.to.exit(told as unknown as TerminalExit);
+        return this.handler.exit(fields as unknown as TerminalExit);
       case "error":
-        return this.to.refused(new IsoletError(0, "refused", String(told["message"])));
+        return this.handler.refused(new IsoletError(0, "refused", String(fields["message"])));
     }
   }
 }

@@ -1,4 +1,4 @@
-/** Sandboxes with shells that stay. */
+/** Client for Isolet: sandboxes with persistent shells. */
 
 export {
   CodeResult,
@@ -29,7 +29,7 @@ export {
   type WriteFileOptions,
 } from "./file-types.js";
 export type { GitCheckout, GitCheckoutOptions } from "./git.js";
-export type { EventsOptions, SandboxEvent } from "./happenings.js";
+export type { EventsOptions, SandboxEvent } from "./sandbox-events.js";
 export type {
   Credential,
   CredentialInfo,
@@ -41,7 +41,7 @@ export type {
 } from "./network.js";
 export type { NetworkTraffic, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
-export type { Reconnect } from "./backoff.js";
+export type { ReconnectOptions } from "./backoff.js";
 export type {
   TerminalAttached,
   TerminalClient,
@@ -65,10 +65,10 @@ export { getSandbox, Sandbox } from "./sandbox.js";
 export type { SandboxChange, SandboxOptions } from "./sandbox-options.js";
 export { ExecutionSession, type FileAccess, type SessionOptions } from "./session.js";
 export { Shell, ShellCommand } from "./shell.js";
-export { openShell } from "./shells.js";
+export { openShell } from "./open-shell.js";
 export type {
   ShellClosed,
-  ShellConnection,
+  ShellConnectionState,
   ShellEvents,
   ShellOptions,
   ShellResult,

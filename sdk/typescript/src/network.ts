@@ -1,87 +1,96 @@
-/** Where a sandbox may connect to, and what it was refused. */
+/** Network rules of a sandbox, and denied connections. */
 
 /**
- * Rules: each a host, `*.` and a host, an address, a network (`10.0.0.0/8`) or `*`, with or without
- * `:PORT`. `deny` goes before `allow`; what no rule allows is refused.
+ * Destinations that a sandbox may connect to: everything in `allow` that is not in `deny`. A rule is a host,
+ * `*.` plus a host, an IP address, a network such as `10.0.0.0/8`, or `*`; each may end in `:PORT`.
+ *
+ * @example
+ * ```ts
+ * const rules: NetworkRules = { allow: ["*.npmjs.org:443"] };
+ * ```
  */
 export interface NetworkRules {
   allow?: string[];
   deny?: string[];
 }
 
-/** `"none"`: loopback alone. `"open"`: everything but what is closed to every sandbox. */
+/** `"none"`: loopback only. `"open"`: all destinations except those closed to every sandbox. */
 export type Network = "none" | "open" | NetworkRules;
 
-/** A value that is put into a sandbox's requests to a host, from outside: its value never is inside.
- *  `header`, `placeholder` or both are needed. */
+/**
+ * A secret that the egress proxy injects into a sandbox's requests to a host. The value is never visible
+ * inside the sandbox. Set `header`, `placeholder` or both.
+ */
 export interface Credential {
-  /** The host, or `*.` and one; without `:PORT` it has it within TLS alone. */
+  /** Host, or `*.` plus a host. Without `:PORT`, the proxy injects into TLS connections only. */
   host: string;
-  /** The header that is set. */
+  /** Header that the proxy sets to the value. */
   header?: string;
-  /** What stands for the value in headers that the sandbox sends. */
+  /** Text that the proxy replaces with the value in headers that the sandbox sends. */
   placeholder?: string;
-  /** The value. */
+  /** The secret. */
   value: string;
 }
 
-/** What is known of a credential: all but its value. */
+/** An injected credential, without its value. */
 export interface CredentialInfo {
   host: string;
   header?: string;
   placeholder?: string;
-  /** Whether the network's rules let the host be reached. */
+  /** The network rules allow the host. */
   allowed: boolean;
 }
 
-/** A sandbox's network, as its record has it. */
+/** A sandbox's network configuration. */
 export interface NetworkInfo {
   mode: "none" | "open" | "rules";
   allow: string[];
   deny: string[];
-  /** The profile that its rules were taken from, unless they were changed since. */
+  /** Profile that the rules come from; absent after a change. */
   profile?: string;
-  /** What is put into its requests, where something is. */
+  /** Injected credentials, without values. */
   credentials?: CredentialInfo[];
 }
 
-/** Something that was refused. */
+/** Connections or DNS lookups that the network rules denied. */
 export interface Denied {
-  /** The name, where one is known; else the address. */
+  /** Host name if known, else the IP address. */
   host: string;
-  /** `null` of a name that was looked up, and of protocols without ports. */
+  /** `null` for DNS lookups and for protocols without ports. */
   port: number | null;
-  /** `tcp`, `udp`, `icmp`, `dns`, or a number of IP's. */
+  /** `tcp`, `udp`, `icmp`, `dns`, or an IP protocol number. */
   protocol: string;
-  /** The rule of `deny`; `default`: no rule allows it; else why it is closed to every sandbox:
-   *  `host`, `private`, `link-local`, … */
+  /**
+   * The matching `deny` rule; `default` if no rule allows it; otherwise the reason why no sandbox may
+   * connect: `host`, `private`, `link-local`, …
+   */
   rule: string;
-  /** How often. */
+  /** Number of attempts. */
   times: number;
 }
 
-/** A change of a network; what is left out stays. */
+/** A change of network rules. Omitted fields change nothing. */
 export interface NetworkChange {
-  /** In place of the one that is. */
+  /** Replaces the current configuration. */
   network?: Network;
-  /** The rules of this profile in place of those that are. */
+  /** Replaces the rules with those of a network profile. */
   networkProfile?: string;
-  /** Also allowed: rules, or what a command's `denied` told. */
+  /** Rules to allow, or entries of a command's `denied`. */
   allowAdd?: (string | Denied)[];
-  /** Rules of `allow` that go. */
+  /** Rules to remove from `allow`. */
   allowRemove?: string[];
-  /** Also refused. */
+  /** Rules to deny. */
   denyAdd?: string[];
-  /** Rules of `deny` that go. */
+  /** Rules to remove from `deny`. */
   denyRemove?: string[];
-  /** Also put into its requests; for the same place instead of the one before. */
+  /** Credentials to inject; each replaces an existing one for the same host and header. */
   credentialsAdd?: Credential[];
-  /** Put in no longer: all of a host, or those with this header or placeholder. */
+  /** Credentials to remove: all of a host, or those with this header or placeholder. */
   credentialsRemove?: Pick<CredentialInfo, "host" | "header" | "placeholder">[];
 }
 
-/** A change as the server takes it. */
-export function changed(change: NetworkChange): Record<string, unknown> {
+/** JSON of a change. */
+export function networkChangeToJson(change: NetworkChange): Record<string, unknown> {
   const fields = {
     network: change.network,
     network_profile: change.networkProfile,

@@ -1,12 +1,12 @@
-/** The same for Node, whose WebSockets send the key's header. */
+/** Entry point for Node, whose WebSockets can send the key in a header. */
 
 import WebSocket from "ws";
-import { refusal } from "./error.js";
-import { use, type Socket, type SocketEvents } from "./socket.js";
+import { errorFromResponse } from "./error.js";
+import { setPlatform, type Socket, type SocketEvents } from "./socket.js";
 
 export * from "./index.js";
 
-/** The longest answer to a refused upgrade that is read, in bytes. */
+/** Limit on the body of a refused upgrade, in bytes. */
 const REFUSAL_BYTES_MAX = 64 * 1024;
 
 function connect(url: string, headers: Record<string, string>, on: SocketEvents): Socket {
@@ -22,7 +22,7 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
   socket.on("ping", () => over || on.alive?.());
   socket.on("message", (data, binary) => {
     if (over) return;
-    // ws gives a Buffer, unless another `binaryType` was set.
+    // ws passes a Buffer unless another `binaryType` is set.
     const bytes = data as Buffer;
     on.message(binary ? new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.length) : bytes.toString());
   });
@@ -35,14 +35,14 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
     });
     response.once("close", () => {
       const answer = new Response(Buffer.concat(parts).toString(), { status: response.statusCode ?? 500 });
-      void refusal(answer).then((error) => closed(1006, error));
+      void errorFromResponse(answer).then((error) => closed(1006, error));
       socket.terminate();
     });
     response.once("end", () => response.destroy());
     response.once("error", () => response.destroy());
     response.setTimeout(10_000, () => response.destroy());
   });
-  // Always followed by `close`, which tells.
+  // Always followed by `close`, which reports the loss.
   socket.on("error", () => undefined);
   socket.on("close", (code) => refused || closed(code));
   return {
@@ -51,18 +51,19 @@ function connect(url: string, headers: Record<string, string>, on: SocketEvents)
       over = true;
       socket.resume();
       socket.close();
-      // A dead peer answers no close: ws itself waits 30 s, and would hold up the program's end.
+      // A dead peer does not answer a close frame. ws waits 30 s for it, which would delay the program's
+      // exit.
       setTimeout(() => socket.terminate(), 1000).unref();
     },
-    drop: () => {
+    abort: () => {
       over = true;
       socket.terminate();
     },
-    still: (still) => (still ? socket.pause() : socket.resume()),
+    setPaused: (setPaused) => (setPaused ? socket.pause() : socket.resume()),
     get unsent() {
       return socket.bufferedAmount;
     },
   };
 }
 
-use({ headers: true, connect });
+setPlatform({ headers: true, connect });

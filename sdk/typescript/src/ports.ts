@@ -1,55 +1,55 @@
-/** Ports inside a sandbox: who listens, links that lead there, and requests. */
+/** Ports of a sandbox: listening programs, links and requests. */
 
 import type { Isolet } from "./client.js";
 import type { Call } from "./transport.js";
 
-/** A port on which something listens. */
+/** A port on which a program in the sandbox listens. */
 export interface ListeningPort {
   /** 1 to 65535. */
   port: number;
-  /** Addresses that it is bound to; `0.0.0.0` and `::` are all of the sandbox's. */
+  /** Bound addresses; `0.0.0.0` and `::` mean all of the sandbox's. */
   addresses: string[];
-  /** Where it is reached on the server, with a key. */
+  /** URL path on the server that proxies to the port; needs a key. */
   path: string;
 }
 
-/** How a port is exposed. */
+/** Options of a link. */
 export interface ExposeOptions {
-  /** What it is called in the list, at most 128 bytes. */
+  /** Name of the port in lists, at most 128 bytes. */
   name?: string;
-  /** Seconds that the link lives: 3600 unless told, at most 2592000 (30 days). */
+  /** Lifetime of the link in seconds; 3600 by default, at most 2592000 (30 days). */
   ttlSeconds?: number;
-  /** Taken for programs that give it, and not used: the domain is the server's (`ports_domain`). */
+  /** Accepted for compatibility and ignored: the server configures the domain (`ports_domain`). */
   hostname?: string;
 }
 
-/** A link to a port. */
+/** A signed link to a port. */
 export interface PortLink {
-  /** Who has it, has the right to the port. */
+  /** Everyone who has it may use the port until `expiresAt`. */
   url: string;
   port: number;
   name: string | undefined;
-  /** The right alone: `?isolet-token=` on the port's own host. */
+  /** The link's token: `?isolet-token=` on the port's host name. */
   token: string;
   expiresAt: Date;
 }
 
-/** A port that links lead to. */
+/** A port that has at least one link. */
 export interface ExposedPort {
-  /** Its address, without the right to it. */
+  /** Address without the token. */
   url: string;
   port: number;
   name: string | undefined;
-  /** Whether something listens there now. */
+  /** Whether a program is listening on the port. */
   status: "active" | "inactive";
 }
 
-/** The ports on which something listens. */
-export async function listening(client: Isolet, path: string): Promise<ListeningPort[]> {
+/** List listening ports. */
+export async function listPorts(client: Isolet, path: string): Promise<ListeningPort[]> {
   return client.json(`${path}/ports`);
 }
 
-/** Makes a link. */
+/** Create a link. */
 export async function expose(
   client: Isolet,
   path: string,
@@ -59,34 +59,34 @@ export async function expose(
   const json: Record<string, unknown> = { port };
   if (options.name !== undefined) json["name"] = options.name;
   if (options.ttlSeconds !== undefined) json["ttl_s"] = options.ttlSeconds;
-  const made = await client.json<Told>(`${path}/links`, { json });
-  const { url, token, name } = made;
-  return { url, port: made.port, name: name ?? undefined, token, expiresAt: new Date(made.expires_at) };
+  const link = await client.json<LinkJson>(`${path}/links`, { json });
+  const { url, token, name } = link;
+  return { url, port: link.port, name: name ?? undefined, token, expiresAt: new Date(link.expires_at) };
 }
 
-/** The ports that links lead to. */
-export async function exposed(client: Isolet, path: string): Promise<ExposedPort[]> {
-  const [all, open] = await Promise.all([
-    client.json<Told[]>(`${path}/links`),
-    listening(client, path),
+/** List ports that have links. */
+export async function listExposedPorts(client: Isolet, path: string): Promise<ExposedPort[]> {
+  const [all, listening] = await Promise.all([
+    client.json<LinkJson[]>(`${path}/links`),
+    listPorts(client, path),
   ]);
-  const active = new Set(open.map((one) => one.port));
+  const active = new Set(listening.map((entry) => entry.port));
   return all.map(({ url, port, name }) => {
     const status = active.has(port) ? ("active" as const) : ("inactive" as const);
     return { url, port, name: name ?? undefined, status };
   });
 }
 
-/** A path of the program on a port. */
-export function within(path: string, port: number, target: string): string {
+/** URL path that proxies to a program's port. */
+export function portPath(path: string, port: number, target: string): string {
   return `${path}/ports/${port}${target.startsWith("/") ? "" : "/"}${target}`;
 }
 
-/** What a request to a port carries; the answer is the program's, whatever its status. */
+/** Request to a program's port. */
 export type PortRequest = Pick<RequestInit, "method" | "headers" | "body" | "signal" | "redirect">;
 
-/** Sends a request to a port. */
-export async function ask(client: Isolet, at: string, request: PortRequest): Promise<Response> {
+/** Send a request to a program's port. */
+export async function requestPort(client: Isolet, at: string, request: PortRequest): Promise<Response> {
   const headers = new Headers(request.headers);
   for (const [name, value] of Object.entries(client.headers())) headers.set(name, value);
   const init: RequestInit & { duplex?: string } = { ...request, headers };
@@ -94,14 +94,14 @@ export async function ask(client: Isolet, at: string, request: PortRequest): Pro
   return fetch(client.url + at, init);
 }
 
-/** Withdraws a port. */
-export async function withdraw(client: Isolet, path: string, port: number): Promise<void> {
+/** Revoke all links to a port. */
+export async function unexpose(client: Isolet, path: string, port: number): Promise<void> {
   const call: Call = { method: "DELETE" };
   await client.send(`${path}/links/${port}`, call);
 }
 
-/** As the server says it. */
-interface Told {
+/** The server's JSON of a link. */
+interface LinkJson {
   port: number;
   name: string | null;
   url: string;

@@ -1,16 +1,16 @@
-/** A process's log as it grows, taken up at its byte after a lost connection. */
+/** A process's log as a stream that survives lost connections. */
 
 import type { Isolet } from "./client.js";
 import { IsoletError } from "./error.js";
 import type { FollowOptions, LogEvent, ProcessView } from "./processes.js";
 import { events } from "./sse.js";
 
-/** Attempts to come back in a row, and the pauses between them, in ms. */
-const TRIES_MAX = 10;
-const PAUSE_MS = 100;
-const PAUSE_MS_MAX = 3_000;
+/** Reconnect attempts in a row, and the delays between them. */
+const ATTEMPTS_MAX = 10;
+const RETRY_DELAY_MS = 100;
+const RETRY_DELAY_MS_MAX = 3_000;
 
-/** The events of the log at `path`, up to the process's end. */
+/** Stream the log at `path` until the process ends. Continues at the same byte after a lost connection. */
 export async function* follow(
   client: Isolet,
   processId: string,
@@ -19,7 +19,7 @@ export async function* follow(
 ): AsyncGenerator<LogEvent> {
   const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
   let position: string | undefined;
-  for (let tries = 0; ; tries++) {
+  for (let attempts = 0; ; attempts++) {
     const headers: Record<string, string> = { accept: "text/event-stream; encoding=base64" };
     if (position !== undefined) headers["last-event-id"] = position;
     try {
@@ -28,7 +28,7 @@ export async function* follow(
       for await (const { event, data, id } of events(response.body!)) {
         const value = JSON.parse(data) as Record<string, never>;
         if (event === "error") throw new IsoletError(response.status, value["error"]!, value["message"]!);
-        tries = 0;
+        attempts = 0;
         position = id;
         const at = { processId, position: Number(id) };
         if (event === "stdout" || event === "stderr") {
@@ -49,10 +49,10 @@ export async function* follow(
     } catch (error) {
       const refused = error instanceof IsoletError && error.status !== 0 && error.status < 500;
       if (refused && error.code !== "stopping") throw error;
-      if (options.signal?.aborted || tries >= TRIES_MAX) throw error;
+      if (options.signal?.aborted || attempts >= ATTEMPTS_MAX) throw error;
     }
-    if (tries >= TRIES_MAX) throw new IsoletError(0, "cut", "the connection ended before the process");
-    const pause = Math.min(PAUSE_MS * 2 ** tries, PAUSE_MS_MAX);
+    if (attempts >= ATTEMPTS_MAX) throw new IsoletError(0, "cut", "the connection was lost before the process ended");
+    const pause = Math.min(RETRY_DELAY_MS * 2 ** attempts, RETRY_DELAY_MS_MAX);
     await new Promise((wake) => setTimeout(wake, pause));
   }
 }

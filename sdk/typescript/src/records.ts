@@ -1,99 +1,99 @@
-/** Sandboxes and sessions, as their records have them. */
+/** Configuration and state of sandboxes and sessions. */
 
 import type { FileAccess } from "./session.js";
 
-/** What a running sandbox uses. */
+/** Resource usage of a running sandbox. */
 export interface SandboxUsage {
-  /** Processor time, in ms. */
+  /** Processor time, in milliseconds. */
   cpuMs: number;
-  /** Memory now, in bytes. */
+  /** Current memory, in bytes. */
   memoryBytes: number;
-  /** The most it ever was, in bytes. */
+  /** Highest memory so far, in bytes. */
   memoryPeakBytes: number;
-  /** Processes and threads now. */
+  /** Current processes and threads. */
   pids: number;
-  /** Processes that were killed for memory. */
+  /** Processes killed by the kernel's OOM killer. */
   oomKills: number;
-  /** Since its creation, in ms. */
+  /** Time since creation, in milliseconds. */
   uptimeMs: number;
-  /** How much of that it did not sleep, in ms. */
+  /** Time since creation without sleep, in milliseconds. */
   awakeMs: number;
-  /** What its files take, in bytes, where `diskMib` limits them. */
+  /** Size of its files in bytes; `undefined` without `diskMib`. */
   diskBytes: number | undefined;
-  /** What went between it and the world, where it has or had a way out. */
+  /** `undefined` if it never had network access. */
   network: NetworkTraffic | undefined;
 }
 
-/** What went between a sandbox and the world, over its sleeps; heads of packets are counted with them. */
+/** Network traffic of a sandbox over its whole life, including packet headers. */
 export interface NetworkTraffic {
   sentBytes: number;
   receivedBytes: number;
   sentPackets: number;
   receivedPackets: number;
-  /** Packets, connections and lookups that were refused. */
+  /** Denied packets, connections and DNS lookups. */
   refused: number;
 }
 
-/** A sandbox. */
+/** Configuration and state of a sandbox. */
 export interface SandboxInfo {
   id: string;
   state: "creating" | "running" | "sleeping" | "unreachable" | "failed" | "destroyed";
-  /** Why it failed. */
+  /** Reason of a failure. */
   cause: string | undefined;
-  /** As it was asked for. */
+  /** Image as requested. */
   image: string;
-  /** Its files outlive a sleep. */
+  /** Files and shell state survive sleep. */
   persistent: boolean;
   memoryMib: number;
-  /** Thousandths of one core. */
+  /** CPU limit in thousandths of a core. */
   cpuMillis: number;
-  /** Processes and threads that it may have. */
+  /** Limit on processes and threads. */
   pids: number;
-  /** 0: as much as the server's disk has. */
+  /** Disk limit in MiB; 0 means no limit. */
   diskMib: number;
-  /** `none` (loopback alone), `open` or `rules`. */
+  /** `none` (loopback only), `open` or `rules`. */
   network: string;
-  /** The network profile that its rules were taken from, unless they were changed since. */
+  /** Network profile that the rules come from; `undefined` after the rules were changed. */
   networkProfile: string | undefined;
-  /** Seconds without use until it sleeps; `undefined` never. */
+  /** Idle seconds before it sleeps; `undefined`: never. */
   sleepAfter: number | undefined;
-  /** Seconds to live; `undefined` never ends by itself. */
+  /** Lifetime in seconds; `undefined`: unlimited. */
   ttl: number | undefined;
-  /** Values are never told. */
+  /** Names only; the server never returns values. */
   envNames: string[];
   metadata: Record<string, unknown>;
   createdAt: Date;
   expiresAt: Date | undefined;
-  /** Of one running sandbox; not in lists. */
+  /** Only while it is running; `undefined` in lists. */
   usage: SandboxUsage | undefined;
 }
 
-/** A session of a sandbox. */
+/** Configuration and state of a session. */
 export interface SessionInfo {
   id: string;
   sandboxId: string;
-  /** Where its shell begins. */
+  /** Initial working directory. */
   cwd: string;
-  /** Values are never told. */
+  /** Names only; the server never returns values. */
   envNames: string[];
-  /** For commands that name none, in ms; 0 never. */
+  /** Default timeout of commands, in milliseconds; 0: none. */
   commandTimeoutMs: number;
   fileAccess: FileAccess;
   metadata: Record<string, unknown>;
-  /** A command or program of it is running. */
+  /** A command or program of the session is running. */
   busy: boolean;
-  /** Inside, when its shell is open. */
+  /** Pid of its shell inside the sandbox, if open. */
   shellPid: number | undefined;
-  /** Seconds to live; `undefined` never ends by itself. */
+  /** Lifetime in seconds; `undefined`: unlimited. */
   ttl: number | undefined;
   createdAt: Date;
-  /** Last begin or end of a command. */
+  /** Start or end of the latest command. */
   lastActivity: Date;
   expiresAt: Date | undefined;
 }
 
-/** A sandbox, as the server says it. */
-export interface SandboxSent {
+/** The server's JSON of a sandbox. */
+export interface SandboxJson {
   id: string;
   state: SandboxInfo["state"];
   cause?: string | null;
@@ -111,10 +111,10 @@ export interface SandboxSent {
   metadata: Record<string, unknown>;
   created_at_ms: number;
   expires_at_ms?: number | null;
-  usage?: UsageSent | null;
+  usage?: UsageJson | null;
 }
 
-interface UsageSent {
+interface UsageJson {
   cpu_ms: number;
   memory_bytes: number;
   memory_peak_bytes: number;
@@ -123,10 +123,10 @@ interface UsageSent {
   uptime_ms: number;
   awake_ms: number;
   disk_bytes?: number | null;
-  network?: TrafficSent | null;
+  network?: TrafficJson | null;
 }
 
-interface TrafficSent {
+interface TrafficJson {
   sent_bytes: number;
   received_bytes: number;
   sent_packets: number;
@@ -134,8 +134,8 @@ interface TrafficSent {
   refused: number;
 }
 
-/** A session, as the server says it. */
-export interface SessionSent {
+/** The server's JSON of a session. */
+export interface SessionJson {
   id: string;
   sandbox_id: string;
   cwd: string;
@@ -151,66 +151,66 @@ export interface SessionSent {
   expires_at_ms?: number | null;
 }
 
-const moment = (ms: number | null | undefined): Date | undefined => (ms == null ? undefined : new Date(ms));
+const optionalDate = (ms: number | null | undefined): Date | undefined => (ms == null ? undefined : new Date(ms));
 
-/** Reads a sandbox. */
-export function sandboxInfo(sent: SandboxSent): SandboxInfo {
-  const { id, state, image, persistent, pids, network, metadata, usage } = sent;
+/** Convert the server's JSON. */
+export function sandboxInfo(json: SandboxJson): SandboxInfo {
+  const { id, state, image, persistent, pids, network, metadata, usage } = json;
   return {
     ...{ id, state, image, persistent, pids, network, metadata },
-    cause: sent.cause ?? undefined,
-    memoryMib: sent.memory_mib,
-    cpuMillis: sent.cpu_millis,
-    diskMib: sent.disk_mib,
-    networkProfile: sent.network_profile ?? undefined,
-    sleepAfter: sent.sleep_after_s ?? undefined,
-    ttl: sent.ttl_s ?? undefined,
-    envNames: sent.env_names,
-    createdAt: new Date(sent.created_at_ms),
-    expiresAt: moment(sent.expires_at_ms),
-    usage: usage ? used(usage) : undefined,
+    cause: json.cause ?? undefined,
+    memoryMib: json.memory_mib,
+    cpuMillis: json.cpu_millis,
+    diskMib: json.disk_mib,
+    networkProfile: json.network_profile ?? undefined,
+    sleepAfter: json.sleep_after_s ?? undefined,
+    ttl: json.ttl_s ?? undefined,
+    envNames: json.env_names,
+    createdAt: new Date(json.created_at_ms),
+    expiresAt: optionalDate(json.expires_at_ms),
+    usage: usage ? usageFromJson(usage) : undefined,
   };
 }
 
-function used(sent: UsageSent): SandboxUsage {
+function usageFromJson(json: UsageJson): SandboxUsage {
   return {
-    cpuMs: sent.cpu_ms,
-    memoryBytes: sent.memory_bytes,
-    memoryPeakBytes: sent.memory_peak_bytes,
-    pids: sent.pids,
-    oomKills: sent.oom_kills,
-    uptimeMs: sent.uptime_ms,
-    awakeMs: sent.awake_ms,
-    diskBytes: sent.disk_bytes ?? undefined,
-    network: sent.network ? carried(sent.network) : undefined,
+    cpuMs: json.cpu_ms,
+    memoryBytes: json.memory_bytes,
+    memoryPeakBytes: json.memory_peak_bytes,
+    pids: json.pids,
+    oomKills: json.oom_kills,
+    uptimeMs: json.uptime_ms,
+    awakeMs: json.awake_ms,
+    diskBytes: json.disk_bytes ?? undefined,
+    network: json.network ? trafficFromJson(json.network) : undefined,
   };
 }
 
-function carried(sent: TrafficSent): NetworkTraffic {
+function trafficFromJson(json: TrafficJson): NetworkTraffic {
   return {
-    sentBytes: sent.sent_bytes,
-    receivedBytes: sent.received_bytes,
-    sentPackets: sent.sent_packets,
-    receivedPackets: sent.received_packets,
-    refused: sent.refused,
+    sentBytes: json.sent_bytes,
+    receivedBytes: json.received_bytes,
+    sentPackets: json.sent_packets,
+    receivedPackets: json.received_packets,
+    refused: json.refused,
   };
 }
 
-/** Reads a session. */
-export function sessionInfo(sent: SessionSent): SessionInfo {
+/** Convert the server's JSON. */
+export function sessionInfo(json: SessionJson): SessionInfo {
   return {
-    id: sent.id,
-    sandboxId: sent.sandbox_id,
-    cwd: sent.cwd,
-    envNames: sent.env_names,
-    commandTimeoutMs: sent.command_timeout_ms,
-    fileAccess: sent.file_access,
-    metadata: sent.metadata,
-    busy: sent.busy,
-    shellPid: sent.shell_pid ?? undefined,
-    ttl: sent.ttl_s ?? undefined,
-    createdAt: new Date(sent.created_at_ms),
-    lastActivity: new Date(sent.last_activity_ms),
-    expiresAt: moment(sent.expires_at_ms),
+    id: json.id,
+    sandboxId: json.sandbox_id,
+    cwd: json.cwd,
+    envNames: json.env_names,
+    commandTimeoutMs: json.command_timeout_ms,
+    fileAccess: json.file_access,
+    metadata: json.metadata,
+    busy: json.busy,
+    shellPid: json.shell_pid ?? undefined,
+    ttl: json.ttl_s ?? undefined,
+    createdAt: new Date(json.created_at_ms),
+    lastActivity: new Date(json.last_activity_ms),
+    expiresAt: optionalDate(json.expires_at_ms),
   };
 }

@@ -1,62 +1,65 @@
-/** How a sandbox is to be. */
+/** Options of a sandbox. */
 
-import { whole } from "./duration.js";
+import { wholeSeconds } from "./duration.js";
 import type { Credential, Network } from "./network.js";
 
-/** How a sandbox is to be, when the first call makes it. */
+/** Options of a sandbox, used when the first call creates it. */
 export interface SandboxOptions {
-  /** Falls asleep after so long without use: `"10m"` (unless told), `"1h"`, or seconds. */
+  /** Idle time before it sleeps: `"10m"` (default), `"1h"`, or seconds. */
   sleepAfter?: string | number;
-  /** Never falls asleep. */
+  /** Never sleep. */
   keepAlive?: boolean;
-  /** Commands that name no session run in the session `default`; otherwise each by itself. */
+  /**
+   * Run commands without a session in the session `default` (default); if false, run each as a separate
+   * process without shared state.
+   */
   enableDefaultSession?: boolean;
-  /** Its files outlive a sleep. */
+  /** Preserve files and shell state across sleep; false by default. */
   persistent?: boolean;
-  /** Ids in lower case, so that they can be host names. */
+  /** Convert the id to lower case, so that it can be part of a host name. */
   normalizeId?: boolean;
-  /** `host`, or a name that the server's configuration has. */
+  /** `host`, or an image name from the server's configuration. */
   image?: string;
-  /** Its files, in MiB, from 32 on; as much as the server's disk has unless told. */
+  /** Limit on files, in MiB, at least 32; no limit by default. */
   diskMib?: number;
-  /** Environment of every shell and program. */
+  /** Environment variables of all shells and programs. */
   env?: Record<string, string>;
-  /** Of its processes and files in memory, in MiB. */
+  /** Memory limit for processes and in-memory files, in MiB. */
   memoryMib?: number;
-  /** Processor time, in thousandths of one core. */
+  /** CPU limit, in thousandths of a core. */
   cpuMillis?: number;
-  /** Processes and threads. */
+  /** Limit on processes and threads. */
   pids?: number;
-  /** The caller's own words, at most 16 KiB as JSON. */
+  /** Arbitrary data of the caller, at most 16 KiB as JSON. */
   metadata?: Record<string, unknown>;
-  /** Ends by itself: `"10m"`, or seconds from now; never unless told. */
+  /** Lifetime, after which the server deletes the sandbox: `"10m"`, or seconds; unlimited by default. */
   ttl?: string | number;
-  /** Where it may connect to; loopback alone unless told or configured. */
+  /** Allowed destinations; loopback only by default, or as the server configures. */
   network?: Network;
-  /** The rules of a network profile, in place of `network`. */
+  /** Name of a network profile, instead of `network`. */
   networkProfile?: string;
-  /** Put into its requests to hosts, from outside; their values never are inside. */
+  /** Secrets that the egress proxy injects into requests to given hosts; never visible inside. */
   credentials?: Credential[];
 }
 
-/** What of a sandbox can be changed. */
+/** Changes of a sandbox. Omitted fields change nothing. */
 export interface SandboxChange extends Pick<SandboxOptions, "memoryMib" | "cpuMillis" | "pids" | "metadata"> {
-  /** For shells and programs that start from now on; `undefined` removes a name. */
+  /** Variables for shells and programs that start later; `undefined` removes one. */
   env?: Record<string, string | undefined>;
-  /** Counted from now: `"10m"`, or seconds without use; 0 never. */
+  /** Idle time before sleep, counted from now: `"10m"`, or seconds; 0 disables sleep. */
   sleepAfter?: string | number;
-  /** Counted from now: `"10m"`, or seconds to live; 0 never ends by itself. */
+  /** Lifetime, counted from now: `"10m"`, or seconds; 0 means unlimited. */
   ttl?: string | number;
 }
 
-/** What both have, as the server takes it. */
-export function limits(wish: SandboxChange | SandboxOptions): Record<string, unknown> {
-  const { memoryMib, cpuMillis, pids, metadata, ttl } = wish;
+/** JSON of the fields that both have. */
+export function limits(options: SandboxChange | SandboxOptions): Record<string, unknown> {
+  const { memoryMib, cpuMillis, pids, metadata, ttl } = options;
   const json: Record<string, unknown> = {};
   if (memoryMib !== undefined) json["memory_mib"] = memoryMib;
   if (cpuMillis !== undefined) json["cpu_millis"] = cpuMillis;
   if (pids !== undefined) json["pids"] = pids;
   if (metadata) json["metadata"] = metadata;
-  if (ttl !== undefined) json["ttl_s"] = whole(ttl);
+  if (ttl !== undefined) json["ttl_s"] = wholeSeconds(ttl);
   return json;
 }

@@ -1,36 +1,42 @@
-/** A sandbox by its id. */
+/** A sandbox. */
 
 import type { Isolet } from "./client.js";
 import * as code from "./code.js";
 import { dial, type PortConnection } from "./dial.js";
-import { duration, whole } from "./duration.js";
-import { IsoletError, gone } from "./error.js";
-import { type ExecEvent, type ExecOptions, type ExecResult, named, pieces, run } from "./exec.js";
-import { type EventsOptions, following, type SandboxEvent } from "./happenings.js";
-import { changed, type NetworkChange, type NetworkInfo } from "./network.js";
+import { duration, wholeSeconds } from "./duration.js";
+import { IsoletError, ignoreNotFound } from "./error.js";
+import { type ExecEvent, type ExecOptions, type ExecResult, envToJson, streamOutput, run } from "./exec.js";
+import { type EventsOptions, followEvents, type SandboxEvent } from "./sandbox-events.js";
+import { networkChangeToJson, type NetworkChange, type NetworkInfo } from "./network.js";
 import { type Process, Processes, type ProcessOptions } from "./processes.js";
 import * as ports from "./ports.js";
 import { exports } from "./quote.js";
-import { type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionSent } from "./records.js";
+import { type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionJson } from "./records.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 import { limits, type SandboxChange, type SandboxOptions } from "./sandbox-options.js";
 import type { Shell } from "./shell.js";
 import type { ShellOptions } from "./shell-options.js";
-import { shell as openShell } from "./shells.js";
+import { attachShell } from "./open-shell.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
 import * as terminals from "./terminals.js";
 import { Workspace } from "./workspace.js";
 
-/** Seconds without use after which a sandbox falls asleep unless told. */
+/** Default idle time before sleep, in seconds. */
 const SLEEP_AFTER_S = 600;
 
-/** A sandbox; it is made by the first call that works in it. */
+/**
+ * A sandbox. The first call that needs it creates it.
+ *
+ * An idle sandbox falls asleep, and any call that needs it awake wakes it. The first command's result then
+ * lists in `lost` what did not survive the sleep.
+ */
 export class Sandbox extends Workspace {
+  /** Unique within the tenant. */
   readonly id: string;
   protected readonly session = undefined;
   readonly #options: SandboxOptions;
-  #made: Promise<void> | undefined;
+  #created: Promise<void> | undefined;
 
   constructor(client: Isolet, id: string, options: SandboxOptions = {}) {
     const ready = (): Promise<string> => this.#ready();
@@ -43,17 +49,17 @@ export class Sandbox extends Workspace {
     return `/v1/sandboxes/${encodeURIComponent(this.id)}`;
   }
 
-  /** Its path, once it is there. */
+  /** Create the sandbox if needed, and return its URL path. */
   async #ready(): Promise<string> {
-    this.#made ??= this.#make().catch((error: unknown) => {
-      this.#made = undefined;
+    this.#created ??= this.#create().catch((error: unknown) => {
+      this.#created = undefined;
       throw error;
     });
-    await this.#made;
+    await this.#created;
     return this.#path;
   }
 
-  async #make(): Promise<void> {
+  async #create(): Promise<void> {
     const { sleepAfter, keepAlive, persistent, image, diskMib, env, network, networkProfile, credentials } = this.#options;
     const json = limits(this.#options);
     json["id"] = this.id;
@@ -76,40 +82,73 @@ export class Sandbox extends Workspace {
     await this.client.send(await this.#ready(), { method: "PATCH", json });
   }
 
-  /** Runs a command in the session that is named, else in `default`, else by itself. */
+  /**
+   * Run a command and wait for its end: in the session `sessionId`, or in `default`, or as a separate process
+   * if `enableDefaultSession` is false. A nonzero exit code does not throw.
+   *
+   * @param command shell command, at most 1 MiB.
+   * @param options timeout, directory, environment, input and streaming.
+   * @returns exit status and output.
+   * @throws {@link IsoletError} for example `bad_cwd` or `queue_full`.
+   * @example
+   * ```ts
+   * const { exitCode, stdout } = await sandbox.exec("make test", { timeout: 300_000 });
+   * ```
+   */
   async exec(command: string, options: ExecOptions = {}): Promise<ExecResult> {
-    const { at, session } = await this.#place(options.sessionId);
+    const { at, session } = await this.#execTarget(options.sessionId);
     return run(this.client, at, session, command, options);
   }
 
-  /** Runs a command, and gives what it says as it is written. Who leaves the loop early cancels it. */
+  /**
+   * Run a command and stream its output. Leaving the loop early cancels it.
+   *
+   * @example
+   * ```ts
+   * for await (const event of sandbox.execStream("make")) {
+   *   if (event.type !== "complete") process[event.type].write(event.data);
+   * }
+   * ```
+   */
   async *execStream(command: string, options: ExecOptions = {}): AsyncGenerator<ExecEvent> {
-    const { at, session } = await this.#place(options.sessionId);
-    yield* pieces(this.client, at, session, command, options, true);
+    const { at, session } = await this.#execTarget(options.sessionId);
+    yield* streamOutput(this.client, at, session, command, options, true);
   }
 
-  async #place(named: string | undefined): Promise<{ at: string; session: string | undefined }> {
+  async #execTarget(sessionId: string | undefined): Promise<{ at: string; session: string | undefined }> {
     const path = await this.#ready();
-    const alone = named === undefined && this.#options.enableDefaultSession === false;
+    const alone = sessionId === undefined && this.#options.enableDefaultSession === false;
     if (alone) return { at: `${path}/exec`, session: undefined };
-    const session = named ?? "default";
+    const session = sessionId ?? "default";
     return { at: `${path}/sessions/${encodeURIComponent(session)}/exec`, session };
   }
 
-  /** Starts a process in the background: a command line, or program and arguments. */
+  /**
+   * Start a process in the background.
+   *
+   * @param command shell command, or program and arguments.
+   * @param options id, session, directory, environment, input and timeout.
+   */
   async startProcess(command: string | string[], options: ProcessOptions = {}): Promise<Process> {
     return this.processes.start(command, options);
   }
 
-  /** Sets variables for every shell and program that starts from now on, and in the session
-   *  `default` for its further commands; `undefined` unsets. */
+  /**
+   * Set environment variables for all shells and programs that start later, and for the session `default`;
+   * `undefined` unsets a variable.
+   */
   async setEnvVars(vars: Record<string, string | undefined>): Promise<void> {
     const command = exports(vars);
-    await this.#change({ env: named(vars) });
+    await this.#change({ env: envToJson(vars) });
     if (this.#options.enableDefaultSession !== false) await this.exec(command);
   }
 
-  /** Makes a session. */
+  /**
+   * Create a session.
+   *
+   * @param options id, directory, environment, timeout, file access and lifetime.
+   * @throws {@link IsoletError} `session_exists`.
+   */
   async createSession(options: SessionOptions = {}): Promise<ExecutionSession> {
     const { id, name, env, cwd, commandTimeoutMs, fileAccess, metadata, ttl } = options;
     const json: Record<string, unknown> = {};
@@ -119,34 +158,38 @@ export class Sandbox extends Workspace {
     if (cwd !== undefined) json["cwd"] = cwd;
     if (commandTimeoutMs !== undefined) json["command_timeout_ms"] = commandTimeoutMs;
     if (fileAccess) json["file_access"] = fileAccess;
-    if (ttl !== undefined) json["ttl_s"] = whole(ttl);
+    if (ttl !== undefined) json["ttl_s"] = wholeSeconds(ttl);
     const path = await this.#ready();
     const made = await this.client.json<{ id: string }>(`${path}/sessions`, { json });
     return this.#session(made.id);
   }
 
   #session(id: string): ExecutionSession {
-    const doors = {
+    const connector = {
       terminal: (options: TerminalOptions) => this.terminal({ ...options, sessionId: id }),
       shell: (options: ShellOptions) => this.shell({ ...options, sessionId: id }),
     };
     const ready = (): Promise<string> => this.#ready();
-    return new ExecutionSession(this.client, { sandbox: this.id, id }, ready, this.processes, doors);
+    return new ExecutionSession(this.client, { sandbox: this.id, id }, ready, this.processes, connector);
   }
 
-  /** Its sessions, sorted by id, `default` among them. */
+  /** Iterate over the sandbox's sessions, sorted by id, including `default`. */
   async *listSessions(): AsyncGenerator<SessionInfo> {
-    for await (const sent of this.client.pages<SessionSent>(`${await this.#ready()}/sessions`)) {
+    for await (const sent of this.client.pages<SessionJson>(`${await this.#ready()}/sessions`)) {
       yield sessionInfo(sent);
     }
   }
 
-  /** A session by its id; where it is not there, its first command makes it. */
+  /** Get a session by id, without a request. Its first command creates it if it does not exist. */
   async getSession(id: string): Promise<ExecutionSession> {
     return this.#session(id);
   }
 
-  /** Ends a session and its shell. */
+  /**
+   * Delete a session and its shell.
+   *
+   * @throws {@link IsoletError} `no_session`, or `default_session`: the default session cannot be deleted.
+   */
   async deleteSession(id: string): Promise<{ success: true; sessionId: string }> {
     if (id === "default") {
       throw new IsoletError(
@@ -160,69 +203,103 @@ export class Sandbox extends Workspace {
     return { success: true, sessionId: id };
   }
 
-  /** Attaches to the terminal of a session (`default` unless named), which is opened where none
-   *  runs. It connects by itself; listen to `state` and `data`. */
+  /**
+   * Attach to a session's terminal (`default` by default). If none is running, attaching opens one. The
+   * connection is opened in the background; listen to `state` and `data`.
+   *
+   * @example
+   * ```ts
+   * const terminal = sandbox.terminal({ cols: 120, rows: 30 });
+   * terminal.on("data", (bytes) => process.stdout.write(bytes));
+   * terminal.write("git status\n");
+   * ```
+   */
   terminal(options: TerminalOptions & { sessionId?: string } = {}): Terminal {
     const { sessionId = "default", ...rest } = options;
     return terminals.attach(this.client, this.id, sessionId, () => this.#ready(), rest);
   }
 
   /**
-   * Opens a shell: one bash over one connection, for many commands in sequence. It connects by itself.
-   * Without a session it is this client's own, and ends with {@link Shell.close} or the sandbox.
+   * Open a shell: one bash over one WebSocket, for many commands in sequence. The connection is opened in the
+   * background. Without a session, the shell is private to this client and ends with {@link Shell.close} or
+   * the sandbox.
+   *
+   * @example
+   * ```ts
+   * const shell = sandbox.shell();
+   * await shell.run("cd /tmp");
+   * console.log((await shell.run("pwd")).stdout);
+   * shell.close();
+   * ```
    */
   shell(options: ShellOptions = {}): Shell {
-    return openShell(this.client, this.id, () => this.#ready(), options);
+    return attachShell(this.client, this.id, () => this.#ready(), options);
   }
 
-  /** The terminals that run. */
+  /** List running terminals. */
   async listTerminals(): Promise<terminals.TerminalInfo[]> {
     return terminals.terminals(this.client, await this.#ready());
   }
 
-  /** Hangs up a session's terminal and ends what is left of its program; no error where none runs. */
+  /** Close a session's terminal and kill its program. No error if none is running. */
   async closeTerminal(session = "default"): Promise<void> {
     const at = `${await this.#ready()}/terminals/${encodeURIComponent(session)}`;
-    await gone(this.client.send(at, { method: "DELETE" }));
+    await ignoreNotFound(this.client.send(at, { method: "DELETE" }));
   }
 
-  /** A ticket opens one WebSocket of this sandbox in place of a key: for pages, which are not to
-   *  know the key. */
+  /**
+   * Create a ticket that opens one WebSocket of this sandbox once, instead of a key. Tickets are for web
+   * pages, which must not know the key.
+   */
   async createTicket(options: terminals.TicketOptions = {}): Promise<terminals.Ticket> {
     await this.#ready();
     return terminals.ticket(this.client, this.id, options);
   }
 
-  /** Makes a code context: an interpreter that keeps variables and imports. */
+  /** Create a code context: an interpreter with persistent variables and imports. */
   async createCodeContext(options: code.CreateContextOptions = {}): Promise<code.CodeContext> {
     return code.create(this.client, await this.#ready(), options);
   }
 
-  /** Runs code, and gives what came of it. What the code does wrong is its `error`, and is not thrown. */
+  /**
+   * Run code and wait for its end. An exception in the code is returned in `error`, not thrown.
+   *
+   * @param text source code, at most 1 MiB.
+   * @param options context or language, input, timeout and callbacks.
+   * @example
+   * ```ts
+   * const { results } = await sandbox.runCode("1 + 1");
+   * console.log(results[0]?.text);
+   * ```
+   */
   async runCode(text: string, options: code.RunCodeOptions = {}): Promise<code.Execution> {
-    return code.gather(text, this.runCodeStream(text, options), options);
+    return code.collect(text, this.runCodeStream(text, options), options);
   }
 
-  /** Runs code, and gives what happens in its order. Who leaves the loop early interrupts the run. */
+  /** Run code and stream its events. Leaving the loop early interrupts the run. */
   async *runCodeStream(text: string, options: code.RunCodeOptions = {}): AsyncGenerator<code.CodeEvent> {
     const { context = options.language ?? "python" } = options;
     const id = typeof context === "string" ? context : context.id;
     yield* code.stream(this.client, await this.#ready(), id, text, options);
   }
 
-  /** What was recorded of terminals. */
+  /** List terminal recordings. */
   async recordings(): Promise<terminals.Recording[]> {
     return terminals.recordings(this.client, await this.#ready());
   }
 
-  /** Begins to record a session's terminal, which runs. */
+  /**
+   * Record a session's running terminal.
+   *
+   * @throws {@link IsoletError} `no_terminal`: no terminal is running.
+   */
   async startRecording(session = "default"): Promise<void> {
     await this.#recording(session, "POST");
   }
 
-  /** Ends it; the recording stays. No error where none grows. */
+  /** Stop recording; the recording is preserved. No error if none is active. */
   async stopRecording(session = "default"): Promise<void> {
-    await gone(this.#recording(session, "DELETE"));
+    await ignoreNotFound(this.#recording(session, "DELETE"));
   }
 
   async #recording(session: string, method: string): Promise<void> {
@@ -230,108 +307,154 @@ export class Sandbox extends Workspace {
     await this.client.send(at, { method });
   }
 
-  /** A recording's file, also while it grows: asciicast version 2. */
+  /** Stream a recording in asciicast version 2, also while it is being recorded. */
   async readRecording(id: string): Promise<ReadableStream<Uint8Array>> {
     const at = `${await this.#ready()}/recordings/${encodeURIComponent(id)}`;
     return (await this.client.send(at)).body!;
   }
 
-  /** Removes a recording. */
+  /** Delete a recording. */
   async deleteRecording(id: string): Promise<void> {
     const at = `${await this.#ready()}/recordings/${encodeURIComponent(id)}`;
     await this.client.send(at, { method: "DELETE" });
   }
 
-  /** The ports on which something listens. */
+  /** List ports on which programs listen. */
   async listPorts(): Promise<ports.ListeningPort[]> {
-    return ports.listening(this.client, await this.#ready());
+    return ports.listPorts(this.client, await this.#ready());
   }
 
-  /** Makes a link to a port: who has its `url` has the right to that port, until its time is over. */
+  /**
+   * Create a signed link to a port. Everyone who has its `url` may use the port until the link expires.
+   *
+   * @param port 1 to 65535. A program may start to listen later.
+   * @param options name and lifetime.
+   */
   async exposePort(port: number, options: ports.ExposeOptions = {}): Promise<ports.PortLink> {
     return ports.expose(this.client, await this.#ready(), port, options);
   }
 
-  /** Ends all links to a port. */
+  /**
+   * Revoke all links to a port.
+   *
+   * @throws {@link IsoletError} `no_link`: the port has no links.
+   */
   async unexposePort(port: number): Promise<void> {
-    await ports.withdraw(this.client, await this.#ready(), port);
+    await ports.unexpose(this.client, await this.#ready(), port);
   }
 
-  /** The ports that links lead to. */
+  /** List ports that have links. */
   async getExposedPorts(): Promise<ports.ExposedPort[]> {
-    return ports.exposed(this.client, await this.#ready());
+    return ports.listExposedPorts(this.client, await this.#ready());
   }
 
-  /** Sends a request to the program on a port, by the key: the answer is the program's, whatever its
-   *  status; 502 is the server's where nothing listens. */
+  /**
+   * Send an HTTP request to the program on a port.
+   *
+   * @param port 1 to 65535; the program may listen on the sandbox's loopback only.
+   * @param path path and query.
+   * @param request method, headers and body; the program never receives the API key.
+   * @returns the program's response, whatever its status. If no program listens on the port, the server
+   *   answers with 502.
+   */
   async fetchPort(port: number, path = "/", request: ports.PortRequest = {}): Promise<Response> {
-    return ports.ask(this.client, ports.within(await this.#ready(), port, path), request);
+    return ports.requestPort(this.client, ports.portPath(await this.#ready(), port, path), request);
   }
 
-  /** Opens a TCP connection to the program on a port, also on the sandbox's loopback alone.
-   *  @throws `not_listening`. */
+  /**
+   * Open a TCP connection to the program on a port, including ports that are bound to the sandbox's loopback
+   * only.
+   *
+   * @throws {@link IsoletError} `not_listening`: no program listens on the port.
+   */
   async connectPort(port: number): Promise<PortConnection> {
     return dial(this.client, this.id, await this.#ready(), port);
   }
 
-  /** Its record, and what it uses. Neither makes nor wakes it. @throws `no_sandbox`: it was not used yet,
-   *  or has ended. */
+  /**
+   * Read configuration, state and resource usage. Neither creates nor wakes the sandbox.
+   *
+   * @throws {@link IsoletError} `no_sandbox`: it was not used yet, or was deleted.
+   */
   async info(): Promise<SandboxInfo> {
     return sandboxInfo(await this.client.json(this.#path));
   }
 
-  /** Changes what is told, all of it or nothing. */
+  /**
+   * Change limits, environment and metadata atomically.
+   *
+   * @returns the new configuration.
+   */
   async update(change: SandboxChange): Promise<SandboxInfo> {
     const { env, sleepAfter } = change;
     const json = limits(change);
-    if (env) json["env"] = named(env);
-    if (sleepAfter !== undefined) json["sleep_after_s"] = whole(sleepAfter);
+    if (env) json["env"] = envToJson(env);
+    if (sleepAfter !== undefined) json["sleep_after_s"] = wholeSeconds(sleepAfter);
     return sandboxInfo(await this.client.json(await this.#ready(), { method: "PATCH", json }));
   }
 
-  /** Puts it to sleep now. The next call that works in it wakes it; there is no other way to.
-   *  @throws `sandbox_in_use`: a command runs in it, or a client is attached. */
+  /**
+   * Put the sandbox to sleep now. The next call that needs it awake wakes it.
+   *
+   * @throws {@link IsoletError} `sandbox_in_use`: a command is running or a client is attached.
+   */
   async sleep(): Promise<SandboxInfo> {
     return sandboxInfo(await this.client.json(`${await this.#ready()}/sleep`, { method: "POST" }));
   }
 
-  /** What happens to it, up to `destroyed`; comes back by itself after a lost connection, and goes on where
-   *  it was. It neither makes nor wakes it. */
+  /**
+   * Subscribe to events of this sandbox, until `destroyed`. Reconnects after a lost connection. Neither
+   * creates nor wakes the sandbox.
+   */
   events(options: EventsOptions = {}): AsyncGenerator<SandboxEvent> {
-    return following(this.client, `${this.#path}/events`, options, "destroyed");
+    return followEvents(this.client, `${this.#path}/events`, options, "destroyed");
   }
 
-  /** Where it may connect to. */
+  /** Read the network configuration. */
   async getNetwork(): Promise<NetworkInfo> {
     return this.client.json<NetworkInfo>(`${await this.#ready()}/network`);
   }
 
-  /** Changes where it may connect to, also for connections that run: all of the change or nothing.
-   *  `{ allowAdd: result.denied }` opens what a command was refused. */
+  /**
+   * Change network rules and credentials atomically. The new rules apply at once: open connections that they
+   * forbid are closed.
+   *
+   * @example
+   * ```ts
+   * const result = await sandbox.exec("curl -sS https://example.com");
+   * await sandbox.changeNetwork({ allowAdd: result.denied ?? [] });
+   * ```
+   */
   async changeNetwork(change: NetworkChange): Promise<NetworkInfo> {
     const at = `${await this.#ready()}/network`;
-    return this.client.json<NetworkInfo>(at, { method: "PATCH", json: changed(change) });
+    return this.client.json<NetworkInfo>(at, { method: "PATCH", json: networkChangeToJson(change) });
   }
 
-  /** Whether it never falls asleep. */
+  /** Disable or enable sleep. */
   async setKeepAlive(keepAlive: boolean): Promise<void> {
     const after = duration(this.#options.sleepAfter ?? SLEEP_AFTER_S);
     await this.#change({ sleep_after_s: keepAlive ? 0 : after });
   }
 
-  /** Falls asleep after so long without use: `"10m"`, `"1h"`, or seconds. */
+  /** Set the idle time before sleep: `"10m"`, `"1h"`, or seconds. */
   async setSleepAfter(after: string | number): Promise<void> {
     await this.#change({ sleep_after_s: duration(after) });
   }
 
-  /** Ends it, and all that is in it. No error where it is not there. */
+  /** Delete the sandbox and everything in it. No error if it does not exist. */
   async destroy(): Promise<void> {
-    this.#made = undefined;
-    await gone(this.client.send(this.#path, { method: "DELETE" }));
+    this.#created = undefined;
+    await ignoreNotFound(this.client.send(this.#path, { method: "DELETE" }));
   }
 }
 
-/** A sandbox by its id; nothing is sent before it is used. */
+/**
+ * Get a sandbox by id, without a request. Its first use creates it.
+ *
+ * @param client the client.
+ * @param id unique within the tenant.
+ * @param options used when the sandbox is created.
+ */
 export function getSandbox(client: Isolet, id: string, options: SandboxOptions = {}): Sandbox {
   return new Sandbox(client, id, options);
 }

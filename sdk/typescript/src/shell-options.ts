@@ -1,65 +1,69 @@
-/** How a shell is opened, how its commands run, and what it tells. */
+/** Options, results and events of shells. */
 
-import type { Reconnect } from "./backoff.js";
+import type { ReconnectOptions } from "./backoff.js";
 import type { IsoletError } from "./error.js";
 import type { ExecResult } from "./exec.js";
 
-/** How a shell is opened. */
+/** Options for opening a shell. */
 export interface ShellOptions {
-  /** The shell of this session, which outlives the connection; without it the shell is this client's
-   *  own, and ends when it is closed. */
+  /**
+   * Attach to this session's shell, which outlives the connection. By default, the shell is private to this
+   * client and ends when it is closed.
+   */
   sessionId?: string;
-  /** Come back when the connection is lost (true unless told), and how. */
-  reconnect?: boolean | Reconnect;
+  /** Reconnect after a lost connection; true by default. */
+  reconnect?: boolean | ReconnectOptions;
 }
 
-/** How a command of a shell is to run. */
+/** Options of a shell's command. */
 export interface ShellRunOptions {
-  /** Ends the command after so many ms; the shell stays. 0 never. */
+  /** Time until the command is ended, in milliseconds; the shell stays. 0 disables it. */
   timeout?: number;
-  /** For this command alone. */
+  /** Working directory of this command only. */
   cwd?: string;
-  /** For this command alone; `undefined` unsets a name. */
+  /** Environment of this command only; `undefined` unsets a variable. */
   env?: Record<string, string | undefined>;
-  /** Its standard input; end of file at once otherwise. `true`: it follows, by `write`. */
+  /** Standard input; empty by default. `true` leaves it open for {@link ShellCommand.write}. */
   stdin?: string | Uint8Array | true;
-  /** Standard error goes into standard output. */
+  /** Redirect standard error to standard output. */
   merge?: boolean;
-  /** Each piece of output as it is written; no character is ever split. */
+  /** Called for each piece of output; never splits a character. */
   onOutput?: (stream: "stdout" | "stderr", data: string) => void;
-  /** Aborting it cancels the command: its result says `cancelled`, and the shell stays. */
+  /** Aborting it cancels the command. Its result has `cancelled`, and the shell stays. */
   signal?: AbortSignal;
 }
 
-/** How a command of a shell ended, and what it said: at most 8 MiB of each stream. */
+/** Exit status and output of a command, at most 8 MiB of each stream. */
 export interface ShellResult extends ExecResult {
-  /** Somebody cancelled it. */
+  /** A client cancelled the command. */
   cancelled: boolean;
-  /** The number of the signal that ended it. */
+  /** Number of the signal that ended it. */
   signal?: number;
-  /** Its shell was opened in place of one that had ended. */
+  /** Ran in a new shell, because the previous one had exited. */
   fresh: boolean;
 }
 
 /** How a shell ended. */
 export interface ShellClosed {
-  /** Its exit code. */
+  /** Exit code. */
   code?: number;
-  /** The number of the signal that ended it. */
+  /** Number of the signal that ended it. */
   signal?: number;
+  /** Reason in words. */
   cause: string;
 }
 
-/** `connecting` for the first time; `reconnecting` after a connection was lost; `closed` for good. */
-export type ShellConnection = "connecting" | "connected" | "reconnecting" | "closed";
+/** `connecting` for the first time; `reconnecting` after a lost connection; `closed` for good. */
+export type ShellConnectionState = "connecting" | "connected" | "reconnecting" | "closed";
 
-/** What a shell tells its listeners. */
+/** Events of a shell. */
 export interface ShellEvents {
-  /** Its bash has ended: at once, also when no command runs. A session's next command gets a fresh one. */
+  /** The bash has exited, possibly while no command was running. The next command of a session gets a new one. */
   closed: [closed: ShellClosed];
-  /** Output of background jobs, whose command has ended. */
+  /** Output of background jobs, after the end of their command. */
   background: [stream: "stdout" | "stderr", data: string];
-  state: [state: ShellConnection];
+  /** The state of the connection changed. */
+  state: [state: ShellConnectionState];
   /** The connection is lost for good: the state is `closed`. */
   error: [error: IsoletError];
 }

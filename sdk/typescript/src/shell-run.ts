@@ -1,30 +1,30 @@
-/** A command of a shell, and what it says. */
+/** A command of a shell, and its output. */
 
 import { IsoletError } from "./error.js";
-import { named, refusals, type LostState } from "./exec.js";
+import { envToJson, denials, type LostState } from "./exec.js";
 import type { Denied } from "./network.js";
 import type { ShellResult, ShellRunOptions } from "./shell-options.js";
 
-/** Kept of each stream for a result, in bytes. */
+/** Limit on the collected output per stream, in bytes. */
 const OUTPUT_BYTES = 8 * 1024 * 1024;
-/** The longest input that goes with its command, in characters; more follows in pieces. */
-const WHOLE_INPUT = 64 * 1024;
-/** The size of such a piece, in bytes. */
+/** Standard input up to this length, in characters, is sent with the command; more follows in pieces. */
+const INLINE_INPUT_CHARS = 64 * 1024;
+/** Size of such a piece, in bytes. */
 const INPUT_BYTES = 64 * 1024;
 
-/** How frames of input begin. */
+/** Beginning of input frames. */
 const INPUT = '{"type":"shell_stdin"';
 
-/** What one stream has said. */
-class Said {
+/** Collected output of one stream. */
+class StreamOutput {
   readonly decoder = new TextDecoder();
   text = "";
-  kept = 0;
+  collected = 0;
   dropped = 0;
 }
 
-/** How the server tells a command's end. */
-export interface Ended {
+/** The server's message about the end of a command. */
+export interface ExitFrame {
   code: number;
   duration_ms: number;
   signal?: number | null;
@@ -37,28 +37,28 @@ export interface Ended {
   denied_lost?: number | null;
 }
 
-/** A command that was sent, or is about to be. */
+/** A command that was sent or will be sent. */
 export class Run {
   readonly id = `c-${crypto.randomUUID()}`;
   readonly frame: Record<string, unknown>;
-  /** What follows it as input. */
+  /** Standard input that is sent after the command. */
   readonly input: Uint8Array | undefined;
   readonly result: Promise<ShellResult>;
-  /** It went out on some connection; whether it arrived is another matter. */
+  /** Sent on some connection, perhaps without arriving. */
   sent = false;
-  /** The shell has it: it said something, or a later one did. */
-  heard = false;
-  /** Input went out that may have been on its way when the connection broke. */
-  fed = false;
-  /** Whether it arrived before a connection broke is not known. */
-  doubtful = false;
-  /** Signals, cancels and input that went out: each may be refused without its command's end. */
-  urged = 0;
-  over = false;
-  /** Frames about it that go out behind its own. */
-  after: string[] = [];
+  /** Known to have arrived: this command or a later one produced output or ended. */
+  acknowledged = false;
+  /** Standard input was sent, and may be lost when the connection breaks. */
+  inputSent = false;
+  /** Unknown whether it arrived before the connection broke. */
+  unconfirmed = false;
+  /** Signals, cancels and input sent: the server may refuse each without ending the command. */
+  controlFramesSent = 0;
+  finished = false;
+  /** Frames about the command that are sent after it. */
+  pendingFrames: string[] = [];
   readonly #timestamp = new Date().toISOString();
-  readonly #said = { stdout: new Said(), stderr: new Said() };
+  readonly #output = { stdout: new StreamOutput(), stderr: new StreamOutput() };
   #done!: (result: ShellResult) => void;
   #failed!: (error: IsoletError) => void;
 
@@ -67,82 +67,88 @@ export class Run {
     private readonly options: ShellRunOptions,
     private readonly session: string | undefined,
   ) {
-    if (command.includes("\0")) throw new IsoletError(0, "bad_command", "a command cannot hold a NUL byte");
+    if (command.includes("\0")) throw new IsoletError(0, "bad_command", "a command cannot contain a NUL byte");
     this.frame = { type: "shell_run", id: this.id, command };
     const { timeout, cwd, env, stdin, merge } = options;
     if (timeout !== undefined) this.frame["timeout_ms"] = timeout;
     if (cwd !== undefined) this.frame["cwd"] = cwd;
-    if (env) this.frame["env"] = named(env);
+    if (env) this.frame["env"] = envToJson(env);
     if (merge) this.frame["merge"] = true;
-    if (typeof stdin === "string" && stdin.length <= WHOLE_INPUT) this.frame["stdin"] = stdin;
+    if (typeof stdin === "string" && stdin.length <= INLINE_INPUT_CHARS) this.frame["stdin"] = stdin;
     else if (stdin !== undefined) {
       this.frame["stdin"] = true;
       if (stdin !== true) this.input = typeof stdin === "string" ? new TextEncoder().encode(stdin) : stdin;
     }
-    this.result = new Promise((done, failed) => ([this.#done, this.#failed] = [done, failed]));
-    // Who does not ask for the result is not told of its failure.
+    this.result = new Promise((done, failed) => {
+      this.#done = done;
+      this.#failed = failed;
+    });
+    // Callers that do not ask for the result must not cause an unhandled rejection.
     this.result.catch(() => undefined);
   }
 
-  /** A piece of its output. */
+  /** Add output. */
   take(stream: "stdout" | "stderr", bytes: Uint8Array): void {
-    const said = this.#said[stream];
-    this.#add(stream, said.decoder.decode(bytes, { stream: true }), bytes.length);
+    const output = this.#output[stream];
+    this.#add(stream, output.decoder.decode(bytes, { stream: true }), bytes.length);
   }
 
   #add(stream: "stdout" | "stderr", text: string, size: number): void {
-    const said = this.#said[stream];
-    // Nothing is kept behind a hole.
-    if (said.dropped > 0 || said.kept + size > OUTPUT_BYTES) said.dropped += size;
-    else [said.text, said.kept] = [said.text + text, said.kept + size];
+    const output = this.#output[stream];
+    // Output after a gap is not collected.
+    if (output.dropped > 0 || output.collected + size > OUTPUT_BYTES) output.dropped += size;
+    else {
+      output.text += text;
+      output.collected += size;
+    }
     if (text !== "") this.options.onOutput?.(stream, text);
   }
 
-  /** Bytes that are no longer held. */
+  /** Record lost bytes. */
   miss(stream: "stdout" | "stderr", size: number): void {
-    this.#said[stream].dropped += size;
+    this.#output[stream].dropped += size;
   }
 
-  /** The frames about it that are to go out now. */
-  said(): string[] {
-    const frames = this.after.splice(0);
-    if (frames.some((frame) => frame.startsWith(INPUT))) this.fed = true;
+  /** Take the pending frames for sending. */
+  takeFrames(): string[] {
+    const frames = this.pendingFrames.splice(0);
+    if (frames.some((frame) => frame.startsWith(INPUT))) this.inputSent = true;
     return frames;
   }
 
-  /** It has ended. */
-  end(told: Ended): void {
-    for (const stream of ["stdout", "stderr"] as const) this.#add(stream, this.#said[stream].decoder.decode(), 0);
-    const { stdout, stderr } = this.#said;
+  /** Set the result. */
+  end(exit: ExitFrame): void {
+    for (const stream of ["stdout", "stderr"] as const) this.#add(stream, this.#output[stream].decoder.decode(), 0);
+    const { stdout, stderr } = this.#output;
     const cut = stdout.dropped + stderr.dropped > 0;
-    this.over = true;
+    this.finished = true;
     this.#done({
-      success: told.code === 0,
-      exitCode: told.code,
+      success: exit.code === 0,
+      exitCode: exit.code,
       stdout: stdout.text,
       stderr: stderr.text,
       command: this.command,
-      duration: told.duration_ms,
+      duration: exit.duration_ms,
       timestamp: this.#timestamp,
-      timedOut: told.timed_out === true,
-      cancelled: told.cancelled === true,
-      fresh: told.fresh === true,
-      ...(told.signal == null ? {} : { signal: told.signal }),
+      timedOut: exit.timed_out === true,
+      cancelled: exit.cancelled === true,
+      fresh: exit.fresh === true,
+      ...(exit.signal == null ? {} : { signal: exit.signal }),
       ...(this.session === undefined ? {} : { sessionId: this.session }),
       ...(cut ? { truncated: { stdout: stdout.dropped, stderr: stderr.dropped } } : {}),
-      ...(told.lost ? { lost: told.lost } : {}),
-      ...(told.lost_state ? { lostState: told.lost_state } : {}),
-      ...refusals(told),
+      ...(exit.lost ? { lost: exit.lost } : {}),
+      ...(exit.lost_state ? { lostState: exit.lost_state } : {}),
+      ...denials(exit),
     });
   }
 
-  /** It will not be known how it ends. */
+  /** Set the error. */
   fail(error: IsoletError): void {
-    this.over = true;
+    this.finished = true;
     this.#failed(error);
   }
 
-  /** Frames that are its standard input. */
+  /** Split standard input into frames. */
   *inputs(data: Uint8Array, eof: boolean): Generator<string> {
     for (let at = 0; at < data.length; at += INPUT_BYTES) {
       let text = "";

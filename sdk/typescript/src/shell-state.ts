@@ -1,27 +1,29 @@
-/** A shell's WebSocket: what is known of the shell, and of its commands, from its frames. Knows
- *  nothing of connections: one after the other is used for the same shell, and how far it was read is
- *  kept here, so that no byte is missing or comes twice, and no command runs twice. */
+/**
+ * State of a shell, derived from WebSocket frames. Independent of connections: several connections in a row
+ * may serve one shell. The state remembers the output offsets, so that no byte is lost or repeated and no
+ * command runs twice.
+ */
 
 import { IsoletError } from "./error.js";
 import type { ShellClosed } from "./shell-options.js";
-import type { Ended, Run } from "./shell-run.js";
+import type { ExitFrame, Run } from "./shell-run.js";
 
-// Ends with what the command before it has ended with, so that nothing in the shell changes.
+// Exits with the exit code of the previous command, so that `$?` does not change.
 const FENCE = "(exit $?)";
 const STREAMS = [undefined, "stdout", "stderr"] as const;
 
-/** Who wants to know what belongs to no command. */
-export interface ShellHearer {
-  /** The connection is in force: what names the shell, and where it stands. */
+/** Receives what belongs to no command. */
+export interface ShellStateHandler {
+  /** The connection is open: the shell's name and position. */
   opened(shell: string, at: string): void;
   /** Output of background jobs. */
   background(stream: "stdout" | "stderr", bytes: Uint8Array): void;
-  /** The bash has ended. */
+  /** The bash has exited. */
   ended(closed: ShellClosed): void;
 }
 
-/** The fields of all text frames. */
-interface Told extends Required<ShellClosed> {
+/** Fields of all text frames. */
+interface ServerFrame extends Required<ShellClosed> {
   type: string;
   shell: string;
   at: string;
@@ -29,101 +31,113 @@ interface Told extends Required<ShellClosed> {
   seq: number;
   stream: "stdout" | "stderr";
   from: number;
-  to: number;
+  handler: number;
   error: string;
   message: string;
   hint: string;
 }
 
-/** One shell. */
+/** State of one shell. */
 export class ShellState {
   readonly #runs = new Map<string, Run>();
-  readonly #at: [number, number] = [0, 0];
+  readonly #offsets: [number, number] = [0, 0];
   #seq = 0;
-  // While there is one, commands are held back: see `returned`.
+  // Id of the fence command. While it is set, new commands wait: see `resumeFrames`.
   #fence: string | undefined;
-  #fenceOver = false;
+  #fenceEnded = false;
 
-  constructor(private readonly to: ShellHearer) {}
+  constructor(private readonly handler: ShellStateHandler) {}
 
-  /** Bytes of standard output and error that were read, and the last exit. */
+  /** Bytes read of standard output and error, and the number of the latest exit. */
   get position(): string {
-    return [...this.#at, this.#seq].join(",");
+    return [...this.#offsets, this.#seq].join(",");
   }
 
-  /** Takes up a shell where its first connection has led to. */
+  /** Start at the position of the first connection. */
   begin(position: string): void {
     const [out = 0, err = 0, seq = 0] = position.split(",").map(Number);
-    [this.#at[0], this.#at[1], this.#seq] = [out, err, seq];
+    this.#offsets[0] = out;
+    this.#offsets[1] = err;
+    this.#seq = seq;
   }
 
-  /** Frames that run a command. They go out later when it is not known what the shell has. */
+  /**
+   * Register a command.
+   *
+   * @returns the frames to send now; empty while commands wait for the fence.
+   */
   start(run: Run, connected: boolean): string[] {
     this.#runs.set(run.id, run);
-    if (run.input) run.after.push(...run.inputs(run.input, true));
+    if (run.input) run.pendingFrames.push(...run.inputs(run.input, true));
     if (!connected || this.#fence !== undefined) return [];
     run.sent = true;
-    return [JSON.stringify(run.frame), ...this.rest()];
+    return [JSON.stringify(run.frame), ...this.deferredFrames()];
   }
 
-  /** Frames for a connection that takes the place of one that broke, or is the first.
+  /**
+   * Build the frames to send after a connect.
    *
-   *  A command that went out as the connection broke has arrived or not. Commands run in order: one
-   *  that changes nothing is sent behind them, and what has not ended when that ends has never
-   *  arrived, and is sent again. So nothing runs twice, and nothing is left out. */
-  returned(): string[] {
+   * A command that was sent just before the connection broke may or may not have arrived. Since commands run
+   * in order, the client sends a fence: a command without effect. Commands that have not ended when the fence
+   * ends never arrived, and are sent again. So no command runs twice and none is skipped.
+   */
+  resumeFrames(): string[] {
     const frames: string[] = [];
-    for (const run of [...this.#runs.values()]) if (run.fed) frames.push(this.#giveUp(run));
+    for (const run of [...this.#runs.values()]) if (run.inputSent) frames.push(this.#cancelRun(run));
     const runs = [...this.#runs.values()];
-    for (const run of runs) run.doubtful = run.sent && !run.heard;
-    if (this.#fence === undefined && !runs.some((run) => run.doubtful)) {
-      this.#fenceOver = true;
-      return [...frames, ...this.rest()];
+    for (const run of runs) run.unconfirmed = run.sent && !run.acknowledged;
+    if (this.#fence === undefined && !runs.some((run) => run.unconfirmed)) {
+      this.#fenceEnded = true;
+      return [...frames, ...this.deferredFrames()];
     }
     this.#fence = `fence-${crypto.randomUUID()}`;
-    this.#fenceOver = false;
+    this.#fenceEnded = false;
     const fence = { type: "shell_run", id: this.#fence, command: FENCE, timeout_ms: 0 };
     return [...frames, JSON.stringify(fence)];
   }
 
-  // How much of its input arrived cannot be known: it is not to work on half of it.
-  #giveUp(run: Run): string {
-    const text = `the connection broke while command ${run.id} was given its input: it is cancelled`;
+  // Unknown how much of the input arrived: the command must not continue with part of it.
+  #cancelRun(run: Run): string {
+    const text = `the connection broke while input for command ${run.id} was sent; the command was cancelled`;
     this.#fail(run, new IsoletError(0, "cut", text));
     return JSON.stringify({ type: "shell_cancel", id: run.id });
   }
 
-  /** After each message: commands that were held back, or have not arrived, and what is said of those
-   *  that have. */
-  rest(): string[] {
+  /**
+   * Frames to send after each message: commands that waited or never arrived, and pending frames of the
+   * others.
+   */
+  deferredFrames(): string[] {
     const frames: string[] = [];
-    if (this.#fenceOver) {
-      [this.#fence, this.#fenceOver] = [undefined, false];
+    if (this.#fenceEnded) {
+      this.#fence = undefined;
+      this.#fenceEnded = false;
       for (const run of this.#runs.values()) {
-        if (run.sent && !run.doubtful) continue;
-        [run.sent, run.doubtful] = [true, false];
+        if (run.sent && !run.unconfirmed) continue;
+        run.sent = true;
+        run.unconfirmed = false;
         frames.push(JSON.stringify(run.frame));
       }
     }
-    for (const run of this.#runs.values()) if (run.sent && !run.doubtful) frames.push(...run.said());
+    for (const run of this.#runs.values()) if (run.sent && !run.unconfirmed) frames.push(...run.takeFrames());
     return frames;
   }
 
-  /** One message of the server. */
+  /** Process one message of the server. */
   take(message: string | Uint8Array): void {
-    if (typeof message !== "string") return this.#output(message);
-    const told = JSON.parse(message) as Told;
-    if (told.type === "shell_opened") this.to.opened(told.shell, told.at);
-    else if (told.type === "shell_exit") this.#exit(told);
-    else if (told.type === "shell_gap") this.#gap(told);
-    else if (told.type === "shell_error") this.#refused(told);
-    else if (told.type === "shell_closed") {
-      const { code, signal, cause } = told;
-      this.to.ended({ cause, ...(code == null ? {} : { code }), ...(signal == null ? {} : { signal }) });
+    if (typeof message !== "string") return this.#onOutput(message);
+    const frame = JSON.parse(message) as ServerFrame;
+    if (frame.type === "shell_opened") this.handler.opened(frame.shell, frame.at);
+    else if (frame.type === "shell_exit") this.#onExit(frame);
+    else if (frame.type === "shell_gap") this.#onGap(frame);
+    else if (frame.type === "shell_error") this.#onError(frame);
+    else if (frame.type === "shell_closed") {
+      const { code, signal, cause } = frame;
+      this.handler.ended({ cause, ...(code == null ? {} : { code }), ...(signal == null ? {} : { signal }) });
     }
   }
 
-  #output(frame: Uint8Array): void {
+  #onOutput(frame: Uint8Array): void {
     const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
     const stream = STREAMS[view.getUint8(0)];
     if (!stream) return;
@@ -131,57 +145,58 @@ export class ShellState {
     const begin = 11 + view.getUint16(9);
     const bytes = frame.subarray(begin);
     const at = stream === "stdout" ? 0 : 1;
-    this.#at[at] = Math.max(this.#at[at], offset + bytes.length);
+    this.#offsets[at] = Math.max(this.#offsets[at], offset + bytes.length);
     const run = this.#runs.get(new TextDecoder().decode(frame.subarray(11, begin)));
-    if (!run) return this.to.background(stream, bytes);
-    this.#hear(run);
+    if (!run) return this.handler.background(stream, bytes);
+    this.#acknowledge(run);
     run.take(stream, bytes);
   }
 
-  // What was sent before it has arrived before it.
-  #hear(run: Run): void {
+  // Messages arrive in order: earlier commands have arrived too.
+  #acknowledge(run: Run): void {
     for (const other of this.#runs.values()) {
-      [other.heard, other.doubtful] = [true, false];
+      other.acknowledged = true;
+      other.unconfirmed = false;
       if (other === run) return;
     }
   }
 
-  #gap(told: Told): void {
-    const at = told.stream === "stdout" ? 0 : 1;
-    this.#at[at] = Math.max(this.#at[at], told.to);
+  #onGap(frame: ServerFrame): void {
+    const at = frame.stream === "stdout" ? 0 : 1;
+    this.#offsets[at] = Math.max(this.#offsets[at], frame.handler);
     const [first] = this.#runs.values();
-    if (first?.heard) first.miss(told.stream, told.to - told.from);
+    if (first?.acknowledged) first.miss(frame.stream, frame.handler - frame.from);
   }
 
-  #exit(told: Told): void {
-    this.#seq = Math.max(this.#seq, told.seq);
-    if (told.id === this.#fence) {
-      this.#fenceOver = true;
+  #onExit(frame: ServerFrame): void {
+    this.#seq = Math.max(this.#seq, frame.seq);
+    if (frame.id === this.#fence) {
+      this.#fenceEnded = true;
       return;
     }
-    const run = this.#runs.get(told.id ?? "");
+    const run = this.#runs.get(frame.id ?? "");
     if (!run) return;
-    this.#hear(run);
+    this.#acknowledge(run);
     this.#runs.delete(run.id);
-    run.end(told as unknown as Ended);
+    run.end(frame as unknown as ExitFrame);
   }
 
-  #refused(told: Told): void {
-    const error = new IsoletError(0, told.error, told.message, told.hint);
-    const run = told.id === undefined ? undefined : this.#runs.get(told.id);
-    if (told.id === undefined || told.id === this.#fence) {
-      // A frame that was not understood, or a shell that takes nothing more: what has not been heard
-      // of can only have been lost with it.
-      for (const other of [...this.#runs.values()]) if (!other.heard) this.#fail(other, error);
-      this.#fenceOver = told.id !== undefined;
-    } else if (run && !run.heard) {
-      // Of a signal, or of input: no end of its command.
-      if (run.urged > 0 && error.code === "bad_request") run.urged--;
+  #onError(frame: ServerFrame): void {
+    const error = new IsoletError(0, frame.error, frame.message, frame.hint);
+    const run = frame.id === undefined ? undefined : this.#runs.get(frame.id);
+    if (frame.id === undefined || frame.id === this.#fence) {
+      // The server could not parse a frame, or the shell accepts no more commands: commands that were not
+      // acknowledged are lost.
+      for (const other of [...this.#runs.values()]) if (!other.acknowledged) this.#fail(other, error);
+      this.#fenceEnded = frame.id !== undefined;
+    } else if (run && !run.acknowledged) {
+      // Refers to a signal or to input, not to the command itself.
+      if (run.controlFramesSent > 0 && error.code === "bad_request") run.controlFramesSent--;
       else this.#fail(run, error);
     }
   }
 
-  /** None that runs is heard to its end. */
+  /** Fail all commands. */
   close(error: IsoletError): void {
     for (const run of [...this.#runs.values()]) this.#fail(run, error);
   }

@@ -1,128 +1,156 @@
-/** A shell over one WebSocket: a bash that stays, with input, signals and cancels while commands run. */
+/**
+ * A shell over one WebSocket: a persistent bash whose commands can receive input and signals and be
+ * cancelled.
+ */
 
-import { delay, tries } from "./backoff.js";
+import { delay, maxAttempts, refuseOldNames } from "./backoff.js";
 import { Emitter } from "./emitter.js";
 import { IsoletError } from "./error.js";
-import type { Door } from "./terminal.js";
-import type { ShellConnection, ShellEvents, ShellOptions, ShellResult, ShellRunOptions } from "./shell-options.js";
+import type { AddressProvider } from "./terminal.js";
+import type { ShellConnectionState, ShellEvents, ShellOptions, ShellResult, ShellRunOptions } from "./shell-options.js";
 import { Run } from "./shell-run.js";
 import { ShellState } from "./shell-state.js";
-import { here, type Socket } from "./socket.js";
+import { currentPlatform, type Socket } from "./socket.js";
 
-/** A connection that says nothing for so long is dead: the server's pings come every 14 s. In ms. */
+/** A connection that is silent for this long is dead: the server pings every 14 s. */
 const SILENT_MS = 45_000;
 
-/** A command of a shell while it runs. */
+/** A running command of a shell. */
 export class ShellCommand {
-  /** @param sent is called when there are frames about it to be sent. */
+  /**
+   * @param run state of the command.
+   * @param flush sends the pending frames.
+   */
   constructor(
     private readonly run: Run,
-    private readonly sent: () => void,
+    private readonly flush: () => void,
   ) {}
 
-  /** Names it in its shell. */
+  /** Unique within the shell. */
   get id(): string {
     return this.run.id;
   }
 
-  /** How it ended, and what it said. @throws {@link IsoletError} `shell_closed` when the shell ended
-   *  before that was heard; `cut` when the connection was lost for good; `queue_full`, `bad_field`. */
+  /**
+   * Wait for the end of the command.
+   *
+   * @returns exit status and output.
+   * @throws {@link IsoletError} `shell_closed`: the shell ended first. `cut`: the connection was lost for
+   *   good; the command may still run. `queue_full` or `bad_field`: the command was not run.
+   */
   async result(): Promise<ShellResult> {
     return this.run.result;
   }
 
-  /** Gives it standard input; it must have been started with `stdin: true`. When the connection is
-   *  lost in between it is cancelled: how much of its input has arrived cannot be known. */
+  /**
+   * Write to standard input. The command must have been started with `stdin: true`. If the connection breaks
+   * during the write, the command is cancelled, since it is unknown how much input arrived.
+   */
   write(data: string | Uint8Array): void {
-    this.#feed(typeof data === "string" ? new TextEncoder().encode(data) : data, false);
+    this.#sendInput(typeof data === "string" ? new TextEncoder().encode(data) : data, false);
   }
 
-  /** The end of its standard input. */
+  /** Close standard input. */
   closeInput(): void {
-    this.#feed(new Uint8Array(), true);
+    this.#sendInput(new Uint8Array(), true);
   }
 
-  #feed(data: Uint8Array, eof: boolean): void {
-    if (this.run.over) return;
-    this.run.after.push(...this.run.inputs(data, eof));
-    this.sent();
+  #sendInput(data: Uint8Array, eof: boolean): void {
+    if (this.run.finished) return;
+    this.run.pendingFrames.push(...this.run.inputs(data, eof));
+    this.flush();
   }
 
-  /** Ends it: taken out while it waits, else interrupted, then killed. The shell stays. */
+  /** Cancel the command: remove it from the queue, or interrupt and then kill it. The shell stays. */
   cancel(): void {
-    this.#urge({ type: "shell_cancel", id: this.id });
+    this.#sendControl({ type: "shell_cancel", id: this.id });
   }
 
-  /** Sends a signal to what runs in its foreground: a number, or a name such as `"INT"`. */
+  /**
+   * Send a signal to the command's foreground processes.
+   *
+   * @param signal name such as `"INT"`, or number.
+   */
   signal(signal: number | string): void {
-    this.#urge({ type: "shell_signal", id: this.id, signal });
+    this.#sendControl({ type: "shell_signal", id: this.id, signal });
   }
 
-  #urge(frame: Record<string, unknown>): void {
-    if (this.run.over) return;
-    this.run.urged++;
-    this.run.after.push(JSON.stringify(frame));
-    this.sent();
+  #sendControl(frame: Record<string, unknown>): void {
+    if (this.run.finished) return;
+    this.run.controlFramesSent++;
+    this.run.pendingFrames.push(JSON.stringify(frame));
+    this.flush();
   }
 }
 
-/** A bash that stays, over one connection. When that breaks it comes back by itself, at the byte where
- *  it broke: no output is missing or comes twice, and no command runs twice. */
+/**
+ * A persistent bash over a WebSocket. After a lost connection the shell reconnects and continues at the same
+ * byte: no output is lost or repeated, and no command runs twice.
+ */
 export class Shell extends Emitter<ShellEvents> {
   readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
   readonly #state = new ShellState({
     background: (stream, bytes) => {
-      this.tell("background", stream, this.#decoders[stream].decode(bytes, { stream: true }));
+      this.emit("background", stream, this.#decoders[stream].decode(bytes, { stream: true }));
     },
     opened: (shell, at) => this.#opened(shell, at),
     ended: (closed) => {
-      // A session's next command gets a fresh one.
-      const text = `the shell has ended: ${closed.cause}`;
+      // The next command of a session gets a new shell.
+      const text = `the shell has exited: ${closed.cause}`;
       if (this.options.sessionId === undefined) this.#finish(new IsoletError(0, "shell_closed", text));
-      this.tell("closed", closed);
+      this.emit("closed", closed);
     },
   });
-  #connection: ShellConnection = "connecting";
+  #connection: ShellConnectionState = "connecting";
   #socket: Socket | undefined;
-  // What names this shell and its client for a return.
+  // Name for resuming the shell after a lost connection.
   #name: string | undefined;
   #attempt = 0;
-  // Counts connections: what an earlier one still says is not heard.
-  #turn = 0;
-  #clock: ReturnType<typeof setTimeout> | undefined;
+  // Number of the connection: messages of earlier ones are ignored.
+  #connectionNumber = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
   #silence: ReturnType<typeof setTimeout> | undefined;
-  #why: IsoletError | undefined;
+  #closeReason: IsoletError | undefined;
 
-  /** Use `sandbox.shell()`, `session.shell()` or `openShell`. */
+  /** Use `sandbox.shell()`, `session.shell()` or {@link openShell}. */
   constructor(
-    private readonly door: Door,
+    private readonly address: AddressProvider,
     private readonly options: ShellOptions = {},
   ) {
     super();
+    refuseOldNames(options.reconnect);
     queueMicrotask(() => this.#connection === "connecting" && this.#connect());
   }
 
-  /** How it is with the connection. */
-  get state(): ShellConnection {
+  /** State of the connection. */
+  get state(): ShellConnectionState {
     return this.#connection;
   }
 
   /**
-   * Runs a command to its end; directory, variables, functions and jobs stay for the next. Commands of
-   * one shell run one after the other, at most 64 wait.
-   * @throws {@link IsoletError} as {@link ShellCommand.result} tells.
+   * Run a command and wait for its end. Working directory, variables, functions and background jobs persist
+   * for the next command. Commands of one shell run one after the other; at most 64 wait. A nonzero exit code
+   * does not throw.
+   *
+   * @param command shell command, at most 1 MiB.
+   * @param options timeout, directory, environment, input and callbacks.
+   * @throws {@link IsoletError} as {@link ShellCommand.result}.
    */
   async run(command: string, options: ShellRunOptions = {}): Promise<ShellResult> {
     return this.start(command, options).result();
   }
 
-  /** Starts a command, and gives it to be written to, signalled or cancelled. */
+  /**
+   * Start a command without waiting for its end.
+   *
+   * @returns the command, to write to it, send signals or cancel it.
+   */
   start(command: string, options: ShellRunOptions = {}): ShellCommand {
     const run = new Run(command, options, this.options.sessionId);
-    const started = new ShellCommand(run, () => this.#send(this.#state.rest()));
+    const started = new ShellCommand(run, () => this.#send(this.#state.deferredFrames()));
     const { signal } = options;
-    if (this.#why) {
-      run.fail(this.#why);
+    if (this.#closeReason) {
+      run.fail(this.#closeReason);
     } else if (signal?.aborted) {
       run.fail(new IsoletError(0, "cancelled", "the command was cancelled before it was sent"));
     } else {
@@ -134,19 +162,19 @@ export class Shell extends Emitter<ShellEvents> {
     return started;
   }
 
-  /** Closes the connection. A private shell ends, and all that it runs; a session's stays. */
+  /** Close the connection. A private shell and its commands end; a session's shell stays. */
   close(): void {
-    this.#finish(new IsoletError(0, "shell_closed", "the shell was closed here", "open another one"));
+    this.#finish(new IsoletError(0, "shell_closed", "the shell was closed by this client", "open a new shell"));
   }
 
-  /** So that `await using shell = sandbox.shell()` closes it. */
+  /** Closes the shell at the end of `await using shell = sandbox.shell()`. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.close();
   }
 
-  #become(state: ShellConnection): void {
+  #setState(state: ShellConnectionState): void {
     this.#connection = state;
-    this.tell("state", state);
+    this.emit("state", state);
   }
 
   #send(frames: string[]): void {
@@ -154,7 +182,7 @@ export class Shell extends Emitter<ShellEvents> {
   }
 
   #query(): URLSearchParams {
-    // The first frame names the shell: pages are not shown the header that does.
+    // The first frame contains the shell's name: web pages cannot read the response header.
     const query = new URLSearchParams({ frames: "binary", opened: "1" });
     const { sessionId } = this.options;
     if (sessionId !== undefined) query.set("session", sessionId);
@@ -166,26 +194,26 @@ export class Shell extends Emitter<ShellEvents> {
   }
 
   #connect(): void {
-    clearTimeout(this.#clock);
-    const turn = ++this.#turn;
-    const current = (): boolean => turn === this.#turn;
-    this.door(this.#query())
+    clearTimeout(this.#timer);
+    const turn = ++this.#connectionNumber;
+    const current = (): boolean => turn === this.#connectionNumber;
+    this.address(this.#query())
       .then(({ url, headers }) => {
         if (!current()) return;
-        this.#socket = here().connect(url, headers ?? {}, {
+        this.#socket = currentPlatform().connect(url, headers ?? {}, {
           open: () => undefined,
           alive: () => current() && this.#alive(),
           message: (data) => {
             if (!current()) return;
             this.#alive();
             this.#state.take(data);
-            if (current()) this.#send(this.#state.rest());
+            if (current()) this.#send(this.#state.deferredFrames());
           },
-          closed: (code, refused) => current() && this.#lost(refused ?? ended(code), code),
+          closed: (code, refused) => current() && this.#lost(refused ?? closeError(code), code),
         });
       })
       .catch((error: unknown) => {
-        if (current()) this.#lost(error instanceof IsoletError ? error : unreachable(error), 0);
+        if (current()) this.#lost(error instanceof IsoletError ? error : unreachableError(error), 0);
       });
   }
 
@@ -195,22 +223,22 @@ export class Shell extends Emitter<ShellEvents> {
       this.#state.begin(at);
     }
     this.#attempt = 0;
-    this.#become("connected");
-    this.#send(this.#state.returned());
+    this.#setState("connected");
+    this.#send(this.#state.resumeFrames());
     this.#alive();
   }
 
   #alive(): void {
-    // Pages are not shown the server's pings: there silence says nothing.
-    if (!here().headers || this.#connection !== "connected") return;
+    // Web pages cannot observe the server's pings, so silence proves nothing there.
+    if (!currentPlatform().headers || this.#connection !== "connected") return;
     clearTimeout(this.#silence);
-    const dead = new IsoletError(0, "silent", "the connection to the shell is dead");
+    const dead = new IsoletError(0, "silent", "the connection to the shell was silent for too long");
     this.#silence = setTimeout(() => this.#lost(dead, 0), SILENT_MS);
   }
 
-  #leave(): void {
-    this.#turn++;
-    clearTimeout(this.#clock);
+  #disconnect(): void {
+    this.#connectionNumber++;
+    clearTimeout(this.#timer);
     clearTimeout(this.#silence);
     this.#socket?.close();
     this.#socket = undefined;
@@ -218,37 +246,39 @@ export class Shell extends Emitter<ShellEvents> {
 
   #lost(error: IsoletError, code: number): void {
     // A close frame would end a private shell.
-    this.#socket?.drop?.();
-    this.#leave();
+    this.#socket?.abort?.();
+    this.#disconnect();
     const { reconnect = true } = this.options;
     const first = this.#connection === "connecting";
-    const lasting = HOPELESS.includes(code) || (error.status !== 0 && error.status < 500 && error.status !== 429);
-    if (lasting || reconnect === false || this.#attempt >= tries(reconnect)) {
+    const permanent = FATAL_CLOSE_CODES.includes(code) || (error.status !== 0 && error.status < 500 && error.status !== 429);
+    if (permanent || reconnect === false || this.#attempt >= maxAttempts(reconnect)) {
       this.#finish(error);
-      return this.tell("error", error);
+      return this.emit("error", error);
     }
-    this.#clock = setTimeout(() => this.#connect(), delay(reconnect, this.#attempt++));
-    this.#become(first ? "connecting" : "reconnecting");
+    this.#timer = setTimeout(() => this.#connect(), delay(reconnect, this.#attempt++));
+    this.#setState(first ? "connecting" : "reconnecting");
   }
 
   #finish(why: IsoletError): void {
     if (this.#connection === "closed") return;
-    this.#why = why;
-    this.#leave();
+    this.#closeReason = why;
+    this.#disconnect();
     this.#state.close(why);
-    this.#become("closed");
+    this.#setState("closed");
   }
 }
 
-/** Close codes that trying again does not cure: the shell or its sandbox has ended, the key was revoked,
- *  or the two sides do not understand each other. */
-const HOPELESS = [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010];
+/**
+ * Close codes after which reconnecting is useless: the shell or its sandbox has ended, the key was revoked,
+ * or a protocol error.
+ */
+const FATAL_CLOSE_CODES = [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010];
 
-function ended(code: number): IsoletError {
-  if (code === 1000 || code === 1001) return new IsoletError(0, "shell_closed", "the shell has ended");
-  return new IsoletError(0, "cut", `the connection to the shell ended (${code})`);
+function closeError(code: number): IsoletError {
+  if (code === 1000 || code === 1001) return new IsoletError(0, "shell_closed", "the shell has exited");
+  return new IsoletError(0, "cut", `the connection to the shell was lost (${code})`);
 }
 
-function unreachable(error: unknown): IsoletError {
+function unreachableError(error: unknown): IsoletError {
   return new IsoletError(0, "unreachable", `the shell cannot be reached: ${String(error)}`, "", { cause: error });
 }

@@ -1,49 +1,53 @@
-/** WebSockets, as the platform has them. */
+/** WebSockets of the platform. */
 
 import { IsoletError } from "./error.js";
 
-/** What a socket tells. Nothing is told after its `close`. */
+/** Events of a socket. None follow after `closed`. */
 export interface SocketEvents {
   open(): void;
-  /** The server has asked whether somebody is there, where the platform shows that. */
+  /** The server sent a ping, if the platform reports pings. */
   alive?(): void;
   message(data: string | Uint8Array): void;
-  /** It is no more. `refused`: the answer to the upgrade, where the platform shows it. */
+  /**
+   * The connection ended.
+   *
+   * @param refused error of a refused upgrade, if the platform reports it.
+   */
   closed(code: number, refused?: IsoletError): void;
 }
 
-/** One connection. */
+/** A connection. */
 export interface Socket {
   send(data: string | Uint8Array): void;
   close(): void;
-  /** Lets go of it without a goodbye, where the platform can. */
-  drop?(): void;
-  /** Bytes that were sent and have not left. */
+  /** Drop the connection without a close handshake, if the platform can. */
+  abort?(): void;
+  /** Number of buffered bytes that were not sent yet. */
   readonly unsent: number;
-  /** Reads nothing more, or again, where the platform can: what is not read waits at the server. */
-  still?(still: boolean): void;
+  /** Stop or resume reading, if the platform can. Unread data waits at the server. */
+  setPaused?(setPaused: boolean): void;
 }
 
-/** How this platform makes connections. */
+/** How the platform opens connections. */
 export interface Platform {
-  /** It can send the key's header; otherwise a ticket is taken. */
+  /** It can send the key in a header; otherwise a ticket is needed. */
   readonly headers: boolean;
   connect(url: string, headers: Record<string, string>, on: SocketEvents): Socket;
 }
 
 let platform: Platform = { headers: false, connect: page };
 
-/** The platform's way. */
-export function here(): Platform {
+/** The platform for new connections. */
+export function currentPlatform(): Platform {
   return platform;
 }
 
-/** Takes another way for all connections to come. */
-export function use(other: Platform): void {
+/** Replace the platform for new connections. */
+export function setPlatform(other: Platform): void {
   platform = other;
 }
 
-/** A page's own `WebSocket`, which sends no headers and does not say why it was refused. */
+/** The `WebSocket` of web pages, which cannot send headers and does not report why an upgrade was refused. */
 function page(url: string, _headers: Record<string, string>, on: SocketEvents): Socket {
   if (typeof WebSocket === "undefined") {
     throw new IsoletError(0, "no_websocket", "this platform has no WebSocket", "use Node, or a browser");

@@ -1,18 +1,22 @@
-/** Server-sent events of one answer. */
+/** Parser for server-sent events. */
 
-/** One event. */
+/** A server-sent event. */
 export interface ServerEvent {
   event: string;
   data: string;
-  /** Where it has one. */
+  /** Present if the event has one. */
   id?: string;
 }
 
-/** The events of a stream, in order, up to its end. */
+/**
+ * Iterate over the events of a response body, in order. Leaving the loop early cancels the body.
+ *
+ * @param body for example `response.body` of `fetch`.
+ */
 export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent> {
   const decoder = new TextDecoder();
   let rest = "";
-  // Not `for await`: not every browser lets a stream be read so.
+  // Not `for await`: not every browser supports iterating over a stream.
   const reader = body.getReader();
   try {
     for (;;) {
@@ -26,7 +30,7 @@ export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<
       }
     }
   } finally {
-    // Who leaves early leaves the answer, too.
+    // Also cancels the response when the caller leaves the loop early.
     await reader.cancel().catch(() => undefined);
   }
 }

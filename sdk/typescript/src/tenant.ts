@@ -1,45 +1,49 @@
-/** Sessions that a tenant keeps across its sandboxes, as their records have them. */
+/** Sessions that are addressed by their id alone. */
 
 import type { FileAccess } from "./session.js";
 
-/** What a session across sandboxes is to be. */
+/** Options of a new session. */
 export interface TenantSessionOptions {
-  /** It does not end for want of commands: others do five minutes after their last one, unless the
-   *  server's configuration says otherwise. */
+  /**
+   * Do not expire when idle. Other sessions end five minutes after their last command, or as the server
+   * configures.
+   */
   persistent?: boolean;
-  /** In which it lives; `default` unless told. It is made where it is not there. */
+  /** Sandbox to create the session in; `default` by default. The sandbox is created if needed. */
   sandbox?: string;
-  /** What of the workspace it sees; all of it unless told. */
+  /** Part of the workspace that the session may access; all by default. */
   fileAccess?: FileAccess;
-  /** The caller's own words, at most 16 KiB as JSON. */
+  /** Arbitrary data of the caller, at most 16 KiB as JSON. */
   metadata?: Record<string, unknown>;
-  /** Its end, also in the middle of a command: `"10m"`, or seconds from now; 14,400 unless told, at most
-   *  a year. */
+  /**
+   * Lifetime, after which the session ends even during a command: `"10m"`, or seconds; 14,400 by default, at
+   * most a year.
+   */
   ttl?: string | number;
 }
 
 /** A session of `/v1/sessions`. */
 export interface TenantSession {
-  /** `sess_` and 12 hexadecimal digits. */
+  /** `sess_` followed by 12 hexadecimal digits. */
   id: string;
   sandboxId: string;
-  /** `ready`. */
+  /** Always `ready`. */
   status: string;
-  /** A command or program of it is running. */
+  /** A command or program of the session is running. */
   busy: boolean;
-  /** It does not end for want of commands. */
+  /** Does not expire when idle. */
   persistent: boolean;
-  /** Seconds from its creation to its end. */
+  /** Lifetime in seconds, from creation. */
   ttl: number;
   fileAccess: FileAccess;
   metadata: Record<string, unknown>;
   createdAt: Date;
-  /** Last begin or end of a command. */
+  /** Start or end of the latest command. */
   lastActivity: Date;
 }
 
-/** As the server says it. */
-export interface TenantSessionSent {
+/** The server's JSON of a session. */
+export interface TenantSessionJson {
   id: string;
   sandbox_id: string;
   status: string;
@@ -52,18 +56,18 @@ export interface TenantSessionSent {
   last_activity: number;
 }
 
-/** Reads a record. */
-export function record(sent: TenantSessionSent): TenantSession {
+/** Convert the server's JSON. */
+export function tenantSession(json: TenantSessionJson): TenantSession {
   return {
-    id: sent.id,
-    sandboxId: sent.sandbox_id,
-    status: sent.status,
-    busy: sent.busy,
-    persistent: sent.persistent,
-    ttl: sent.ttl,
-    fileAccess: sent.file_access,
-    metadata: sent.metadata,
-    createdAt: new Date(sent.created_at * 1000),
-    lastActivity: new Date(sent.last_activity * 1000),
+    id: json.id,
+    sandboxId: json.sandbox_id,
+    status: json.status,
+    busy: json.busy,
+    persistent: json.persistent,
+    ttl: json.ttl,
+    fileAccess: json.file_access,
+    metadata: json.metadata,
+    createdAt: new Date(json.created_at * 1000),
+    lastActivity: new Date(json.last_activity * 1000),
   };
 }

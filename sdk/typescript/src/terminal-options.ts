@@ -1,6 +1,6 @@
-/** How a terminal is attached, and what it tells. */
+/** Options and events of terminals. */
 
-import type { Reconnect } from "./backoff.js";
+import type { ReconnectOptions } from "./backoff.js";
 import type { IsoletError } from "./error.js";
 import type {
   TerminalAttached,
@@ -10,49 +10,50 @@ import type {
   TerminalSnapshot,
 } from "./frames.js";
 
-/** How a terminal is attached. */
+/** Options for attaching to a terminal. */
 export interface TerminalOptions {
-  /** Size of the window that shows it; 80 by 24 unless told. */
+  /** Width of the client's window; 80 by default. */
   cols?: number;
+  /** Height of the client's window; 24 by default. */
   rows?: number;
-  /** What to run in place of bash, when the terminal is opened by this attach. */
+  /** Program to run instead of bash, if this attach opens the terminal. */
   shell?: string;
-  /** Its arguments. */
+  /** Arguments of the program. */
   args?: string[];
-  /** `"view"`: look only. */
+  /** `"view"` watches without input; `"edit"` by default. */
   mode?: "edit" | "view";
-  /** How others see this client; at most 64 bytes. */
+  /** Name of this client that other clients see, at most 64 bytes. */
   name?: string;
-  /** Record the terminal from here on. */
+  /** Start a recording. */
   record?: boolean;
-  /** Come back when the connection is lost (true unless told), and how. */
-  reconnect?: boolean | Reconnect;
+  /** Reconnect after a lost connection; true by default. */
+  reconnect?: boolean | ReconnectOptions;
 }
 
 /**
- * `connecting` for the first time; `connected`; `reconnecting` after a connection was lost;
- * `paused` while what was shown is not taken (see {@link Terminal.hold}); `closed` for good.
+ * `connecting` for the first time; `connected`; `reconnecting` after a lost connection; `paused` while output
+ * is not accepted (see {@link Terminal.pause}); `closed` for good.
  */
 export type TerminalState = "connecting" | "connected" | "reconnecting" | "paused" | "closed";
 
-/** What a terminal tells its listeners. */
+/** Events of a terminal. */
 export interface TerminalEvents {
-  /** Output, and the offset of its first byte among all that the terminal has shown. */
+  /** Output, and the position of its first byte in the terminal's whole output. */
   data: [bytes: Uint8Array, offset: number];
-  /** What stood is drawn; what follows is live. At each connect. */
+  /** The initial screen is complete; later output is live. After each connect. */
   ready: [];
-  /** The program has ended. The state is `closed` then. */
+  /** The program has exited. The state is `closed`. */
   exit: [exit: TerminalExit];
-  /** Write these bytes to the screen as they are: output that was missed is not sent. */
+  /** Write these bytes to the screen: they replace missed output. */
   snapshot: [snapshot: TerminalSnapshot];
-  /** First at each connect. `same`: it is the terminal of the connect before. */
-  attached: [attached: TerminalAttached & { same: boolean }];
-  /** The terminal has another size; what follows is drawn for it. */
+  /** First event after each connect. `reconnected`: it is the same terminal as before. */
+  attached: [attached: TerminalAttached & { reconnected: boolean }];
+  /** The terminal was resized; later output is formatted for the new size. */
   size: [size: TerminalSize];
-  /** Who is attached, whenever it changes. */
+  /** The list of attached clients changed. */
   clients: [clients: TerminalClient[]];
-  /** With `reconnecting`: the try that comes (from 1), and in how many ms. */
+  /** The state changed. With `reconnecting`: number of the next attempt, from 1, and its delay. */
   state: [state: TerminalState, next?: { attempt: number; delayMs: number }];
-  /** Something was refused, or the terminal was lost: then the state is `closed`. */
+  /** The server refused a request, or the terminal was lost. In the latter case, the state is `closed`. */
   error: [error: IsoletError];
 }

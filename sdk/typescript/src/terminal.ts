@@ -1,188 +1,210 @@
-/** A session's terminal: what it shows, and what is typed. */
+/** A session's terminal over a WebSocket. */
 
-import { delay, tries } from "./backoff.js";
+import { delay, maxAttempts, refuseOldNames } from "./backoff.js";
 import { Emitter } from "./emitter.js";
 import { IsoletError } from "./error.js";
-import { Expect } from "./expect.js";
+import { OutputMatcher } from "./output-matcher.js";
 import { Frames, type TerminalAttached, type TerminalClient, type TerminalExit, type TerminalSize } from "./frames.js";
-import { Pulse } from "./pulse.js";
-import { reading } from "./reading.js";
-import { here, type Socket } from "./socket.js";
+import { Heartbeat } from "./heartbeat.js";
+import { readTerminal } from "./terminal-reader.js";
+import { currentPlatform, type Socket } from "./socket.js";
 import type { TerminalEvents, TerminalOptions, TerminalState } from "./terminal-options.js";
-import { onWake } from "./wake.js";
+import { onPageActivity } from "./page-activity.js";
 
-/** Where a terminal is reached: asked anew for each connection. */
-export type Door = (query: URLSearchParams) => Promise<{ url: string; headers?: Record<string, string> }>;
+/** Returns the address of a terminal or shell; called for each connection. */
+export type AddressProvider = (query: URLSearchParams) => Promise<{ url: string; headers?: Record<string, string> }>;
 
-/** What may be typed at once and wait to be sent, in bytes. */
+/** Limit on input that waits to be sent, in bytes. */
 const UNSENT_BYTES_MAX = 1024 * 1024;
-/** The most that the server takes in one frame, in bytes. */
-const TYPE_BYTES_MAX = 64 * 1024;
-/** How long one connection may take to open: the sandbox may have to wake. In ms. */
+/** The server's limit on one input frame, in bytes. */
+const INPUT_FRAME_BYTES_MAX = 64 * 1024;
+/** Time limit for opening a connection, in milliseconds: the sandbox may have to wake first. */
 const OPEN_MS_MAX = 30_000;
-/** Close codes that trying again does not cure: the two sides do not understand each other. */
-const HOPELESS = [1002, 1003, 1007, 1008, 1009, 1010];
-/** Close code: the terminal has ended meanwhile. */
-const NONE_RUNS = 4404;
+/** Close codes after which reconnecting is useless: protocol errors, or access denied. */
+const FATAL_CLOSE_CODES = [1002, 1003, 1007, 1008, 1009, 1010];
+/** Close code: the terminal has ended during the interruption. */
+const CLOSE_NO_TERMINAL = 4404;
 
-/** A terminal that comes back by itself after its connection was lost, and goes on where it was. */
+/** A terminal. After a lost connection it reconnects and continues at the same byte. */
 export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<Uint8Array> {
-  /** `"view"`: what is typed is refused. */
+  /** `"view"` cannot send input. */
   readonly mode: "edit" | "view";
-  readonly #door: Door;
+  readonly #address: AddressProvider;
   readonly #options: TerminalOptions;
-  readonly #shown = new Expect();
-  readonly #pulse = new Pulse(
+  readonly #output = new OutputMatcher();
+  readonly #heartbeat = new Heartbeat(
     () => this.#socket?.send('{"type":"ping"}'),
-    () => this.#lost(new IsoletError(0, "silent", "the connection to the terminal is dead")),
+    () => this.#lost(new IsoletError(0, "silent", "the server did not answer a ping")),
   );
-  readonly #asleep: () => void;
+  readonly #stopActivityListener: () => void;
   #state: TerminalState = "connecting";
   #window: TerminalSize;
   #attached: TerminalAttached | undefined;
   #offset: number | undefined;
   #clients: TerminalClient[] = [];
   #socket: Socket | undefined;
-  #typed: Uint8Array[] = [];
+  #queuedInput: Uint8Array[] = [];
   #unsent = 0;
   #attempt = 0;
   #recorded = false;
   #readyAt = 0;
-  // Counts connections: what an earlier one still says is not heard.
-  #turn = 0;
-  #clock: ReturnType<typeof setTimeout> | undefined;
-  #holds = new Set<symbol>();
+  // Number of the connection: messages of earlier ones are ignored.
+  #connectionNumber = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #pauses = new Set<symbol>();
   #exit: TerminalExit | undefined;
-  // Why it is closed.
-  #why: IsoletError | undefined;
+  // Why the terminal is closed.
+  #closeReason: IsoletError | undefined;
 
   /** Use `sandbox.terminal()`, `session.terminal()` or {@link openTerminal}. */
-  constructor(door: Door, options: TerminalOptions = {}) {
+  constructor(address: AddressProvider, options: TerminalOptions = {}) {
     super();
-    this.#door = door;
+    refuseOldNames(options.reconnect);
+    this.#address = address;
     this.#options = options;
     this.mode = options.mode ?? "edit";
     this.#window = { cols: options.cols ?? 80, rows: options.rows ?? 24 };
-    this.#asleep = onWake(() => this.#wake());
-    // After this turn, so that whoever made it can listen first.
+    this.#stopActivityListener = onPageActivity(() => this.#wake());
+    // Deferred, so that the caller can add listeners first.
     queueMicrotask(() => this.#state === "connecting" && this.#connect());
   }
 
-  /** How it is with the connection. */
+  /** State of the connection. */
   get state(): TerminalState {
     return this.#state;
   }
 
-  /** What the last connect has led to; its size is the terminal's now. */
+  /** The terminal of the latest connection, with its current size. */
   get attached(): Readonly<TerminalAttached> | undefined {
     return this.#attached;
   }
 
-  /** How many bytes of output the terminal had shown with the last that was told here. */
+  /** Bytes of output received so far. */
   get offset(): number | undefined {
     return this.#offset;
   }
 
-  /** Who is attached. */
+  /** Attached clients. */
   get clients(): readonly TerminalClient[] {
     return this.#clients;
   }
 
   /**
-   * Types. Before the connection is `ready`, and while it is lost, what is typed waits.
-   * @throws {@link IsoletError} `view_only`, `closed`, or `too_much_typed` beyond 1 MiB that waits.
+   * Send input. Input is queued until the connection is `ready`, and while it is lost.
+   *
+   * @throws {@link IsoletError} `view_only`, `closed`, or `too_much_typed` if more than 1 MiB is queued.
    */
   write(data: string | Uint8Array): void {
-    if (this.mode === "view") throw new IsoletError(0, "view_only", "this terminal is only looked at");
-    if (this.#state === "closed") throw closed();
+    if (this.mode === "view") throw new IsoletError(0, "view_only", "this client is attached in view mode and cannot write");
+    if (this.#state === "closed") throw closedError();
     const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
     const waiting = this.#unsent + (this.#socket?.unsent ?? 0);
     if (waiting + bytes.length > UNSENT_BYTES_MAX) {
-      throw new IsoletError(0, "too_much_typed", `${waiting} bytes that were typed wait to be sent`);
+      throw new IsoletError(0, "too_much_typed", `${waiting} bytes of input are waiting to be sent`);
     }
-    for (let at = 0; at < bytes.length; at += TYPE_BYTES_MAX) {
-      const part = bytes.slice(at, at + TYPE_BYTES_MAX);
+    for (let at = 0; at < bytes.length; at += INPUT_FRAME_BYTES_MAX) {
+      const part = bytes.slice(at, at + INPUT_FRAME_BYTES_MAX);
       if (this.#state === "connected") this.#socket!.send(part);
       else {
-        this.#typed.push(part);
+        this.#queuedInput.push(part);
         this.#unsent += part.length;
       }
     }
-    if (this.#state === "connected") this.#pulse.spoke();
+    if (this.#state === "connected") this.#heartbeat.sent();
   }
 
-  /** The window that shows it has another size. */
+  /** Report a new size of the client's window. The terminal has the size of the client that typed last. */
   resize(cols: number, rows: number): void {
     if (this.#window.cols === cols && this.#window.rows === rows) return;
     this.#window = { cols, rows };
-    if (this.#state === "connected") this.#tellSize();
+    if (this.#state === "connected") this.#sendSize();
   }
 
-  /** Leaves the terminal, which runs on. */
+  /** Detach; the terminal keeps running. */
   close(): void {
-    this.#finish(closed());
+    this.#finish(closedError());
   }
 
   /**
-   * Takes nothing more from the server until what this returns is called; then the terminal goes on
-   * where it was, by the bytes that were missed or by a snapshot. For who cannot keep up: a page
-   * cannot leave a WebSocket unread, and it would fill the page's memory, so there the connection
-   * is given up meanwhile.
+   * Stop accepting output until the returned function is called. The terminal then continues with the missed
+   * output or with a snapshot. Useful when the receiver cannot keep up: a web page cannot leave a WebSocket
+   * unread without filling its memory, so there the connection is closed while the terminal is paused.
+   *
+   * @returns a function that resumes the output.
    */
-  hold(): () => void {
-    const hold = Symbol();
-    this.#holds.add(hold);
-    if (this.#holds.size === 1 && this.#state !== "closed") {
-      if (this.#state === "connected" && this.#socket?.still) {
-        this.#pulse.stop();
-        this.#socket.still(true);
-      } else this.#leave();
-      this.#become("paused");
+  pause(): () => void {
+    const pause = Symbol();
+    this.#pauses.add(pause);
+    if (this.#pauses.size === 1 && this.#state !== "closed") {
+      if (this.#state === "connected" && this.#socket?.setPaused) {
+        this.#heartbeat.stop();
+        this.#socket.setPaused(true);
+      } else this.#disconnect();
+      this.#setState("paused");
     }
     return () => {
-      if (!this.#holds.delete(hold) || this.#holds.size > 0 || this.#state !== "paused") return;
-      if (!this.#socket?.still) return this.#connect();
-      this.#pulse.start();
-      this.#become("connected");
+      if (!this.#pauses.delete(pause) || this.#pauses.size > 0 || this.#state !== "paused") return;
+      if (!this.#socket?.setPaused) return this.#connect();
+      this.#heartbeat.start();
+      this.#setState("connected");
       this.#flush();
-      // Unless a listener holds it again.
-      if (this.#holds.size === 0) this.#socket?.still?.(false);
+      // A listener may have paused it again.
+      if (this.#pauses.size === 0) this.#socket?.setPaused?.(false);
     };
   }
 
   /**
-   * Waits until the terminal has shown `pattern`; gives everything up to and with it, escape
-   * sequences too. The next wait looks behind it.
-   * @param options `timeout` in ms, 30,000 unless told.
+   * Renamed to {@link Terminal.pause}.
+   *
+   * @throws {@link IsoletError} always.
    */
-  async waitFor(pattern: string | RegExp, options: { timeout?: number } = {}): Promise<string> {
-    return this.#shown.wait(pattern, options.timeout ?? 30_000);
+  hold(): never {
+    throw new IsoletError(0, "renamed", "Terminal.hold was renamed to Terminal.pause");
   }
 
-  /** Waits for the program's end. @throws {@link IsoletError} when the terminal is left before. */
+  /**
+   * Wait until the output contains `pattern`. The next wait searches after the match.
+   *
+   * @param pattern text or expression, searched in the last 256 KiB of output.
+   * @param options `timeout` in milliseconds; 30,000 by default.
+   * @returns output up to and including the match, with escape sequences.
+   * @throws {@link IsoletError} `timeout`, or the reason why the terminal was closed.
+   */
+  async waitFor(pattern: string | RegExp, options: { timeout?: number } = {}): Promise<string> {
+    return this.#output.wait(pattern, options.timeout ?? 30_000);
+  }
+
+  /**
+   * Wait for the program's exit.
+   *
+   * @throws {@link IsoletError} if the client detaches or the connection is lost for good.
+   */
   async exited(): Promise<TerminalExit> {
     return new Promise((resolve, reject) => {
       if (this.#exit) return resolve(this.#exit);
-      if (this.#state === "closed") return reject(this.#why ?? closed());
+      if (this.#state === "closed") return reject(this.#closeReason ?? closedError());
       this.once("exit", resolve);
       const off = this.on("state", (state) => {
         if (state !== "closed") return;
         off();
-        reject(this.#why ?? closed());
+        reject(this.#closeReason ?? closedError());
       });
     });
   }
 
-  /** Output as it comes, until the program ends; a reader that is slow holds the terminal.
-   *  @throws {@link IsoletError} in the loop when the terminal is lost before. */
+  /**
+   * Iterate over the output until the program exits. A slow reader pauses the terminal.
+   *
+   * @throws {@link IsoletError} in the loop, if the connection is lost for good.
+   */
   [Symbol.asyncIterator](): AsyncIterator<Uint8Array> {
-    return reading(this, () => (this.#exit || this.#why?.code === "closed" ? undefined : this.#why));
+    return readTerminal(this, () => (this.#exit || this.#closeReason?.code === "closed" ? undefined : this.#closeReason));
   }
 
-  #become(state: TerminalState, next?: { attempt: number; delayMs: number }): void {
+  #setState(state: TerminalState, next?: { attempt: number; delayMs: number }): void {
     this.#state = state;
-    if (next) this.tell("state", state, next);
-    else this.tell("state", state);
+    if (next) this.emit("state", state, next);
+    else this.emit("state", state);
   }
 
   #query(): URLSearchParams {
@@ -197,149 +219,151 @@ export class Terminal extends Emitter<TerminalEvents> implements AsyncIterable<U
       query.set("terminal", this.#attached.terminal);
       query.set("since", `${this.#offset}`);
     }
-    // What runs there is not to be run again because its end was missed.
+    // If the program exited during the interruption, it must not be started a second time.
     if (this.#attached) query.set("open", "0");
     return query;
   }
 
   #connect(): void {
-    clearTimeout(this.#clock);
-    const turn = ++this.#turn;
-    const current = (): boolean => turn === this.#turn;
-    const late = new IsoletError(0, "unreachable", `the terminal does not answer within ${OPEN_MS_MAX} ms`);
-    this.#clock = setTimeout(() => current() && this.#lost(late), OPEN_MS_MAX);
-    if (this.#state === "paused") this.#become(this.#attached ? "reconnecting" : "connecting");
-    const frames = new Frames(this.#hearer());
-    this.#door(this.#query())
+    clearTimeout(this.#timer);
+    const turn = ++this.#connectionNumber;
+    const current = (): boolean => turn === this.#connectionNumber;
+    const late = new IsoletError(0, "unreachable", `the terminal did not answer within ${OPEN_MS_MAX} ms`);
+    this.#timer = setTimeout(() => current() && this.#lost(late), OPEN_MS_MAX);
+    if (this.#state === "paused") this.#setState(this.#attached ? "reconnecting" : "connecting");
+    const frames = new Frames(this.#frameHandler());
+    this.#address(this.#query())
       .then(({ url, headers }) => {
         if (!current()) return;
-        this.#socket = here().connect(url, headers ?? {}, {
-          open: () => current() && this.#pulse.start(),
+        this.#socket = currentPlatform().connect(url, headers ?? {}, {
+          open: () => current() && this.#heartbeat.start(),
           message: (data) => {
             if (!current()) return;
-            this.#pulse.heard();
+            this.#heartbeat.received();
             frames.take(data);
           },
           closed: (code, refused) => {
             if (!current()) return;
-            this.#lost(refused ?? ended(code), HOPELESS.includes(code));
+            this.#lost(refused ?? closeError(code), FATAL_CLOSE_CODES.includes(code));
           },
         });
       })
       .catch((error: unknown) => current() && this.#lost(asError(error)));
   }
 
-  #hearer(): ConstructorParameters<typeof Frames>[0] {
+  #frameHandler(): ConstructorParameters<typeof Frames>[0] {
     let attached = false;
     return {
       attached: (now) => {
         attached = true;
-        const same = this.#attached?.terminal === now.terminal;
-        if (!same) this.#offset = undefined;
+        const reconnected = this.#attached?.terminal === now.terminal;
+        if (!reconnected) this.#offset = undefined;
         this.#attached = now;
         this.#recorded = true;
-        this.tell("attached", { ...now, same });
+        this.emit("attached", { ...now, reconnected });
       },
       snapshot: (snapshot) => {
-        this.#shown.take(snapshot.bytes);
-        this.tell("snapshot", snapshot);
+        this.#output.take(snapshot.bytes);
+        this.emit("snapshot", snapshot);
       },
       at: (offset) => void (this.#offset = offset),
       output: (bytes) => {
         const offset = this.#offset ?? 0;
         this.#offset = offset + bytes.length;
-        this.#shown.take(bytes);
-        this.tell("data", bytes, offset);
+        this.#output.take(bytes);
+        this.emit("data", bytes, offset);
       },
       ready: () => this.#ready(),
       size: ({ cols, rows }) => {
         if (this.#attached) this.#attached = { ...this.#attached, cols, rows };
-        this.tell("size", { cols, rows });
+        this.emit("size", { cols, rows });
       },
-      clients: (clients) => this.tell("clients", (this.#clients = clients)),
+      clients: (clients) => this.emit("clients", (this.#clients = clients)),
       exit: ({ code, signal }) => {
         this.#exit = signal === undefined ? { code } : { code, signal };
-        this.tell("exit", this.#exit);
-        this.#finish(new IsoletError(0, "exited", `the terminal's program has ended (${code})`));
+        this.emit("exit", this.#exit);
+        this.#finish(new IsoletError(0, "exited", `the terminal's program has exited (${code})`));
       },
-      // Before it is attached the close code says the same.
-      refused: (error) => attached && this.tell("error", error),
+      // Before the attach, the close code reports the same error.
+      refused: (error) => attached && this.emit("error", error),
     };
   }
 
   #ready(): void {
-    clearTimeout(this.#clock);
+    clearTimeout(this.#timer);
     this.#readyAt = Date.now();
-    this.#become("connected");
-    // A listener may have closed it, or hold it.
+    this.#setState("connected");
+    // A listener may have closed or paused it.
     if (this.state !== "connected") return;
-    // What was asked with the address may have changed on the way.
-    this.#tellSize();
+    // The size in the address may be outdated.
+    this.#sendSize();
     this.#flush();
-    this.tell("ready");
+    this.emit("ready");
   }
 
   #flush(): void {
     if (this.#state !== "connected") return;
-    for (const part of this.#typed.splice(0)) this.#socket?.send(part);
+    for (const part of this.#queuedInput.splice(0)) this.#socket?.send(part);
     this.#unsent = 0;
   }
 
-  #tellSize(): void {
+  #sendSize(): void {
     if (this.mode === "edit") this.#socket!.send(JSON.stringify({ type: "resize", ...this.#window }));
   }
 
-  #leave(): void {
-    this.#turn++;
-    clearTimeout(this.#clock);
-    this.#pulse.stop();
+  #disconnect(): void {
+    this.#connectionNumber++;
+    clearTimeout(this.#timer);
+    this.#heartbeat.stop();
     this.#socket?.close();
     this.#socket = undefined;
   }
 
-  #lost(error: IsoletError, hopeless = false): void {
-    this.#leave();
-    // Taken up again when it is let go.
-    if (this.#holds.size > 0) return;
+  #lost(error: IsoletError, permanent = false): void {
+    this.#disconnect();
+    // Resuming reconnects.
+    if (this.#pauses.size > 0) return;
     const { reconnect = true } = this.#options;
-    // One that stood for a while was good: the next is tried at once again.
+    // After a connection that lasted, the first attempt is immediate again.
     if (this.#state === "connected" && Date.now() - this.#readyAt > 1000) this.#attempt = 0;
-    const final = hopeless || !cured(error);
-    if (reconnect === false || final || this.#attempt >= tries(reconnect)) {
-      this.tell("error", error);
+    const final = permanent || !isRetryable(error);
+    if (reconnect === false || final || this.#attempt >= maxAttempts(reconnect)) {
+      this.emit("error", error);
       return this.#finish(error);
     }
     const delayMs = delay(reconnect, this.#attempt++);
-    this.#clock = setTimeout(() => this.#connect(), delayMs);
-    this.#become(this.#attached ? "reconnecting" : "connecting", { attempt: this.#attempt, delayMs });
+    this.#timer = setTimeout(() => this.#connect(), delayMs);
+    this.#setState(this.#attached ? "reconnecting" : "connecting", { attempt: this.#attempt, delayMs });
   }
 
-  /** The network is back, or the page is looked at again. */
+  /** The network is back, or the page became visible. */
   #wake(): void {
-    if (this.#state === "connected") return this.#pulse.doubt();
-    // A try that is under way began on the network that was.
+    if (this.#state === "connected") return this.#heartbeat.check();
+    // The attempt in progress started on the old network.
     if (this.#state !== "reconnecting" && !(this.#state === "connecting" && this.#attempt > 0)) return;
-    this.#leave();
+    this.#disconnect();
     this.#connect();
   }
 
   #finish(why: IsoletError): void {
     if (this.#state === "closed") return;
-    this.#why = why;
-    this.#leave();
-    this.#asleep();
-    this.#holds.clear();
-    this.#typed = [];
+    this.#closeReason = why;
+    this.#disconnect();
+    this.#stopActivityListener();
+    this.#pauses.clear();
+    this.#queuedInput = [];
     this.#clients = [];
-    this.#shown.end(why);
-    this.#become("closed");
+    this.#output.end(why);
+    this.#setState("closed");
   }
 }
 
 /**
- * Attaches to a terminal by an address, for pages that hold no key: their own server takes a ticket
- * (`sandbox.createTicket`) for each connection and tells the page the address with it.
- * @param address gives `wss://…/v1/sandboxes/ID/terminal?session=…&ticket=…`; asked for each connection.
+ * Attach to a terminal at an address: for web pages, which must not know the key. Their server creates a
+ * ticket (`sandbox.createTicket`) for each connection and sends the address with it to the page.
+ *
+ * @param address returns `wss://…/v1/sandboxes/ID/terminal?session=…&ticket=…`; called for each connection.
+ * @param options size, mode, name and reconnecting.
  */
 export function openTerminal(
   address: () => string | URL | Promise<string | URL>,
@@ -353,26 +377,26 @@ export function openTerminal(
   }, options);
 }
 
-function closed(): IsoletError {
-  return new IsoletError(0, "closed", "this terminal was closed", "attach again");
+function closedError(): IsoletError {
+  return new IsoletError(0, "closed", "this client detached from the terminal", "attach again");
 }
 
-/** A connection that ended by itself. */
-function ended(code: number): IsoletError {
-  if (code !== NONE_RUNS) return new IsoletError(0, "cut", `the connection to the terminal ended (${code})`);
-  const hint = "attach again: that opens a fresh one";
+/** Error for a connection that the server closed. */
+function closeError(code: number): IsoletError {
+  if (code !== CLOSE_NO_TERMINAL) return new IsoletError(0, "cut", `the connection to the terminal was lost (${code})`);
+  const hint = "attach again to open a new one";
   return new IsoletError(404, "no_terminal", "the terminal ended while the connection was lost", hint);
 }
 
-/** Whether trying again may help. */
-function cured({ status, code }: IsoletError): boolean {
+/** Whether another attempt may succeed. */
+function isRetryable({ status, code }: IsoletError): boolean {
   if (status === 0) return ["unreachable", "cut", "silent", "no_address"].includes(code);
   return status === 408 || status === 425 || status === 429 || status >= 500;
 }
 
 function asError(error: unknown): IsoletError {
   if (error instanceof IsoletError) return error;
-  return new IsoletError(0, "no_address", `the terminal's address cannot be had: ${String(error)}`, "", {
+  return new IsoletError(0, "no_address", `the terminal's address could not be determined: ${String(error)}`, "", {
     cause: error,
   });
 }

@@ -1,17 +1,17 @@
-/** A sandbox's terminals: attached, listed, ended, recorded. */
+/** Terminals, recordings and tickets of a sandbox. */
 
 import type { Isolet } from "./client.js";
 import type { TerminalClient } from "./frames.js";
-import { here } from "./socket.js";
+import { currentPlatform } from "./socket.js";
 import { Terminal } from "./terminal.js";
 import type { TerminalOptions } from "./terminal-options.js";
 
-/** A terminal that runs. */
+/** A running terminal. */
 export interface TerminalInfo {
   session: string;
-  /** Names this run of it. */
+  /** Id of this run of the terminal. */
   terminal: string;
-  /** Of its program, inside. */
+  /** Process id of its program, inside the sandbox. */
   pid: number;
   /** Program and arguments. */
   command: string[];
@@ -19,48 +19,51 @@ export interface TerminalInfo {
   rows: number;
   /** Bytes of output so far. */
   offset: number;
-  /** Set by its program: nothing that can be trusted. */
+  /** Set by the program inside: do not trust it. */
   title: string;
   clients: TerminalClient[];
-  /** Since it was opened, in ms. */
+  /** Time since the terminal was opened, in milliseconds. */
   ageMs: number;
 }
 
-/** A recording, in asciicast version 2. */
+/** A terminal recording in asciicast version 2. */
 export interface Recording {
   id: string;
   session: string;
   terminal: string;
   /** ISO 8601. */
   startedAt: string;
-  /** ISO 8601; `null` while it grows. */
+  /** ISO 8601; `null` while recording. */
   endedAt: string | null;
   /** In bytes. */
   size: number;
-  /** It lacks its end: it was too long, or the disk was full. */
+  /** Incomplete: size limit reached, or disk full. */
   cut: boolean;
 }
 
-/** What a ticket is to open. */
+/** What a ticket opens. */
 export interface TicketOptions {
+  /** `default` by default; for a shell, a private one by default. */
   session?: string;
-  /** `"terminal"` unless told. */
+  /** `"terminal"` by default. */
   use?: "terminal" | "shell" | "port";
-  /** Which, for `port`. */
+  /** Port number, for `port`. */
   port?: number;
+  /** `"view"` allows only to watch a running terminal. */
   mode?: "edit" | "view";
-  /** Seconds; 30 unless told, at most 300. */
+  /** Lifetime in seconds; 30 by default, at most 300. */
   ttl?: number;
 }
 
-/** Opens one WebSocket in place of a key. */
+/** A one-time ticket that opens one WebSocket without a key. */
 export interface Ticket {
+  /** Value of the query parameter `ticket`. */
   ticket: string;
   /** ISO 8601. */
   expiresAt: string;
 }
 
-/** Takes a ticket for a sandbox that need not be there yet. */
+/** Create a ticket. The sandbox need not exist yet. */
 export async function ticket(client: Isolet, sandbox: string, options: TicketOptions): Promise<Ticket> {
   const { session, use = "terminal", mode, port, ttl } = options;
   const json: Record<string, unknown> = { sandbox, use };
@@ -72,7 +75,7 @@ export async function ticket(client: Isolet, sandbox: string, options: TicketOpt
   return { ticket: made.ticket, expiresAt: made.expires_at };
 }
 
-/** Attaches to the terminal of a session. `path` is the sandbox's, once it is there. */
+/** Attach to a session's terminal. `path` returns the sandbox's URL path, after creating it if needed. */
 export function attach(
   client: Isolet,
   sandbox: string,
@@ -83,7 +86,7 @@ export function attach(
   return new Terminal(async (query) => {
     query.set("session", session);
     const url = client.url.replace(/^http/, "ws") + (await path()) + "/terminal?";
-    if (here().headers) return { url: url + query, headers: client.headers() };
+    if (currentPlatform().headers) return { url: url + query, headers: client.headers() };
     const { mode = "edit" } = options;
     const opens = await ticket(client, sandbox, { session, mode });
     query.set("ticket", opens.ticket);
@@ -91,23 +94,23 @@ export function attach(
   }, options);
 }
 
-interface InfoSent extends Omit<TerminalInfo, "ageMs"> {
+interface TerminalJson extends Omit<TerminalInfo, "ageMs"> {
   age_ms: number;
 }
 
-interface RecordingSent extends Omit<Recording, "startedAt" | "endedAt"> {
+interface RecordingJson extends Omit<Recording, "startedAt" | "endedAt"> {
   started_at: string;
   ended_at: string | null;
 }
 
-/** The terminals that run in the sandbox at `path`. */
+/** List the running terminals of the sandbox at `path`. */
 export async function terminals(client: Isolet, path: string): Promise<TerminalInfo[]> {
-  const all = await client.json<InfoSent[]>(`${path}/terminals`);
+  const all = await client.json<TerminalJson[]>(`${path}/terminals`);
   return all.map(({ age_ms, ...rest }) => ({ ...rest, ageMs: age_ms }));
 }
 
-/** The recordings of the sandbox at `path`. */
+/** List the recordings of the sandbox at `path`. */
 export async function recordings(client: Isolet, path: string): Promise<Recording[]> {
-  const all = await client.json<RecordingSent[]>(`${path}/recordings`);
+  const all = await client.json<RecordingJson[]>(`${path}/recordings`);
   return all.map(({ started_at, ended_at, ...rest }) => ({ ...rest, startedAt: started_at, endedAt: ended_at }));
 }

@@ -1,48 +1,53 @@
-/** The way to a server. */
+/** HTTP requests to a server. */
 
-import { IsoletError, refusal } from "./error.js";
+import { IsoletError, errorFromResponse } from "./error.js";
 
-/** Where the server is, and the key that opens it. */
+/** Address and key of a server. */
 export interface ClientOptions {
-  /** `http://127.0.0.1:7300`, or what `ISOLET_URL` says. */
+  /** `ISOLET_URL` by default, else `http://127.0.0.1:7300`. */
   url?: string;
-  /** What `ISOLET_API_KEY` says, unless told. */
+  /** `ISOLET_API_KEY` by default. */
   apiKey?: string;
 }
 
-/** What a call carries beside its path. */
+/** A request, besides its path. */
 export interface Call {
   method?: string;
-  /** Sent as JSON. */
+  /** Body, sent as JSON. */
   json?: unknown;
-  /** Sent as it is. */
+  /** Body, sent unchanged. */
   body?: Uint8Array | string | ReadableStream<Uint8Array>;
   headers?: Record<string, string>;
-  /** Aborting it ends the call. */
+  /** Aborting it aborts the request. */
   signal?: AbortSignal | undefined;
 }
 
-/** Sends calls to one server. Holds no connection of its own. */
+/** Sends requests to one server. It holds no open connections. */
 export class Transport {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly url: string;
   readonly #key: string;
 
+  /** @throws {@link IsoletError} `no_key`. */
   constructor(options: ClientOptions = {}) {
-    const url = options.url ?? said("ISOLET_URL") ?? "http://127.0.0.1:7300";
+    const url = options.url ?? environmentVariable("ISOLET_URL") ?? "http://127.0.0.1:7300";
     this.url = url.replace(/\/+$/, "");
-    this.#key = options.apiKey ?? said("ISOLET_API_KEY") ?? "";
+    this.#key = options.apiKey ?? environmentVariable("ISOLET_API_KEY") ?? "";
     if (this.#key === "") {
-      throw new IsoletError(0, "no_key", "no API key: give apiKey, or set ISOLET_API_KEY");
+      throw new IsoletError(0, "no_key", "no API key: pass apiKey or set ISOLET_API_KEY");
     }
   }
 
-  /** What opens the server: for requests that are not sent by {@link Transport.send}. */
+  /** Headers that authenticate a request which is not sent through {@link Transport.send}. */
   headers(): Record<string, string> {
     return { authorization: `Bearer ${this.#key}` };
   }
 
-  /** Sends a call; an answer that is not 2xx is thrown as {@link IsoletError}. */
+  /**
+   * Send a request.
+   *
+   * @throws {@link IsoletError} for responses other than 2xx, and `unreachable`.
+   */
   async send(path: string, call: Call = {}): Promise<Response> {
     const headers = { ...call.headers, ...this.headers() };
     const body = call.json === undefined ? call.body : JSON.stringify(call.json);
@@ -56,31 +61,31 @@ export class Transport {
       response = await fetch(this.url + path, init);
     } catch (error) {
       if (call.signal?.aborted) throw error;
-      throw new IsoletError(0, "unreachable", `${this.url} does not answer`, "is the server running?", {
+      throw new IsoletError(0, "unreachable", `${this.url} does not answer`, "check that the server is running and that ISOLET_URL is right", {
         cause: error,
       });
     }
-    if (!response.ok) throw await refusal(response);
+    if (!response.ok) throw await errorFromResponse(response);
     return response;
   }
 
-  /** Sends a call and reads its JSON. */
+  /** Send a request and parse the JSON response. */
   async json<T>(path: string, call: Call = {}): Promise<T> {
     return (await (await this.send(path, call)).json()) as T;
   }
 
-  /** The entries of a list, page after page. */
+  /** Iterate over the entries of a paginated list. */
   async *pages<T>(path: string): AsyncGenerator<T> {
     for (let next: string | undefined = path; next !== undefined; ) {
       const response: Response = await this.send(next);
       yield* (await response.json()) as T[];
-      // Of the same server alone.
+      // Only paths on the same server are followed.
       next = /^<(\/[^/>][^>]*)>; rel="next"$/.exec(response.headers.get("link") ?? "")?.[1];
     }
   }
 }
 
-/** A variable of the environment, where there is one: a page has none. */
-function said(name: string): string | undefined {
+/** Read an environment variable; web pages have none. */
+function environmentVariable(name: string): string | undefined {
   return typeof process === "undefined" ? undefined : process.env?.[name];
 }

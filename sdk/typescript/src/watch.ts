@@ -1,54 +1,61 @@
-/** What happens in a directory, as it happens. */
+/** Watching directories for changes. */
 
 import { IsoletError } from "./error.js";
 import { events, type ServerEvent } from "./sse.js";
 import type { Transport } from "./transport.js";
 
-/** What is watched, and what ends it. */
+/** Options of a watch. */
 export interface WatchOptions {
-  /** Also all directories below it, at most 8,192. */
+  /** Include subdirectories, at most 8,192 directories. */
   recursive?: boolean;
+  /** Aborting it ends the watch. */
   signal?: AbortSignal;
 }
 
-/** Something that happened in a watched directory. */
+/** A change in a watched directory. */
 export interface FileEvent {
-  /** Beside what happened to files: `overflow` (more has happened than could be told: look anew),
-   *  `unwatched` (a directory beyond the 8,192 of a watch), and `gone`, the last one: the watched
-   *  directory has ended or has another name. */
+  /**
+   * Besides changes: `overflow` (changes were lost: list the directory again), `unwatched` (the limit of
+   * 8,192 watched directories was exceeded), and `gone`, the last event: the watched directory was deleted or
+   * moved.
+   */
   type: "created" | "modified" | "moved" | "deleted" | "overflow" | "unwatched" | "gone";
-  /** From the root of the sandbox on. */
+  /** Absolute path in the sandbox. */
   path: string;
-  /** Of what was moved: its new path. */
+  /** New path, for `moved`. */
   to: string | undefined;
+  /** The path is a directory. */
   directory: boolean;
 }
 
-/** A watch that is in force; it ends after `gone`, with {@link FileWatch.close}, or when its loop is left. */
+/** An active watch. It ends after `gone`, with {@link FileWatch.close}, or when its loop is left. */
 export class FileWatch implements AsyncIterable<FileEvent> {
-  /** @param directories how many are watched. */
+  /** @param directories number of watched directories. */
   constructor(
     readonly directories: number,
-    private readonly rest: AsyncGenerator<ServerEvent>,
+    private readonly events: AsyncGenerator<ServerEvent>,
     private readonly end: () => void,
     private readonly signal?: AbortSignal,
   ) {}
 
-  /** @throws `cut`: the connection was lost; watch again, and look at what is there. */
+  /**
+   * @throws {@link IsoletError} `cut`: the connection was lost. Watch again, and list the directory to find
+   *   missed changes.
+   */
   async *[Symbol.asyncIterator](): AsyncGenerator<FileEvent> {
     try {
-      for await (const { event, data } of this.rest) {
-        const told = JSON.parse(data) as Partial<FileEvent> & Partial<Fault>;
-        if (event === "error") throw fault(told);
-        const { path = "", to, directory = false } = told;
+      for await (const { event, data } of this.events) {
+        const body = JSON.parse(data) as Partial<FileEvent> & Partial<ErrorJson>;
+        if (event === "error") throw errorFromJson(body);
+        const { path = "", to, directory = false } = body;
         yield { type: event as FileEvent["type"], path, to, directory };
         if (event === "gone") return;
       }
-      if (!this.#closed) throw lost();
+      if (!this.#closed) throw connectionLost();
     } catch (error) {
       if (this.#closed) return;
       if (error instanceof IsoletError || this.signal?.aborted) throw error;
-      throw lost(error);
+      throw connectionLost(error);
     } finally {
       this.close();
     }
@@ -56,43 +63,43 @@ export class FileWatch implements AsyncIterable<FileEvent> {
 
   #closed = false;
 
-  /** Ends it. */
+  /** End the watch. */
   close(): void {
     this.#closed = true;
     this.end();
   }
 }
 
-interface Fault {
+interface ErrorJson {
   error: string;
   message: string;
   hint: string;
 }
 
-function lost(cause?: unknown): IsoletError {
-  return new IsoletError(0, "cut", "the connection of a watch was lost", "watch again", { cause });
+function connectionLost(cause?: unknown): IsoletError {
+  return new IsoletError(0, "cut", "the connection of a watch was lost", "watch again, and list the directory", { cause });
 }
 
-function fault(told: Partial<Fault>): IsoletError {
-  return new IsoletError(0, told.error ?? "unknown", told.message ?? "", told.hint);
+function errorFromJson(body: Partial<ErrorJson>): IsoletError {
+  return new IsoletError(0, body.error ?? "unknown", body.message ?? "", body.hint);
 }
 
-/** Begins a watch at a path of the API, and waits until it is in force. */
+/** Start a watch at a URL path, and wait until it is active. */
 export async function watch(client: Transport, at: string, signal?: AbortSignal): Promise<FileWatch> {
-  const ends = new AbortController();
-  const stop = (): void => ends.abort(signal?.reason);
+  const abort = new AbortController();
+  const stop = (): void => abort.abort(signal?.reason);
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
   const headers = { accept: "text/event-stream" };
-  const response = await client.send(at, { headers, signal: ends.signal });
+  const response = await client.send(at, { headers, signal: abort.signal });
   const all = events(response.body!);
   const { value, done } = await all.next();
-  if (done) throw lost();
-  const told = JSON.parse(value.data) as { directories?: number } & Partial<Fault>;
-  if (value.event === "error") throw fault(told);
+  if (done) throw connectionLost();
+  const body = JSON.parse(value.data) as { directories?: number } & Partial<ErrorJson>;
+  if (value.event === "error") throw errorFromJson(body);
   const end = (): void => {
     signal?.removeEventListener("abort", stop);
-    ends.abort();
+    abort.abort();
   };
-  return new FileWatch(told.directories ?? 0, all, end, signal);
+  return new FileWatch(body.directories ?? 0, all, end, signal);
 }

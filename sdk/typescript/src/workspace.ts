@@ -1,16 +1,16 @@
-/** What a sandbox and its sessions can both do: files, processes, code, repositories. */
+/** Methods that sandboxes and sessions share: files, processes, code and git. */
 
 import type { Isolet } from "./client.js";
 import * as code from "./code.js";
-import { IsoletError, gone } from "./error.js";
-import { program } from "./exec.js";
+import { IsoletError, ignoreNotFound } from "./error.js";
+import { runProgram } from "./exec.js";
 import { Files } from "./files.js";
 import * as git from "./git.js";
 import type { FollowOptions, LogEvent, Process, Processes, ProcessLogs } from "./processes.js";
 
-/** A sandbox, or one of its sessions; processes and code contexts are the sandbox's, whoever asks. */
+/** A sandbox or session. Processes and code contexts belong to the sandbox. */
 export abstract class Workspace extends Files {
-  /** Gives the sandbox's path, once it is there. */
+  /** Returns the sandbox's URL path, after creating it if needed. */
   protected readonly ready: () => Promise<string>;
   protected readonly processes: Processes;
 
@@ -20,107 +20,146 @@ export abstract class Workspace extends Files {
     this.processes = processes;
   }
 
-  /** The session whose directory, environment and files programs begin with. */
+  /** Session whose directory, environment and file access programs use. */
   protected abstract readonly session: string | undefined;
 
-  /** The sandbox's processes, the oldest first: also those that have ended, and that a sleep has ended. */
+  /** List the sandbox's processes, oldest first, including those that have ended. */
   async listProcesses(): Promise<Process[]> {
     return this.processes.list();
   }
 
-  /** One process; `null` where there is none. */
+  /** Get a process, or `null` if it does not exist. */
   async getProcess(id: string): Promise<Process | null> {
     return this.processes.get(id);
   }
 
-  /** Ends a process with everything it started: `signal` (`"SIGTERM"` unless told), and after five
-   *  seconds the end. */
+  /**
+   * End a process and everything it started.
+   *
+   * @param id id of the process.
+   * @param signal first signal; `SIGTERM` by default. After five seconds, remaining processes are killed.
+   */
   async killProcess(id: string, signal?: string | number): Promise<void> {
     await this.processes.kill(id, signal);
   }
 
-  /** Ends all that run; how many these were. */
+  /**
+   * Kill all running processes.
+   *
+   * @returns their number.
+   */
   async killAllProcesses(): Promise<number> {
-    const live = (await this.listProcesses()).filter((one) => one.status === "running" || one.view.remains);
-    await Promise.all(live.map((one) => one.kill("SIGKILL")));
+    const live = (await this.listProcesses()).filter(({ status, view }) => status === "running" || view.remains);
+    await Promise.all(live.map((process) => process.kill("SIGKILL")));
     return live.length;
   }
 
-  /** Forgets those that have ended; how many these were. */
+  /**
+   * Delete the records of ended processes.
+   *
+   * @returns their number.
+   */
   async cleanupCompletedProcesses(): Promise<number> {
-    const ended = (await this.listProcesses()).filter((one) => one.status !== "running" && !one.view.remains);
-    await Promise.all(ended.map((one) => one.forget()));
+    const ended = (await this.listProcesses()).filter(({ status, view }) => status !== "running" && !view.remains);
+    await Promise.all(ended.map((process) => process.forget()));
     return ended.length;
   }
 
-  /** What is held of a process's log. */
+  /** Read the log of a process. */
   async getProcessLogs(id: string): Promise<ProcessLogs> {
     return this.processes.logs(id);
   }
 
-  /** A process's log as it grows, up to its end; taken up at its byte after a lost connection. */
+  /**
+   * Stream the log of a process until it ends. Reconnects after a lost connection and continues at the same
+   * byte.
+   */
   streamProcessLogs(id: string, options: FollowOptions = {}): AsyncGenerator<LogEvent> {
     return this.processes.stream(id, options);
   }
 
-  /** The code contexts that there are; none of a sandbox that sleeps. */
+  /** List code contexts. The list is empty while the sandbox sleeps. */
   async listCodeContexts(): Promise<code.CodeContext[]> {
     return code.list(this.client, await this.ready());
   }
 
-  /** Interrupts what runs in a context; whether anything did. */
+  /**
+   * Interrupt the current run of a context.
+   *
+   * @returns whether code was running.
+   */
   async interruptCodeContext(id: string): Promise<boolean> {
-    const at = `${code.place(await this.ready(), id)}/interrupt`;
+    const at = `${code.contextPath(await this.ready(), id)}/interrupt`;
     return (await this.client.json<{ interrupted: boolean }>(at, { method: "POST" })).interrupted;
   }
 
-  /** Begins a context with a new interpreter. */
+  /** Start a new interpreter in a context; all variables are lost. */
   async restartCodeContext(id: string): Promise<void> {
-    await this.client.send(`${code.place(await this.ready(), id)}/restart`, { method: "POST" });
+    await this.client.send(`${code.contextPath(await this.ready(), id)}/restart`, { method: "POST" });
   }
 
-  /** Ends a context and all that it started; no error where there is none. */
+  /** Delete a context and kill its processes. No error if it does not exist. */
   async deleteCodeContext(id: string): Promise<void> {
-    await gone(this.client.send(code.place(await this.ready(), id), { method: "DELETE" }));
+    await ignoreNotFound(this.client.send(code.contextPath(await this.ready(), id), { method: "DELETE" }));
   }
 
   /**
-   * Clones a repository, by the git that is inside. Credentials in an `http` or `https` address go to git by
-   * its environment: none are in its arguments, its output, or the clone.
-   * @throws {@link IsoletError} `git_failed` with what git said; `timeout`; `no_git`: there is none inside.
+   * Clone a repository with the git in the sandbox. Credentials in an `http` or `https` address are passed to
+   * git through its environment; they do not appear in its arguments, its output or the clone.
+   *
+   * @param url address as for `git clone`.
+   * @param options branch, directory, depth and timeout.
+   * @throws {@link IsoletError} `git_failed` with git's output, `timeout`, or `no_git` if the image has no
+   *   git.
    */
   async gitCheckout(url: string, options: git.GitCheckoutOptions = {}): Promise<git.GitCheckout> {
     const timestamp = new Date().toISOString();
-    const call = git.cloning(url, options);
+    const call = git.cloneCall(url, options);
     const { argv, env } = call;
     const { timeout = 0 } = options;
-    const done = await program(this.client, await this.ready(), { argv, env, session: this.session, timeout });
-    if (done.exitCode !== 0) throw git.failed(call, done.exitCode, done.stderr, done.timedOut);
-    return git.cloned(call, done.stdout, timestamp);
+    const done = await runProgram(this.client, await this.ready(), { argv, env, session: this.session, timeout });
+    if (done.exitCode !== 0) throw git.cloneError(call, done.exitCode, done.stderr, done.timedOut);
+    return git.checkoutFromOutput(call, done.stdout, timestamp);
   }
 
-  /** Always refused as `not_supported`: the server keeps no copies of directories. */
+  /**
+   * Not supported; exists for compatibility.
+   *
+   * @throws {@link IsoletError} `not_supported`.
+   */
   async createBackup(_options: BackupOptions): Promise<DirectoryBackup> {
-    throw unsupported("createBackup", NO_STORE, "keep what readArchive gives, and give it to writeArchive");
+    throw unsupported("createBackup", NO_STORE, "use readArchive and writeArchive");
   }
 
-  /** As {@link Workspace.createBackup}. */
+  /**
+   * Not supported; exists for compatibility.
+   *
+   * @throws {@link IsoletError} `not_supported`.
+   */
   async restoreBackup(_backup: DirectoryBackup): Promise<never> {
-    throw unsupported("restoreBackup", NO_STORE, "keep what readArchive gives, and give it to writeArchive");
+    throw unsupported("restoreBackup", NO_STORE, "use readArchive and writeArchive");
   }
 
-  /** Always refused as `not_supported`: a sandbox has no way out, and no FUSE. */
+  /**
+   * Not supported; exists for compatibility.
+   *
+   * @throws {@link IsoletError} `not_supported`.
+   */
   async mountBucket(_bucket: string, _path: string, _options?: Record<string, unknown>): Promise<never> {
     throw unsupported("mountBucket", NO_MOUNTS, "write the files instead");
   }
 
-  /** As {@link Workspace.mountBucket}. */
+  /**
+   * Not supported; exists for compatibility.
+   *
+   * @throws {@link IsoletError} `not_supported`.
+   */
   async unmountBucket(_path: string): Promise<never> {
     throw unsupported("unmountBucket", NO_MOUNTS, "");
   }
 }
 
-/** What of Cloudflare's `createBackup` programs give. */
+/** Options of Cloudflare's `createBackup`. */
 export interface BackupOptions {
   dir: string;
   name?: string;
@@ -128,14 +167,14 @@ export interface BackupOptions {
   ttl?: number;
 }
 
-/** What of theirs names a backup. */
+/** Identifies a backup of Cloudflare's `createBackup`. */
 export interface DirectoryBackup {
   id: string;
   dir: string;
 }
 
-const NO_STORE = "the server keeps no copies of directories";
-const NO_MOUNTS = "buckets are not mounted: a sandbox has no way out, and no FUSE";
+const NO_STORE = "the server does not store backups of directories";
+const NO_MOUNTS = "Isolet cannot mount buckets: sandboxes have no FUSE";
 
 function unsupported(call: string, reason: string, hint: string): IsoletError {
   return new IsoletError(501, "not_supported", `${call}: ${reason}`, hint);

@@ -1,41 +1,48 @@
-/** An addon of xterm.js that shows a terminal: `@isolet/sdk/xterm`. */
+/** Addon for xterm.js that shows a terminal: `@isolet/sdk/xterm`. */
 
 import type { IDisposable, ITerminalAddon, Terminal as Xterm } from "@xterm/xterm";
-import { bounded } from "./counts.js";
+import { limitCsiCounts } from "./csi-limits.js";
 import type { TerminalAttached, TerminalSize } from "./frames.js";
-import { Ordered } from "./ordered.js";
+import { WriteQueue } from "./write-queue.js";
 import type { Terminal } from "./terminal.js";
 import type { TerminalState } from "./terminal-options.js";
 
-/** Gives a terminal for a window: `(size) => sandbox.terminal(size)`. */
+/** Opens a terminal for a window size: `(size) => sandbox.terminal(size)`. */
 export type Open = (size: TerminalSize) => Terminal;
 
-/** How terminals are shown. */
+/** Options of the addon. */
 export interface AddonOptions {
-  /** What {@link IsoletAddon.connect} attaches to when it is not told. */
+  /** Default argument of {@link IsoletAddon.connect}. */
   open?: Open;
-  /** The size that the window has room for: `() => fitAddon.proposeDimensions()`. */
+  /** Returns the size that fits the window: `() => fitAddon.proposeDimensions()`. */
   fit?: () => TerminalSize | undefined;
-  /** Output that xterm.js has not parsed yet, in bytes, beyond which nothing more is taken from the
-   *  server until it has; 1 MiB unless told. */
+  /**
+   * Limit on output that xterm.js has not parsed yet, in bytes; the terminal is paused beyond it. 1 MiB by
+   * default.
+   */
   unparsedMax?: number;
-  /** Told at each change of the connection's state; `error`: what was refused, or why it ended. */
+  /**
+   * Called when the state of the connection changes. `error`: why a request was refused or the connection
+   * ended.
+   */
   onStateChange?: (state: TerminalState, error?: Error) => void;
 }
 
-/** What xterm.js answers to questions of programs, and its reports of focus; keys that are like them
- *  are no more than a key lost in the moment of a redraw. */
-const ANSWER = /^\x1b(\[[?>=<]?[\d;:]*\$?[cnRtuyxIO]$|[\]P_^])/;
+/**
+ * Replies of xterm.js to queries of programs, and focus reports. A key with the same bytes is lost only if it
+ * is pressed during a redraw.
+ */
+const TERMINAL_REPLY = /^\x1b(\[[?>=<]?[\d;:]*\$?[cnRtuyxIO]$|[\]P_^])/;
 
-/** A paste as programs know it from typing, by the marks around it. */
+/** A bracketed paste. */
 const PASTE = /^\x1b\[200~([^]*)\x1b\[201~$/;
 
-/** What is pasted cannot end its own paste: what came behind would be taken for typed. */
-function pasted(text: string): string {
+/** Remove bracketed-paste markers from pasted text: text after an end marker would be taken for typed input. */
+function sanitizePaste(text: string): string {
   const [, inside] = PASTE.exec(text) ?? [];
   if (inside === undefined) return text;
   let clean = inside;
-  // Taking one away may put together another.
+  // Removing one marker may form another.
   for (let before = ""; before !== clean; ) {
     before = clean;
     clean = clean.replace(/\x1b\[20[01]~/g, "");
@@ -44,23 +51,30 @@ function pasted(text: string): string {
 }
 
 /**
- * Shows a terminal in xterm.js. It takes up a lost connection by offset, so that nothing flickers;
- * draws the terminal in the size of the client that typed last; and takes no more than the page can
+ * Shows a terminal in xterm.js. After a lost connection it continues at the same byte without flicker. It
+ * draws the terminal in the size of the client that typed last, and accepts no more output than the page can
  * parse.
+ *
+ * @example
+ * ```ts
+ * const addon = new IsoletAddon({ fit: () => fitAddon.proposeDimensions() });
+ * xterm.loadAddon(addon);
+ * addon.connect((size) => sandbox.terminal(size));
+ * ```
  */
 export class IsoletAddon implements ITerminalAddon {
   readonly #options: AddonOptions;
   #xterm: Xterm | undefined;
   #terminal: Terminal | undefined;
-  #ordered: Ordered | undefined;
-  // Of this connection and of this page; ended apart.
-  #following: (() => void)[] = [];
-  #always: IDisposable[] = [];
+  #writes: WriteQueue | undefined;
+  // Subscriptions of the current connection; the disposables below live as long as the addon.
+  #subscriptions: (() => void)[] = [];
+  #disposables: IDisposable[] = [];
   #release: (() => void) | undefined;
-  // The window's own size; the terminal may have another's.
+  // Size of the window; the terminal may have another client's size.
   #window: TerminalSize = { cols: 80, rows: 24 };
-  // Drawing what was before: xterm.js answers questions in it, which nobody asks.
-  #quiet = false;
+  // While old output is redrawn, replies of xterm.js to queries in it must not be sent.
+  #replaying = false;
   #resizing = false;
 
   constructor(options: AddonOptions = {}) {
@@ -71,72 +85,79 @@ export class IsoletAddon implements ITerminalAddon {
   activate(xterm: Xterm): void {
     this.#xterm = xterm;
     this.#window = { cols: xterm.cols, rows: xterm.rows };
-    this.#always = [
-      xterm.onData((text) => this.#typed(text)),
-      xterm.onBinary((text) => this.#typed(Uint8Array.from(text, (char) => char.charCodeAt(0)))),
+    this.#disposables = [
+      xterm.onData((text) => this.#queuedInput(text)),
+      xterm.onBinary((text) => this.#queuedInput(Uint8Array.from(text, (char) => char.charCodeAt(0)))),
       xterm.onResize((size) => this.#resized(size)),
-      ...bounded(xterm),
+      ...limitCsiCounts(xterm),
     ];
   }
 
-  /** Called by xterm.js: leaves the terminal, which runs on. */
+  /** Called by xterm.js. Detaches; the terminal keeps running. */
   dispose(): void {
     this.disconnect();
-    for (const item of this.#always.splice(0)) item.dispose();
+    for (const item of this.#disposables.splice(0)) item.dispose();
     this.#xterm = undefined;
   }
 
-  /** What is shown. */
+  /** The attached terminal. */
   get terminal(): Terminal | undefined {
     return this.#terminal;
   }
 
-  /** How it is with the connection; `closed` before the first. */
+  /** State of the connection; `closed` before the first. */
   get state(): TerminalState {
     return this.#terminal?.state ?? "closed";
   }
 
-  /** Attaches, and leaves what was shown before. Listen at what this returns. */
+  /**
+   * Attach to a terminal, and detach from the previous one.
+   *
+   * @param open opens the terminal.
+   * @returns the terminal, for listeners.
+   */
   connect(open: Open | undefined = this.#options.open): Terminal {
     const xterm = this.#xterm;
     if (!xterm) throw new Error("load the addon into an xterm.js terminal first");
-    if (!open) throw new Error("say what to open: connect((size) => sandbox.terminal(size))");
+    if (!open) throw new Error("pass a function that opens a terminal: connect((size) => sandbox.terminal(size))");
     this.disconnect();
     this.#measure();
     const terminal = open(this.#window);
-    const ordered = new Ordered(xterm, (unparsed) => this.#took(unparsed));
+    const ordered = new WriteQueue(xterm, (unparsed) => this.#onParsed(unparsed));
     this.#terminal = terminal;
-    this.#ordered = ordered;
+    this.#writes = ordered;
     xterm.options.disableStdin = terminal.mode === "view";
     const { unparsedMax = 1024 * 1024, onStateChange } = this.#options;
-    this.#following = [
-      terminal.on("attached", (attached) => this.#attached(attached, attached.same)),
-      terminal.on("size", (size) => this.#follow(size)),
-      terminal.on("snapshot", ({ bytes }) => this.#draw(bytes)),
+    this.#subscriptions = [
+      terminal.on("attached", (attached) => this.#attached(attached, attached.reconnected)),
+      terminal.on("size", (size) => this.#applySize(size)),
+      terminal.on("snapshot", ({ bytes }) => this.#drawSnapshot(bytes)),
       terminal.on("data", (bytes) => {
         ordered.write(bytes);
-        if (ordered.unparsed > unparsedMax) this.#release ??= terminal.hold();
+        if (ordered.unparsed > unparsedMax) this.#release ??= terminal.pause();
       }),
-      terminal.on("ready", () => ordered.then(() => void (this.#quiet = false))),
+      terminal.on("ready", () => ordered.then(() => void (this.#replaying = false))),
       terminal.on("state", (state) => onStateChange?.(state)),
       terminal.on("error", (error) => onStateChange?.(terminal.state, error)),
     ];
     return terminal;
   }
 
-  /** Leaves the terminal, which runs on; what is shown stays. */
+  /** Detach. The terminal keeps running, and the screen keeps its content. */
   disconnect(): void {
     this.#release = undefined;
-    this.#ordered?.clear();
+    this.#writes?.clear();
     this.#terminal?.close();
-    for (const off of this.#following.splice(0)) off();
+    for (const off of this.#subscriptions.splice(0)) off();
     this.#terminal = undefined;
-    this.#ordered = undefined;
-    this.#quiet = false;
+    this.#writes = undefined;
+    this.#replaying = false;
   }
 
-  /** The window's size has changed: takes what `fit` says. The terminal gets it when nobody else
-   *  typed since. */
+  /**
+   * Call when the window's size has changed. Reports the size that `fit` returns; the terminal takes it
+   * unless another client typed last.
+   */
   fit(): void {
     this.#measure();
     const { cols, rows } = this.#window;
@@ -150,19 +171,19 @@ export class IsoletAddon implements ITerminalAddon {
     if (size && size.cols > 0 && size.rows > 0) this.#window = { cols: size.cols, rows: size.rows };
   }
 
-  #typed(data: string | Uint8Array): void {
+  #queuedInput(data: string | Uint8Array): void {
     const terminal = this.#terminal;
     if (terminal?.state !== "connected" || terminal.mode === "view") return;
-    if (this.#quiet && typeof data === "string" && ANSWER.test(data)) return;
+    if (this.#replaying && typeof data === "string" && TERMINAL_REPLY.test(data)) return;
     try {
-      terminal.write(typeof data === "string" ? pasted(data) : data);
+      terminal.write(typeof data === "string" ? sanitizePaste(data) : data);
     } catch (error) {
       this.#options.onStateChange?.(terminal.state, error as Error);
     }
   }
 
-  // Not by us: the page fits its terminal by itself. Where somebody else's size is shown it goes
-  // back to that; the server is told either way, and gives this size once this client types.
+  // The page resized xterm.js. If the terminal has another client's size, xterm.js is set back to it. The
+  // server receives the new size either way, and applies it once this client types.
   #resized(size: TerminalSize): void {
     if (this.#resizing) return;
     this.#window = { cols: size.cols, rows: size.rows };
@@ -171,20 +192,20 @@ export class IsoletAddon implements ITerminalAddon {
     if (terminal.mode === "edit") terminal.resize(size.cols, size.rows);
     const me = terminal.attached?.client;
     const others = terminal.clients.some(({ client, typing }) => typing && client !== me);
-    if (terminal.attached && (others || terminal.mode === "view")) this.#follow(terminal.attached);
+    if (terminal.attached && (others || terminal.mode === "view")) this.#applySize(terminal.attached);
   }
 
-  #attached(attached: TerminalAttached, same: boolean): void {
-    this.#ordered?.then(() => {
-      this.#quiet = true;
-      // Another terminal than what is shown, and no snapshot comes of one that is new.
-      if (!same) this.#xterm?.reset();
+  #attached(attached: TerminalAttached, reconnected: boolean): void {
+    this.#writes?.then(() => {
+      this.#replaying = true;
+      // A different terminal: clear the screen, since a new terminal sends no snapshot.
+      if (!reconnected) this.#xterm?.reset();
     });
-    this.#follow(attached);
+    this.#applySize(attached);
   }
 
-  #follow({ cols, rows }: TerminalSize): void {
-    this.#ordered?.then(() => this.#resize({ cols, rows }));
+  #applySize({ cols, rows }: TerminalSize): void {
+    this.#writes?.then(() => this.#resize({ cols, rows }));
   }
 
   #resize({ cols, rows }: TerminalSize): void {
@@ -198,18 +219,18 @@ export class IsoletAddon implements ITerminalAddon {
     }
   }
 
-  #draw(bytes: Uint8Array): void {
-    const ordered = this.#ordered;
+  #drawSnapshot(bytes: Uint8Array): void {
+    const ordered = this.#writes;
     let before = false;
     ordered?.then(() => {
-      before = this.#quiet;
-      this.#quiet = true;
+      before = this.#replaying;
+      this.#replaying = true;
     });
     ordered?.write(bytes);
-    ordered?.then(() => void (this.#quiet = before));
+    ordered?.then(() => void (this.#replaying = before));
   }
 
-  #took(unparsed: number): void {
+  #onParsed(unparsed: number): void {
     if (unparsed > 64 * 1024 || !this.#release) return;
     const release = this.#release;
     this.#release = undefined;

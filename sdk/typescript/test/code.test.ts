@@ -1,4 +1,4 @@
-/** Code contexts: what stays in them, and what a run gives. */
+/** Code contexts: persistent state and results of runs. */
 
 import { randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -53,12 +53,12 @@ test("without a context each language has one of its own", async () => {
 
 test("an error is given and not thrown", async () => {
   const sandbox = fresh();
-  const heard: string[] = [];
-  const onError = (error: { name: string }): void => void heard.push(error.name);
+  const received: string[] = [];
+  const onError = (error: { name: string }): void => void received.push(error.name);
   const execution = await sandbox.runCode("print('before')\n1 / 0", { onError });
   expect(execution.error).toMatchObject({ name: "ZeroDivisionError", message: "division by zero" });
   expect(execution.error!.traceback.join("\n")).toContain("1 / 0");
-  expect([heard, execution.logs.stdout]).toEqual([["ZeroDivisionError"], ["before\n"]]);
+  expect([received, execution.logs.stdout]).toEqual([["ZeroDivisionError"], ["before\n"]]);
 });
 
 test("what happens is told in its order", async () => {
@@ -75,7 +75,7 @@ test("what happens is told in its order", async () => {
 
 test("a run ends at its timeout, by its signal, or by who leaves", async () => {
   const sandbox = fresh();
-  await sandbox.runCode("kept = 1");
+  await sandbox.runCode("value = 1");
   expect(await sandbox.runCode("while True: pass", { timeout: 200 })).toMatchObject({ timedOut: true });
   const controller = new AbortController();
   const onStdout = (): void => controller.abort();
@@ -84,10 +84,10 @@ test("a run ends at its timeout, by its signal, or by who leaves", async () => {
   for await (const event of sandbox.runCodeStream("print(1)\nwhile True: pass")) {
     if (event.type === "stdout") break;
   }
-  expect((await sandbox.runCode("kept")).results[0]!.text).toBe("1");
+  expect((await sandbox.runCode("value")).results[0]!.text).toBe("1");
   expect(await sandbox.interruptCodeContext("python")).toBe(false);
   await sandbox.restartCodeContext("python");
-  expect(await sandbox.runCode("kept")).toMatchObject({ fresh: true, error: { name: "NameError" } });
+  expect(await sandbox.runCode("value")).toMatchObject({ fresh: true, error: { name: "NameError" } });
 });
 
 test("input is what came with the run", async () => {
@@ -98,7 +98,7 @@ test("input is what came with the run", async () => {
 
 test("TypeScript runs once its types are taken out", async () => {
   const sandbox = fresh();
-  // Node takes types out by itself from 22.13 on; here the package does where it does not.
+  // Node strips types since 22.13; for older versions the driver uses a package.
   const from = createRequire(import.meta.url).resolve("typescript");
   await sandbox.writeFile("/workspace/node_modules/typescript/package.json", '{"main":"typescript.js"}');
   await sandbox.writeFile("/workspace/node_modules/typescript/typescript.js", await readFile(from, "utf8"));

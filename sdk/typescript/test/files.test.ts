@@ -1,4 +1,4 @@
-/** Files: written, read in parts, found, watched, and moved as a whole. */
+/** Files: writing, ranges, search, watch and archives. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -27,7 +27,7 @@ test("a file is written with a mode, added to, and read in parts and in base64",
   expect(await new Response(stream).text()).toBe("0123");
   await expect(sandbox.readFile("parts/text", { start: 99 })).rejects.toMatchObject({ status: 416 });
   await expect(sandbox.readFile("parts/text", { length: 0 })).rejects.toMatchObject({ code: "bad_range" });
-  // As it is written in the path, not above it.
+  // A literal segment of the path, not its parent.
   await expect(sandbox.readFile("parts/../parts/text")).resolves.toMatchObject({ size: 13 });
 });
 
@@ -75,13 +75,13 @@ test("a directory is watched from the moment on at which that is told", async ()
     if (event.to === "/workspace/watched/b") break;
   }
   expect(seen.map(({ path }) => path)).toContain("/workspace/watched/deep/a");
-  // Left early: it is over, and holds nothing.
-  for await (const event of watch) throw new Error(`told of ${event.path} after its end`);
+  // Leaving the loop early closes the watch.
+  for await (const event of watch) throw new Error(`event for ${event.path} after the end`);
 
-  const gone = await sandbox.watch("watched");
+  const watchToEnd = await sandbox.watch("watched");
   await sandbox.deleteFile("watched", { recursive: true });
   const types = [];
-  for await (const { type } of gone) types.push(type);
+  for await (const { type } of watchToEnd) types.push(type);
   expect(types.at(-1)).toBe("gone");
 
   const signals = new AbortController();

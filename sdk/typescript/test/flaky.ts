@@ -1,4 +1,4 @@
-/** Names the tests that passed only when they were repeated. */
+/** Lists the tests that passed only when they were retried. */
 
 import type { Reporter, TestCase } from "vitest/node";
 

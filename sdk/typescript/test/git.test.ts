@@ -1,4 +1,4 @@
-/** Repositories are cloned as they are asked for, and nothing of an address is run or shown. */
+/** Cloning repositories: options, injection and credentials. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -6,7 +6,7 @@ import { getSandbox, Isolet, type Sandbox } from "../src/index.js";
 
 const sandbox: Sandbox = getSandbox(new Isolet(), `git-${randomUUID()}`);
 
-/** Gives files to who says the right name and password, and notes how git was called. */
+/** Serves files to clients with the right password, and records git's command line. */
 const HOST = `
 import base64, http.server, subprocess
 RIGHT = "Basic " + base64.b64encode(b"me@home:s3cret/:x").decode()
@@ -40,9 +40,9 @@ afterAll(() => sandbox.destroy());
 
 // Promises: Y11.
 test("a repository is cloned under its name, by branch, by tag and in part", async () => {
-  const whole = await sandbox.gitCheckout("file:///tmp/host/project.git");
-  expect(whole).toMatchObject({ success: true, branch: "main", targetDir: "/workspace/project" });
-  expect(whole.commit).toMatch(/^[0-9a-f]{40}$/);
+  const full = await sandbox.gitCheckout("file:///tmp/host/project.git");
+  expect(full).toMatchObject({ success: true, branch: "main", targetDir: "/workspace/project" });
+  expect(full.commit).toMatch(/^[0-9a-f]{40}$/);
   expect((await sandbox.readFile("project/file")).content).toBe("3\n");
 
   const options = { branch: "other", targetDir: "deep/a b; touch x", depth: 1 };
@@ -52,7 +52,7 @@ test("a repository is cloned under its name, by branch, by tag and in part", asy
   expect(log.stdout).toBe("1\ndeep\nproject\n");
 
   const tag = await sandbox.gitCheckout("/tmp/origin", { branch: "v1", targetDir: "tagged" });
-  expect([tag.branch, tag.commit]).toEqual([undefined, whole.commit]);
+  expect([tag.branch, tag.commit]).toEqual([undefined, full.commit]);
 });
 
 // Promises: Y11.
@@ -87,7 +87,7 @@ test("credentials open a repository, and are not in arguments, output, answers o
   const error = await sandbox.gitCheckout(wrong, { targetDir: "no" }).catch((error: Error) => error);
   expect(error).toMatchObject({ code: "git_failed" });
   expect(String(error)).not.toContain("wr0ng");
-  // Nobody is asked, and nothing waits.
+  // git does not prompt, and nothing blocks.
   const none = sandbox.gitCheckout("http://127.0.0.1:8000/project.git", { targetDir: "no" });
   await expect(none).rejects.toMatchObject({ code: "git_failed" });
 });

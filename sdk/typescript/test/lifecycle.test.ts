@@ -1,4 +1,4 @@
-/** The samples of the documents on a sandbox's life, each with the result that it states. */
+/** The documentation's samples about a sandbox's life, with their stated results. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -73,11 +73,11 @@ test("a destroyed sandbox has lost everything, and the next call makes a clean o
 test("state stays while it is active", async () => {
   const sandbox = fresh();
   for (const folder of ["/workspace", "/tmp", "/home"]) {
-    await sandbox.exec(`echo kept >${folder}/file`);
+    await sandbox.exec(`echo data >${folder}/file`);
   }
   await sandbox.exec("cd /tmp; export A=b; sleep 1000 &");
   const { stdout } = await sandbox.exec("cat /workspace/file /tmp/file /home/file; pwd; echo $A; jobs");
-  expect(stdout).toMatch(/^kept\nkept\nkept\n\/tmp\nb\n\[1\].*sleep 1000 &\n$/);
+  expect(stdout).toMatch(/^data\ndata\ndata\n\/tmp\nb\n\[1\].*sleep 1000 &\n$/);
 });
 
 // Promises: G6, H6, H7.
@@ -98,10 +98,10 @@ test("an ephemeral sandbox has lost everything when it wakes", async () => {
 // Promises: H8.
 test("a persistent sandbox has its files and what its shells held when it wakes, and says what it lost", async () => {
   const sandbox = fresh({ sleepAfter: 1, persistent: true });
-  await sandbox.writeFile("kept", "yes");
+  await sandbox.writeFile("data", "yes");
   await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); f() { echo of $A; }; sleep 1000 &");
   await asleep(sandbox);
-  const result = await sandbox.exec('cat /workspace/kept; pwd; echo $A "${list[1]}"; f');
+  const result = await sandbox.exec('cat /workspace/data; pwd; echo $A "${list[1]}"; f');
   expect(result.stdout).toBe("yes/tmp\nb y z\nof b\n");
   expect(result.lost).toEqual(["processes"]);
   expect((await sandbox.exec("true")).lost).toBeUndefined();

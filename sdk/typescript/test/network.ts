@@ -1,4 +1,4 @@
-/** A network between a client and a server. */
+/** A TCP relay between client and server whose connections tests can cut. */
 
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Socket } from "node:net";
@@ -7,11 +7,11 @@ interface Network {
   url: string;
   cut: () => void;
   close: () => void;
-  /** How many there were. */
+  /** Number of connections so far. */
   connections: () => number;
 }
 
-/** A way to a server that can be cut. */
+/** Start a relay to a server. */
 export async function network(to: string): Promise<Network> {
   const open = new Set<Socket>();
   let connections = 0;

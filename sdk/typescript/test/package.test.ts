@@ -1,4 +1,4 @@
-/** The package as it is shipped: what it exports where, and its examples. */
+/** The built package: its entry points, and its examples. */
 
 import { execFile } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -14,35 +14,35 @@ beforeAll(async () => {
   await run("node", ["node_modules/typescript/bin/tsc", "-p", "tsconfig.build.json"], { cwd: root });
 });
 
-/** What a module imports that is no file of the package, and so do those that it imports. */
-function foreign(file: string, seen = new Set<string>()): Set<string> {
+/** Packages that a module imports, directly or through other files of this package. */
+function externalImports(file: string, seen = new Set<string>()): Set<string> {
   const found = new Set<string>();
   if (seen.has(file)) return found;
   seen.add(file);
   for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/(?:import|from) "([^"]+)"/g)) {
     if (!name.startsWith(".")) found.add(name);
-    else for (const more of foreign(join(dirname(file), name), seen)) found.add(more);
+    else for (const more of externalImports(join(dirname(file), name), seen)) found.add(more);
   }
   return found;
 }
 
 test("in pages the package is itself alone, in Node it takes ws", () => {
   const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-  const at = (path: string): string[] => [...foreign(join(root, path))];
+  const at = (path: string): string[] => [...externalImports(join(root, path))];
   expect(at(exports["."].default)).toEqual([]);
   expect(at(exports["./xterm"].default)).toEqual([]);
   expect(at(exports["."].node)).toEqual(["ws"]);
 });
 
-/** Each example, and what it says. */
+/** Expected output of each example. */
 const EXAMPLES = {
-  "figure.mjs": "100 in all\na figure with 3 bars\ntold as it is: ZeroDivisionError\n",
-  "keep.mjs":
-    "cloned main to /workspace/code/project\n/workspace/code/project/main.py:2: print('kept')  # later: more\nkept\nthe first: sandbox.destroy",
+  "figure.mjs": "100 in all\na figure with 3 bars\nerror of the code: ZeroDivisionError\n",
+  "copy.mjs":
+    "cloned main to /workspace/code/project\n/workspace/code/project/main.py:2: print('copied')  # later: more\ncopied\nfirst sandbox: sandbox.destroy",
   "server.mjs":
-    '200 <h1>here</h1>\nwithout a key: 200\nits log: "GET /index.html HTTP/1.1" 200 -\nthen it is killed\n',
+    '200 <h1>here</h1>\nwithout a key: 200\nlog: "GET /index.html HTTP/1.1" 200 -\nstatus: killed\n',
   "shell.mjs": "done after 1 fix: 2 words\n/workspace/project\n[0]\n",
-  "terminal.mjs": "first: connected\nfirst: closed\nthe answer is 42\nended with 3\n",
+  "terminal.mjs": "first: connected\nfirst: closed\nthe answer is 42\nexited with 3\n",
 };
 
 test.each(Object.entries(EXAMPLES))("the example %s runs", async (name, says) => {

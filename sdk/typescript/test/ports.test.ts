@@ -1,4 +1,4 @@
-/** Ports: listed, exposed by links, and asked. */
+/** Ports: listing, links, requests and TCP connections. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -57,15 +57,15 @@ socketserver.ThreadingTCPServer(("127.0.0.1", 9100), Echo).serve_forever()`;
     await writer.write(sent);
     await writer.close();
   })();
-  const heard = new Uint8Array(await new Response(readable).arrayBuffer());
+  const received = new Uint8Array(await new Response(readable).arrayBuffer());
   await written;
-  expect(Buffer.compare(heard.subarray(0, sent.length), sent)).toBe(0);
-  expect(new TextDecoder().decode(heard.subarray(sent.length))).toBe("end of 3000000");
+  expect(Buffer.compare(received.subarray(0, sent.length), sent)).toBe(0);
+  expect(new TextDecoder().decode(received.subarray(sent.length))).toBe("end of 3000000");
 
   const left = await sandbox.connectPort(9100);
-  const reading = left.readable.getReader().read();
+  const pendingRead = left.readable.getReader().read();
   left.close();
-  await expect(reading).rejects.toMatchObject({ code: "closed" });
+  await expect(pendingRead).rejects.toMatchObject({ code: "closed" });
   const held = await sandbox.connectPort(9100);
   await held.writable.getWriter().write(new Uint8Array([1]));
   const reader = held.readable.getReader();

@@ -1,4 +1,4 @@
-/** Processes in the background, against a real server. */
+/** Background processes, with a real server. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -42,12 +42,12 @@ test("a log is heard to its end, in whole characters", async () => {
   const sandbox = fresh();
   const script = "printf '\\xc3'; sleep 0.1; printf '\\xa9\\n'; echo oh >&2; sleep 0.1; exit 3";
   const process = await sandbox.startProcess(["bash", "-c", script]);
-  const heard: LogEvent[] = [];
-  for await (const event of sandbox.streamProcessLogs(process.id)) heard.push(event);
-  const said = (type: string) => heard.filter((event) => event.type === type).map((event) => event.data);
-  expect(said("stdout").join("")).toBe("é\n");
-  expect(said("stderr").join("")).toBe("oh\n");
-  expect(heard.at(-1)).toMatchObject({ type: "exit", exitCode: 3, position: 6 });
+  const received: LogEvent[] = [];
+  for await (const event of sandbox.streamProcessLogs(process.id)) received.push(event);
+  const output = (type: string) => received.filter((event) => event.type === type).map((event) => event.data);
+  expect(output("stdout").join("")).toBe("é\n");
+  expect(output("stderr").join("")).toBe("oh\n");
+  expect(received.at(-1)).toMatchObject({ type: "exit", exitCode: 3, position: 6 });
   expect(await sandbox.getProcessLogs(process.id)).toMatchObject({ stdout: "é\n", stderr: "oh\n", missed: 0 });
   expect((await sandbox.getProcess(process.id))!.status).toBe("failed");
 });

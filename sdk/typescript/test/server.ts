@@ -1,4 +1,4 @@
-/** A real server for all tests, on a port and data of its own. */
+/** A real server for all tests, with its own port and data. */
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,7 +29,7 @@ export default async function setup(): Promise<() => Promise<void>> {
       ISOLET_API_KEY: key,
       ISOLET_DATA_DIR: join(folder, "data"),
       ISOLET_LISTEN: new URL(url).host,
-      // Any port: tests put proxies in front of it.
+      // Any port, since tests put proxies in front of the server.
       ISOLET_HOSTS: "127.0.0.1",
       ISOLET_WARM_POOL_SIZE: "0",
       RUST_LOG: "warn",
@@ -37,10 +37,10 @@ export default async function setup(): Promise<() => Promise<void>> {
   });
   const ended = once(server, "exit");
   const headers = { authorization: `Bearer ${key}` };
-  for (let tries = 0; ; tries++) {
+  for (let attempts = 0; ; attempts++) {
     const health = await fetch(`${url}/health`).catch(() => undefined);
     if (health?.ok) break;
-    if (tries > 300 || server.exitCode !== null) throw new Error("the server does not start");
+    if (attempts > 300 || server.exitCode !== null) throw new Error("the server did not start");
     await new Promise((wake) => setTimeout(wake, 50));
   }
   process.env["ISOLET_URL"] = url;

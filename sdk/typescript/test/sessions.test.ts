@@ -1,4 +1,4 @@
-/** The samples of the documents on session management, each with the result that it states. */
+/** The documentation's samples about sessions, with their stated results. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -142,7 +142,7 @@ test("sessions work at the same time", async () => {
   const sandbox = fresh();
   const sides = ["left", "right"].map(async (own, at, all) => {
     const session = await sandbox.createSession({ id: own, env: { OWN: own, OTHER: all[1 - at]! } });
-    // Each waits for the other: one after the other would never end.
+    // Each waits for the other: run in sequence, they would never end.
     const meet = "touch $OWN; until [ -e $OTHER ]; do sleep 0.01; done; echo $OWN met $OTHER";
     return (await session.exec(meet, { timeout: 15_000 })).stdout;
   });
@@ -214,13 +214,13 @@ test("variables are set for what runs and what starts, whatever they hold", asyn
 
 test("output is heard as it is written", async () => {
   const sandbox = fresh();
-  const heard: [string, string][] = [];
+  const received: [string, string][] = [];
   const result = await sandbox.exec("echo one; sleep 0.2; echo two >&2; exit 3", {
     stream: true,
-    onOutput: (stream, data) => heard.push([stream, data]),
-    onComplete: ({ exitCode }) => heard.push(["exit", String(exitCode)]),
+    onOutput: (stream, data) => received.push([stream, data]),
+    onComplete: ({ exitCode }) => received.push(["exit", String(exitCode)]),
   });
-  expect(heard).toEqual([["stdout", "one\n"], ["stderr", "two\n"], ["exit", "3"]]);
+  expect(received).toEqual([["stdout", "one\n"], ["stderr", "two\n"], ["exit", "3"]]);
   expect(result).toMatchObject({ success: false, exitCode: 3, stdout: "one\n", stderr: "two\n" });
 });
 

@@ -1,4 +1,4 @@
-/** The document on shell sessions, sentence by sentence, against a real server. */
+/** The statements of the shell documentation, with a real server. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -61,13 +61,13 @@ test("a hundred commands are one connection and one bash", async () => {
 test("exit codes ride along, and streams come apart and as they are written", async () => {
   const sandbox = fresh();
   const shell = sandbox.shell();
-  const heard: [string, string][] = [];
+  const received: [string, string][] = [];
   const command = "echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2; (exit 3)";
-  const running = shell.run(command, { onOutput: (stream, data) => heard.push([stream, data]) });
-  await expect.poll(() => heard, { timeout: 15_000 }).toEqual([["stdout", "one\n"]]);
+  const running = shell.run(command, { onOutput: (stream, data) => received.push([stream, data]) });
+  await expect.poll(() => received, { timeout: 15_000 }).toEqual([["stdout", "one\n"]]);
   await sandbox.writeFile("go", "");
   expect(await running).toMatchObject({ exitCode: 3, success: false, stdout: "one\n", stderr: "two\n" });
-  expect(heard).toEqual([["stdout", "one\n"], ["stderr", "two\n"]]);
+  expect(received).toEqual([["stdout", "one\n"], ["stderr", "two\n"]]);
   expect((await shell.run("printf '\\xc3'; sleep 0.05; printf '\\xa9'")).stdout).toBe("é");
   shell.close();
 });
@@ -77,16 +77,16 @@ test("a command that ends the shell ends it, and that is told at once", async ()
   const sandbox = fresh();
   for (const [command, exitCode] of [["exit 5", 5], ["exec sh -c 'exit 6'", 6], ["kill -9 $$", 137]] as const) {
     const shell = sandbox.shell();
-    const closed = new Promise<ShellClosed>((told) => shell.once("closed", told));
+    const closed = new Promise<ShellClosed>((resolve) => shell.once("closed", resolve));
     expect((await shell.run(command)).exitCode).toBe(exitCode);
     expect((await closed).cause).not.toBe("");
     await expect(shell.run("true")).rejects.toMatchObject({ code: "shell_closed" });
     expect(shell.state).toBe("closed");
   }
-  // Also while nothing runs in it.
+  // Also while no command is running.
   const shell = sandbox.shell();
   const pid = (await shell.run("echo $$")).stdout.trim();
-  const closed = new Promise<ShellClosed>((told) => shell.once("closed", told));
+  const closed = new Promise<ShellClosed>((resolve) => shell.once("closed", resolve));
   await sandbox.exec(`kill -9 ${pid}`);
   expect(await closed).toMatchObject({ signal: 9 });
 });
@@ -164,11 +164,11 @@ test("a command is written to, signalled and cancelled, and the shell stays", as
 test("background jobs are heard apart from commands", async () => {
   const sandbox = fresh();
   const shell = sandbox.shell();
-  const heard: string[] = [];
-  shell.on("background", (stream, data) => heard.push(`${stream} ${data}`));
+  const received: string[] = [];
+  shell.on("background", (stream, data) => received.push(`${stream} ${data}`));
   expect((await shell.run("(until [ -e go ]; do sleep 0.01; done; echo later) & echo now")).stdout).toBe("now\n");
   await sandbox.writeFile("go", "");
-  await expect.poll(() => heard, { timeout: 15_000 }).toEqual(["stdout later\n"]);
+  await expect.poll(() => received, { timeout: 15_000 }).toEqual(["stdout later\n"]);
   shell.close();
 });
 
@@ -177,20 +177,20 @@ test("no byte is lost or doubled, and no command runs twice, over broken connect
   const cable = await network(client.url);
   const sandbox = fresh();
   await sandbox.exec("true");
-  const shell = getSandbox(new Isolet({ url: cable.url }), sandbox.id).shell({ reconnect: { firstMs: 5, mostMs: 50 } });
+  const shell = getSandbox(new Isolet({ url: cable.url }), sandbox.id).shell({ reconnect: { initialDelayMs: 5, maxDelayMs: 50 } });
   const states: string[] = [];
   shell.on("state", (state) => states.push(state));
-  let heard = 0;
+  let received = 0;
   const lines = shell.run("n=0; for i in $(seq 1 600); do echo line $i; sleep 0.002; done", {
     onOutput: (_, data) => {
-      const before = heard;
-      heard += data.length;
-      if (Math.floor(before / 1400) !== Math.floor(heard / 1400)) cable.cut();
+      const before = received;
+      received += data.length;
+      if (Math.floor(before / 1400) !== Math.floor(received / 1400)) cable.cut();
     },
   });
   expect((await lines).stdout).toBe(Array.from({ length: 600 }, (_, at) => `line ${at + 1}\n`).join(""));
   expect(states.filter((state) => state === "reconnecting").length).toBeGreaterThanOrEqual(3);
-  // Cut off as they are sent, or when they have arrived and have said nothing.
+  // Cut while commands are being sent, or after they arrived without output.
   for (let turn = 1; turn <= 9; turn++) {
     const counted = shell.run(`n=$((n + 1)); touch seen-$n; until [ -e go-${turn} ]; do sleep 0.01; done; echo $n`);
     if (turn % 3 === 1) {

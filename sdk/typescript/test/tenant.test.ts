@@ -1,4 +1,4 @@
-/** What belongs to a tenant: sessions across sandboxes, lists, events, what was used and what was done. */
+/** Tenant-wide calls: sessions across sandboxes, lists, events, usage and audit log. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -55,8 +55,8 @@ test("sessions are ended in bulk by filters, and not without one", async () => {
 
 // Promises: Y13.
 test("a sandbox is made as it was asked for, listed, changed and put to sleep", async () => {
-  const wish = { memoryMib: 128, cpuMillis: 500, pids: 64, ttl: "2h", env: { A: "1" }, metadata: { of: "me" } };
-  const sandbox = fresh({ ...wish, persistent: true });
+  const options = { memoryMib: 128, cpuMillis: 500, pids: 64, ttl: "2h", env: { A: "1" }, metadata: { of: "me" } };
+  const sandbox = fresh({ ...options, persistent: true });
   await expect(sandbox.info()).rejects.toMatchObject({ code: "no_sandbox" });
   expect((await sandbox.exec("echo $A; sleep 1000 &")).stdout).toBe("1\n");
   const info = await sandbox.info();
@@ -93,7 +93,7 @@ test("what happens is told in its order, over a lost connection, up to the end",
     if (event.code === 3) await sandbox.destroy();
   }
   cable.close();
-  // What came before this server's first event is held by nobody.
+  // The server has no events from before its start.
   if (seen[0]?.type === "gap") expect(seen.shift()!.missed).toHaveLength(2);
   const types = seen.map(({ type }) => type);
   expect(types[0]).toBe("created");
@@ -115,7 +115,7 @@ test("what was done to a sandbox is told, also when it is gone, and what all hav
   await sandbox.destroy();
   const events: string[] = [];
   let last = 0;
-  // Entries are put in as calls end.
+  // The server writes an entry when a call ends.
   await expect
     .poll(async () => {
       events.length = 0;

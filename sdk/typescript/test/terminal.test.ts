@@ -1,4 +1,4 @@
-/** Terminals from Node, against a real server. */
+/** Terminals in Node, with a real server. */
 
 import { randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
@@ -51,7 +51,7 @@ test("output can be iterated, and a slow reader is told what it missed", async (
   const paused = new Promise<void>((seen) => terminal.on("state", (state) => state === "paused" && seen()));
   let text = "";
   for await (const part of terminal) {
-    // So slow that the terminal is held.
+    // So slow that the terminal is paused.
     if (text === "") await paused;
     text += new TextDecoder().decode(part);
   }
@@ -85,7 +85,7 @@ test("a cut connection is taken up where it was", async () => {
   const own = new Isolet({ url: cable.url });
   const sandbox = fresh();
   await sandbox.exec("true");
-  const terminal = getSandbox(own, sandbox.id).terminal({ reconnect: { firstMs: 10, mostMs: 50 } });
+  const terminal = getSandbox(own, sandbox.id).terminal({ reconnect: { initialDelayMs: 10, maxDelayMs: 50 } });
   const states: string[] = [];
   terminal.on("state", (state) => states.push(state));
   let next: number | undefined;
@@ -93,8 +93,8 @@ test("a cut connection is taken up where it was", async () => {
     if (next !== undefined) expect(offset).toBe(next);
     next = offset + bytes.length;
   });
-  terminal.write("kept=1\n");
-  await terminal.waitFor("kept=1");
+  terminal.write("value=1\n");
+  await terminal.waitFor("value=1");
   terminal.write("for i in $(seq 1 200); do echo \"line $i.\"; sleep 0.01; done\n");
   for (const line of [20, 60, 100, 140]) {
     await terminal.waitFor(`line ${line}.`);
@@ -110,11 +110,11 @@ test("a cut connection is taken up where it was", async () => {
 test("a refusal that another try does not cure is told at once", async () => {
   const wrong = new Isolet({ url: client.url, apiKey: "isolet_wrong" });
   const terminal = getSandbox(wrong, "nobodys").terminal();
-  const error = await new Promise((told) => terminal.once("error", told));
+  const error = await new Promise((resolve) => terminal.once("error", resolve));
   expect(error).toMatchObject({ status: 401 });
   expect(terminal.state).toBe("closed");
   const upgrade = openTerminal(() => `${client.url}/v1/sandboxes/nobodys/terminal?ticket=none`);
-  const refused = await new Promise((told) => upgrade.once("error", told));
+  const refused = await new Promise((resolve) => upgrade.once("error", resolve));
   expect(refused).toMatchObject({ status: 401 });
   await expect(upgrade.exited()).rejects.toMatchObject({ status: 401 });
 });
@@ -145,7 +145,7 @@ test("a ticket opens one socket of one session, once", async () => {
   first.write("echo by ti''cket\n");
   await first.waitFor("by ticket");
   const second = openTerminal(() => address);
-  expect(await new Promise((told) => second.once("error", told))).toMatchObject({ status: 401 });
+  expect(await new Promise((resolve) => second.once("error", resolve))).toMatchObject({ status: 401 });
   first.close();
 });
 

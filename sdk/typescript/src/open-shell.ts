@@ -1,13 +1,13 @@
-/** Where a shell is reached. */
+/** Connecting to shells. */
 
 import type { Isolet } from "./client.js";
 import { Shell } from "./shell.js";
 import type { ShellOptions } from "./shell-options.js";
-import { here } from "./socket.js";
+import { currentPlatform } from "./socket.js";
 import { ticket } from "./terminals.js";
 
-/** A shell of a sandbox. `path` is the sandbox's, once it is there. */
-export function shell(
+/** Open a shell of a sandbox. `path` returns the sandbox's URL path, after creating it if needed. */
+export function attachShell(
   client: Isolet,
   sandbox: string,
   path: () => Promise<string>,
@@ -16,7 +16,7 @@ export function shell(
   const { sessionId: session } = options;
   return new Shell(async (query) => {
     const url = client.url.replace(/^http/, "ws") + (await path()) + "/shell?";
-    if (here().headers) return { url: url + query, headers: client.headers() };
+    if (currentPlatform().headers) return { url: url + query, headers: client.headers() };
     const opens = await ticket(client, sandbox, { use: "shell", ...(session === undefined ? {} : { session }) });
     query.set("ticket", opens.ticket);
     return { url: url + query };
@@ -24,10 +24,11 @@ export function shell(
 }
 
 /**
- * Opens a shell at an address: for pages, which are not to know the key. Their server takes a ticket
- * (`sandbox.createTicket({ use: "shell" })`) for each connection and tells the page the address with it.
- * @param address gives `wss://…/v1/sandboxes/ID/shell?ticket=…`; asked for each connection. The ticket
- * of a session's shell is that session's, and `sessionId` names it.
+ * Open a shell at an address: for web pages, which must not know the key. Their server creates a ticket
+ * (`sandbox.createTicket({ use: "shell" })`) for each connection and sends the address with it to the page.
+ *
+ * @param address returns `wss://…/v1/sandboxes/ID/shell?ticket=…`; called for each connection.
+ * @param options `sessionId` must match the ticket's session.
  */
 export function openShell(
   address: () => string | URL | Promise<string | URL>,

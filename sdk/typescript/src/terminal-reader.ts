@@ -1,13 +1,17 @@
-/** Output read in a loop. */
+/** Reading a terminal's output in a loop. */
 
 import type { IsoletError } from "./error.js";
 import type { Terminal } from "./terminal.js";
 
-/** What is kept for a reader that is slow, in bytes; then it holds the terminal. */
+/** Limit on unread output, in bytes; beyond it the terminal is paused. */
 const UNREAD_BYTES_MAX = 1024 * 1024;
 
-/** What a terminal shows from now on, up to its end. `lost`: why that was no end of its program. */
-export function reading(terminal: Terminal, lost: () => IsoletError | undefined): AsyncIterator<Uint8Array> {
+/**
+ * Iterator over a terminal's output from now on, until its program exits.
+ *
+ * @param lost returns the error if the connection was lost instead.
+ */
+export function readTerminal(terminal: Terminal, lost: () => IsoletError | undefined): AsyncIterator<Uint8Array> {
   const unread: Uint8Array[] = [];
   let size = 0;
   let release: (() => void) | undefined;
@@ -16,7 +20,7 @@ export function reading(terminal: Terminal, lost: () => IsoletError | undefined)
     terminal.on("data", (bytes) => {
       unread.push(bytes);
       size += bytes.length;
-      if (size > UNREAD_BYTES_MAX) release ??= terminal.hold();
+      if (size > UNREAD_BYTES_MAX) release ??= terminal.pause();
       woken?.();
     }),
     terminal.on("state", (state) => state === "closed" && woken?.()),

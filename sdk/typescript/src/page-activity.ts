@@ -1,4 +1,4 @@
-/** When a page has reason to look after its connections. */
+/** Detects when a web page should check its connections. */
 
 interface Target {
   addEventListener(event: string, listener: () => void): void;
@@ -6,9 +6,12 @@ interface Target {
   visibilityState?: string;
 }
 
-/** Calls `listener` when the browser says that the network is back, or shows the page again; where
- *  there is no browser, never. Ends when what this returns is called. */
-export function onWake(listener: () => void): () => void {
+/**
+ * Call `listener` when the browser comes online or the page becomes visible. Without a browser, never.
+ *
+ * @returns a function that removes the listener.
+ */
+export function onPageActivity(listener: () => void): () => void {
   const { window, document } = globalThis as { window?: Target; document?: Target };
   const shown = (): void => void (document?.visibilityState === "visible" && listener());
   window?.addEventListener?.("online", listener);

@@ -1,9 +1,9 @@
-/** Waiting for what a terminal shows. */
+/** Searches a terminal's output for patterns. */
 
 import { IsoletError } from "./error.js";
 
-/** Bytes that are kept for who looks later. */
-const KEPT_BYTES_MAX = 256 * 1024;
+/** Limit on unmatched output, in bytes; older output is dropped. */
+const BUFFERED_BYTES_MAX = 256 * 1024;
 
 interface Waiter {
   pattern: string | RegExp;
@@ -11,9 +11,9 @@ interface Waiter {
   failed(error: IsoletError): void;
 }
 
-/** What was shown since the last match. */
-export class Expect {
-  // Decoded when somebody looks: most terminals are never waited for.
+/** Output since the last match, and callers that wait for a match. */
+export class OutputMatcher {
+  // Decoded on demand: most terminals are never searched.
   #parts: Uint8Array[] = [];
   #size = 0;
   #shown = "";
@@ -21,37 +21,42 @@ export class Expect {
   #waiters: Waiter[] = [];
   #over: IsoletError | undefined;
 
-  /** More is shown. */
+  /** Add output. */
   take(bytes: Uint8Array): void {
     this.#parts.push(bytes);
     this.#size += bytes.length;
-    while (this.#size > KEPT_BYTES_MAX && this.#parts.length > 1) this.#size -= this.#parts.shift()!.length;
+    while (this.#size > BUFFERED_BYTES_MAX && this.#parts.length > 1) this.#size -= this.#parts.shift()!.length;
     if (this.#waiters.length > 0) this.#look();
   }
 
-  /** Nothing more is shown. */
+  /** Fail all callers: no further output can come. */
   end(error: IsoletError): void {
     this.#over = error;
     for (const waiter of this.#waiters.splice(0)) waiter.failed(error);
   }
 
-  /** Everything up to and with the first match of `pattern`; the next wait looks behind it. */
+  /**
+   * Wait for a match. The next search starts after it.
+   *
+   * @returns output up to and including the match.
+   * @throws {@link IsoletError} `timeout`, or the error given to {@link OutputMatcher.end}.
+   */
   async wait(pattern: string | RegExp, timeout: number): Promise<string> {
     return new Promise<string>((resolve, reject) => {
       const clock = setTimeout(() => {
         const shown = JSON.stringify(this.#text().slice(-200));
         waiter.failed(
-          new IsoletError(0, "timeout", `${String(pattern)} was not shown within ${timeout} ms, but ${shown}`),
+          new IsoletError(0, "timeout", `${String(pattern)} did not appear within ${timeout} ms; the output ends with ${shown}`),
         );
       }, timeout);
       const waiter: Waiter = { pattern, found: settle(resolve), failed: settle(reject) };
-      const drop = (): void => {
+      const abort = (): void => {
         clearTimeout(clock);
         this.#waiters = this.#waiters.filter((other) => other !== waiter);
       };
       function settle<T>(done: (value: T) => void): (value: T) => void {
         return (value) => {
-          drop();
+          abort();
           done(value);
         };
       }
@@ -64,11 +69,11 @@ export class Expect {
   #text(): string {
     for (const part of this.#parts.splice(0)) this.#shown += this.#decoder.decode(part, { stream: true });
     this.#size = 0;
-    this.#shown = this.#shown.slice(-KEPT_BYTES_MAX);
+    this.#shown = this.#shown.slice(-BUFFERED_BYTES_MAX);
     return this.#shown;
   }
 
-  // Who came first is served first; each match takes away what it matched.
+  // Callers are served in order; each match consumes the output it returns.
   #look(): void {
     while (this.#waiters.length > 0) {
       const text = this.#text();
@@ -81,7 +86,7 @@ export class Expect {
   }
 }
 
-/** Where the first match ends. */
+/** Offset after the first match. */
 function after(text: string, pattern: string | RegExp): number | undefined {
   if (typeof pattern === "string") {
     const at = text.indexOf(pattern);
