@@ -4,12 +4,12 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
 
-/** What `npx vite` passes calls on to. */
+/** Server that `npx vite` forwards API calls to. */
 const SERVER = process.env["ISOLET_URL"] ?? "http://127.0.0.1:7300";
 
 const sdk = (file: string): string => fileURLToPath(new URL(`../sdk/typescript/src/${file}`, import.meta.url));
 
-/** Each text beside its compressed form: the server compresses nothing. */
+/** Write a gzip file beside each text file: the server does not compress. */
 function compressed(): Plugin {
   return {
     name: "compressed",
@@ -40,6 +40,6 @@ export default defineConfig({
       ["/v1", "/health"].map((path) => [path, { target: SERVER, ws: true, changeOrigin: true, headers: { origin: SERVER } }]),
     ),
   },
-  // Nothing may stand inside a page that its policy would refuse.
+  // The Content Security Policy forbids inline assets.
   build: { assetsInlineLimit: 0, modulePreload: { polyfill: false }, target: "es2022", chunkSizeWarningLimit: 900 },
 });

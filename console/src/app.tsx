@@ -1,16 +1,16 @@
-/** The frame around every page: where one is, how the server is, and the keys that hold everywhere. */
+/** Frame around every page: header, connection banner, footer and global keyboard shortcuts. */
 
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { client } from "./lib/api";
-import { link as events, retry } from "./lib/events";
-import { many } from "./lib/format";
+import { streamState as events, retry } from "./lib/events";
+import { plural } from "./lib/format";
 import { health } from "./lib/health";
 import { bind } from "./lib/keys";
-import { key, keep, remembered, signOut } from "./lib/key";
+import { key, setRemembered, remembered, signOut } from "./lib/key";
 import { go, link, route } from "./lib/route";
 import { sorted } from "./lib/sandboxes";
-import { dark, turn } from "./lib/theme";
+import { dark, toggle } from "./lib/theme";
 import { openCreate } from "./pages/create";
 import { Login, refused } from "./pages/login";
 import { SandboxPage } from "./pages/sandbox";
@@ -22,15 +22,15 @@ import { Icon } from "./parts/icon";
 import { Notices } from "./parts/notices";
 import { openPalette } from "./parts/palette";
 
-/** All of it. */
+/** The whole console. */
 export function App(): JSX.Element {
   useLayoutEffect(everywhere, []);
   useEffect(
     () =>
       events.subscribe((now) => {
-        // A key that opened this server once and does so no more.
+        // The key was valid and has been revoked or has expired.
         if (now.state === "refused" && key.peek() !== undefined) {
-          refused.value = { message: "The key does not open this server", hint: now.why };
+          refused.value = { message: "This key is not valid for this server", hint: now.why };
           signOut();
         }
       }),
@@ -49,10 +49,10 @@ export function App(): JSX.Element {
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
-        To the content
+        Skip to content
       </a>
       <Header />
-      <Lost />
+      <ServerLost />
       {here.page === "sandboxes" ? <Sandboxes /> : <SandboxPage key={here.id} id={here.id} tab={here.tab} name={here.name} />}
       <Footer />
       <Dialogs />
@@ -64,7 +64,7 @@ export function App(): JSX.Element {
 function everywhere(): () => void {
   const palette = (event: KeyboardEvent): void => {
     const chord = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k";
-    // In a terminal Ctrl-K is the shell's own: there only the Mac's key is the console's.
+    // In a terminal, Ctrl-K belongs to the shell; only ⌘-K opens the palette.
     const terminal = event.target instanceof HTMLElement && event.target.closest(".xterm") !== null;
     if (!chord || !client.peek() || (terminal && !event.metaKey)) return;
     event.preventDefault();
@@ -72,11 +72,11 @@ function everywhere(): () => void {
   };
   addEventListener("keydown", palette, { capture: true });
   const unbind = bind([
-    { keys: "?", says: "Keys", run: openHelp },
-    { keys: "n", says: "New sandbox", run: openCreate },
-    { keys: "/", says: "Filter", run: () => document.getElementById("filter")?.focus() },
-    { keys: "g s", says: "Go to all sandboxes", run: () => go("sandboxes") },
-    { keys: "g h", says: "Go to the health of the server", run: () => document.getElementById("health")?.focus() },
+    { keys: "?", label: "Keyboard shortcuts", run: openHelp },
+    { keys: "n", label: "New sandbox", run: openCreate },
+    { keys: "/", label: "Filter", run: () => document.getElementById("filter")?.focus() },
+    { keys: "g s", label: "Go to all sandboxes", run: () => go("sandboxes") },
+    { keys: "g h", label: "Go to server health", run: () => document.getElementById("health")?.focus() },
   ]);
   return () => {
     removeEventListener("keydown", palette, { capture: true });
@@ -88,7 +88,7 @@ function Header(): JSX.Element {
   const here = route.value;
   return (
     <header class="top">
-      <nav aria-label="Where you are">
+      <nav aria-label="Breadcrumb">
         <a class="brand" href={link("sandboxes")}>
           <span class="mark" aria-hidden="true">
             ❯_
@@ -97,7 +97,7 @@ function Header(): JSX.Element {
         </a>
         {here.page === "sandbox" && (
           <>
-            <Icon sign="right" />
+            <Icon icon="right" />
             <a class="here" href={link("sandboxes", here.id)}>
               {here.id}
             </a>
@@ -106,20 +106,20 @@ function Header(): JSX.Element {
       </nav>
       <div class="tools">
         <button type="button" class="palette-open" onClick={openPalette} aria-label="Command palette">
-          <Icon sign="search" />
+          <Icon icon="search" />
           <span>Go to …</span>
           <Keys of="Ctrl K" />
         </button>
-        <Button sign="keys" kind="quiet" label="Keys (?)" onClick={openHelp} />
-        <Button sign={dark.value ? "sun" : "moon"} kind="quiet" label={dark.value ? "Light" : "Dark"} onClick={turn} />
-        <Button sign="exit" kind="quiet" label="Sign out" onClick={signOut} />
+        <Button icon="keys" kind="quiet" label="Keyboard shortcuts (?)" onClick={openHelp} />
+        <Button icon={dark.value ? "sun" : "moon"} kind="quiet" label={dark.value ? "Use light theme" : "Use dark theme"} onClick={toggle} />
+        <Button icon="exit" kind="quiet" label="Sign out" onClick={signOut} />
       </div>
     </header>
   );
 }
 
-/** Says that the server does not answer, and when it is asked again. */
-function Lost(): JSX.Element | null {
+/** Banner while the server is not responding. */
+function ServerLost(): JSX.Element | null {
   const now = events.value;
   const [, tick] = useState(0);
   useEffect(() => {
@@ -132,10 +132,10 @@ function Lost(): JSX.Element | null {
   return (
     <div class="lost" role="status">
       <p>
-        <strong>The server does not answer.</strong> Sandboxes run on without it.{" "}
-        {left > 0 ? `Trying again in ${left} s.` : "Trying again …"}
+        <strong>The server is not responding.</strong> Sandboxes keep running.{" "}
+        {left > 0 ? `Retrying in ${left} s.` : "Retrying …"}
       </p>
-      <Button onClick={retry}>Try now</Button>
+      <Button onClick={retry}>Retry now</Button>
     </div>
   );
 }
@@ -147,24 +147,24 @@ function Footer(): JSX.Element {
   const of = (state: string): number => all.filter((one) => one.state === state).length;
   const counts = ["running", "sleeping", "failed", "unreachable"].map((state) => [state, of(state)] as const);
   const good = state === "live" && word?.status === "ok";
-  const says = state === "lost" ? "not reachable" : state === "connecting" ? "connecting" : (word?.status ?? "…");
+  const label = state === "lost" ? "not reachable" : state === "connecting" ? "connecting" : (word?.status ?? "…");
   return (
     <footer class="bottom">
       <span id="health" tabIndex={-1} class={`health ${good ? "good" : state === "connecting" ? "" : "bad"}`}>
         <i aria-hidden="true" />
-        server {says}
+        server {label}
       </span>
       {word && <span>v{word.version}</span>}
       <span class="counts">
-        {many(all.length, "sandbox", "sandboxes")}
+        {plural(all.length, "sandbox", "sandboxes")}
         {counts
           .filter(([, count]) => count > 0)
           .map(([state, count]) => ` · ${count} ${state}`)
           .join("")}
       </span>
-      <label class="check small" title="The key is kept in this browser after the tab is closed">
-        <input type="checkbox" checked={remembered.value} onChange={(event) => keep(event.currentTarget.checked)} />
-        <span>Remember the key here</span>
+      <label class="check small" title="The key stays in this browser after the tab is closed">
+        <input type="checkbox" checked={remembered.value} onChange={(event) => setRemembered(event.currentTarget.checked)} />
+        <span>Remember the key on this device</span>
       </label>
     </footer>
   );

@@ -1,4 +1,4 @@
-/** Chromium as Debian ships it, and real servers: each worker starts its own. */
+/** Runs Debian's Chromium; each worker starts its own server. */
 
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "@playwright/test";
@@ -12,7 +12,7 @@ export default defineConfig({
   workers: 2,
   fullyParallel: true,
   timeout: 60_000,
-  // On CI a test may fail once, and is then listed as flaky; for people no test is repeated.
+  // In CI a test may fail once and is then listed as flaky; locally no test is retried.
   retries: process.env["CI"] ? 1 : 0,
   globalTimeout: 12 * 60_000,
   expect: { timeout: 15_000 },
@@ -24,7 +24,7 @@ export default defineConfig({
     screenshot: "only-on-failure",
     launchOptions: {
       executablePath: process.env["ISOLET_CHROMIUM"] ?? "/usr/bin/chromium",
-      // Chromium's own sandbox does not start as root, and what it loads here is ours.
+      // Chromium's sandbox does not start as root, and all loaded pages are ours.
       args: ["--no-sandbox", "--disable-dev-shm-usage"],
     },
   },

@@ -1,10 +1,10 @@
-/** What the console asks of the server: the SDK's client, and the records that come back. */
+/** API client of the console, and the records that the API returns. */
 
 import { Isolet, IsoletError } from "@isolet/sdk";
 import { computed } from "@preact/signals";
 import { key } from "./key";
 
-/** A sandbox, as the server tells of it. */
+/** A sandbox. */
 export interface Sandbox {
   id: string;
   state: string;
@@ -27,7 +27,7 @@ export interface Sandbox {
   usage?: Usage;
 }
 
-/** What a running sandbox uses. */
+/** Resource usage of a running sandbox. */
 export interface Usage {
   memory_bytes: number;
   memory_peak_bytes: number;
@@ -53,25 +53,29 @@ export interface Session {
   file_access: { read: string[]; write: string[] };
 }
 
-/** The client of the key in use. */
+/** Client for the current key; `undefined` when signed out. */
 export const client = computed(() =>
   key.value === undefined ? undefined : new Isolet({ url: location.origin, apiKey: key.value }),
 );
 
-/** The client; an error where nobody is signed in. */
+/**
+ * The current client.
+ *
+ * @throws {@link IsoletError} `no_key` when signed out.
+ */
 export function api(): Isolet {
   const now = client.peek();
   if (!now) throw new IsoletError(401, "no_key", "you are signed out", "sign in again");
   return now;
 }
 
-/** The path of a sandbox, and of what is below it. */
+/** URL path of a sandbox or of one of its sub-resources. */
 export function at(sandbox: string, ...below: string[]): string {
   return ["/v1/sandboxes", sandbox, ...below].map((part, i) => (i === 0 ? part : encodeURIComponent(part))).join("/");
 }
 
-/** All pages of a list, up to `max` entries. */
-export async function listed<T>(path: string, max: number, signal?: AbortSignal): Promise<T[]> {
+/** Read all pages of a list, up to `max` entries. */
+export async function listAll<T>(path: string, max: number, signal?: AbortSignal): Promise<T[]> {
   const all: T[] = [];
   let next: string | undefined = path;
   while (next !== undefined && all.length < max) {
@@ -82,8 +86,8 @@ export async function listed<T>(path: string, max: number, signal?: AbortSignal)
   return all;
 }
 
-/** What went wrong, for people: what it was, and what to do next. */
-export function told(error: unknown): { message: string; hint: string } {
+/** Message and hint of an error, for display. */
+export function describeError(error: unknown): { message: string; hint: string } {
   if (error instanceof IsoletError) return { message: error.message, hint: error.hint };
   return { message: error instanceof Error ? error.message : String(error), hint: "" };
 }

@@ -1,8 +1,8 @@
-/** The time, for ages that are shown: it moves on in steps, and stands still where nobody looks. */
+/** Clock for displayed ages. It stops while the page is hidden. */
 
 import { signal } from "@preact/signals";
 
-/** Now, in ms since 1970, to a second. */
+/** Current time in milliseconds since 1970, updated every second. */
 export const now = signal(Date.now());
 
 setInterval(() => {

@@ -1,10 +1,10 @@
-/** Files that leave the page for the person's disk. */
+/** Saving files to the user's disk. */
 
 import { UNSEEN } from "./format";
 
-/** Hands over what is here already. */
-export function saved(blob: Blob, name: string): void {
-  // The type is the browser's word for "do not show it": it is a tenant's file.
+/** Save a blob. */
+export function saveFile(blob: Blob, name: string): void {
+  // This type makes the browser download the file instead of showing it: its content is untrusted.
   const url = URL.createObjectURL(new Blob([blob], { type: "application/octet-stream" }));
   const link = document.createElement("a");
   link.href = url;

@@ -1,11 +1,11 @@
-/** What happens on the server, as it happens: one stream for the whole console. */
+/** Event stream of the server, shared by the whole console. */
 
 import { events, IsoletError } from "@isolet/sdk";
 import { signal } from "@preact/signals";
 import { api, client } from "./api";
 
-/** One event; `kind` is its name. */
-export interface Happened {
+/** An event; `kind` is its name. */
+export interface ServerEvent {
   kind: string;
   id: number;
   at_ms: number;
@@ -16,73 +16,81 @@ export interface Happened {
   cause?: string;
 }
 
-/** How the console stands with the server. */
-export type Link =
+/** State of the event stream. */
+export type StreamState =
   | { state: "connecting" }
   | { state: "live" }
   | { state: "lost"; why: string; next: number }
   | { state: "refused"; why: string; hint: string };
 
-/** How it stands now. */
-export const link = signal<Link>({ state: "connecting" });
+/** Current state of the event stream. */
+export const streamState = signal<StreamState>({ state: "connecting" });
 
-type Hears = (event: Happened) => void;
-const hearers = new Set<Hears>();
-const renewers = new Set<() => void>();
+type EventListener = (event: ServerEvent) => void;
+const listeners = new Set<EventListener>();
+const reloadHandlers = new Set<() => void>();
 
-/** Calls `hears` for each event until the function that it gives is called. */
-export function hear(hears: Hears): () => void {
-  hearers.add(hears);
-  return () => void hearers.delete(hears);
+/**
+ * Call `listener` for each event.
+ *
+ * @returns a function that removes the listener.
+ */
+export function onEvent(listener: EventListener): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
 }
 
-/** Calls `renew` whenever events may have been missed: what is known is to be read anew. */
-export function onRenew(renew: () => void): () => void {
-  renewers.add(renew);
-  return () => void renewers.delete(renew);
+/**
+ * Call `renew` whenever events may have been missed, so that the data must be read again.
+ *
+ * @returns a function that removes the callback.
+ */
+export function onReloadNeeded(renew: () => void): () => void {
+  reloadHandlers.add(renew);
+  return () => void reloadHandlers.delete(renew);
 }
 
 const WAIT_MS = [500, 1000, 2000, 4000, 8000];
-/** The server says something every 15 s: a stream that is silent for longer is dead. */
+/** The server sends a heartbeat every 15 s: a stream that is silent for longer is dead. */
 const SILENCE_MS = 45_000;
-let again: (() => void) | undefined;
+let skipDelay: (() => void) | undefined;
 
-/** Does not wait any longer before the next try. */
+/** Reconnect now instead of waiting for the next attempt. */
 export function retry(): void {
-  again?.();
+  skipDelay?.();
 }
 
-/** Follows the server for as long as `signal` lasts. */
+/** Follow the event stream and reconnect until `signal` is aborted. */
 export async function follow(signal: AbortSignal): Promise<void> {
-  let tries = 0;
+  let attempts = 0;
   while (!signal.aborted) {
-    let why = "the server ended the stream of events";
+    let why = "the server ended the event stream";
     try {
-      await stream(signal, () => (tries = 0));
+      await stream(signal, () => (attempts = 0));
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof IsoletError && (error.status === 401 || error.status === 403)) {
-        link.value = { state: "refused", why: error.message, hint: error.hint };
+        streamState.value = { state: "refused", why: error.message, hint: error.hint };
         return;
       }
       why = error instanceof IsoletError ? error.message : "the connection was lost";
     }
     if (signal.aborted) return;
-    const wait = WAIT_MS[Math.min(tries++, WAIT_MS.length - 1)]! * (0.8 + Math.random() * 0.4);
-    link.value = { state: "lost", why, next: Date.now() + wait };
-    await pause(wait, signal);
+    const wait = WAIT_MS[Math.min(attempts++, WAIT_MS.length - 1)]! * (0.8 + Math.random() * 0.4);
+    streamState.value = { state: "lost", why, next: Date.now() + wait };
+    await delay(wait, signal);
   }
 }
 
-async function stream(signal: AbortSignal, began: () => void): Promise<void> {
+async function stream(signal: AbortSignal, onOpen: () => void): Promise<void> {
   const silent = new AbortController();
   const either = AbortSignal.any([signal, silent.signal]);
   const response = await api().send("/v1/events", { headers: { accept: "text/event-stream" }, signal: either });
-  began();
-  link.value = { state: "live" };
-  renewers.forEach((renew) => renew());
+  onOpen();
+  streamState.value = { state: "live" };
+  reloadHandlers.forEach((renew) => renew());
   let timer = setTimeout(() => silent.abort(), SILENCE_MS);
-  const watched = response.body!.pipeThrough(
+  const monitored = response.body!.pipeThrough(
     new TransformStream<Uint8Array, Uint8Array>({
       transform(part, out) {
         clearTimeout(timer);
@@ -92,41 +100,41 @@ async function stream(signal: AbortSignal, began: () => void): Promise<void> {
     }),
   );
   try {
-    for await (const { event, data } of events(watched)) {
-      const said = JSON.parse(data) as Omit<Happened, "kind">;
-      if (event === "gap") renewers.forEach((renew) => renew());
-      else hearers.forEach((hears) => hears({ ...said, kind: event }));
+    for await (const { event, data } of events(monitored)) {
+      const fields = JSON.parse(data) as Omit<ServerEvent, "kind">;
+      if (event === "gap") reloadHandlers.forEach((renew) => renew());
+      else listeners.forEach((listener) => listener({ ...fields, kind: event }));
     }
   } finally {
     clearTimeout(timer);
   }
 }
 
-function pause(ms: number, signal: AbortSignal): Promise<void> {
+function delay(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((wake) => {
     const done = (): void => {
       clearTimeout(timer);
       removeEventListener("online", done);
       signal.removeEventListener("abort", done);
-      again = undefined;
+      skipDelay = undefined;
       wake();
     };
     const timer = setTimeout(done, ms);
     addEventListener("online", done);
     signal.addEventListener("abort", done);
-    again = done;
+    skipDelay = done;
   });
 }
 
 let running: AbortController | undefined;
 
-/** Follows whoever is signed in, from now on. */
+/** Follow the event stream of the current client. */
 export function start(): void {
   client.subscribe((now) => {
     running?.abort();
     running = undefined;
     if (!now) return;
-    link.value = { state: "connecting" };
+    streamState.value = { state: "connecting" };
     running = new AbortController();
     void follow(running.signal);
   });

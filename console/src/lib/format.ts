@@ -1,4 +1,4 @@
-/** Quantities as people read them. */
+/** Formatting of quantities, times and names. */
 
 /** `812 B`, `4.1 KiB`, `1.2 GiB`. */
 export function bytes(count: number): string {
@@ -12,11 +12,11 @@ export function bytes(count: number): string {
   return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
-/** MiB as bytes would be told. */
+/** Format a number of MiB. */
 export const mib = (count: number): string => bytes(count * 1024 * 1024).replace(/\.0 /, " ");
 
 /** `340 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`. */
-export function span(ms: number): string {
+export function formatDuration(ms: number): string {
   if (ms < 1000) return `${ms < 10 ? Math.max(ms, 0).toFixed(1).replace(/\.0$/, "") : Math.round(ms)} ms`;
   const s = ms / 1000;
   if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
@@ -27,19 +27,19 @@ export function span(ms: number): string {
   return pair(Math.floor(whole / 86_400), "d", Math.floor((whole % 86_400) / 3600), "h");
 }
 
-/** The larger part of a {@link span} alone: `3 min`. */
-export function rough(ms: number): string {
+/** Only the larger part of a {@link formatDuration}: `3 min`. */
+export function roughDuration(ms: number): string {
   if (ms < 1000) return "now";
-  const told = span(Math.floor(ms / 1000) * 1000).replace(/^(\d+)\.\d+ s/, "$1 s");
-  return told.split(" ").slice(0, 2).join(" ");
+  const describeError = formatDuration(Math.floor(ms / 1000) * 1000).replace(/^(\d+)\.\d+ s/, "$1 s");
+  return describeError.split(" ").slice(0, 2).join(" ");
 }
 
-/** Thousandths of a core as a share of one core. */
+/** Format thousandths of a core as a percentage of one core. */
 export function cores(millis: number): string {
   return `${millis < 100 && millis >= 1 ? (millis / 10).toFixed(1) : Math.round(millis / 10)}%`;
 }
 
-/** A moment, today by its time alone. */
+/** Format a time; without the date if it is today. */
 export function moment(ms: number): string {
   const date = new Date(ms);
   const today = date.toDateString() === new Date().toDateString();
@@ -48,11 +48,14 @@ export function moment(ms: number): string {
     : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short", hour12: false });
 }
 
-/** Characters that are not seen, or turn the direction of what follows. */
+/** Invisible characters, and characters that change the direction of text. */
 export const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/g;
 
-/** A name with what is not seen in it written out: `a\u000ab`, and no `exe.png` that is a program. */
-export const written = (name: string): string => name.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+/**
+ * A file name with invisible characters escaped: `a\u000ab`. Prevents names that look like a different file
+ * type.
+ */
+export const visibleName = (name: string): string => name.replace(UNSEEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** `1 session`, `2 sessions`. */
-export const many = (count: number, one: string, more = `${one}s`): string => `${count} ${count === 1 ? one : more}`;
+export const plural = (count: number, one: string, more = `${one}s`): string => `${count} ${count === 1 ? one : more}`;

@@ -1,9 +1,9 @@
-/** What `/health` says: asked seldom, and at once when the stream of events breaks or comes back. */
+/** Server health from `/health`, read every 30 s and whenever the event stream breaks or reconnects. */
 
 import { signal } from "@preact/signals";
-import { link } from "./events";
+import { streamState } from "./events";
 
-/** The server's word; `undefined` before the first. */
+/** Latest answer; `undefined` before the first. */
 export const health = signal<{ status: string; version: string } | undefined>(undefined);
 
 const EVERY_MS = 30_000;
@@ -17,12 +17,12 @@ async function ask(): Promise<void> {
   }
 }
 
-/** Asks from now on. */
+/** Start polling. */
 export function start(): void {
   void ask();
   setInterval(() => !document.hidden && void ask(), EVERY_MS);
   let before = "";
-  link.subscribe(({ state }) => {
+  streamState.subscribe(({ state }) => {
     if (state !== before && state !== "connecting") void ask();
     before = state;
   });

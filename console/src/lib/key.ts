@@ -1,16 +1,16 @@
-/** The key that opens the server: where it comes from, and where it is kept. */
+/** API key of the console: where it comes from and where it is stored. */
 
 import { signal } from "@preact/signals";
 
 const NAME = "isolet.key";
 
-/** The key in use. */
-export const key = signal<string | undefined>(found());
+/** Current key; `undefined` when signed out. */
+export const key = signal<string | undefined>(initialKey());
 
-/** Whether it is kept after this tab is closed. */
-export const remembered = signal(kept(localStorage) !== undefined);
+/** Whether the key is stored after the tab is closed. */
+export const remembered = signal(stored(localStorage) !== undefined);
 
-function kept(store: Storage): string | undefined {
+function stored(store: Storage): string | undefined {
   try {
     return store.getItem(NAME) ?? undefined;
   } catch {
@@ -18,36 +18,36 @@ function kept(store: Storage): string | undefined {
   }
 }
 
-/** A key in the fragment goes first, and out of the address bar before anything else happens. */
-function found(): string | undefined {
+/** Prefer a key in the URL fragment, and remove it from the address bar at once. */
+function initialKey(): string | undefined {
   const fragment = /^#(?:.*&)?key=([^&]+)/.exec(location.hash)?.[1];
-  if (fragment === undefined) return kept(sessionStorage) ?? kept(localStorage);
+  if (fragment === undefined) return stored(sessionStorage) ?? stored(localStorage);
   history.replaceState(null, "", location.pathname + location.search);
-  let told = fragment;
+  let secret = fragment;
   try {
-    told = decodeURIComponent(fragment);
+    secret = decodeURIComponent(fragment);
   } catch {
-    // Not encoded then.
+    // Not percent-encoded.
   }
-  sessionStorage.setItem(NAME, told);
-  return told;
+  sessionStorage.setItem(NAME, secret);
+  return secret;
 }
 
-/** Takes a key that the server has accepted. */
-export function signIn(told: string, remember: boolean): void {
-  sessionStorage.setItem(NAME, told);
-  keep(remember, told);
-  key.value = told;
+/** Use a key that the server has accepted. */
+export function signIn(secret: string, remember: boolean): void {
+  sessionStorage.setItem(NAME, secret);
+  setRemembered(remember, secret);
+  key.value = secret;
 }
 
-/** Keeps the key on this device, or no more. */
-export function keep(remember: boolean, told = key.value): void {
-  if (remember && told !== undefined) localStorage.setItem(NAME, told);
+/** Store the key on this device, or remove it. */
+export function setRemembered(remember: boolean, secret = key.value): void {
+  if (remember && secret !== undefined) localStorage.setItem(NAME, secret);
   else localStorage.removeItem(NAME);
   remembered.value = remember;
 }
 
-/** Forgets the key. */
+/** Remove the key. */
 export function signOut(): void {
   sessionStorage.removeItem(NAME);
   localStorage.removeItem(NAME);
@@ -55,9 +55,9 @@ export function signOut(): void {
   key.value = undefined;
 }
 
-// A link with another key, opened in this tab.
+// The user opened a link with another key in this tab.
 addEventListener("hashchange", () => {
   if (/^#(?:.*&)?key=/.test(location.hash)) {
-    key.value = found();
+    key.value = initialKey();
   }
 });

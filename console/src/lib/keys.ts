@@ -1,24 +1,28 @@
-/** Keys that act without a modifier, wherever nobody types. */
+/** Keyboard shortcuts without modifiers. They are inactive while the user types into a field. */
 
-import { dialogStands } from "../parts/dialog";
+import { isDialogOpen } from "../parts/dialog";
 
-/** A key, or two in a row (`g s`), and what it does. */
+/** A key, or a sequence of two (`g s`), and its action. */
 export interface Binding {
   keys: string;
-  says: string;
-  /** Where it holds; everywhere unless told. */
+  label: string;
+  /** Heading in the help; "Everywhere" by default. */
   group?: string;
   run: () => void;
-  /** Another key for what is told already. */
-  also?: boolean;
+  /** Another key for a shortcut that the help already lists. */
+  alias?: boolean;
 }
 
-/** How long the second key of two may take. */
+/** Time limit for the second key of a sequence. */
 const SECOND_MS = 1200;
 
 const layers: Binding[][] = [];
 
-/** Binds keys until the function that it gives is called; later ones come first. */
+/**
+ * Add shortcuts. Shortcuts added later take precedence.
+ *
+ * @returns a function that removes them.
+ */
 export function bind(bindings: Binding[]): () => void {
   layers.push(bindings);
   return () => {
@@ -27,22 +31,22 @@ export function bind(bindings: Binding[]): () => void {
   };
 }
 
-/** All that are bound now. */
-export const bound = (): Binding[] => layers.flat();
+/** All active shortcuts. */
+export const currentBindings = (): Binding[] => layers.flat();
 
 let first = "";
 let since = 0;
 
-/** Whether what has the focus takes letters for itself. */
-export function typing(target: EventTarget | null): boolean {
+/** Whether the focused element accepts text. */
+export function isTyping(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   if (target instanceof HTMLInputElement) return !["checkbox", "radio", "button"].includes(target.type);
   return target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement || target.isContentEditable;
 }
 
-function pressed(event: KeyboardEvent): void {
+function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (typing(event.target) || dialogStands()) return;
+  if (isTyping(event.target) || isDialogOpen()) return;
   const now = performance.now();
   const pair = first !== "" && now - since < SECOND_MS ? `${first} ${event.key}` : "";
   const all = layers.flat().reverse();
@@ -52,16 +56,17 @@ function pressed(event: KeyboardEvent): void {
     event.preventDefault();
     found.run();
   } else if (all.some((one) => one.keys.startsWith(`${event.key} `))) {
-    [first, since] = [event.key, now];
+    first = event.key;
+    since = now;
   }
 }
 
-/** Listens from now on. */
+/** Start listening. */
 export function start(): void {
-  addEventListener("keydown", pressed);
+  addEventListener("keydown", onKeyDown);
 }
 
-/** Moves the focus among the elements that match, by `step`; from none to the first. */
+/** Move the focus among matching elements by `by`; without a focused element, to the first or last. */
 export function step(selector: string, by: number): void {
   const all = [...document.querySelectorAll<HTMLElement>(selector)].filter((one) => one.offsetParent !== null);
   if (all.length === 0) return;

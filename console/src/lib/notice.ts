@@ -1,9 +1,9 @@
-/** Short words about what was done or refused, shown for a while. */
+/** Short notices about completed and failed actions. */
 
 import { signal } from "@preact/signals";
-import { told } from "./api";
+import { describeError } from "./api";
 
-/** One of them. */
+/** A notice. */
 export interface Notice {
   number: number;
   kind: "done" | "failed";
@@ -15,10 +15,10 @@ const MAX = 4;
 const SHOWN_MS = { done: 3500, failed: 9000 };
 let count = 0;
 
-/** Those that are shown. */
+/** Notices on display. */
 export const notices = signal<Notice[]>([]);
 
-/** Takes one away. */
+/** Remove a notice. */
 export function dismiss(number: number): void {
   notices.value = notices.value.filter((one) => one.number !== number);
 }
@@ -29,21 +29,25 @@ function show(kind: Notice["kind"], message: string, hint: string): void {
   setTimeout(() => dismiss(number), SHOWN_MS[kind]);
 }
 
-/** It was done. */
-export const done = (message: string): void => show("done", message, "");
+/** Show that an action is complete. */
+export const notifySuccess = (message: string): void => show("done", message, "");
 
-/** It was refused, or went wrong. */
-export function failed(error: unknown, what = ""): void {
-  const { message, hint } = told(error);
+/** Show that an action failed. */
+export function notifyFailure(error: unknown, what = ""): void {
+  const { message, hint } = describeError(error);
   show("failed", what === "" ? message : `${what}: ${message}`, hint);
 }
 
-/** Does something; says so when it fails, and gives `undefined` then. */
+/**
+ * Run an action and show a notice if it fails.
+ *
+ * @returns the result; `undefined` on failure.
+ */
 export async function attempt<T>(what: string, call: () => Promise<T>): Promise<T | undefined> {
   try {
     return await call();
   } catch (error) {
-    failed(error, what);
+    notifyFailure(error, what);
     return undefined;
   }
 }

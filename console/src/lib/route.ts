@@ -1,4 +1,4 @@
-/** Where one is, in the fragment of the address: `#/sandboxes/ID/TAB/NAME`. */
+/** Current page, stored in the URL fragment: `#/sandboxes/ID/TAB/NAME`. */
 
 import { computed, signal } from "@preact/signals";
 
@@ -21,14 +21,14 @@ function read(hash: string): string[] {
 
 addEventListener("hashchange", () => (fragment.value = location.hash));
 
-/** What a sandbox's page shows. */
+/** Tabs of a sandbox's page. */
 export type Tab = "sessions" | "terminal" | "commands" | "files" | "details";
 const TABS: Tab[] = ["sessions", "terminal", "commands", "files", "details"];
 
-/** Where one is. */
+/** A page. */
 export type Route = { page: "sandboxes" } | { page: "sandbox"; id: string; tab: Tab; name: string };
 
-/** Where one is now. */
+/** The current page. */
 export const route = computed<Route>(() => {
   const [page, id, tab, ...name] = read(fragment.value);
   if (page !== "sandboxes" || id === undefined) return { page: "sandboxes" };
@@ -36,18 +36,18 @@ export const route = computed<Route>(() => {
   return { page: "sandbox", id, tab: known, name: name.join("/") };
 });
 
-/** The address of a place. */
+/** URL fragment of a page. */
 export function link(...to: string[]): string {
   return `#/${to.map(encodeURIComponent).join("/")}`;
 }
 
-/** Goes to a place. The page is there at once: the next key that is pressed is already for it. */
+/** Navigate to a page. Takes effect at once, so that the next key press already reaches the new page. */
 export function go(...to: string[]): void {
   location.hash = link(...to);
   fragment.value = location.hash;
 }
 
-/** Goes to a place that takes the present one's place in the history. */
+/** Navigate to a page and replace the current history entry. */
 export function move(...to: string[]): void {
   history.replaceState(null, "", link(...to));
   fragment.value = location.hash;

@@ -1,39 +1,39 @@
-/** All sandboxes of the key, kept as they are by events; and what the visible ones use. */
+/** All sandboxes of the key, updated by events, and the usage of visible ones. */
 
 import { IsoletError } from "@isolet/sdk";
 import { computed, signal } from "@preact/signals";
-import { api, at, client, listed, told, type Sandbox, type Session } from "./api";
-import { hear, onRenew } from "./events";
+import { api, at, client, listAll, describeError, type Sandbox, type Session } from "./api";
+import { onEvent, onReloadNeeded } from "./events";
 
-/** More than these are not shown. */
+/** Limit on the number of sandboxes shown. */
 const SANDBOXES_MAX = 5000;
-/** Usage is asked for this often, of what is in sight. */
+/** Polling interval for the usage of visible sandboxes. */
 const USAGE_MS = 5000;
-/** How many in sight are asked in one round. */
-const IN_SIGHT_MAX = 40;
+/** Limit on requests per polling round. */
+const VISIBLE_MAX = 40;
 
-/** What is known of a sandbox beside its record. */
-export interface Measured {
-  /** Bytes of memory now. */
+/** Measured resource usage of a sandbox. */
+export interface MeasuredUsage {
+  /** Memory in bytes. */
   memory: number;
-  /** Thousandths of a core, between the last two looks; `undefined` at the first. */
+  /** Thousandths of a core between the last two measurements; `undefined` at the first. */
   cpu: number | undefined;
   usage: NonNullable<Sandbox["usage"]>;
   at: number;
 }
 
-/** By id. `undefined` until they were read once. */
+/** Sandboxes by id; `undefined` until the list was read. */
 export const sandboxes = signal<ReadonlyMap<string, Sandbox> | undefined>(undefined);
-/** Why they could not be read. */
-export const failed = signal<{ message: string; hint: string } | undefined>(undefined);
-/** What they use, by id. */
-export const measured = signal<ReadonlyMap<string, Measured>>(new Map());
-/** Their sessions, by id; of those that somebody looked at. */
+/** Why the list could not be read. */
+export const loadError = signal<{ message: string; hint: string } | undefined>(undefined);
+/** Usage by sandbox id. */
+export const measured = signal<ReadonlyMap<string, MeasuredUsage>>(new Map());
+/** Sessions by sandbox id, for sandboxes that were on display. */
 export const sessions = signal<ReadonlyMap<string, Session[]>>(new Map());
-/** Sorted by id. */
+/** Sandboxes sorted by id. */
 export const sorted = computed(() => [...(sandboxes.value?.values() ?? [])]);
 
-function put(sandbox: Sandbox): void {
+function store(sandbox: Sandbox): void {
   const next = new Map(sandboxes.value);
   const known = next.has(sandbox.id);
   next.set(sandbox.id, sandbox);
@@ -41,7 +41,7 @@ function put(sandbox: Sandbox): void {
   measure(sandbox);
 }
 
-function drop(id: string): void {
+function remove(id: string): void {
   if (!sandboxes.value?.has(id)) return;
   const next = new Map(sandboxes.value);
   next.delete(id);
@@ -56,38 +56,38 @@ function measure({ id, usage }: Sandbox): void {
   } else {
     const now = performance.now();
     const spent = before ? usage.cpu_ms - before.usage.cpu_ms : -1;
-    // One that slept meanwhile begins at 0.
+    // CPU time restarts at 0 after a sleep.
     const cpu = before && spent >= 0 ? (spent / (now - before.at)) * 1000 : undefined;
     next.set(id, { memory: usage.memory_bytes, cpu, usage, at: now });
   }
   measured.value = next;
 }
 
-/** Reads all of them anew. */
-export async function renew(): Promise<void> {
+/** Read the whole list again. */
+export async function reload(): Promise<void> {
   try {
-    const all = await listed<Sandbox>("/v1/sandboxes?limit=1000", SANDBOXES_MAX);
+    const all = await listAll<Sandbox>("/v1/sandboxes?limit=1000", SANDBOXES_MAX);
     sandboxes.value = new Map(all.map((one) => [one.id, one]));
-    failed.value = undefined;
+    loadError.value = undefined;
     for (const id of sessions.value.keys()) void readSessions(id);
   } catch (error) {
-    failed.value = told(error);
+    loadError.value = describeError(error);
   }
 }
 
-/** Reads one anew, with what it uses. */
+/** Read a sandbox again, with its usage. */
 export async function read(id: string): Promise<void> {
   try {
-    put(await api().json<Sandbox>(at(id)));
+    store(await api().json<Sandbox>(at(id)));
   } catch (error) {
-    if (error instanceof IsoletError && error.status === 404) drop(id);
+    if (error instanceof IsoletError && error.status === 404) remove(id);
   }
 }
 
-/** Reads a sandbox's sessions. */
+/** Read a sandbox's sessions. */
 export async function readSessions(id: string): Promise<void> {
   try {
-    const all = await listed<Session>(`${at(id, "sessions")}?limit=1000`, 1000);
+    const all = await listAll<Session>(`${at(id, "sessions")}?limit=1000`, 1000);
     sessions.value = new Map(sessions.value).set(id, all);
   } catch {
     const next = new Map(sessions.value);
@@ -95,13 +95,13 @@ export async function readSessions(id: string): Promise<void> {
   }
 }
 
-/** A sandbox as a call has just told of it. */
-export const known = put;
+/** Store a sandbox that an API call returned. */
+export const updateSandbox = store;
 
 const due = new Map<string, ReturnType<typeof setTimeout>>();
 
-/** Several events of a moment cost one call. */
-function soon(name: string, call: () => void): void {
+/** Combine calls for several events within a short time into one. */
+function debounce(name: string, call: () => void): void {
   if (due.has(name)) return;
   due.set(
     name,
@@ -112,43 +112,47 @@ function soon(name: string, call: () => void): void {
   );
 }
 
-const inSight = new Map<string, number>();
+const visibleSandboxes = new Map<string, number>();
 
-/** Says that a sandbox is in sight until the function that it gives is called. */
-export function watch(id: string): () => void {
-  inSight.set(id, (inSight.get(id) ?? 0) + 1);
-  if (!measured.peek().has(id)) soon(`look ${id}`, () => void read(id));
-  if (!sessions.peek().has(id)) soon(`sessions ${id}`, () => void readSessions(id));
+/**
+ * Mark a sandbox as visible.
+ *
+ * @returns a function that removes the mark.
+ */
+export function watchSandbox(id: string): () => void {
+  visibleSandboxes.set(id, (visibleSandboxes.get(id) ?? 0) + 1);
+  if (!measured.peek().has(id)) debounce(`look ${id}`, () => void read(id));
+  if (!sessions.peek().has(id)) debounce(`sessions ${id}`, () => void readSessions(id));
   return () => {
-    const left = (inSight.get(id) ?? 1) - 1;
-    if (left > 0) inSight.set(id, left);
-    else inSight.delete(id);
+    const left = (visibleSandboxes.get(id) ?? 1) - 1;
+    if (left > 0) visibleSandboxes.set(id, left);
+    else visibleSandboxes.delete(id);
   };
 }
 
-async function look(): Promise<void> {
+async function refreshUsage(): Promise<void> {
   if (document.hidden || !client.peek()) return;
-  const all = [...inSight.keys()].filter((id) => sandboxes.peek()?.get(id)?.state === "running");
-  for (const id of all.slice(0, IN_SIGHT_MAX)) await read(id);
+  const all = [...visibleSandboxes.keys()].filter((id) => sandboxes.peek()?.get(id)?.state === "running");
+  for (const id of all.slice(0, VISIBLE_MAX)) await read(id);
 }
 
-/** Keeps all of this as it is, from now on. */
+/** Start updating. */
 export function start(): void {
-  onRenew(() => void renew());
+  onReloadNeeded(() => void reload());
   client.subscribe((now) => {
     if (now) return;
     sandboxes.value = undefined;
     sessions.value = new Map();
     measured.value = new Map();
   });
-  hear(({ kind, sandbox }) => {
-    if (kind === "destroyed") drop(sandbox);
+  onEvent(({ kind, sandbox }) => {
+    if (kind === "destroyed") remove(sandbox);
     else if (kind.startsWith("session_") || kind.startsWith("command_")) {
-      if (inSight.has(sandbox)) soon(`sessions ${sandbox}`, () => void readSessions(sandbox));
-    } else soon(`look ${sandbox}`, () => void read(sandbox));
+      if (visibleSandboxes.has(sandbox)) debounce(`sessions ${sandbox}`, () => void readSessions(sandbox));
+    } else debounce(`look ${sandbox}`, () => void read(sandbox));
   });
   const round = async (): Promise<void> => {
-    await look().catch(() => undefined);
+    await refreshUsage().catch(() => undefined);
     setTimeout(() => void round(), USAGE_MS);
   };
   setTimeout(() => void round(), USAGE_MS);

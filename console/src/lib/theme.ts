@@ -1,32 +1,32 @@
-/** Light or dark: as the system has it, unless chosen. */
+/** Light and dark theme; follows the system unless the user chooses one. */
 
 import { effect, signal } from "@preact/signals";
 
 const NAME = "isolet.theme";
-/** What can be chosen. */
+/** Available themes. */
 export type Theme = "system" | "light" | "dark";
 
-const kept = localStorage.getItem(NAME);
-/** What was chosen. */
-export const theme = signal<Theme>(kept === "light" || kept === "dark" ? kept : "system");
+const stored = localStorage.getItem(NAME);
+/** The user's choice. */
+export const theme = signal<Theme>(stored === "light" || stored === "dark" ? stored : "system");
 
 const system = matchMedia("(prefers-color-scheme: dark)");
-/** What is in force. */
+/** Whether the dark theme is active. */
 export const dark = signal(false);
 
-const settle = (): void => {
+const applyTheme = (): void => {
   dark.value = theme.value === "system" ? system.matches : theme.value === "dark";
   document.documentElement.dataset["theme"] = dark.value ? "dark" : "light";
 };
-system.addEventListener("change", settle);
-effect(settle);
+system.addEventListener("change", applyTheme);
+effect(applyTheme);
 
-/** The next choice. */
-export function turn(): void {
+/** Switch between light and dark. */
+export function toggle(): void {
   choose(dark.peek() ? "light" : "dark");
 }
 
-/** Chooses. */
+/** Choose a theme. */
 export function choose(next: Theme): void {
   if (next === "system") localStorage.removeItem(NAME);
   else localStorage.setItem(NAME, next);

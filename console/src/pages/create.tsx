@@ -1,52 +1,56 @@
-/** A new sandbox, or a new session of one. */
+/** Dialogs for a new sandbox and a new session. */
 
 import { IsoletError } from "@isolet/sdk";
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { api, at, type Sandbox } from "../lib/api";
-import { done } from "../lib/notice";
+import { notifySuccess } from "../lib/notice";
 import { go } from "../lib/route";
-import { known, readSessions } from "../lib/sandboxes";
+import { updateSandbox, readSessions } from "../lib/sandboxes";
 import { closeDialog, Dialog, Field, Form, openDialog } from "../parts/dialog";
 
 const UNITS: Record<string, number> = { s: 1, m: 60, min: 60, h: 3600, d: 86_400 };
 
-/** Seconds of `90`, `10m`, `2h`; an error says what is wrong. */
+/**
+ * Convert `90`, `10m` or `2h` to seconds.
+ *
+ * @throws {@link IsoletError} with a message for the form.
+ */
 function seconds(name: string, text: string): number | undefined {
   if (text.trim() === "") return undefined;
   const match = /^(\d+)\s*(s|m|min|h|d)?$/.exec(text.trim());
-  if (!match) throw new IsoletError(0, "bad_field", `${name}: ${JSON.stringify(text)} is no time`, "write 90s, 10m, 2h or 1d");
+  if (!match) throw new IsoletError(0, "bad_field", `${name}: ${JSON.stringify(text)} is not a duration`, "use a value such as 90s, 10m, 2h or 1d");
   return Number(match[1]) * UNITS[match[2] ?? "s"]!;
 }
 
 function count(name: string, text: string): number | undefined {
   if (text.trim() === "") return undefined;
   if (!/^\d+$/.test(text.trim())) {
-    throw new IsoletError(0, "bad_field", `${name}: ${JSON.stringify(text)} is no whole number`, "write digits alone");
+    throw new IsoletError(0, "bad_field", `${name}: ${JSON.stringify(text)} is not a whole number`, "use digits only");
   }
   return Number(text.trim());
 }
 
 function Create(): JSX.Element {
-  const [wish, setWish] = useState({ id: "", image: "", memory: "", cpu: "", disk: "", ttl: "", sleep: "" });
+  const [fields, setFields] = useState({ id: "", image: "", memory: "", cpu: "", disk: "", ttl: "", sleep: "" });
   const [persistent, setPersistent] = useState(true);
-  const set = (name: keyof typeof wish) => (value: string) => setWish({ ...wish, [name]: value });
+  const set = (name: keyof typeof fields) => (value: string) => setFields({ ...fields, [name]: value });
   const send = async (tab: "sessions" | "terminal"): Promise<void> => {
     const all = {
-      id: wish.id.trim() || undefined,
-      image: wish.image.trim() || undefined,
-      memory_mib: count("memory", wish.memory),
-      cpu_millis: count("cpu", wish.cpu),
-      disk_mib: count("disk", wish.disk),
-      ttl_s: seconds("ends after", wish.ttl),
-      sleep_after_s: seconds("sleeps after", wish.sleep),
+      id: fields.id.trim() || undefined,
+      image: fields.image.trim() || undefined,
+      memory_mib: count("memory", fields.memory),
+      cpu_millis: count("cpu", fields.cpu),
+      disk_mib: count("disk", fields.disk),
+      ttl_s: seconds("lifetime", fields.ttl),
+      sleep_after_s: seconds("sleep after", fields.sleep),
       persistent: persistent ? undefined : false,
     };
     const json = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
     const made = await api().json<Sandbox>("/v1/sandboxes", { json });
-    known(made);
+    updateSandbox(made);
     closeDialog();
-    done(`${made.id} runs, made in ${made.create_ms.toFixed(0)} ms`);
+    notifySuccess(`${made.id} was created in ${made.create_ms.toFixed(0)} ms`);
     go("sandboxes", made.id, tab);
   };
   return (
@@ -56,30 +60,30 @@ function Create(): JSX.Element {
         run={() => send("terminal")}
         more={{ act: "Create", run: () => send("sessions") }}
       >
-        <Field label="Id" value={wish.id} set={set("id")} placeholder="left empty, the server makes one" mono first />
+        <Field label="Id" value={fields.id} set={set("id")} placeholder="generated if empty" mono first />
         <div class="fields">
-          <Field label="Image" value={wish.image} set={set("image")} placeholder="host" mono />
-          <Field label="Sleeps after" value={wish.sleep} set={set("sleep")} placeholder="10m; 0 never" mono />
-          <Field label="Memory" value={wish.memory} set={set("memory")} placeholder="as configured" unit="MiB" numeric mono />
-          <Field label="CPU" value={wish.cpu} set={set("cpu")} placeholder="as configured" unit="1/1000 core" numeric mono />
-          <Field label="Disk" value={wish.disk} set={set("disk")} placeholder="as configured" unit="MiB" numeric mono />
-          <Field label="Ends after" value={wish.ttl} set={set("ttl")} placeholder="never" mono />
+          <Field label="Image" value={fields.image} set={set("image")} placeholder="host" mono />
+          <Field label="Sleep after" value={fields.sleep} set={set("sleep")} placeholder="10m; 0 = never" mono />
+          <Field label="Memory" value={fields.memory} set={set("memory")} placeholder="server default" unit="MiB" numeric mono />
+          <Field label="CPU" value={fields.cpu} set={set("cpu")} placeholder="server default" unit="1/1000 core" numeric mono />
+          <Field label="Disk" value={fields.disk} set={set("disk")} placeholder="server default" unit="MiB" numeric mono />
+          <Field label="Lifetime" value={fields.ttl} set={set("ttl")} placeholder="unlimited" mono />
         </div>
         <label class="check">
           <input type="checkbox" checked={persistent} onChange={(event) => setPersistent(event.currentTarget.checked)} />
-          <span>Files outlive a sleep</span>
+          <span>Preserve files during sleep</span>
         </label>
       </Form>
     </Dialog>
   );
 }
 
-/** Asks for a new sandbox. */
+/** Open the dialog for a new sandbox. */
 export function openCreate(): void {
   openDialog(Create);
 }
 
-/** Asks for a new session. */
+/** Open the dialog for a new session. */
 export function openSession(sandbox: string): void {
   openDialog(() => {
     const [id, setId] = useState("");
@@ -95,20 +99,20 @@ export function openSession(sandbox: string): void {
       const made = await api().json<{ id: string }>(at(sandbox, "sessions"), { json });
       await readSessions(sandbox);
       closeDialog();
-      done(`session ${made.id} is there`);
+      notifySuccess(`session ${made.id} was created`);
     };
     return (
       <Dialog title={`New session in ${sandbox}`}>
         <Form act="Create" run={send}>
-          <Field label="Id" value={id} set={setId} placeholder="left empty, the server makes one" mono first />
-          <Field label="Begins in" value={cwd} set={setCwd} placeholder="/workspace" mono />
+          <Field label="Id" value={id} set={setId} placeholder="generated if empty" mono first />
+          <Field label="Working directory" value={cwd} set={setCwd} placeholder="/workspace" mono />
           <div class="fields">
-            <Field label="May read" value={read} set={setRead} placeholder="everything" mono />
-            <Field label="May write" value={write} set={setWrite} placeholder="everything" mono />
+            <Field label="Read access" value={read} set={setRead} placeholder="the whole workspace" mono />
+            <Field label="Write access" value={write} set={setWrite} placeholder="the whole workspace" mono />
           </div>
           <p class="note">
-            Paths below /workspace, with spaces between. With any of them the session sees nothing else of the
-            workspace.
+            Paths relative to /workspace, separated by spaces. If any are given, the session can access only these
+            parts of the workspace.
           </p>
         </Form>
       </Dialog>

@@ -1,15 +1,15 @@
-/** Asks for a key, and says where it lies. */
+/** Login page. */
 
 import { Isolet, IsoletError } from "@isolet/sdk";
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { told } from "../lib/api";
-import { keep, signIn } from "../lib/key";
+import { describeError } from "../lib/api";
+import { setRemembered, signIn } from "../lib/key";
 import { Button } from "../parts/button";
 import { Field } from "../parts/dialog";
 
-/** Why the key before was not taken. */
+/** Why the previous key was rejected. */
 export const refused = signal<{ message: string; hint: string } | undefined>(undefined);
 
 /** The page. */
@@ -17,7 +17,7 @@ export function Login(): JSX.Element {
   const [typed, setTyped] = useState("");
   const [remember, setRemember] = useState(false);
   const [busy, setBusy] = useState(false);
-  const wrong = refused.value;
+  const failure = refused.value;
   useEffect(() => document.querySelector<HTMLInputElement>("[data-first]")?.focus(), []);
   const send = async (): Promise<void> => {
     const secret = typed.trim();
@@ -26,13 +26,13 @@ export function Login(): JSX.Element {
     refused.value = undefined;
     try {
       await new Isolet({ url: location.origin, apiKey: secret }).send("/v1/sandboxes?limit=1");
-      keep(remember, secret);
+      setRemembered(remember, secret);
       signIn(secret, remember);
     } catch (error) {
-      const wrong_key = error instanceof IsoletError && error.status === 401;
-      refused.value = wrong_key
-        ? { message: "This key does not open this server", hint: "Look for a space or a missing letter, or take the key from the file below." }
-        : told(error);
+      const invalidKey = error instanceof IsoletError && error.status === 401;
+      refused.value = invalidKey
+        ? { message: "This key is not valid for this server", hint: "Check for spaces and missing characters, or copy the key from the file below." }
+        : describeError(error);
       setBusy(false);
     }
   };
@@ -50,27 +50,27 @@ export function Login(): JSX.Element {
           </span>
           Isolet
         </h1>
-        <p class="dim">Sandboxes with shells that stay, on {location.host}</p>
+        <p class="dim">Sandboxes with persistent shells, on {location.host}</p>
         <Field label="API key" value={typed} set={setTyped} type="password" mono first />
-        {wrong && (
+        {failure && (
           <p class="wrong" role="alert">
-            {wrong.message}
-            {wrong.hint && <span>{wrong.hint}</span>}
+            {failure.message}
+            {failure.hint && <span>{failure.hint}</span>}
           </p>
         )}
         <label class="check">
           <input type="checkbox" checked={remember} onChange={(event) => setRemember(event.currentTarget.checked)} />
-          <span>Remember it on this device</span>
+          <span>Remember the key on this device</span>
         </label>
         <Button submit kind="main" disabled={busy || typed.trim() === ""}>
           {busy ? "Signing in …" : "Sign in"}
         </Button>
         <div class="where">
-          <p>Where is it? On the machine that runs the server:</p>
+          <p>To find the key, run this on the server's machine:</p>
           <pre>sudo cat /var/lib/isolet/key</pre>
           <p>
-            or in <code>key</code> of its data directory. <code>isolet keys add --label NAME</code> makes another. The
-            address that the server printed at its first start opens this page without asking.
+            or read the file <code>key</code> in its data directory. <code>isolet keys add --label NAME</code> creates
+            another key. The address that the server printed at its first start contains the key.
           </p>
         </div>
       </form>

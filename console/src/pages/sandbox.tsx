@@ -1,4 +1,4 @@
-/** One sandbox: its sessions, terminals, commands, files and limits, in tabs. */
+/** Page of one sandbox, with tabs for sessions, terminals, commands, files and details. */
 
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect } from "preact/hooks";
@@ -6,40 +6,40 @@ import * as actions from "../lib/actions";
 import { bytes, cores, mib } from "../lib/format";
 import { bind } from "../lib/keys";
 import { go, link, move, type Tab } from "../lib/route";
-import { failed, measured, read, renew, sandboxes, watch } from "../lib/sandboxes";
+import { loadError, measured, read, reload, sandboxes, watchSandbox } from "../lib/sandboxes";
 import { Button } from "../parts/button";
 import { Icon } from "../parts/icon";
-import { Empty, Loading, Meter, State, Wrong } from "../parts/state";
+import { Empty, Loading, Meter, State, LoadError } from "../parts/state";
 import { Commands } from "../sandbox/commands";
 import { Details } from "../sandbox/details";
 import { Files } from "../sandbox/files";
 import { Sessions } from "../sandbox/sessions";
-import { close, opened, type Opened } from "../terminal/opened";
+import { close, openTerminals, type OpenTerminal } from "../terminal/opened";
 import { TerminalTab } from "../terminal/tab";
 
 /** The page. */
 export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.Element {
-  useEffect(() => watch(id), [id]);
+  useEffect(() => watchSandbox(id), [id]);
   useLayoutEffect(() => {
     const to = (tab: Tab) => () => go("sandboxes", id, tab);
     return bind([
-      { group: "Sandbox", keys: "t", says: "Terminal", run: to("terminal") },
-      { group: "Sandbox", keys: "g e", says: "Sessions", run: to("sessions") },
-      { group: "Sandbox", keys: "g c", says: "Commands", run: to("commands") },
-      { group: "Sandbox", keys: "g f", says: "Files", run: to("files") },
-      { group: "Sandbox", keys: "g d", says: "Details", run: to("details") },
+      { group: "Sandbox", keys: "t", label: "Terminal", run: to("terminal") },
+      { group: "Sandbox", keys: "g e", label: "Sessions", run: to("sessions") },
+      { group: "Sandbox", keys: "g c", label: "Commands", run: to("commands") },
+      { group: "Sandbox", keys: "g f", label: "Files", run: to("files") },
+      { group: "Sandbox", keys: "g d", label: "Details", run: to("details") },
     ]);
   }, [id]);
   const all = sandboxes.value;
   const one = all?.get(id);
   if (!all) {
-    return <main class="page">{failed.value ? <Wrong {...failed.value} again={() => void renew()} /> : <Loading />}</main>;
+    return <main class="page">{loadError.value ? <LoadError {...loadError.value} again={() => void reload()} /> : <Loading />}</main>;
   }
   if (!one) {
     return (
       <main class="page" id="main" tabIndex={-1}>
-        <Empty sign="box" title={`There is no sandbox ${id}`}>
-          <p>It was destroyed, or never made.</p>
+        <Empty icon="box" title={`Sandbox ${id} does not exist`}>
+          <p>It was destroyed or never created.</p>
           <a class="button plain" href={link("sandboxes")}>
             All sandboxes
           </a>
@@ -56,24 +56,24 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
         <div class="meters">
           {uses && (
             <>
-              <Meter part={uses.memory} whole={one.memory_mib * 1048576} says={bytes(uses.memory)} of={mib(one.memory_mib)} label="Memory" />
+              <Meter part={uses.memory} whole={one.memory_mib * 1048576} text={bytes(uses.memory)} of={mib(one.memory_mib)} label="Memory" />
               {uses.cpu !== undefined && (
-                <Meter part={uses.cpu} whole={one.cpu_millis} says={cores(uses.cpu)} of={`${cores(one.cpu_millis)} cpu`} label="CPU" />
+                <Meter part={uses.cpu} whole={one.cpu_millis} text={cores(uses.cpu)} of={`${cores(one.cpu_millis)} cpu`} label="CPU" />
               )}
             </>
           )}
         </div>
         <div class="acts">
           {one.state === "sleeping" ? (
-            <Button sign="wake" onClick={() => void actions.wake(id).then(() => read(id))}>
+            <Button icon="wake" onClick={() => void actions.wake(id).then(() => read(id))}>
               Wake
             </Button>
           ) : (
-            <Button sign="sleep" disabled={one.state !== "running"} onClick={() => void actions.sleep(id)}>
+            <Button icon="sleep" disabled={one.state !== "running"} onClick={() => void actions.sleep(id)}>
               Sleep
             </Button>
           )}
-          <Button sign="trash" onClick={() => actions.destroy(id)}>
+          <Button icon="trash" onClick={() => actions.destroy(id)}>
             Destroy
           </Button>
         </div>
@@ -91,16 +91,16 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
   );
 }
 
-const FIXED: { tab: Tab; says: string }[] = [
-  { tab: "sessions", says: "Sessions" },
-  { tab: "commands", says: "Commands" },
-  { tab: "files", says: "Files" },
-  { tab: "details", says: "Details" },
+const FIXED: { tab: Tab; label: string }[] = [
+  { tab: "sessions", label: "Sessions" },
+  { tab: "commands", label: "Commands" },
+  { tab: "files", label: "Files" },
+  { tab: "details", label: "Details" },
 ];
 
-/** The tabs: four that are always there, and one for each terminal. */
+/** Tab bar: four fixed tabs, and one for each open terminal. */
 function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.Element {
-  const terminals = opened.value.filter((one) => one.sandbox === id);
+  const terminals = openTerminals.value.filter((one) => one.sandbox === id);
   useEffect(() => {
     document.querySelector('.strip [aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [tab, name, terminals.length]);
@@ -116,7 +116,7 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
   };
   return (
     <div class="strip" onKeyDown={keyed}>
-      <div class="tabs" role="tablist" aria-label={`Parts of ${id}`}>
+      <div class="tabs" role="tablist" aria-label={`Sections of ${id}`}>
         {FIXED.map((one) => (
           <a
             key={one.tab}
@@ -127,7 +127,7 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
             tabIndex={tab === one.tab ? 0 : -1}
             href={link("sandboxes", id, one.tab)}
           >
-            {one.says}
+            {one.label}
           </a>
         ))}
         <span class="gap" aria-hidden="true" />
@@ -142,18 +142,18 @@ function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.E
         onClick={(event) => {
           if (terminals.length === 0) return;
           event.preventDefault();
-          move("sandboxes", id, "terminal", fresh(terminals));
+          move("sandboxes", id, "terminal", unusedSession(terminals));
         }}
       >
-        <Icon sign="plus" />
+        <Icon icon="plus" />
         <span>Terminal</span>
       </a>
     </div>
   );
 }
 
-/** A session's name that no tab of this sandbox has yet: each session has one terminal. */
-function fresh(terminals: Opened[]): string {
+/** A session name without an open terminal tab: each session has one terminal. */
+function unusedSession(terminals: OpenTerminal[]): string {
   const has = (name: string): boolean => terminals.some((one) => one.session === name);
   if (!has("default")) return "default";
   let number = 2;
@@ -161,7 +161,7 @@ function fresh(terminals: Opened[]): string {
   return `t${number}`;
 }
 
-function TerminalHandle({ of, chosen }: { of: Opened; chosen: boolean }): JSX.Element {
+function TerminalHandle({ of, chosen }: { of: OpenTerminal; chosen: boolean }): JSX.Element {
   const state = of.state.value;
   return (
     <span class={`handle ${state.kind}`} role="presentation">
@@ -175,19 +175,19 @@ function TerminalHandle({ of, chosen }: { of: Opened; chosen: boolean }): JSX.El
         title={of.title.value || `Terminal of session ${of.session}`}
         onKeyDown={(event) => event.key === "Delete" && leave(of)}
       >
-        <Icon sign="terminal" />
+        <Icon icon="terminal" />
         {of.session}
       </a>
-      <button type="button" class="shut" aria-label={`Leave the terminal of ${of.session}`} title="Leave (it runs on)" tabIndex={-1} onClick={() => leave(of)}>
-        <Icon sign="close" />
+      <button type="button" class="shut" aria-label={`Detach from the terminal of ${of.session}`} title="Detach (the terminal keeps running)" tabIndex={-1} onClick={() => leave(of)}>
+        <Icon icon="close" />
       </button>
     </span>
   );
 }
 
-function leave(of: Opened): void {
+function leave(of: OpenTerminal): void {
   close(of);
-  const next = opened.peek().find((one) => one.sandbox === of.sandbox);
+  const next = openTerminals.peek().find((one) => one.sandbox === of.sandbox);
   if (next) move("sandboxes", of.sandbox, "terminal", next.session);
   else move("sandboxes", of.sandbox, "sessions");
 }

@@ -1,4 +1,4 @@
-/** All sandboxes: what they are, what they use, and what can be done with each. */
+/** List of all sandboxes. */
 
 import { computed, signal } from "@preact/signals";
 import type { JSX } from "preact";
@@ -6,12 +6,12 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
 import type { Sandbox } from "../lib/api";
 import { now } from "../lib/clock";
-import { bytes, cores, many, mib, rough } from "../lib/format";
+import { bytes, cores, plural, mib, roughDuration } from "../lib/format";
 import { bind, step } from "../lib/keys";
 import { go, link } from "../lib/route";
-import { failed, measured, renew, sandboxes, sessions, sorted, watch } from "../lib/sandboxes";
+import { loadError, measured, reload, sandboxes, sessions, sorted, watchSandbox } from "../lib/sandboxes";
 import { Button, Keys } from "../parts/button";
-import { Empty, Loading, Meter, State, Wrong } from "../parts/state";
+import { Empty, Loading, Meter, State, LoadError } from "../parts/state";
 import { openCreate } from "./create";
 
 const filter = signal("");
@@ -22,7 +22,7 @@ const found = computed(() => {
     return words.every((word) => text.includes(word));
   });
 });
-/** Rows that are drawn at once; the rest is asked for. */
+/** Number of rows per page of the list. */
 const ROWS = 200;
 
 /** The page. */
@@ -31,12 +31,12 @@ export function Sandboxes(): JSX.Element {
   useLayoutEffect(
     () =>
       bind([
-        { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "k", says: "Up (also ↑)", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "ArrowDown", also: true, says: "Down", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "t", says: "Terminal of the row in focus", run: () => focused((id) => go("sandboxes", id, "terminal")) },
-        { group: "Lists", keys: "Delete", says: "Destroy the row in focus", run: () => focused(actions.destroy) },
+        { group: "Lists", keys: "j", label: "Down (also ↓)", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "k", label: "Up (also ↑)", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "ArrowDown", alias: true, label: "Down", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "ArrowUp", alias: true, label: "Up", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "t", label: "Open a terminal of the focused sandbox", run: () => focused((id) => go("sandboxes", id, "terminal")) },
+        { group: "Lists", keys: "Delete", label: "Destroy the focused sandbox", run: () => focused(actions.destroy) },
       ]),
     [],
   );
@@ -67,7 +67,7 @@ export function Sandboxes(): JSX.Element {
           />
           <Keys of="/" />
         </label>
-        <Button sign="plus" kind="main" onClick={openCreate} hint="New sandbox (n)">
+        <Button icon="plus" kind="main" onClick={openCreate} hint="New sandbox (n)">
           New sandbox
         </Button>
       </div>
@@ -88,27 +88,27 @@ function focused(run: (id: string) => void): void {
 
 function Table({ rows }: { rows: number }): JSX.Element {
   const all = sandboxes.value;
-  if (!all) return failed.value ? <Wrong {...failed.value} again={() => void renew()} /> : <Loading rows={6} />;
+  if (!all) return loadError.value ? <LoadError {...loadError.value} again={() => void reload()} /> : <Loading rows={6} />;
   if (all.size === 0) {
     return (
-      <Empty sign="box" title="No sandboxes yet">
+      <Empty icon="box" title="No sandboxes yet">
         <p>
-          One holds files, shells and programs of its own, and costs nothing while it sleeps. It is there in some
-          milliseconds.
+          A sandbox has its own files, shells and programs. It starts within milliseconds and uses no memory or CPU
+          while it sleeps.
         </p>
-        <Button sign="plus" kind="main" onClick={openCreate}>
+        <Button icon="plus" kind="main" onClick={openCreate}>
           New sandbox
         </Button>
         <p class="dim">
-          or by the command line: <code>isolet shell demo</code>
+          or on the command line: <code>isolet shell demo</code>
         </p>
       </Empty>
     );
   }
   if (found.value.length === 0) {
     return (
-      <Empty sign="search" title={`Nothing fits “${filter.value}”`}>
-        <Button onClick={() => (filter.value = "")}>Show all {many(all.size, "sandbox", "sandboxes")}</Button>
+      <Empty icon="search" title={`No matches for “${filter.value}”`}>
+        <Button onClick={() => (filter.value = "")}>Show all {plural(all.size, "sandbox", "sandboxes")}</Button>
       </Empty>
     );
   }
@@ -127,10 +127,10 @@ function Table({ rows }: { rows: number }): JSX.Element {
             Age
           </th>
           <th scope="col" class="number">
-            Sleeps after
+            Sleep after
           </th>
           <th scope="col">
-            <span class="unseen">What can be done</span>
+            <span class="unseen">Actions</span>
           </th>
         </tr>
       </thead>
@@ -143,13 +143,13 @@ function Table({ rows }: { rows: number }): JSX.Element {
   );
 }
 
-/** Watched while it is in sight: only then its usage is asked for. */
+/** Report whether a row is visible: only visible sandboxes are polled for usage. */
 function useSight(id: string): { current: HTMLTableRowElement | null } {
   const ref = useRef<HTMLTableRowElement>(null);
   useEffect(() => {
     let leave: (() => void) | undefined;
     const seen = new IntersectionObserver(([entry]) => {
-      if (entry?.isIntersecting) leave ??= watch(id);
+      if (entry?.isIntersecting) leave ??= watchSandbox(id);
       else {
         leave?.();
         leave = undefined;
@@ -181,14 +181,14 @@ function Row({ of: { id, state, cause, memory_mib, cpu_millis, created_at_ms, sl
       </td>
       <td class="cell-memory">
         {uses ? (
-          <Meter part={uses.memory} whole={memory_mib * 1048576} says={bytes(uses.memory)} of={mib(memory_mib)} label="Memory" />
+          <Meter part={uses.memory} whole={memory_mib * 1048576} text={bytes(uses.memory)} of={mib(memory_mib)} label="Memory" />
         ) : (
           <span class="dim">–</span>
         )}
       </td>
       <td class="cell-cpu">
         {uses?.cpu !== undefined ? (
-          <Meter part={uses.cpu} whole={cpu_millis} says={cores(uses.cpu)} of={cores(cpu_millis)} label="CPU" />
+          <Meter part={uses.cpu} whole={cpu_millis} text={cores(uses.cpu)} of={cores(cpu_millis)} label="CPU" />
         ) : (
           <span class="dim">–</span>
         )}
@@ -198,19 +198,19 @@ function Row({ of: { id, state, cause, memory_mib, cpu_millis, created_at_ms, sl
         {busy > 0 && <span class="busy">{busy} busy</span>}
       </td>
       <td class="number cell-age" title={new Date(created_at_ms).toLocaleString()}>
-        {rough(now.value - created_at_ms)}
+        {roughDuration(now.value - created_at_ms)}
       </td>
-      <td class="number cell-sleep">{sleep_after_s === null ? "never" : rough(sleep_after_s * 1000)}</td>
+      <td class="number cell-sleep">{sleep_after_s === null ? "never" : roughDuration(sleep_after_s * 1000)}</td>
       <td class="acts">
         <a class="button plain" href={link("sandboxes", id, "terminal")} title={`Terminal of ${id} (t)`}>
           Terminal
         </a>
         {state === "sleeping" ? (
-          <Button sign="wake" kind="quiet" label={`Wake ${id}`} onClick={() => void actions.wake(id)} />
+          <Button icon="wake" kind="quiet" label={`Wake ${id}`} onClick={() => void actions.wake(id)} />
         ) : (
-          <Button sign="sleep" kind="quiet" label={`Put ${id} to sleep`} disabled={state !== "running"} onClick={() => void actions.sleep(id)} />
+          <Button icon="sleep" kind="quiet" label={`Put ${id} to sleep`} disabled={state !== "running"} onClick={() => void actions.sleep(id)} />
         )}
-        <Button sign="trash" kind="quiet" label={`Destroy ${id}`} onClick={() => actions.destroy(id)} />
+        <Button icon="trash" kind="quiet" label={`Destroy ${id}`} onClick={() => actions.destroy(id)} />
       </td>
     </tr>
   );

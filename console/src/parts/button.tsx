@@ -1,15 +1,15 @@
-/** Buttons: with words, or with a sign and words for who does not see it. */
+/** Buttons and key caps. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { Icon, type Sign } from "./icon";
+import { Icon, type IconName } from "./icon";
 
 interface Props {
-  sign?: Sign;
+  icon?: IconName;
   kind?: "main" | "bad" | "plain" | "quiet";
   onClick?: (event: MouseEvent) => void;
   disabled?: boolean;
   submit?: boolean;
-  /** What it is called where only its sign is seen; told on hover too. */
+  /** Accessible name of a button that shows only an icon; also its tooltip. */
   label?: string;
   pressed?: boolean;
   hint?: string;
@@ -19,7 +19,7 @@ interface Props {
 
 /** A button. */
 export function Button(props: Props): JSX.Element {
-  const { sign, kind = "plain", onClick, disabled, submit, label, pressed, hint, tab, children } = props;
+  const { icon, kind = "plain", onClick, disabled, submit, label, pressed, hint, tab, children } = props;
   return (
     <button
       type={submit ? "submit" : "button"}
@@ -31,13 +31,13 @@ export function Button(props: Props): JSX.Element {
       title={hint ?? (children === undefined ? label : undefined)}
       tabIndex={tab}
     >
-      {sign && <Icon sign={sign} />}
+      {icon && <Icon icon={icon} />}
       {children !== undefined && <span>{children}</span>}
     </button>
   );
 }
 
-/** Keys as they are written on a keyboard. */
+/** Key caps. */
 export function Keys({ of }: { of: string }): JSX.Element {
   return (
     <span class="keys">

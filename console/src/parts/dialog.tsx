@@ -1,37 +1,37 @@
-/** Dialogs: one at a time, over everything; Escape leaves, and the focus goes back where it was. */
+/** Dialogs. One is open at a time; Escape closes it, and the focus returns to where it was. */
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { told } from "../lib/api";
+import { describeError } from "../lib/api";
 import { Button } from "./button";
 
 const open = signal<(() => JSX.Element) | undefined>(undefined);
 
-/** Opens a dialog in place of the one that stands. */
+/** Open a dialog and close the current one. */
 export function openDialog(content: () => JSX.Element): void {
   open.value = content;
 }
 
-/** Closes it. */
+/** Close the current dialog. */
 export function closeDialog(): void {
   open.value = undefined;
 }
 
-/** Whether one stands. */
-export const dialogStands = (): boolean => open.value !== undefined;
+/** Whether a dialog is open. */
+export const isDialogOpen = (): boolean => open.value !== undefined;
 
-/** Where dialogs are drawn. */
+/** Container of the current dialog. */
 export function Dialogs(): JSX.Element | null {
   const Content = open.value;
   return Content ? <Content /> : null;
 }
 
-/** A dialog's frame. */
+/** Frame of a dialog. */
 export function Dialog(props: { title: string; wide?: boolean; bare?: boolean; children: ComponentChildren }): JSX.Element {
   const ref = useRef<HTMLDialogElement>(null);
   const title = useId();
-  // Before the next key, and not after the next frame: what is typed at once is for the dialog.
+  // A layout effect, so that keys pressed right after opening already reach the dialog.
   useLayoutEffect(() => {
     const before = document.activeElement;
     const dialog = ref.current!;
@@ -56,7 +56,7 @@ export function Dialog(props: { title: string; wide?: boolean; bare?: boolean; c
       <div class="dialog-body">
         <header class={props.bare ? "unseen" : ""}>
           <h2 id={title}>{props.title}</h2>
-          <Button sign="close" kind="quiet" label="Close" onClick={closeDialog} tab={-1} />
+          <Button icon="close" kind="quiet" label="Close" onClick={closeDialog} tab={-1} />
         </header>
         {props.children}
       </div>
@@ -64,12 +64,12 @@ export function Dialog(props: { title: string; wide?: boolean; bare?: boolean; c
   );
 }
 
-/** A form in a dialog: sends once at a time, shows why it was refused, closes when it was done. */
+/** Form in a dialog. Sends once at a time and shows errors. */
 export function Form(props: {
   act: string;
   kind?: "main" | "bad";
   ready?: boolean;
-  /** Another way to send it, beside its own. */
+  /** A second submit button. */
   more?: { act: string; run: () => Promise<void> };
   run: () => Promise<void>;
   children: ComponentChildren;
@@ -82,7 +82,7 @@ export function Form(props: {
     try {
       await run();
     } catch (error) {
-      setWrong(told(error));
+      setWrong(describeError(error));
       setBusy(false);
     }
   };
@@ -118,7 +118,7 @@ export function Form(props: {
   );
 }
 
-/** A labelled field. */
+/** Input with a label. */
 export function Field(props: {
   label: string;
   value: string;
@@ -161,11 +161,11 @@ export function Field(props: {
   );
 }
 
-/** Asks before something is ended that does not come back: its name must be typed. */
+/** Ask the user to type a name before an irreversible action. */
 export function confirmByName(props: {
   title: string;
   name: string;
-  says: string;
+  label: string;
   act: string;
   run: () => Promise<void>;
 }): void {
@@ -182,7 +182,7 @@ export function confirmByName(props: {
             closeDialog();
           }}
         >
-          <p>{props.says}</p>
+          <p>{props.label}</p>
           <Field
             label={`Type ${props.name} to confirm`}
             value={typed}
@@ -197,8 +197,8 @@ export function confirmByName(props: {
   });
 }
 
-/** Asks before something smaller is ended: one more press. */
-export function confirm(props: { title: string; says: string; act: string; run: () => Promise<void> }): void {
+/** Ask the user to confirm an action. */
+export function confirm(props: { title: string; label: string; act: string; run: () => Promise<void> }): void {
   openDialog(() => (
     <Dialog title={props.title}>
       <Form
@@ -210,14 +210,14 @@ export function confirm(props: { title: string; says: string; act: string; run: 
         }}
       >
         <p data-first tabIndex={-1}>
-          {props.says}
+          {props.label}
         </p>
       </Form>
     </Dialog>
   ));
 }
 
-/** Asks for one text. */
+/** Ask the user for a text. */
 export function ask(props: {
   title: string;
   label: string;

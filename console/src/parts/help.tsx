@@ -1,42 +1,42 @@
-/** All keys, as they are bound now. */
+/** Dialog with all keyboard shortcuts. */
 
 import type { JSX } from "preact";
-import { bound } from "../lib/keys";
+import { currentBindings } from "../lib/keys";
 import { Keys } from "./button";
 import { Dialog, openDialog } from "./dialog";
 
-/** Bound by hand, in terminals and fields. */
+/** Shortcuts that terminals and fields handle themselves. */
 const FIXED = [
-  { group: "Everywhere", keys: "Ctrl K", says: "Command palette (⌘ K on a Mac)" },
-  { group: "Everywhere", keys: "Esc", says: "Leave a dialog or a field" },
-  { group: "Terminal", keys: "Ctrl Shift L", says: "Leave the terminal: to its tab" },
-  { group: "Terminal", keys: "Ctrl Shift F", says: "Search in what it shows" },
-  { group: "Terminal", keys: "Ctrl Shift C", says: "Copy what is selected" },
-  { group: "Terminal", keys: "Ctrl Shift V", says: "Paste" },
-  { group: "Tabs", keys: "← →", says: "The next tab, when one has the focus" },
+  { group: "Everywhere", keys: "Ctrl K", label: "Command palette (⌘ K on a Mac)" },
+  { group: "Everywhere", keys: "Esc", label: "Close a dialog or leave a field" },
+  { group: "Terminal", keys: "Ctrl Shift L", label: "Move the focus from the terminal to its tab" },
+  { group: "Terminal", keys: "Ctrl Shift F", label: "Search the terminal" },
+  { group: "Terminal", keys: "Ctrl Shift C", label: "Copy the selection" },
+  { group: "Terminal", keys: "Ctrl Shift V", label: "Paste" },
+  { group: "Tabs", keys: "← →", label: "Previous or next tab, when a tab has the focus" },
 ];
 
 function Help(): JSX.Element {
-  const groups = new Map<string, { keys: string; says: string }[]>();
+  const groups = new Map<string, { keys: string; label: string }[]>();
   const seen = new Set<string>();
-  for (const { group = "Everywhere", keys, says } of [...FIXED, ...bound().filter(({ also }) => !also)]) {
-    if (seen.has(`${group} ${says} ${keys}`)) continue;
-    seen.add(`${group} ${says} ${keys}`);
-    groups.set(group, [...(groups.get(group) ?? []), { keys, says }]);
+  for (const { group = "Everywhere", keys, label } of [...FIXED, ...currentBindings().filter(({ alias }) => !alias)]) {
+    if (seen.has(`${group} ${label} ${keys}`)) continue;
+    seen.add(`${group} ${label} ${keys}`);
+    groups.set(group, [...(groups.get(group) ?? []), { keys, label }]);
   }
   return (
-    <Dialog title="Keys" wide>
+    <Dialog title="Keyboard shortcuts" wide>
       <div class="help" data-first tabIndex={-1}>
         {[...groups].map(([group, all]) => (
           <section key={group}>
             <h3>{group}</h3>
             <dl>
-              {all.map(({ keys, says }) => (
-                <div key={keys + says}>
+              {all.map(({ keys, label }) => (
+                <div key={keys + label}>
                   <dt>
                     <Keys of={keys} />
                   </dt>
-                  <dd>{says}</dd>
+                  <dd>{label}</dd>
                 </div>
               ))}
             </dl>
@@ -47,7 +47,7 @@ function Help(): JSX.Element {
   );
 }
 
-/** Shows them. */
+/** Open the dialog. */
 export function openHelp(): void {
   openDialog(Help);
 }

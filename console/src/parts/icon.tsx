@@ -1,4 +1,4 @@
-/** Signs, drawn in one stroke width on a grid of 16. */
+/** Icons, drawn with one stroke width on a 16-pixel grid. */
 
 import type { JSX } from "preact";
 
@@ -29,14 +29,14 @@ const PATHS = {
   power: "M8 2v5.5M4.75 4.25a5 5 0 1 0 6.5 0",
 } as const;
 
-/** The names of the signs. */
-export type Sign = keyof typeof PATHS;
+/** Names of the icons. */
+export type IconName = keyof typeof PATHS;
 
-/** A sign beside words, or with a label of its button's own. */
-export function Icon({ sign }: { sign: Sign }): JSX.Element {
+/** A decorative icon: the text beside it, or its button's label, carries the meaning. */
+export function Icon({ icon }: { icon: IconName }): JSX.Element {
   return (
     <svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false">
-      <path d={PATHS[sign]} />
+      <path d={PATHS[icon]} />
     </svg>
   );
 }

@@ -1,10 +1,10 @@
-/** Where short words about what was done are drawn. */
+/** Display of notices. */
 
 import type { JSX } from "preact";
 import { dismiss, notices } from "../lib/notice";
 import { Button } from "./button";
 
-/** All of them. */
+/** All current notices. */
 export function Notices(): JSX.Element {
   return (
     <div class="notices" role="status" aria-live="polite">
@@ -14,7 +14,7 @@ export function Notices(): JSX.Element {
             <p>{message}</p>
             {hint && <p class="dim">{hint}</p>}
           </div>
-          <Button sign="close" kind="quiet" label="Dismiss" onClick={() => dismiss(number)} />
+          <Button icon="close" kind="quiet" label="Dismiss" onClick={() => dismiss(number)} />
         </div>
       ))}
     </div>

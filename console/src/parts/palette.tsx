@@ -1,4 +1,4 @@
-/** The command palette: everything that can be done, found by a few letters. */
+/** Command palette: finds sandboxes and actions by a few letters. */
 
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
@@ -11,10 +11,10 @@ import { openCreate } from "../pages/create";
 import { Keys } from "./button";
 import { closeDialog, Dialog, openDialog } from "./dialog";
 import { openHelp } from "./help";
-import { Icon, type Sign } from "./icon";
+import { Icon, type IconName } from "./icon";
 
 interface Entry {
-  sign: Sign;
+  icon: IconName;
   name: string;
   note?: string;
   keys?: string;
@@ -29,30 +29,30 @@ function entries(): Entry[] {
   if (here.page === "sandbox") {
     const { id } = here;
     all.push(
-      { sign: "terminal", name: "Open a terminal", note: id, keys: "t", run: () => go("sandboxes", id, "terminal") },
-      { sign: "right", name: "Commands", note: id, keys: "g c", run: () => go("sandboxes", id, "commands") },
-      { sign: "folder", name: "Files", note: id, keys: "g f", run: () => go("sandboxes", id, "files") },
-      { sign: "box", name: "Details", note: id, keys: "g d", run: () => go("sandboxes", id, "details") },
-      { sign: "sleep", name: "Sleep now", note: id, run: () => void actions.sleep(id) },
-      { sign: "trash", name: "Destroy", note: id, run: () => actions.destroy(id) },
+      { icon: "terminal", name: "Open a terminal", note: id, keys: "t", run: () => go("sandboxes", id, "terminal") },
+      { icon: "right", name: "Commands", note: id, keys: "g c", run: () => go("sandboxes", id, "commands") },
+      { icon: "folder", name: "Files", note: id, keys: "g f", run: () => go("sandboxes", id, "files") },
+      { icon: "box", name: "Details", note: id, keys: "g d", run: () => go("sandboxes", id, "details") },
+      { icon: "sleep", name: "Put to sleep", note: id, run: () => void actions.sleep(id) },
+      { icon: "trash", name: "Destroy", note: id, run: () => actions.destroy(id) },
     );
   }
   all.push(
-    { sign: "plus", name: "New sandbox", keys: "n", run: openCreate },
-    { sign: "box", name: "All sandboxes", keys: "g s", run: () => go("sandboxes") },
-    { sign: dark.peek() ? "sun" : "moon", name: dark.peek() ? "Light" : "Dark", note: "appearance", run: () => choose(dark.peek() ? "light" : "dark") },
-    { sign: "again", name: "As the system has it", note: "appearance", run: () => choose("system") },
-    { sign: "keys", name: "Keys", keys: "?", run: openHelp },
-    { sign: "exit", name: "Sign out", run: signOut },
+    { icon: "plus", name: "New sandbox", keys: "n", run: openCreate },
+    { icon: "box", name: "All sandboxes", keys: "g s", run: () => go("sandboxes") },
+    { icon: dark.peek() ? "sun" : "moon", name: dark.peek() ? "Light theme" : "Dark theme", note: "appearance", run: () => choose(dark.peek() ? "light" : "dark") },
+    { icon: "again", name: "System theme", note: "appearance", run: () => choose("system") },
+    { icon: "keys", name: "Keyboard shortcuts", keys: "?", run: openHelp },
+    { icon: "exit", name: "Sign out", run: signOut },
   );
   for (const { id, state } of sorted.peek()) {
-    all.push({ sign: "box", name: id, note: state, run: () => go("sandboxes", id) });
-    all.push({ sign: "terminal", name: id, note: "terminal", run: () => go("sandboxes", id, "terminal") });
+    all.push({ icon: "box", name: id, note: state, run: () => go("sandboxes", id) });
+    all.push({ icon: "terminal", name: id, note: "terminal", run: () => go("sandboxes", id, "terminal") });
   }
   return all;
 }
 
-/** How well an entry fits: lower is better; `undefined` not at all. Letters in order are enough. */
+/** Rank of a match; lower is better, `undefined` means no match. The letters must occur in order. */
 function fit(entry: Entry, wanted: string): number | undefined {
   const text = `${entry.name} ${entry.note ?? ""}`.toLowerCase();
   const whole = text.indexOf(wanted);
@@ -100,7 +100,7 @@ function Palette(): JSX.Element {
     <Dialog title="Command palette" bare>
       <div class="palette">
         <div class="palette-input">
-          <Icon sign="search" />
+          <Icon icon="search" />
           <input
             data-first
             type="text"
@@ -108,8 +108,8 @@ function Palette(): JSX.Element {
             aria-expanded="true"
             aria-controls="palette-list"
             aria-activedescendant={found.length ? `palette-${chosen}` : undefined}
-            aria-label="What to do"
-            placeholder="Go to a sandbox, or do something …"
+            aria-label="Command"
+            placeholder="Search sandboxes and commands …"
             autoComplete="off"
             spellcheck={false}
             value={wanted}
@@ -120,7 +120,7 @@ function Palette(): JSX.Element {
             onKeyDown={keyed}
           />
         </div>
-        <ul id="palette-list" role="listbox" aria-label="Found">
+        <ul id="palette-list" role="listbox" aria-label="Results">
           {found.map((entry, i) => (
             <li
               key={i}
@@ -130,20 +130,20 @@ function Palette(): JSX.Element {
               onMouseMove={() => setChosen(i)}
               onClick={() => run(entry)}
             >
-              <Icon sign={entry.sign} />
+              <Icon icon={entry.icon} />
               <span class="palette-name">{entry.name}</span>
               {entry.note && <span class="dim">{entry.note}</span>}
               {entry.keys && <Keys of={entry.keys} />}
             </li>
           ))}
-          {found.length === 0 && <li class="palette-none">Nothing is called so</li>}
+          {found.length === 0 && <li class="palette-none">No results</li>}
         </ul>
       </div>
     </Dialog>
   );
 }
 
-/** Opens it. */
+/** Open the palette. */
 export function openPalette(): void {
   openDialog(Palette);
 }

@@ -1,36 +1,36 @@
-/** A sandbox's state, by colour and word; and how much of a limit is used. */
+/** State labels, meters, and empty, error and loading states. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { Icon, type Sign } from "./icon";
+import { Icon, type IconName } from "./icon";
 
-/** What a state means, in a few words. */
-const MEANS: Record<string, string> = {
-  creating: "It is being made",
-  running: "It runs",
-  sleeping: "Nothing of it runs; the next call wakes it",
-  unreachable: "Its agent does not answer; what runs in it may run on",
-  failed: "It has ended by a fault; its files stay until it is destroyed",
-  destroyed: "It is gone",
+/** Explanations of sandbox states. */
+const DESCRIPTIONS: Record<string, string> = {
+  creating: "The sandbox is being created",
+  running: "The sandbox is awake",
+  sleeping: "The sandbox uses no memory or CPU; the next call wakes it",
+  unreachable: "The sandbox's agent is not responding; its programs may still be running",
+  failed: "The sandbox has failed; its files remain until it is destroyed",
+  destroyed: "The sandbox was destroyed",
 };
 
-/** A state. */
+/** State of a sandbox, as colour and text. */
 export function State({ of, cause }: { of: string; cause?: string | undefined }): JSX.Element {
   return (
-    <span class={`state ${MEANS[of] ? of : ""}`} title={cause ?? MEANS[of]}>
+    <span class={`state ${DESCRIPTIONS[of] ? of : ""}`} title={cause ?? DESCRIPTIONS[of]}>
       <i aria-hidden="true" />
       {of}
     </span>
   );
 }
 
-/** A part of a whole, as a bar with words. */
-export function Meter(props: { part: number | undefined; whole: number; says: string; of: string; label: string }): JSX.Element {
+/** Used part of a limit, as bar and text. */
+export function Meter(props: { part: number | undefined; whole: number; text: string; of: string; label: string }): JSX.Element {
   const share = props.part === undefined || props.whole <= 0 ? 0 : Math.min(props.part / props.whole, 1);
   const level = share > 0.9 ? "high" : share > 0.7 ? "raised" : "";
   return (
-    <span class="meter" title={`${props.label}: ${props.says} of ${props.of}`}>
-      <span class="meter-says">
-        {props.says} <em>/ {props.of}</em>
+    <span class="meter" title={`${props.label}: ${props.text} of ${props.of}`}>
+      <span class="meter-text">
+        {props.text} <em>/ {props.of}</em>
       </span>
       <span class="meter-bar" aria-hidden="true">
         <span class={level} style={{ width: `${(share * 100).toFixed(1)}%` }} />
@@ -39,19 +39,19 @@ export function Meter(props: { part: number | undefined; whole: number; says: st
   );
 }
 
-/** Says that there is nothing, why, and what to do. */
-export function Empty(props: { sign: Sign; title: string; children?: ComponentChildren }): JSX.Element {
+/** Empty state: what is missing, and what to do. */
+export function Empty(props: { icon: IconName; title: string; children?: ComponentChildren }): JSX.Element {
   return (
     <div class="empty">
-      <Icon sign={props.sign} />
+      <Icon icon={props.icon} />
       <h3>{props.title}</h3>
       {props.children}
     </div>
   );
 }
 
-/** Says what could not be read. */
-export function Wrong(props: { message: string; hint: string; again?: () => void }): JSX.Element {
+/** Error state: what could not be loaded. */
+export function LoadError(props: { message: string; hint: string; again?: () => void }): JSX.Element {
   return (
     <div class="empty bad" role="alert">
       <h3>{props.message}</h3>
@@ -65,7 +65,7 @@ export function Wrong(props: { message: string; hint: string; again?: () => void
   );
 }
 
-/** Lines that stand for what is on its way. */
+/** Placeholder while data is loading. */
 export function Loading({ rows = 5 }: { rows?: number }): JSX.Element {
   return (
     <div class="loading" role="status" aria-label="Loading">

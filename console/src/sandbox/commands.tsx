@@ -1,11 +1,11 @@
-/** The commands of a session's shell, as they run; and a line to run more. */
+/** Tab with the commands of a session's shell, and an input to run more. */
 
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import * as actions from "../lib/actions";
 import type { Sandbox } from "../lib/api";
 import { now } from "../lib/clock";
-import { moment, span } from "../lib/format";
+import { moment, formatDuration } from "../lib/format";
 import { move } from "../lib/route";
 import { read, sessions } from "../lib/sandboxes";
 import { Button, Keys } from "../parts/button";
@@ -20,7 +20,7 @@ export function Commands({ sandbox, session }: { sandbox: Sandbox; session: stri
     <div class="commands">
       <div class="subbar">
         <label class="choose">
-          <span>Shell of</span>
+          <span>Shell of session</span>
           <select
             value={session}
             onChange={(event) => move("sandboxes", sandbox.id, "commands", event.currentTarget.value)}
@@ -32,15 +32,15 @@ export function Commands({ sandbox, session }: { sandbox: Sandbox; session: stri
             ))}
           </select>
         </label>
-        <span class="dim hide-narrow">Everything that runs in this shell, whoever runs it</span>
+        <span class="dim hide-narrow">All commands in this shell, from all clients</span>
       </div>
       {sandbox.state === "running" ? (
         <Log key={`${sandbox.id}/${session}`} sandbox={sandbox.id} session={session} />
       ) : (
-        <Empty sign={sandbox.state === "sleeping" ? "sleep" : "box"} title={`This sandbox is ${sandbox.state}`}>
+        <Empty icon={sandbox.state === "sleeping" ? "sleep" : "box"} title={`This sandbox is ${sandbox.state}`}>
           {sandbox.state === "sleeping" && (
-            <Button kind="main" sign="wake" onClick={() => void actions.wake(sandbox.id).then(() => read(sandbox.id))}>
-              Wake it
+            <Button kind="main" icon="wake" onClick={() => void actions.wake(sandbox.id).then(() => read(sandbox.id))}>
+              Wake
             </Button>
           )}
         </Empty>
@@ -67,7 +67,7 @@ function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.El
     <>
       {log.state.value === "lost" && (
         <p class="over inline" role="status">
-          <strong>Connection lost.</strong> Commands run on. Coming back …
+          <strong>Connection lost.</strong> Commands keep running. Reconnecting …
         </p>
       )}
       <div
@@ -79,8 +79,8 @@ function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.El
         onScroll={({ currentTarget: at }) => (follows.current = at.scrollHeight - at.scrollTop - at.clientHeight < 40)}
       >
         {log.commands.length === 0 && (
-          <Empty sign="terminal" title="Nothing ran in this shell yet">
-            <p>Commands that agents, the command line or you run in it show up here as they run.</p>
+          <Empty icon="terminal" title="No commands yet">
+            <p>Commands that agents, the command line or you run in this shell appear here.</p>
           </Empty>
         )}
         {log.commands.map((one) => (
@@ -92,7 +92,7 @@ function Log({ sandbox, session }: { sandbox: string; session: string }): JSX.El
   );
 }
 
-/** Output up to this length is open unless it was closed; a longer one once its command has failed. */
+/** Output up to this length is expanded by default; longer output only if its command failed. */
 const SHORT_CHARS = 3000;
 
 function Entry({ of, cancel }: { of: Command; version: number; cancel: () => void }): JSX.Element {
@@ -109,19 +109,19 @@ function Entry({ of, cancel }: { of: Command; version: number; cancel: () => voi
           type="button"
           class="fold"
           aria-expanded={shown && has}
-          aria-label={shown ? "Hide its output" : "Show its output"}
+          aria-label={shown ? "Hide output" : "Show output"}
           disabled={!has}
           onClick={() => setOpen(!shown)}
         />
-        <code class="command-text" title={of.id && `id ${id}${owner ? `, of client ${owner}` : ""}`}>
+        <code class="command-text" title={of.id && `id ${id}${owner ? `, from client ${owner}` : ""}`}>
           {of.text || <span class="dim">command {id}</span>}
         </code>
         <span class="command-end">
           {of.exit?.mark && <span class="chip">{of.exit.mark}</span>}
           {running && (
             <>
-              <span class="spin" role="img" aria-label="runs" />
-              {now.value - of.began > 1500 && <span class="dim">{span(now.value - of.began)}</span>}
+              <span class="spin" role="img" aria-label="running" />
+              {now.value - of.began > 1500 && <span class="dim">{formatDuration(now.value - of.began)}</span>}
               {of.mine && (
                 <Button kind="quiet" onClick={cancel}>
                   Cancel
@@ -132,9 +132,9 @@ function Entry({ of, cancel }: { of: Command; version: number; cancel: () => voi
           {of.exit && of.id !== "" && (
             <>
               <span class="dim" title={moment(of.began)}>
-                {span(of.exit.ms)}
+                {formatDuration(of.exit.ms)}
               </span>
-              <span class={`code ${of.exit.code === 0 ? "" : "bad"}`} title="exit code">
+              <span class={`code ${of.exit.code === 0 ? "" : "bad"}`} title="Exit code">
                 {of.exit.code}
               </span>
             </>
@@ -144,7 +144,7 @@ function Entry({ of, cancel }: { of: Command; version: number; cancel: () => voi
       {of.refused && <p class="wrong">{of.refused}</p>}
       {shown && has && (
         <pre class="output" tabIndex={0}>
-          {of.cut && <span class="dim">… what came before is not shown{"\n"}</span>}
+          {of.cut && <span class="dim">… earlier output is not shown{"\n"}</span>}
           {of.parts.map((part, i) => (part.err ? <span key={i} class="err">{part.text}</span> : part.text))}
         </pre>
       )}

@@ -1,14 +1,14 @@
-/** What a sandbox is: limits, life, names of its environment, recordings, and what a sleep has cost. */
+/** Tab with limits, lifecycle, configuration, losses of the last sleep, and recordings. */
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { lost } from "../lib/actions";
+import { sleepLosses } from "../lib/actions";
 import { api, at, type Sandbox } from "../lib/api";
 import { now } from "../lib/clock";
-import { saved } from "../lib/download";
-import { bytes, cores, mib, moment, rough, span } from "../lib/format";
-import { attempt, done } from "../lib/notice";
-import { known, measured } from "../lib/sandboxes";
+import { saveFile } from "../lib/download";
+import { bytes, cores, mib, moment, roughDuration, formatDuration } from "../lib/format";
+import { attempt, notifySuccess } from "../lib/notice";
+import { updateSandbox, measured } from "../lib/sandboxes";
 import { Button } from "../parts/button";
 import { ask, confirm } from "../parts/dialog";
 
@@ -21,48 +21,48 @@ export function Details({ of }: { of: Sandbox }): JSX.Element {
       <Group title="Limits">
         <Fact name="Memory">
           {mib(of.memory_mib)}
-          {uses && <em>uses {bytes(uses.memory_bytes)}, at most {bytes(uses.memory_peak_bytes)}</em>}
+          {uses && <em>in use: {bytes(uses.memory_bytes)}, peak: {bytes(uses.memory_peak_bytes)}</em>}
           <Change of={of} field="memory_mib" label="Memory in MiB" value={String(of.memory_mib)} />
         </Fact>
         <Fact name="CPU">
           {cores(of.cpu_millis)} of a core
-          {uses && <em>spent {span(uses.cpu_ms)}</em>}
+          {uses && <em>CPU time: {formatDuration(uses.cpu_ms)}</em>}
           <Change of={of} field="cpu_millis" label="CPU in thousandths of a core" value={String(of.cpu_millis)} />
         </Fact>
         <Fact name="Processes">
           {of.pids}
-          {uses && <em>now {uses.pids}</em>}
+          {uses && <em>in use: {uses.pids}</em>}
           <Change of={of} field="pids" label="Processes and threads" value={String(of.pids)} />
         </Fact>
         <Fact name="Disk">
-          {of.disk_mib ? mib(of.disk_mib) : "as much as the server has"}
-          {uses?.disk_bytes !== undefined && <em>uses {bytes(uses.disk_bytes)}</em>}
+          {of.disk_mib ? mib(of.disk_mib) : "no limit"}
+          {uses?.disk_bytes !== undefined && <em>in use: {bytes(uses.disk_bytes)}</em>}
         </Fact>
         {uses !== undefined && uses.oom_kills > 0 && <Fact name="Killed for memory">{uses.oom_kills}</Fact>}
       </Group>
-      <Group title="Life">
-        <Fact name="Made">
+      <Group title="Lifecycle">
+        <Fact name="Created">
           {moment(of.created_at_ms)} <em>in {of.create_ms.toFixed(1)} ms</em>
         </Fact>
-        {uses && <Fact name="Up for">{rough(uses.uptime_ms)}</Fact>}
-        <Fact name="Sleeps">
-          {of.sleep_after_s === null ? "never" : `after ${span(of.sleep_after_s * 1000)} without use`}
-          <Change of={of} field="sleep_after_s" label="Seconds without use; 0 never" value={String(of.sleep_after_s ?? 0)} />
+        {uses && <Fact name="Uptime">{roughDuration(uses.uptime_ms)}</Fact>}
+        <Fact name="Sleep">
+          {of.sleep_after_s === null ? "never" : `after ${formatDuration(of.sleep_after_s * 1000)} idle`}
+          <Change of={of} field="sleep_after_s" label="Idle seconds before sleep; 0 = never" value={String(of.sleep_after_s ?? 0)} />
         </Fact>
-        <Fact name="Ends">
-          {ends === null ? "only when it is destroyed" : `in ${rough(Math.max(ends - now.value, 0))}, at ${moment(ends)}`}
-          <Change of={of} field="ttl_s" label="Seconds to live from now; 0 without end" value={String(of.ttl_s ?? 0)} />
+        <Fact name="Expires">
+          {ends === null ? "never" : `in ${roughDuration(Math.max(ends - now.value, 0))}, at ${moment(ends)}`}
+          <Change of={of} field="ttl_s" label="Lifetime in seconds from now; 0 = unlimited" value={String(of.ttl_s ?? 0)} />
         </Fact>
-        <Fact name="Files">{of.persistent ? "outlive a sleep" : "are lost by a sleep"}</Fact>
+        <Fact name="Files">{of.persistent ? "preserved during sleep" : "lost during sleep"}</Fact>
       </Group>
-      <Group title="What it is made of">
+      <Group title="Configuration">
         <Fact name="Image">
           <code>{of.image}</code>
-          {of.image_resolved !== of.image && <em>stands for {of.image_resolved}</em>}
+          {of.image_resolved !== of.image && <em>resolved to {of.image_resolved}</em>}
         </Fact>
         <Fact name="Network">{of.network === "none" ? "loopback only" : of.network}</Fact>
         <Fact name="Environment">
-          {of.env_names.length === 0 ? <em>no names</em> : of.env_names.map((name) => <code key={name} class="chip">{name}</code>)}
+          {of.env_names.length === 0 ? <em>none</em> : of.env_names.map((name) => <code key={name} class="chip">{name}</code>)}
         </Fact>
         {Object.keys(of.metadata).length > 0 && (
           <Fact name="Metadata">
@@ -98,7 +98,7 @@ function Change(props: { of: Sandbox; field: string; label: string; value: strin
   const { of, field, label, value } = props;
   return (
     <Button
-      sign="edit"
+      icon="edit"
       kind="quiet"
       label={`Change: ${label}`}
       onClick={() =>
@@ -107,10 +107,10 @@ function Change(props: { of: Sandbox; field: string; label: string; value: strin
           label,
           value,
           act: "Change",
-          run: async (told) => {
-            const json = { [field]: /^\d+$/.test(told.trim()) ? Number(told.trim()) : told };
-            known(await api().json<Sandbox>(at(of.id), { method: "PATCH", json }));
-            done("Changed");
+          run: async (text) => {
+            const json = { [field]: /^\d+$/.test(text.trim()) ? Number(text.trim()) : text };
+            updateSandbox(await api().json<Sandbox>(at(of.id), { method: "PATCH", json }));
+            notifySuccess("Changed");
           },
         })
       }
@@ -119,25 +119,25 @@ function Change(props: { of: Sandbox; field: string; label: string; value: strin
 }
 
 const WHY: Record<string, string> = {
-  crash: "the machine was started anew",
-  too_large: "it held more than is kept",
-  no_answer: "bash did not tell in time",
-  not_kept: "the server's disk did not take it",
-  not_restored: "part of it could not be made again",
+  crash: "the host was restarted",
+  too_large: "the shell's state exceeded the size limit",
+  no_answer: "bash did not respond in time",
+  not_kept: "the state could not be written to the server's disk",
+  not_restored: "part of the state could not be restored",
 };
 
 function Losses({ of }: { of: Sandbox }): JSX.Element | null {
-  const said = lost.value.get(of.id);
-  if (!said) return null;
+  const losses = sleepLosses.value.get(of.id);
+  if (!losses) return null;
   return (
-    <Group title="What the last sleep has cost">
+    <Group title="Lost in the last sleep">
       <Fact name="Lost">
-        {said.what.join(", ").replaceAll("_", " ")} <em>told {rough(now.value - said.at)} ago</em>
+        {losses.what.join(", ").replaceAll("_", " ")} <em>reported {roughDuration(now.value - losses.at)} ago</em>
       </Fact>
-      {said.shells.map((one) => (
+      {losses.shells.map((one) => (
         <Fact key={one.session} name={one.session}>
           {WHY[one.why] ?? one.why}
-          <em>{one.saved_at_ms === null ? "it begins anew" : `it is as it was at ${moment(one.saved_at_ms)}`}</em>
+          <em>{one.saved_at_ms === null ? "a new shell was started" : `restored to its state of ${moment(one.saved_at_ms)}`}</em>
         </Fact>
       ))}
     </Group>
@@ -166,26 +166,26 @@ function Recordings({ of }: { of: Sandbox }): JSX.Element | null {
         <Fact key={one.id} name={one.session}>
           {moment(Date.parse(one.started_at))}, {bytes(one.size)}
           {one.ended_at === null && <em>still recording</em>}
-          {one.cut && <em>cut</em>}
+          {one.cut && <em>incomplete</em>}
           <Button
-            sign="down"
+            icon="down"
             kind="quiet"
             label="Download (asciicast)"
             onClick={() =>
-              void attempt("Cannot download", async () => {
+              void attempt("Could not download", async () => {
                 const file = await api().send(at(of.id, "recordings", one.id));
-                saved(await file.blob(), `${of.id}-${one.session}.cast`);
+                saveFile(await file.blob(), `${of.id}-${one.session}.cast`);
               })
             }
           />
           <Button
-            sign="trash"
+            icon="trash"
             kind="quiet"
             label="Delete this recording"
             onClick={() =>
               confirm({
                 title: "Delete recording",
-                says: `The recording of ${one.session} from ${moment(Date.parse(one.started_at))} is deleted.`,
+                label: `The recording of ${one.session} from ${moment(Date.parse(one.started_at))} will be deleted.`,
                 act: "Delete",
                 run: async () => {
                   await api().send(at(of.id, "recordings", one.id), { method: "DELETE" });

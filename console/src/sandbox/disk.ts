@@ -1,10 +1,10 @@
-/** A sandbox's files: listed, read, written, changed. */
+/** File requests of the console. */
 
 import { IsoletError } from "@isolet/sdk";
 import { api, at } from "../lib/api";
 import { key } from "../lib/key";
 
-/** One entry of a directory. */
+/** An entry of a directory. */
 export interface Entry {
   name: string;
   path: string;
@@ -13,73 +13,77 @@ export interface Entry {
   modified_ms: number;
   mode: string;
   target?: string;
-  /** The exact bytes, where they are not UTF-8. */
+  /** Exact bytes of a path that is not UTF-8. */
   path_b64?: string;
 }
 
-/** Entries of one page. */
+/** Entries per page. */
 export const PAGE = 500;
 
-/** Where everything begins. */
+/** Initial directory. */
 export const ROOT = "/workspace";
 
-/** A page of a directory, and where the next one is. */
+/**
+ * Read a page of a directory.
+ *
+ * @returns the entries, and the URL path of the next page.
+ */
 export async function list(from: string, signal: AbortSignal): Promise<{ entries: Entry[]; next: string | undefined }> {
   const response = await api().send(from, { signal });
   const next = /^<([^>]+)>; rel="next"$/.exec(response.headers.get("link") ?? "")?.[1];
   return { entries: (await response.json()) as Entry[], next };
 }
 
-/** Where the first page of a directory is. */
+/** URL path of the first page of a directory. */
 export function directory(sandbox: string, path: string, hidden: boolean): string {
   const query = new URLSearchParams({ path, limit: String(PAGE) });
   if (hidden) query.set("hidden", "1");
   return `${at(sandbox, "files")}?${query}`;
 }
 
-/** The address of what stands under a path; its bytes exactly. */
+/** URL path of a file. Encodes the exact bytes of its name. */
 export function address(sandbox: string, { path, path_b64 }: Pick<Entry, "path" | "path_b64">): string {
-  const bytes = path_b64 === undefined ? new TextEncoder().encode(path) : unpack(path_b64);
+  const bytes = path_b64 === undefined ? new TextEncoder().encode(path) : decodeBase64(path_b64);
   let coded = "";
   for (const byte of bytes) {
     const char = String.fromCharCode(byte);
     coded += /[A-Za-z0-9._~/-]/.test(char) ? char : `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
   }
-  // One that begins with a slash is of the whole sandbox.
+  // An encoded leading slash marks an absolute path.
   return `${at(sandbox, "files")}/${coded.replace(/^\//, "%2F")}`;
 }
 
-function unpack(text: string): Uint8Array {
+function decodeBase64(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 }
 
-/** A name below a directory. */
+/** Path of a name in a directory. */
 export const below = (path: string, name: string): string => `${path.replace(/\/+$/, "")}/${name}`;
 
-/** The directory that holds a path. */
+/** Parent directory of a path. */
 export const above = (path: string): string => path.replace(/\/+[^/]*\/*$/, "") || "/";
 
-/** The parts of a path. */
+/** Parts of a path. */
 export const split = (path: string): string[] => path.split("/").filter((part) => part !== "");
 
-/** Where a path is in the console. The root has a name of its own there: no name is the workspace. */
+/** Route of a path in the console. The root directory is `.`, since an empty route means the workspace. */
 export const place = (path: string): string[] => (path === "/" ? ["."] : split(path));
 
-/** What a link leads to. */
+/** Metadata of a link's target. */
 export async function stat(sandbox: string, { path, path_b64 }: Entry): Promise<Entry> {
   const named = path_b64 === undefined ? { path } : { path_b64 };
   return api().json<Entry>(at(sandbox, "files"), { json: { op: "stat", ...named, follow: true } });
 }
 
-/** Does something to a path. */
+/** Run a file operation. */
 export async function change(sandbox: string, json: Record<string, unknown>): Promise<void> {
   await api().send(at(sandbox, "files"), { json });
 }
 
-/** Reads at most so many bytes from the beginning. */
+/** Read at most the first `bytes` bytes. */
 export async function head(sandbox: string, entry: Entry, bytes: number, signal: AbortSignal): Promise<Uint8Array> {
   if (entry.size === 0 && entry.type === "file") {
-    // Some files say that they are empty and are not.
+    // Some files, such as those in /proc, report size 0 but have content.
     const all = await api().send(address(sandbox, entry), { signal });
     return new Uint8Array(await all.arrayBuffer()).slice(0, bytes);
   }
@@ -88,13 +92,13 @@ export async function head(sandbox: string, entry: Entry, bytes: number, signal:
   return new Uint8Array(await part.arrayBuffer());
 }
 
-/** One upload. */
+/** An upload. */
 export interface Upload {
   done: Promise<void>;
   abort: () => void;
 }
 
-/** Writes a file; `fetch` cannot tell how far it is. */
+/** Upload a file. Uses XMLHttpRequest, since `fetch` does not report progress. */
 export function upload(sandbox: string, path: string, file: Blob, progress: (sent: number) => void): Upload {
   const request = new XMLHttpRequest();
   const done = new Promise<void>((resolve, reject) => {
@@ -103,19 +107,19 @@ export function upload(sandbox: string, path: string, file: Blob, progress: (sen
     request.upload.onprogress = ({ loaded }) => progress(loaded);
     request.onload = () => {
       if (request.status >= 200 && request.status < 300) return resolve();
-      reject(refusal(request.status, request.responseText));
+      reject(errorFromResponse(request.status, request.responseText));
     };
-    request.onerror = () => reject(new IsoletError(0, "unreachable", "the server does not answer", "nothing was written"));
-    request.onabort = () => reject(new IsoletError(0, "aborted", "stopped", "nothing was written"));
+    request.onerror = () => reject(new IsoletError(0, "unreachable", "the server did not answer", "nothing was written"));
+    request.onabort = () => reject(new IsoletError(0, "aborted", "the upload was cancelled", "nothing was written"));
     request.send(file);
   });
   return { done, abort: () => request.abort() };
 }
 
-function refusal(status: number, text: string): IsoletError {
+function errorFromResponse(status: number, text: string): IsoletError {
   try {
-    const said = JSON.parse(text) as { error: string; message: string; hint: string };
-    return new IsoletError(status, said.error, said.message, said.hint);
+    const body = JSON.parse(text) as { error: string; message: string; hint: string };
+    return new IsoletError(status, body.error, body.message, body.hint);
   } catch {
     return new IsoletError(status, "unknown", text || `the server answered ${status}`);
   }

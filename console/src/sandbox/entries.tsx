@@ -1,30 +1,30 @@
-/** The entries of a directory, and what can be done with each. */
+/** Table of a directory's entries, with actions. */
 
 import { IsoletError } from "@isolet/sdk";
 import type { JSX } from "preact";
 import { api } from "../lib/api";
-import { bytes, moment, written } from "../lib/format";
-import { attempt, done } from "../lib/notice";
+import { bytes, moment, visibleName } from "../lib/format";
+import { attempt, notifySuccess } from "../lib/notice";
 import { go, link } from "../lib/route";
 import { Button } from "../parts/button";
 import { ask, confirm } from "../parts/dialog";
-import { Icon, type Sign } from "../parts/icon";
+import { Icon, type IconName } from "../parts/icon";
 import { above, address, below, change, split, stat, type Entry } from "./disk";
 import { download } from "./viewer";
 
-const SIGNS: Record<Entry["type"], Sign> = { file: "file", directory: "folder", symlink: "link", other: "file" };
+const ICONS: Record<Entry["type"], IconName> = { file: "file", directory: "folder", symlink: "link", other: "file" };
 
 interface Props {
   id: string;
   path: string;
   shown: Entry[];
-  /** The one that is looked at. */
+  /** The entry in the viewer. */
   chosen: Entry | undefined;
   look: (entry: Entry) => void;
   renew: () => void;
 }
 
-/** The table of them. */
+/** The table. */
 export function Entries({ id, path, shown, chosen, look, renew }: Props): JSX.Element {
   return (
     <table class="list entries" aria-label={path}>
@@ -35,11 +35,11 @@ export function Entries({ id, path, shown, chosen, look, renew }: Props): JSX.El
             Size
           </th>
           <th scope="col" class="number">
-            Changed
+            Modified
           </th>
           <th scope="col">Mode</th>
           <th scope="col">
-            <span class="unseen">What can be done</span>
+            <span class="unseen">Actions</span>
           </th>
         </tr>
       </thead>
@@ -52,10 +52,10 @@ export function Entries({ id, path, shown, chosen, look, renew }: Props): JSX.El
   );
 }
 
-/** A link is looked at as what it leads to: a directory is entered. */
+/** Open an entry: a link opens its target, and a directory is entered. */
 async function follow(id: string, of: Entry, look: (entry: Entry) => void): Promise<void> {
   if (of.type !== "symlink") return look(of);
-  const found = await attempt(`${written(of.name)} leads nowhere`, () => stat(id, of));
+  const found = await attempt(`Could not follow ${visibleName(of.name)}`, () => stat(id, of));
   if (found?.type === "directory") go("sandboxes", id, "files", ...split(of.path));
   else if (found) look({ ...of, size: found.size, modified_ms: found.modified_ms });
 }
@@ -64,9 +64,9 @@ function Row(props: { id: string; of: Entry; chosen: boolean; look: (entry: Entr
   const { id, of, chosen, look, renew } = props;
   const name = (
     <>
-      <Icon sign={SIGNS[of.type]} />
-      <span>{written(of.name)}</span>
-      {of.target !== undefined && <span class="dim"> → {written(of.target)}</span>}
+      <Icon icon={ICONS[of.type]} />
+      <span>{visibleName(of.name)}</span>
+      {of.target !== undefined && <span class="dim"> → {visibleName(of.target)}</span>}
     </>
   );
   const enters = of.type === "directory" && of.path_b64 === undefined;
@@ -87,9 +87,9 @@ function Row(props: { id: string; of: Entry; chosen: boolean; look: (entry: Entr
       <td class="number dim cell-age">{moment(of.modified_ms)}</td>
       <td class="mono dim cell-mode">{of.mode}</td>
       <td class="acts">
-        <Button sign="down" kind="quiet" label={of.type === "directory" ? `Download ${written(of.name)} as an archive` : `Download ${written(of.name)}`} disabled={of.type === "other"} onClick={() => void download(id, of)} />
-        <Button sign="edit" kind="quiet" label={`Rename ${written(of.name)}`} onClick={() => rename(id, of, renew)} />
-        <Button sign="trash" kind="quiet" label={`Delete ${written(of.name)}`} onClick={() => remove(id, of, renew)} />
+        <Button icon="down" kind="quiet" label={of.type === "directory" ? `Download ${visibleName(of.name)} as an archive` : `Download ${visibleName(of.name)}`} disabled={of.type === "other"} onClick={() => void download(id, of)} />
+        <Button icon="edit" kind="quiet" label={`Rename ${visibleName(of.name)}`} onClick={() => rename(id, of, renew)} />
+        <Button icon="trash" kind="quiet" label={`Delete ${visibleName(of.name)}`} onClick={() => remove(id, of, renew)} />
       </td>
     </tr>
   );
@@ -101,7 +101,7 @@ function rename(id: string, of: Entry, renew: () => void): void {
     label: "New name",
     value: of.name,
     act: "Rename",
-    note: "A name with slashes moves it, from the directory where it is.",
+    note: "A name with slashes moves it, relative to its current directory.",
     run: async (name) => {
       const from = of.path_b64 === undefined ? { path: of.path } : { path_b64: of.path_b64 };
       const to = name.startsWith("/") ? name : below(above(of.path), name);
@@ -115,7 +115,7 @@ function remove(id: string, of: Entry, renew: () => void): void {
   const directory = of.type === "directory";
   confirm({
     title: directory ? "Delete folder" : "Delete file",
-    says: `${written(of.path)}${directory ? " and all that it holds" : ""} is deleted. This cannot be undone.`,
+    label: `${visibleName(of.path)}${directory ? " and everything in it" : ""} will be deleted. This cannot be undone.`,
     act: "Delete",
     run: async () => {
       try {
@@ -123,7 +123,7 @@ function remove(id: string, of: Entry, renew: () => void): void {
       } catch (error) {
         if (!(error instanceof IsoletError && error.status === 404)) throw error;
       }
-      done(`${written(of.name)} is deleted`);
+      notifySuccess(`${visibleName(of.name)} was deleted`);
       renew();
     },
   });

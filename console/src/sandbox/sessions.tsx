@@ -1,4 +1,4 @@
-/** The sessions of a sandbox, and their terminals. */
+/** Tab with the sessions of a sandbox and their terminals. */
 
 import type { TerminalInfo } from "@isolet/sdk";
 import { IsoletError } from "@isolet/sdk";
@@ -6,21 +6,21 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { api, at, type Sandbox, type Session } from "../lib/api";
 import { now } from "../lib/clock";
-import { hear } from "../lib/events";
-import { many, rough } from "../lib/format";
+import { onEvent } from "../lib/events";
+import { plural, roughDuration } from "../lib/format";
 import { bind, step } from "../lib/keys";
-import { done } from "../lib/notice";
+import { notifySuccess } from "../lib/notice";
 import { link } from "../lib/route";
 import { readSessions, sessions } from "../lib/sandboxes";
 import { openSession } from "../pages/create";
 import { Button } from "../parts/button";
 import { confirm } from "../parts/dialog";
 import { Empty, Loading } from "../parts/state";
-import { plain } from "../terminal/opened";
+import { sanitizeTitle } from "../terminal/opened";
 
 type Running = Omit<TerminalInfo, "ageMs">;
 
-/** How often the terminals are asked for, while this is looked at. */
+/** Polling interval for terminals. */
 const TERMINALS_MS = 6000;
 
 /** The tab. */
@@ -29,11 +29,11 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
   useLayoutEffect(
     () =>
       bind([
-        { group: "Lists", keys: "j", says: "Down (also ↓)", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "k", says: "Up (also ↑)", run: () => step(".row a.to", -1) },
-        { group: "Lists", keys: "ArrowDown", also: true, says: "Down", run: () => step(".row a.to", 1) },
-        { group: "Lists", keys: "ArrowUp", also: true, says: "Up", run: () => step(".row a.to", -1) },
-        { group: "Sandbox", keys: "n", says: "New session", run: () => openSession(of.id) },
+        { group: "Lists", keys: "j", label: "Down (also ↓)", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "k", label: "Up (also ↑)", run: () => step(".row a.to", -1) },
+        { group: "Lists", keys: "ArrowDown", alias: true, label: "Down", run: () => step(".row a.to", 1) },
+        { group: "Lists", keys: "ArrowUp", alias: true, label: "Up", run: () => step(".row a.to", -1) },
+        { group: "Sandbox", keys: "n", label: "New session", run: () => openSession(of.id) },
       ]),
     [of.id],
   );
@@ -42,14 +42,14 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
   return (
     <>
       <div class="subbar">
-        <span class="dim">{many(all.length, "session")}</span>
-        <Button sign="plus" onClick={() => openSession(of.id)} hint="New session (n)">
+        <span class="dim">{plural(all.length, "session")}</span>
+        <Button icon="plus" onClick={() => openSession(of.id)} hint="New session (n)">
           New session
         </Button>
       </div>
       {all.length === 0 ? (
-        <Empty sign="terminal" title="No sessions yet">
-          <p>A session is a shell that stays: its directory, variables and jobs are there for the next command.</p>
+        <Empty icon="terminal" title="No sessions yet">
+          <p>A session is a persistent shell: its working directory, variables and jobs remain for the next command.</p>
           <a class="button main" href={link("sandboxes", of.id, "terminal")}>
             Open a terminal
           </a>
@@ -61,12 +61,12 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
               <th scope="col">Session</th>
               <th scope="col">Shell</th>
               <th scope="col">Terminal</th>
-              <th scope="col">Begins in</th>
+              <th scope="col">Working directory</th>
               <th scope="col" class="number">
                 Last used
               </th>
               <th scope="col">
-                <span class="unseen">What can be done</span>
+                <span class="unseen">Actions</span>
               </th>
             </tr>
           </thead>
@@ -81,7 +81,7 @@ export function Sessions({ of }: { of: Sandbox }): JSX.Element {
   );
 }
 
-/** The terminals that run; asked now and then, for they are not told of by events. */
+/** Running terminals. They are polled, since the server sends no events about them. */
 function useTerminals({ id, state }: Sandbox): Running[] {
   const [all, setAll] = useState<Running[]>([]);
   useEffect(() => {
@@ -92,16 +92,16 @@ function useTerminals({ id, state }: Sandbox): Running[] {
       try {
         setAll(await api().json<Running[]>(at(id, "terminals"), { signal: leave.signal }));
       } catch {
-        // The banner tells of a server that does not answer.
+        // The banner reports a server that is not responding.
       }
     };
     void ask();
     const timer = setInterval(() => void ask(), TERMINALS_MS);
-    const deaf = hear((event) => event.sandbox === id && event.kind.startsWith("session_") && void ask());
+    const unsubscribe = onEvent((event) => event.sandbox === id && event.kind.startsWith("session_") && void ask());
     return () => {
       leave.abort();
       clearInterval(timer);
-      deaf();
+      unsubscribe();
     };
   }, [id, state]);
   return all;
@@ -121,7 +121,7 @@ function Row({ sandbox, of, terminal }: { sandbox: string; of: Session; terminal
         {scoped && <span class="chip" title={`reads ${of.file_access.read.join(", ") || "–"}; writes ${of.file_access.write.join(", ") || "–"}`}>scoped</span>}
       </th>
       <td>
-        <span class={`state ${{ busy: "running", idle: "idle", closed: "closed" }[shell]}`} title={of.shell_pid === null ? "It opens with the next command" : `process ${of.shell_pid}`}>
+        <span class={`state ${{ busy: "running", idle: "idle", closed: "closed" }[shell]}`} title={of.shell_pid === null ? "Starts with the next command" : `process ${of.shell_pid}`}>
           <i aria-hidden="true" />
           {shell}
         </span>
@@ -129,15 +129,15 @@ function Row({ sandbox, of, terminal }: { sandbox: string; of: Session; terminal
       <td class="cell-terminal">
         {terminal ? (
           <span title={terminal.command.join(" ")}>
-            {plain(terminal.title) || terminal.command[0] || "bash"}
-            <span class="dim"> {terminal.clients.length ? `${terminal.clients.length} attached` : "nobody attached"}</span>
+            {sanitizeTitle(terminal.title) || terminal.command[0] || "bash"}
+            <span class="dim"> {terminal.clients.length ? `${terminal.clients.length} attached` : "no clients attached"}</span>
           </span>
         ) : (
           <span class="dim">none</span>
         )}
       </td>
       <td class="mono dim cell-cwd">{of.cwd}</td>
-      <td class="number cell-age">{rough(now.value - of.last_activity_ms)}</td>
+      <td class="number cell-age">{roughDuration(now.value - of.last_activity_ms)}</td>
       <td class="acts">
         <a class="button plain" href={link("sandboxes", sandbox, "terminal", of.id)}>
           Terminal
@@ -146,9 +146,9 @@ function Row({ sandbox, of, terminal }: { sandbox: string; of: Session; terminal
           Commands
         </a>
         <Button
-          sign="trash"
+          icon="trash"
           kind="quiet"
-          label={of.id === "default" ? "The session default stays" : `Delete session ${of.id}`}
+          label={of.id === "default" ? "The default session cannot be deleted" : `Delete session ${of.id}`}
           disabled={of.id === "default"}
           onClick={() => remove(sandbox, of.id)}
         />
@@ -160,7 +160,7 @@ function Row({ sandbox, of, terminal }: { sandbox: string; of: Session; terminal
 function remove(sandbox: string, id: string): void {
   confirm({
     title: "Delete session",
-    says: `The shell of ${id}, its terminal and what runs in them end. Files stay.`,
+    label: `This ends the shell of ${id}, its terminal and everything running in them. Files are not deleted.`,
     act: "Delete",
     run: async () => {
       try {
@@ -169,7 +169,7 @@ function remove(sandbox: string, id: string): void {
         if (!(error instanceof IsoletError && error.status === 404)) throw error;
       }
       await readSessions(sandbox);
-      done(`session ${id} is deleted`);
+      notifySuccess(`session ${id} was deleted`);
     },
   });
 }

@@ -1,26 +1,26 @@
-/** A session's shell, watched: which commands ran in it, what they said, how they ended. */
+/** Log of a session's shell: its commands with output and exit codes. */
 
 import { signal } from "@preact/signals";
 import { api, at } from "../lib/api";
-import { heardLost } from "../lib/actions";
+import { recordLosses } from "../lib/actions";
 
-/** One command. */
+/** A command. */
 export interface Command {
-  /** Its id, with its owner's where it is another client's. */
+  /** Command id; prefixed with the client's id for commands of other clients. */
   id: string;
-  /** Counts the commands that were seen; two may have one id, one after the other. */
+  /** Unique number of the entry; the server may reuse command ids. */
   number: number;
-  /** What was run; empty where that was not told. */
+  /** Command text; empty if the server did not report it. */
   text: string;
   mine: boolean;
   began: number;
   parts: { err: boolean; text: string }[];
-  /** Characters in `parts`. */
+  /** Number of characters in `parts`. */
   size: number;
-  /** Something of its output is not shown. */
+  /** Part of the output is not shown. */
   cut: boolean;
   exit?: { code: number; ms: number; mark: string };
-  /** Why it was not run. */
+  /** Why the command was not run. */
   refused?: string;
 }
 
@@ -39,22 +39,22 @@ type Frame = {
 
 const COMMANDS_MAX = 400;
 const OUTPUT_CHARS_MAX = 200_000;
-const AGAIN_MS = [400, 1000, 2000, 5000];
+const RETRY_DELAYS_MS = [400, 1000, 2000, 5000];
 
-/** The log of one session, followed until it is closed. */
+/** Log of one session, followed until it is closed. */
 export class ShellLog {
-  /** Counts what changed; whoever draws reads it. */
+  /** Incremented on every change; components read it to render again. */
   readonly version = signal(0);
   readonly state = signal<"connecting" | "live" | "lost">("connecting");
   commands: Command[] = [];
   #socket: WebSocket | undefined;
-  #ended = false;
-  #tries = 0;
+  #closed = false;
+  #attempts = 0;
   #number = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #drawn = false;
-  // Whose ids these are: they must not meet those of this page's earlier connection.
-  readonly #mark = Math.random().toString(36).slice(2, 8);
+  #renderScheduled = false;
+  // Prefix of command ids, so that they differ from those of an earlier connection.
+  readonly #idPrefix = Math.random().toString(36).slice(2, 8);
 
   constructor(
     readonly sandbox: string,
@@ -63,23 +63,23 @@ export class ShellLog {
     void this.#connect();
   }
 
-  /** Ends the watching; the shell goes on. */
+  /** Stop following. The shell keeps running. */
   close(): void {
-    this.#ended = true;
+    this.#closed = true;
     clearTimeout(this.#timer);
     this.#socket?.close();
   }
 
-  /** Runs a command behind those that wait. */
+  /** Run a command after those that wait. */
   run(text: string): boolean {
     if (this.#socket?.readyState !== WebSocket.OPEN) return false;
-    const id = `${this.#mark}-${++this.#number}`;
+    const id = `${this.#idPrefix}-${++this.#number}`;
     this.#push({ id, text, mine: true });
     this.#socket.send(JSON.stringify({ type: "shell_run", id, command: text }));
     return true;
   }
 
-  /** Ends one of this page's commands; the shell stays. */
+  /** Cancel a command of this page. The shell stays. */
   cancel({ id }: Command): void {
     if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify({ type: "shell_cancel", id }));
   }
@@ -88,19 +88,19 @@ export class ShellLog {
     try {
       const json = { sandbox: this.sandbox, session: this.session, use: "shell" };
       const { ticket } = await api().json<{ ticket: string }>("/v1/tickets", { json });
-      if (this.#ended) return;
+      if (this.#closed) return;
       const all = { session: this.session, watch: "1", starts: "1", since: "0,0,0", ticket };
       const url = `${location.origin.replace(/^http/, "ws")}${at(this.sandbox, "shell")}?${new URLSearchParams(all)}`;
       const socket = new WebSocket(url);
       this.#socket = socket;
       socket.onopen = () => {
-        // All that is held comes again.
+        // The server replays everything it has.
         this.commands = [];
-        this.#tries = 0;
+        this.#attempts = 0;
         this.state.value = "live";
-        this.#changed();
+        this.#scheduleRender();
       };
-      socket.onmessage = ({ data }) => typeof data === "string" && this.#heard(JSON.parse(data) as Frame);
+      socket.onmessage = ({ data }) => typeof data === "string" && this.#onFrame(JSON.parse(data) as Frame);
       socket.onclose = () => this.#lost();
     } catch {
       this.#lost();
@@ -108,52 +108,54 @@ export class ShellLog {
   }
 
   #lost(): void {
-    if (this.#ended) return;
+    if (this.#closed) return;
     this.state.value = "lost";
-    this.#timer = setTimeout(() => void this.#connect(), AGAIN_MS[Math.min(this.#tries++, AGAIN_MS.length - 1)]);
+    this.#timer = setTimeout(() => void this.#connect(), RETRY_DELAYS_MS[Math.min(this.#attempts++, RETRY_DELAYS_MS.length - 1)]);
   }
 
-  #push(told: Pick<Command, "id" | "text" | "mine">): Command {
-    const command: Command = { ...told, number: ++this.#number, began: Date.now(), parts: [], size: 0, cut: false };
+  #push(fields: Pick<Command, "id" | "text" | "mine">): Command {
+    const command: Command = { ...fields, number: ++this.#number, began: Date.now(), parts: [], size: 0, cut: false };
     this.commands.push(command);
     if (this.commands.length > COMMANDS_MAX) this.commands.shift();
-    this.#changed();
+    this.#scheduleRender();
     return command;
   }
 
-  /** The command that is meant: the last of this id, where that has not ended. */
-  #of(id: string): Command {
+  /** The latest unfinished command with this id. */
+  #commandFor(id: string): Command {
     const last = this.commands.findLast((one) => one.id === id && !one.exit && !one.refused);
     return last ?? this.#push({ id, text: id === "" ? "background jobs" : "", mine: false });
   }
 
-  #heard(frame: Frame): void {
+  #onFrame(frame: Frame): void {
     const id = frame.id ?? "";
     if (frame.type === "shell_start") {
       const known = this.commands.findLast((one) => one.id === id && !one.exit);
-      if (known) [known.text, known.began] = [frame.command || known.text, Date.now()];
-      else this.#push({ id, text: frame.command ?? "", mine: !id.includes("/") });
+      if (known) {
+        known.text = frame.command || known.text;
+        known.began = Date.now();
+      } else this.#push({ id, text: frame.command ?? "", mine: !id.includes("/") });
     } else if (frame.type === "shell_out" || frame.type === "shell_err") {
-      this.#said(this.#of(id), frame.type === "shell_err", frame.data ?? "");
+      this.#appendOutput(this.#commandFor(id), frame.type === "shell_err", frame.data ?? "");
     } else if (frame.type === "shell_exit") {
       const marks = ["timed_out", "cancelled", "oom", "fresh"].filter((mark) => frame[mark] === true);
       const mark = marks.join(", ").replaceAll("_", " ");
-      this.#of(id).exit = { code: frame.code ?? 0, ms: frame.duration_ms ?? 0, mark };
-      heardLost(this.sandbox, frame);
+      this.#commandFor(id).exit = { code: frame.code ?? 0, ms: frame.duration_ms ?? 0, mark };
+      recordLosses(this.sandbox, frame);
     } else if (frame.type === "shell_error" && id !== "") {
-      this.#of(id).refused = frame.message ?? "refused";
+      this.#commandFor(id).refused = frame.message ?? "refused";
     } else if (frame.type === "shell_gap") {
       const last = this.commands.at(-1);
       if (last) last.cut = true;
     } else if (frame.type === "shell_closed") {
       const how = frame.cause ?? (frame.signal === undefined ? `code ${frame.code}` : `signal ${frame.signal}`);
-      const end = this.#push({ id: "", text: "the shell has ended", mine: false });
+      const end = this.#push({ id: "", text: "the shell has exited", mine: false });
       end.exit = { code: frame.code ?? 0, ms: 0, mark: how };
     }
-    this.#changed();
+    this.#scheduleRender();
   }
 
-  #said(command: Command, err: boolean, text: string): void {
+  #appendOutput(command: Command, err: boolean, text: string): void {
     const shown = text.replace(ESCAPES, "");
     const last = command.parts.at(-1);
     if (last?.err === err && last.text.length < 16_384) last.text += shown;
@@ -165,15 +167,15 @@ export class ShellLog {
     }
   }
 
-  #changed(): void {
-    if (this.#drawn) return;
-    this.#drawn = true;
+  #scheduleRender(): void {
+    if (this.#renderScheduled) return;
+    this.#renderScheduled = true;
     requestAnimationFrame(() => {
-      this.#drawn = false;
+      this.#renderScheduled = false;
       this.version.value++;
     });
   }
 }
 
-/** What terminals would obey and a page only shows: colours, titles, moves of the cursor. */
+/** Escape sequences and control characters, which are removed from displayed output. */
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;

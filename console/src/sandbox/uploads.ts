@@ -1,12 +1,12 @@
-/** Files on their way into sandboxes, with how far they are. */
+/** Uploads into sandboxes, with progress. */
 
 import { signal } from "@preact/signals";
-import { told } from "../lib/api";
-import { failed } from "../lib/notice";
+import { describeError } from "../lib/api";
+import { notifyFailure } from "../lib/notice";
 import { below, upload } from "./disk";
 
-/** One of them. */
-export interface Sending {
+/** An upload. */
+export interface UploadEntry {
   number: number;
   sandbox: string;
   path: string;
@@ -17,24 +17,24 @@ export interface Sending {
   abort: () => void;
 }
 
-/** At once. */
+/** Number of concurrent uploads. */
 const AT_ONCE = 3;
 const SHOWN_MS = 2500;
 
-/** All that are shown. */
-export const sending = signal<readonly Sending[]>([]);
+/** Uploads on display. */
+export const uploads = signal<readonly UploadEntry[]>([]);
 
 let count = 0;
 const waiting: (() => Promise<void>)[] = [];
 let running = 0;
 
-function set(number: number, change: Partial<Sending>): void {
-  sending.value = sending.value.map((one) => (one.number === number ? { ...one, ...change } : one));
+function set(number: number, change: Partial<UploadEntry>): void {
+  uploads.value = uploads.value.map((one) => (one.number === number ? { ...one, ...change } : one));
 }
 
-/** Takes one from the list. */
+/** Remove an upload from the list. */
 export function forget(number: number): void {
-  sending.value = sending.value.filter((one) => one.number !== number);
+  uploads.value = uploads.value.filter((one) => one.number !== number);
 }
 
 function next(): void {
@@ -49,15 +49,19 @@ function next(): void {
   }
 }
 
-/** Sends files into a directory; calls `each` after each one that is there. */
+/**
+ * Upload files into a directory.
+ *
+ * @param each called after each completed upload.
+ */
 export function send(sandbox: string, into: string, files: { name: string; blob: Blob }[], each: () => void): void {
   for (const { name, blob } of files) {
     const number = ++count;
     const path = below(into, name);
-    const one: Sending = { number, sandbox, path, size: blob.size, sent: 0, state: "waits", why: "", abort: () => forget(number) };
-    sending.value = [...sending.value, one];
+    const one: UploadEntry = { number, sandbox, path, size: blob.size, sent: 0, state: "waits", why: "", abort: () => forget(number) };
+    uploads.value = [...uploads.value, one];
     waiting.push(async () => {
-      if (!sending.value.some((one) => one.number === number)) return;
+      if (!uploads.value.some((one) => one.number === number)) return;
       const { done, abort } = upload(sandbox, path, blob, (sent) => set(number, { sent }));
       set(number, { state: "runs", abort });
       try {
@@ -66,17 +70,17 @@ export function send(sandbox: string, into: string, files: { name: string; blob:
         setTimeout(() => forget(number), SHOWN_MS);
         each();
       } catch (error) {
-        set(number, { state: "failed", why: told(error).message });
-        failed(error, `Cannot upload ${name}`);
+        set(number, { state: "failed", why: describeError(error).message });
+        notifyFailure(error, `Could not upload ${name}`);
       }
     });
   }
   next();
 }
 
-/** What was dropped: files, and what directories hold. */
-export async function dropped(transfer: DataTransfer): Promise<{ name: string; blob: Blob }[]> {
-  // All of them at once: the list is empty after the first wait.
+/** Files of a drop, including the content of directories. */
+export async function droppedFiles(transfer: DataTransfer): Promise<{ name: string; blob: Blob }[]> {
+  // Read all items before the first await: the browser clears the list afterwards.
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter((one) => one !== null && one !== undefined);
   if (entries.length === 0) return [...transfer.files].map((blob) => ({ name: blob.name, blob }));
   const all: { name: string; blob: Blob }[] = [];
@@ -84,7 +88,7 @@ export async function dropped(transfer: DataTransfer): Promise<{ name: string; b
   return all;
 }
 
-/** Files of one drop, at most. */
+/** Limit on the number of files in one drop. */
 const DROPPED_MAX = 2000;
 
 async function walk(entry: FileSystemEntry, all: { name: string; blob: Blob }[]): Promise<void> {

@@ -1,23 +1,29 @@
-/** One file, looked at: text as text, images by what they are; nothing of it is ever a document. */
+/**
+ * Viewer for one file. Text is shown as text and images by their detected type; file content is never
+ * interpreted as a document.
+ */
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { api, told } from "../lib/api";
-import { saved } from "../lib/download";
-import { bytes, written } from "../lib/format";
+import { api, describeError } from "../lib/api";
+import { saveFile } from "../lib/download";
+import { bytes, visibleName } from "../lib/format";
 import { attempt } from "../lib/notice";
 import { Button } from "../parts/button";
-import { Loading, Wrong } from "../parts/state";
+import { Loading, LoadError } from "../parts/state";
 import { address, head, type Entry } from "./disk";
 
-/** More of a text is not shown. */
+/** Limit on displayed text. */
 const TEXT_BYTES_MAX = 512 * 1024;
-/** A larger image is not shown. */
+/** Limit on the size of displayed images. */
 const IMAGE_BYTES_MAX = 24 * 1024 * 1024;
-/** A larger file is handed over in the browser's own way of downloads no more: it would lie in memory. */
+/** Limit on downloads: the file is held in the page's memory. */
 const DOWNLOAD_BYTES_MAX = 2 * 1024 * 1024 * 1024;
 
-/** Images by their first bytes, not by their names. SVG is none: it is a document. */
+/**
+ * Image types, detected by their first bytes instead of file names. SVG is excluded: it is a document that
+ * can contain scripts.
+ */
 const IMAGES: { kind: string; begins: (number | undefined)[] }[] = [
   { kind: "image/png", begins: [0x89, 0x50, 0x4e, 0x47] },
   { kind: "image/jpeg", begins: [0xff, 0xd8, 0xff] },
@@ -30,23 +36,23 @@ function image(data: Uint8Array): string | undefined {
   return IMAGES.find(({ begins }) => begins.every((byte, i) => byte === undefined || data[i] === byte))?.kind;
 }
 
-type Seen =
+type FileView =
   | { kind: "text"; lines: string[]; cut: boolean }
   | { kind: "image"; url: string }
   | { kind: "binary" }
   | { kind: "wrong"; message: string; hint: string };
 
-/** Hands a file over. */
+/** Download a file, or a directory as a tar archive. */
 export async function download(sandbox: string, entry: Entry): Promise<void> {
-  await attempt(`Cannot download ${written(entry.name)}`, async () => {
-    if (entry.size > DOWNLOAD_BYTES_MAX) throw new Error("it is too large for a page: use curl or the command line");
+  await attempt(`Could not download ${visibleName(entry.name)}`, async () => {
+    if (entry.size > DOWNLOAD_BYTES_MAX) throw new Error("the file is too large to download in a browser page; use curl or the command line");
     const query = entry.type === "directory" ? "?tar=1" : "";
     const file = await api().send(address(sandbox, entry) + query);
-    saved(await file.blob(), entry.type === "directory" ? `${entry.name}.tar` : entry.name);
+    saveFile(await file.blob(), entry.type === "directory" ? `${entry.name}.tar` : entry.name);
   });
 }
 
-async function look(sandbox: string, entry: Entry, signal: AbortSignal): Promise<Seen> {
+async function look(sandbox: string, entry: Entry, signal: AbortSignal): Promise<FileView> {
   const data = await head(sandbox, entry, TEXT_BYTES_MAX, signal);
   const kind = image(data);
   if (kind !== undefined && entry.size <= IMAGE_BYTES_MAX) {
@@ -61,7 +67,7 @@ async function look(sandbox: string, entry: Entry, signal: AbortSignal): Promise
 
 /** The panel. */
 export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; leave: () => void }): JSX.Element {
-  const [seen, setSeen] = useState<Seen>();
+  const [seen, setSeen] = useState<FileView>();
   const [wraps, setWraps] = useState(false);
   useEffect(() => {
     const ends = new AbortController();
@@ -73,24 +79,24 @@ export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; lea
         if (ends.signal.aborted && url !== undefined) URL.revokeObjectURL(url);
         else setSeen(now);
       })
-      .catch((error: unknown) => !ends.signal.aborted && setSeen({ kind: "wrong", ...told(error) }));
+      .catch((error: unknown) => !ends.signal.aborted && setSeen({ kind: "wrong", ...describeError(error) }));
     return () => {
       ends.abort();
       if (url !== undefined) URL.revokeObjectURL(url);
     };
   }, [sandbox, of.path, of.modified_ms, of.size]);
   return (
-    <section class="viewer" aria-label={`File ${written(of.name)}`}>
+    <section class="viewer" aria-label={`File ${visibleName(of.name)}`}>
       <header>
-        <h2 class="mono">{written(of.name)}</h2>
+        <h2 class="mono">{visibleName(of.name)}</h2>
         <span class="dim">{bytes(of.size)}</span>
         {seen?.kind === "text" && (
           <Button kind="quiet" pressed={wraps} onClick={() => setWraps(!wraps)}>
             Wrap
           </Button>
         )}
-        <Button sign="down" kind="quiet" label="Download" onClick={() => void download(sandbox, of)} />
-        <Button sign="close" kind="quiet" label="Close the file" onClick={leave} />
+        <Button icon="down" kind="quiet" label="Download" onClick={() => void download(sandbox, of)} />
+        <Button icon="close" kind="quiet" label="Close the file" onClick={leave} />
       </header>
       {!seen && <Loading rows={8} />}
       {seen?.kind === "text" && (
@@ -111,13 +117,13 @@ export function Viewer({ sandbox, of, leave }: { sandbox: string; of: Entry; lea
       )}
       {seen?.kind === "binary" && (
         <div class="empty">
-          <h3>This is no text</h3>
-          <Button sign="down" onClick={() => void download(sandbox, of)}>
+          <h3>This file is not text</h3>
+          <Button icon="down" onClick={() => void download(sandbox, of)}>
             Download {bytes(of.size)}
           </Button>
         </div>
       )}
-      {seen?.kind === "wrong" && <Wrong {...seen} />}
+      {seen?.kind === "wrong" && <LoadError {...seen} />}
     </section>
   );
 }

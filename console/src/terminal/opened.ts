@@ -1,4 +1,4 @@
-/** The terminals that this page has open: each lives on while another tab is looked at. */
+/** Open terminals of this page. They stay attached while another tab is shown. */
 
 import { IsoletAddon } from "@isolet/sdk/xterm";
 import { openTerminal, type Terminal, type TerminalClient } from "@isolet/sdk";
@@ -11,14 +11,14 @@ import { WebglAddon } from "@xterm/addon-webgl";
 import "@xterm/xterm/css/xterm.css";
 import "./strict";
 import { Terminal as Xterm } from "@xterm/xterm";
-import { holders } from "../lib/actions";
+import { sleepHandlers } from "../lib/actions";
 import { api, at, client } from "../lib/api";
-import { hear } from "../lib/events";
+import { onEvent } from "../lib/events";
 import { dark } from "../lib/theme";
 import { colours, MONO } from "./theme";
 
-/** How it is with one, in words for people. */
-export type Shown =
+/** State of a terminal, for display. */
+export type TerminalStatus =
   | { kind: "connecting" }
   | { kind: "live" }
   | { kind: "behind" }
@@ -26,62 +26,62 @@ export type Shown =
   | { kind: "ended"; code: number; signal: string | undefined }
   | { kind: "refused"; message: string; hint: string };
 
-/** One open terminal. */
-export interface Opened {
+/** An open terminal. */
+export interface OpenTerminal {
   sandbox: string;
   session: string;
   mode: "edit" | "view";
-  /** What it is drawn in; put where it is looked at. */
+  /** Element that contains the screen; moved into the page while it is shown. */
   host: HTMLDivElement;
   xterm: Xterm;
   search: SearchAddon;
   addon: IsoletAddon;
-  state: Signal<Shown>;
+  state: Signal<TerminalStatus>;
   title: Signal<string>;
   size: Signal<{ cols: number; rows: number }>;
   clients: Signal<readonly TerminalClient[]>;
-  /** This client's number among them. */
+  /** Number of this client. */
   me: Signal<number>;
-  /** Its size is another client's. */
-  foreign: Signal<boolean>;
+  /** The terminal has the size of another client's window. */
+  otherClientsSize: Signal<boolean>;
   fit: () => void;
   dispose: () => void;
 }
 
-/** More at once are refused: each costs a connection and a screen. */
+/** Limit on open terminals: each needs a connection and a screen. */
 const OPENED_MAX = 24;
 const SCROLLBACK_LINES = 10_000;
 const TITLE_CHARS_MAX = 120;
-/** How this browser is called among a terminal's clients. */
+/** Name of this client among a terminal's clients. */
 const ME = "console";
 
-/** All of them, oldest first. */
-export const opened = signal<readonly Opened[]>([]);
+/** All open terminals, oldest first. */
+export const openTerminals = signal<readonly OpenTerminal[]>([]);
 
-/** The one of a session; opened where there is none. `undefined`: too many are. */
-export function open(sandbox: string, session: string, mode: "edit" | "view" = "edit"): Opened | undefined {
-  const there = opened.peek().find((one) => one.sandbox === sandbox && one.session === session);
-  if (there) return there;
-  if (opened.peek().length >= OPENED_MAX) return undefined;
+/** The terminal of a session; attached if needed. `undefined` if too many are open. */
+export function open(sandbox: string, session: string, mode: "edit" | "view" = "edit"): OpenTerminal | undefined {
+  const existing = openTerminals.peek().find((one) => one.sandbox === sandbox && one.session === session);
+  if (existing) return existing;
+  if (openTerminals.peek().length >= OPENED_MAX) return undefined;
   const made = make(sandbox, session, mode);
-  opened.value = [...opened.peek(), made];
+  openTerminals.value = [...openTerminals.peek(), made];
   return made;
 }
 
-/** Leaves a terminal; it runs on. */
-export function close(one: Opened): void {
-  opened.value = opened.peek().filter((other) => other !== one);
+/** Detach from a terminal. It keeps running. */
+export function close(one: OpenTerminal): void {
+  openTerminals.value = openTerminals.peek().filter((other) => other !== one);
   one.dispose();
 }
 
-/** Attaches anew, to look only or to type. */
-export function attachAs(one: Opened, mode: "edit" | "view"): void {
+/** Attach again in another mode. */
+export function attachAs(one: OpenTerminal, mode: "edit" | "view"): void {
   one.mode = mode;
   connect(one);
 }
 
-/** Attaches anew: a terminal that has ended begins afresh. */
-export function connect(one: Opened): void {
+/** Attach. If the terminal has ended, this opens a new one. */
+export function connect(one: OpenTerminal): void {
   const { sandbox, session } = one;
   one.state.value = { kind: "connecting" };
   const terminal = one.addon.connect((size) =>
@@ -89,13 +89,13 @@ export function connect(one: Opened): void {
       ...size,
       mode: one.mode,
       name: ME,
-      reconnect: { tries: 10_000, firstMs: 300, mostMs: 8000 },
+      reconnect: { maxAttempts: 10_000, initialDelayMs: 300, maxDelayMs: 8000 },
     }),
   );
   listen(one, terminal);
 }
 
-/** Taken anew for each connection: it opens this terminal, once. */
+/** Address with a new ticket, which opens one connection. */
 async function address(sandbox: string, session: string, mode: "edit" | "view"): Promise<string> {
   const json = { sandbox, session, use: "terminal", mode };
   const { ticket } = await api().json<{ ticket: string }>("/v1/tickets", { json });
@@ -103,7 +103,7 @@ async function address(sandbox: string, session: string, mode: "edit" | "view"):
   return `${location.origin}${at(sandbox, "terminal")}?${query}`;
 }
 
-function listen(one: Opened, terminal: Terminal): void {
+function listen(one: OpenTerminal, terminal: Terminal): void {
   let ended = false;
   let first = true;
   terminal.on("attached", (attached) => {
@@ -114,8 +114,8 @@ function listen(one: Opened, terminal: Terminal): void {
   terminal.on("size", (size) => (one.size.value = size));
   terminal.on("clients", (clients) => {
     one.clients.value = clients;
-    const typing = clients.find((one) => one.typing);
-    one.foreign.value = typing !== undefined && typing.client !== one.me.peek();
+    const isTyping = clients.find((one) => one.typing);
+    one.otherClientsSize.value = isTyping !== undefined && isTyping.client !== one.me.peek();
   });
   terminal.on("exit", ({ code, signal }) => {
     ended = true;
@@ -123,7 +123,7 @@ function listen(one: Opened, terminal: Terminal): void {
   });
   terminal.on("error", (error) => {
     if (terminal.state === "connected") return;
-    // A key that may only read may look.
+    // A read-only key may attach in view mode.
     if (error.code === "read_only" && one.mode === "edit") return void queueMicrotask(() => attachAs(one, "view"));
     if (!ended) one.state.value = { kind: "refused", message: error.message, hint: error.hint };
   });
@@ -137,34 +137,34 @@ function listen(one: Opened, terminal: Terminal): void {
   });
 }
 
-function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
+function make(sandbox: string, session: string, mode: "edit" | "view"): OpenTerminal {
   const host = document.createElement("div");
   host.className = "screen";
   const xterm = new Xterm({
     allowProposedApi: true,
     cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
     fontFamily: MONO,
-    fontSize: letters(),
+    fontSize: fontSize(),
     lineHeight: 1.15,
     scrollback: SCROLLBACK_LINES,
     theme: colours(dark.peek()),
-    // Black on a dark green is what `ls` makes of some directories.
+    // `ls` shows some directories in black on dark green.
     minimumContrastRatio: 3,
     macOptionIsMeta: true,
     rightClickSelectsWord: false,
-    // OSC 8: an address that a program names. Only what leads to a page, and only on a click.
-    linkHandler: { activate: (_event, address) => visit(address), allowNonHttpProtocols: false },
+    // OSC 8 links of programs: only http(s), and only on a click.
+    linkHandler: { activate: (_event, address) => openExternalLink(address), allowNonHttpProtocols: false },
   });
   const fit = new FitAddon();
   const search = new SearchAddon({ highlightLimit: 500 });
   const addon = new IsoletAddon({ fit: () => fit.proposeDimensions() });
-  for (const one of [fit, search, new Unicode11Addon(), new WebLinksAddon((_event, address) => visit(address)), addon]) {
+  for (const one of [fit, search, new Unicode11Addon(), new WebLinksAddon((_event, address) => openExternalLink(address)), addon]) {
     xterm.loadAddon(one);
   }
   xterm.unicode.activeVersion = "11";
-  // OSC 52: a program neither reads nor writes the clipboard.
+  // OSC 52: programs must not read or write the clipboard.
   xterm.parser.registerOscHandler(52, () => true);
-  const one: Opened = {
+  const one: OpenTerminal = {
     sandbox,
     session,
     mode,
@@ -172,16 +172,16 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
     xterm,
     search,
     addon,
-    state: signal<Shown>({ kind: "connecting" }),
+    state: signal<TerminalStatus>({ kind: "connecting" }),
     title: signal(""),
     size: signal({ cols: 80, rows: 24 }),
     clients: signal<readonly TerminalClient[]>([]),
     me: signal(0),
-    foreign: signal(false),
+    otherClientsSize: signal(false),
     fit: () => undefined,
     dispose: () => undefined,
   };
-  xterm.onTitleChange((title) => (one.title.value = plain(title)));
+  xterm.onTitleChange((title) => (one.title.value = sanitizeTitle(title)));
   const paint = effect(() => {
     xterm.options.theme = colours(dark.value);
   });
@@ -191,10 +191,10 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
     if (!drawn) {
       drawn = true;
       xterm.open(host);
-      accelerate(xterm);
+      enableWebgl(xterm);
       connect(one);
     } else {
-      if (xterm.options.fontSize !== letters()) xterm.options.fontSize = letters();
+      if (xterm.options.fontSize !== fontSize()) xterm.options.fontSize = fontSize();
       addon.fit();
     }
   };
@@ -207,30 +207,30 @@ function make(sandbox: string, session: string, mode: "edit" | "view"): Opened {
   return one;
 }
 
-/** As large as the rest of the page, in px. */
-function letters(): number {
+/** Font size in pixels, relative to that of the page. */
+function fontSize(): number {
   const page = parseFloat(getComputedStyle(document.documentElement).fontSize);
   return Math.round(innerWidth < 640 ? page * 0.86 : page * 0.97);
 }
 
-/** Draws by WebGL; where there is none, or it is lost, as before by elements. */
-function accelerate(xterm: Xterm): void {
+/** Draw with WebGL if available; otherwise, and after a context loss, with DOM elements. */
+function enableWebgl(xterm: Xterm): void {
   try {
     const webgl = new WebglAddon();
     webgl.onContextLoss(() => webgl.dispose());
     xterm.loadAddon(webgl);
   } catch {
-    // No WebGL here: the other way of drawing is in place.
+    // Without WebGL, xterm.js draws with DOM elements.
   }
 }
 
-/** A title as text: no controls, and no character that turns the direction of what follows. */
-export function plain(title: string): string {
+/** A title without control characters and characters that change the direction of text. */
+export function sanitizeTitle(title: string): string {
   return title.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "").slice(0, TITLE_CHARS_MAX);
 }
 
-/** Opens a page that stood in a terminal: it learns nothing of this one. */
-export function visit(address: string): void {
+/** Open a link from a terminal in a new tab, without access to this page. */
+export function openExternalLink(address: string): void {
   let url: URL;
   try {
     url = new URL(address);
@@ -242,14 +242,14 @@ export function visit(address: string): void {
 }
 
 function closeAll(sandbox: string): void {
-  for (const one of opened.peek()) if (one.sandbox === sandbox) close(one);
+  for (const one of openTerminals.peek()) if (one.sandbox === sandbox) close(one);
 }
 
-// What a destroyed sandbox's terminals would do is to make it anew, and a sleeping one's to wake it.
-hear(({ kind, sandbox }) => {
+// Terminals that reconnect would recreate a destroyed sandbox and wake a sleeping one.
+onEvent(({ kind, sandbox }) => {
   if (kind === "destroyed" || kind === "sleeping") closeAll(sandbox);
 });
-holders.add(closeAll);
+sleepHandlers.add(closeAll);
 client.subscribe((now) => {
-  if (!now) for (const one of opened.peek()) close(one);
+  if (!now) for (const one of openTerminals.peek()) close(one);
 });

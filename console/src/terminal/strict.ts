@@ -1,28 +1,26 @@
 /**
- * xterm.js within a policy that knows no inline style.
- *
- * It writes its colours into `<style>` elements and, drawing without WebGL, into `style` attributes;
- * the page's policy refuses both. What it means to put there goes the way that the policy allows
- * instead: into constructed style sheets, and into elements' own declarations.
+ * Makes xterm.js work under a Content Security Policy without inline styles. xterm.js writes colours into
+ * `<style>` elements and, without WebGL, into `style` attributes; the policy forbids both. This module
+ * redirects them to constructed style sheets and to the elements' `style` property.
  */
 
 const made = new WeakMap<Node, CSSStyleSheet>();
 
-/** An element that holds no rules itself: what is written into it becomes a sheet of the document. */
+/** Replacement of a `<style>` element: text that is written into it becomes a style sheet of the document. */
 function sheet(): HTMLElement {
   const rules = new CSSStyleSheet();
   document.adoptedStyleSheets.push(rules);
-  const stands = create.call(document, "span") as HTMLElement;
-  stands.hidden = true;
-  made.set(stands, rules);
-  Object.defineProperty(stands, "textContent", { set: (text: string) => rules.replaceSync(text) });
-  Object.defineProperty(stands, "remove", {
+  const placeholder = create.call(document, "span") as HTMLElement;
+  placeholder.hidden = true;
+  made.set(placeholder, rules);
+  Object.defineProperty(placeholder, "textContent", { set: (text: string) => rules.replaceSync(text) });
+  Object.defineProperty(placeholder, "remove", {
     value: () => {
       document.adoptedStyleSheets = document.adoptedStyleSheets.filter((one) => one !== rules);
-      Element.prototype.remove.call(stands);
+      Element.prototype.remove.call(placeholder);
     },
   });
-  return stands;
+  return placeholder;
 }
 
 const create = document.createElement;

@@ -1,10 +1,10 @@
-/** The tab of one terminal: its screen, who else is there, and what can be done. */
+/** Tab of one terminal: its screen, attached clients and actions. */
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, at, type Sandbox } from "../lib/api";
-import { saved } from "../lib/download";
-import { attempt, done } from "../lib/notice";
+import { saveFile } from "../lib/download";
+import { attempt, notifySuccess } from "../lib/notice";
 import { move } from "../lib/route";
 import { dark } from "../lib/theme";
 import { Button } from "../parts/button";
@@ -12,49 +12,49 @@ import { confirm } from "../parts/dialog";
 import { Icon } from "../parts/icon";
 import { Empty } from "../parts/state";
 import { found } from "./theme";
-import { attachAs, close, connect, open, opened, type Opened } from "./opened";
+import { attachAs, close, connect, open, openTerminals, type OpenTerminal } from "./opened";
 
-/** The tab; without a name the first one that is open, or the default session's. */
+/** The tab. Without a name, it shows the first open terminal, or that of the default session. */
 export function TerminalTab({ sandbox, name }: { sandbox: Sandbox; name: string }): JSX.Element {
-  const session = name || opened.value.find((one) => one.sandbox === sandbox.id)?.session || "default";
+  const session = name || openTerminals.value.find((one) => one.sandbox === sandbox.id)?.session || "default";
   useEffect(() => {
     if (name === "") move("sandboxes", sandbox.id, "terminal", session);
   }, [name]);
-  const [one, setOne] = useState<Opened>();
-  const there = opened.value.some((one) => one.sandbox === sandbox.id && one.session === session);
+  const [one, setOne] = useState<OpenTerminal>();
+  const there = openTerminals.value.some((one) => one.sandbox === sandbox.id && one.session === session);
   const awake = sandbox.state !== "sleeping";
   useEffect(() => {
-    // One that fell asleep under its terminal is not to be woken by it; one that slept before is.
+    // A sandbox that falls asleep while its terminal is shown must stay asleep; one that slept before is woken.
     if (awake || one === undefined) setOne(open(sandbox.id, session));
   }, [sandbox.id, session, awake]);
   if (sandbox.state === "failed") {
     return (
-      <Empty sign="terminal" title="This sandbox has failed">
-        <p>Nothing runs in it any more. Its files stay until it is destroyed.</p>
+      <Empty icon="terminal" title="This sandbox has failed">
+        <p>No programs are running in it. Its files remain until it is destroyed.</p>
       </Empty>
     );
   }
   if (!awake && one !== undefined && !there) {
     return (
-      <Empty sign="sleep" title="This sandbox has fallen asleep">
-        <p>Its terminals have ended. A new one wakes it.</p>
-        <Button kind="main" sign="terminal" onClick={() => setOne(open(sandbox.id, session))}>
+      <Empty icon="sleep" title="This sandbox is asleep">
+        <p>Its terminals have ended. Opening a new one wakes the sandbox.</p>
+        <Button kind="main" icon="terminal" onClick={() => setOne(open(sandbox.id, session))}>
           New terminal
         </Button>
       </Empty>
     );
   }
-  if (opened.value.length > 0 && one === undefined && !opened.value.some((it) => it.session === session)) {
+  if (openTerminals.value.length > 0 && one === undefined && !openTerminals.value.some((it) => it.session === session)) {
     return (
-      <Empty sign="terminal" title="Too many terminals are open in this page">
-        <p>Leave one of them first: what runs in it runs on.</p>
+      <Empty icon="terminal" title="Too many terminals are open in this page">
+        <p>Detach from one of them first. Its programs keep running.</p>
       </Empty>
     );
   }
   return one && one.session === session && one.sandbox === sandbox.id ? <Screen key={session} of={one} /> : <div class="terminal" />;
 }
 
-function Screen({ of }: { of: Opened }): JSX.Element {
+function Screen({ of }: { of: OpenTerminal }): JSX.Element {
   const place = useRef<HTMLDivElement>(null);
   const [searching, setSearching] = useState(false);
   useEffect(() => {
@@ -78,25 +78,25 @@ function Screen({ of }: { of: Opened }): JSX.Element {
   const { cols, rows } = of.size.value;
   return (
     <div class="terminal">
-      <Head of={of} search={() => setSearching(!searching)} />
+      <TerminalHeader of={of} search={() => setSearching(!searching)} />
       {searching && <Search of={of} leave={() => setSearching(false)} />}
-      <div class={`place ${of.foreign.value || of.mode === "view" ? "boxed" : ""}`} ref={place} />
-      {(of.foreign.value || of.mode === "view") && of.state.value.kind === "live" && (
+      <div class={`place ${of.otherClientsSize.value || of.mode === "view" ? "boxed" : ""}`} ref={place} />
+      {(of.otherClientsSize.value || of.mode === "view") && of.state.value.kind === "live" && (
         <p class="foreign">
-          {of.mode === "view" ? "You look only." : "Somebody else typed last:"} drawn in {cols} × {rows}
-          {of.mode === "view" ? "" : ", until you type"}
+          {of.mode === "view" ? "View only:" : "Another client typed last:"} size {cols} × {rows}
+          {of.mode === "view" ? "" : " until you type"}
         </p>
       )}
-      <Over of={of} />
+      <StatusOverlay of={of} />
     </div>
   );
 }
 
-/** A smaller part of its size is drawn no more: what is larger is scrolled. */
+/** Smallest scale of the screen; larger screens are scrolled. */
 const SCALE_MIN = 0.55;
 
-/** Has a terminal that is drawn in another's size fit into this window. */
-function shrink({ host }: Opened): void {
+/** Scale a screen that has another client's size to fit this window. */
+function shrink({ host }: OpenTerminal): void {
   const screen = host.querySelector<HTMLElement>(".xterm-screen");
   const room = host.parentElement;
   if (!screen || !room || screen.offsetWidth === 0) return;
@@ -104,8 +104,8 @@ function shrink({ host }: Opened): void {
   host.style.setProperty("--scale", String(Math.max(scale, SCALE_MIN)));
 }
 
-/** Keys that are the console's even here: no terminal program knows them. */
-function chord(event: KeyboardEvent, of: Opened, search: () => void): boolean {
+/** Shortcuts of the console inside terminals. No terminal program can receive these keys. */
+function chord(event: KeyboardEvent, of: OpenTerminal, search: () => void): boolean {
   if (event.type !== "keydown") return true;
   const shown = of.state.peek();
   if (shown.kind === "ended" && event.key === "Enter") {
@@ -125,12 +125,12 @@ function chord(event: KeyboardEvent, of: Opened, search: () => void): boolean {
   return false;
 }
 
-async function copy(of: Opened): Promise<void> {
+async function copy(of: OpenTerminal): Promise<void> {
   const text = of.xterm.getSelection();
-  if (text !== "") await attempt("Cannot copy", () => navigator.clipboard.writeText(text));
+  if (text !== "") await attempt("Could not copy", () => navigator.clipboard.writeText(text));
 }
 
-function Head({ of, search }: { of: Opened; search: () => void }): JSX.Element {
+function TerminalHeader({ of, search }: { of: OpenTerminal; search: () => void }): JSX.Element {
   const others = of.clients.value.filter((one) => one.client !== of.me.value);
   const { cols, rows } = of.size.value;
   const live = of.state.value.kind === "live";
@@ -139,10 +139,10 @@ function Head({ of, search }: { of: Opened; search: () => void }): JSX.Element {
       <span class="terminal-title" title={of.title.value}>
         {of.title.value || of.session}
       </span>
-      <span class="who" aria-label="Who else is attached">
+      <span class="who" aria-label="Other attached clients">
         {others.map((one) => (
-          <span key={one.client} class={`chip ${one.typing ? "typing" : ""}`} title={one.mode === "view" ? "looks only" : one.typing ? "typed last" : "may type"}>
-            {one.mode === "view" && <Icon sign="eye" />}
+          <span key={one.client} class={`chip ${one.typing ? "typing" : ""}`} title={one.mode === "view" ? "view only" : one.typing ? "typed last" : "can type"}>
+            {one.mode === "view" && <Icon icon="eye" />}
             {one.name || `client ${one.client}`}
           </span>
         ))}
@@ -150,11 +150,11 @@ function Head({ of, search }: { of: Opened; search: () => void }): JSX.Element {
       <span class="dim size">
         {cols}×{rows}
       </span>
-      <Button sign="search" kind="quiet" label="Search (Ctrl Shift F)" onClick={search} />
+      <Button icon="search" kind="quiet" label="Search (Ctrl Shift F)" onClick={search} />
       <Button
-        sign="eye"
+        icon="eye"
         kind="quiet"
-        label={of.mode === "view" ? "Type again" : "Look only"}
+        label={of.mode === "view" ? "Enable input" : "View only"}
         pressed={of.mode === "view"}
         onClick={() => {
           attachAs(of, of.mode === "view" ? "edit" : "view");
@@ -163,14 +163,14 @@ function Head({ of, search }: { of: Opened; search: () => void }): JSX.Element {
       />
       <Recorder of={of} live={live} />
       <Button
-        sign="power"
+        icon="power"
         kind="quiet"
-        label="End this terminal"
+        label="Close this terminal"
         onClick={() =>
           confirm({
-            title: "End this terminal",
-            says: `What runs in the terminal of ${of.session} is hung up, for everybody who is attached. The session stays.`,
-            act: "End it",
+            title: "Close this terminal",
+            label: `This ends the program in the terminal of ${of.session} for all attached clients. The session remains.`,
+            act: "Close terminal",
             run: async () => {
               await api().send(at(of.sandbox, "terminals", of.session), { method: "DELETE" });
             },
@@ -187,7 +187,7 @@ interface Recording {
   ended_at: string | null;
 }
 
-function Recorder({ of, live }: { of: Opened; live: boolean }): JSX.Element {
+function Recorder({ of, live }: { of: OpenTerminal; live: boolean }): JSX.Element {
   const [id, setId] = useState<string>();
   const path = at(of.sandbox, "terminals", of.session, "recording");
   useEffect(() => {
@@ -197,34 +197,34 @@ function Recorder({ of, live }: { of: Opened; live: boolean }): JSX.Element {
       .then((all) => setId(all.find((one) => one.session === of.session && one.ended_at === null)?.id))
       .catch(() => undefined);
   }, [live]);
-  const turn = async (): Promise<void> => {
+  const toggle = async (): Promise<void> => {
     if (id === undefined) {
-      const made = await attempt("Cannot record", () => api().json<Recording>(path, { method: "POST", json: {} }));
+      const made = await attempt("Could not record", () => api().json<Recording>(path, { method: "POST", json: {} }));
       if (made) setId(made.id);
       return;
     }
-    const ended = await attempt("Cannot stop", () => api().send(path, { method: "DELETE" }));
+    const ended = await attempt("Could not stop recording", () => api().send(path, { method: "DELETE" }));
     if (!ended) return;
     setId(undefined);
-    done("Recorded. It lies under Details as well.");
-    const file = await attempt("Cannot download", () => api().send(at(of.sandbox, "recordings", id)));
-    if (file) saved(await file.blob(), `${of.sandbox}-${of.session}.cast`);
+    notifySuccess("Recording saved. It is also listed under Details.");
+    const file = await attempt("Could not download", () => api().send(at(of.sandbox, "recordings", id)));
+    if (file) saveFile(await file.blob(), `${of.sandbox}-${of.session}.cast`);
   };
   return (
     <span class={id === undefined ? "" : "recording"}>
       <Button
-        sign={id === undefined ? "record" : "stop"}
+        icon={id === undefined ? "record" : "stop"}
         kind="quiet"
         label={id === undefined ? "Record" : "Stop recording and download it"}
         pressed={id !== undefined}
         disabled={!live}
-        onClick={() => void turn()}
+        onClick={() => void toggle()}
       />
     </span>
   );
 }
 
-function Search({ of, leave }: { of: Opened; leave: () => void }): JSX.Element {
+function Search({ of, leave }: { of: OpenTerminal; leave: () => void }): JSX.Element {
   const input = useRef<HTMLInputElement>(null);
   const [count, setCount] = useState<{ at: number; count: number }>();
   useEffect(() => {
@@ -247,7 +247,7 @@ function Search({ of, leave }: { of: Opened; leave: () => void }): JSX.Element {
   };
   return (
     <div class="terminal-search" role="search">
-      <Icon sign="search" />
+      <Icon icon="search" />
       <input
         ref={input}
         aria-label="Search in the terminal"
@@ -262,13 +262,13 @@ function Search({ of, leave }: { of: Opened; leave: () => void }): JSX.Element {
       <span class="dim" role="status">
         {count ? `${count.at}/${count.count}` : ""}
       </span>
-      <Button sign="close" kind="quiet" label="Leave the search" onClick={leave} />
+      <Button icon="close" kind="quiet" label="Close search" onClick={leave} />
     </div>
   );
 }
 
-/** What is said over the screen while it is not live. */
-function Over({ of }: { of: Opened }): JSX.Element | null {
+/** Message over the screen while the terminal is not live. */
+function StatusOverlay({ of }: { of: OpenTerminal }): JSX.Element | null {
   const shown = of.state.value;
   const [, tick] = useState(0);
   const waits = shown.kind === "back";
@@ -289,15 +289,15 @@ function Over({ of }: { of: Opened }): JSX.Element | null {
     const left = Math.max(Math.ceil((shown.next - Date.now()) / 1000), 0);
     return (
       <p class="over" role="status">
-        <strong>{shown.first ? "The server does not open it." : "Connection lost."}</strong>{" "}
-        {!shown.first && "What runs in it runs on."} {left > 0 ? `Trying again in ${left} s` : "Trying again …"}
+        <strong>{shown.first ? "The server could not open the terminal." : "Connection lost."}</strong>{" "}
+        {!shown.first && "Programs keep running."} {left > 0 ? `Retrying in ${left} s` : "Retrying …"}
       </p>
     );
   }
   if (shown.kind === "ended") {
     return (
       <p class="over ended" role="status">
-        <strong>The shell has ended</strong> with {shown.signal ?? `code ${shown.code}`}. Press <kbd>Enter</kbd> for a new one.{" "}
+        <strong>The shell has exited</strong> with {shown.signal ?? `code ${shown.code}`}. Press <kbd>Enter</kbd> for a new one.{" "}
         <Button
           kind="main"
           onClick={() => {
@@ -321,7 +321,7 @@ function Over({ of }: { of: Opened }): JSX.Element | null {
           move("sandboxes", of.sandbox, "sessions");
         }}
       >
-        Leave
+        Close
       </Button>
     </p>
   );

@@ -1,4 +1,4 @@
-/** The sixteen colours of terminals, for light and dark; each readable on its ground. */
+/** The sixteen terminal colours for the light and dark theme, with readable contrast. */
 
 import type { ISearchDecorationOptions } from "@xterm/addon-search";
 import type { ITheme } from "@xterm/xterm";
@@ -51,10 +51,10 @@ const LIGHT: ITheme = {
   brightWhite: "#3a3e45",
 };
 
-/** The colours in force. */
+/** Colours of a theme. */
 export const colours = (dark: boolean): ITheme => (dark ? DARK : LIGHT);
 
-/** How what a search has found is marked. */
+/** Decoration of search results. */
 export const found = (dark: boolean): ISearchDecorationOptions => ({
   matchBackground: dark ? "#57481a" : "#fbe7a6",
   matchOverviewRuler: "#d9a400",
@@ -62,5 +62,5 @@ export const found = (dark: boolean): ISearchDecorationOptions => ({
   activeMatchColorOverviewRuler: "#ffb000",
 });
 
-/** What programs are written in: what the system has. */
+/** Monospace fonts of common systems. */
 export const MONO = 'ui-monospace, "SF Mono", "Cascadia Mono", "JetBrains Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';

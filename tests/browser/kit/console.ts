@@ -1,4 +1,4 @@
-/** A console in a page: signed in, watched for whatever it must not do. */
+/** A console in a page, signed in. Records policy violations and requests to other servers. */
 
 import { randomUUID } from "node:crypto";
 import { mkdirSync } from "node:fs";
@@ -9,18 +9,18 @@ import type { Server } from "./server.js";
 
 export { expect } from "./test.js";
 
-/** Pictures of the console, to be looked at. */
+/** Folder for screenshots, which a person reviews. */
 const PICTURES = fileURLToPath(new URL("../../../target/artifacts/console/", import.meta.url));
 
-/** What a tenant may try to have shown; none of it may be more than text. */
+/** Markup in a tenant's data. It must only ever appear as text. */
 export const MARKUP = `"><img src=x onerror=window.pwned=1><script>window.pwned=1</script>`;
 
 export class Console {
   readonly id = `console-${randomUUID().slice(0, 8)}`;
-  /** What the page's policy refused, and what was thrown in the page. */
-  readonly wrongs: string[] = [];
-  /** Addresses beyond the server that the page has asked for. */
-  readonly strange: string[] = [];
+  /** Policy violations, and errors thrown in the page. */
+  readonly violations: string[] = [];
+  /** Requests to other servers. */
+  readonly foreignRequests: string[] = [];
   readonly #others: Console[] = [];
 
   constructor(
@@ -29,16 +29,16 @@ export class Console {
   ) {}
 
   async watch(): Promise<void> {
-    this.page.on("pageerror", (error) => this.wrongs.push(`thrown: ${error.message}`));
+    this.page.on("pageerror", (error) => this.violations.push(`thrown: ${error.message}`));
     this.page.on("console", (message) => {
-      if (/Content Security Policy|Trusted/i.test(message.text())) this.wrongs.push(message.text());
+      if (/Content Security Policy|Trusted/i.test(message.text())) this.violations.push(message.text());
     });
-    const strange = (url: string): boolean =>
+    const isForeign = (url: string): boolean =>
       !["http", "ws"].some((scheme) => url.startsWith(`${scheme}://127.0.0.1:${this.server.port}/`)) &&
       !url.startsWith(`blob:${this.server.url}/`) &&
       !url.startsWith("data:");
-    this.page.on("request", (request) => strange(request.url()) && this.strange.push(request.url()));
-    this.page.on("websocket", (socket) => strange(socket.url()) && this.strange.push(socket.url()));
+    this.page.on("request", (request) => isForeign(request.url()) && this.foreignRequests.push(request.url()));
+    this.page.on("websocket", (socket) => isForeign(socket.url()) && this.foreignRequests.push(socket.url()));
     await this.page.addInitScript(() => {
       addEventListener("securitypolicyviolation", (event) =>
         console.error(`Content Security Policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`),
@@ -46,35 +46,35 @@ export class Console {
     });
   }
 
-  /** Opens it as the server's printed address does, then goes to a place. */
+  /** Open the console through the server's printed address, then go to a route. */
   async open(place = ""): Promise<void> {
     await this.page.goto(`${this.server.url}/#key=${this.server.key}`);
     await expect(this.page.locator(".health.good")).toBeVisible();
     if (place !== "") await this.go(place);
   }
 
-  /** Goes to a place within it. */
+  /** Go to a route. */
   async go(place: string): Promise<void> {
     await this.page.evaluate((to) => void (location.hash = to), `#/${place}`);
   }
 
-  /** A call beside the page. */
+  /** Call the API directly. */
   async api<T>(method: string, path: string, body?: unknown): Promise<T> {
     return this.server.json<T>(method, path, body);
   }
 
-  /** A sandbox of the test's own. */
+  /** Create the test's sandbox. */
   async made(more: Record<string, unknown> = {}): Promise<string> {
     await this.api("POST", "/v1/sandboxes", { id: this.id, ...more });
     return this.id;
   }
 
-  /** A command in a session's shell. */
+  /** Run a command in a session's shell. */
   async exec(session: string, command: string): Promise<{ exit_code: number; stdout: string }> {
     return this.api("POST", `/v1/sandboxes/${this.id}/sessions/${session}/exec`, { command });
   }
 
-  /** Has terminals drawn by elements, where a test can read them: as in a browser without WebGL. */
+  /** Make terminals draw with DOM elements, which tests can read, as in a browser without WebGL. */
   async plain(): Promise<void> {
     await this.page.addInitScript(() => {
       const get = HTMLCanvasElement.prototype.getContext as (kind: string, ...more: unknown[]) => unknown;
@@ -84,27 +84,27 @@ export class Console {
     });
   }
 
-  /** What the terminal that is looked at shows; see {@link Console.plain}. */
+  /** Text on the screen of the current terminal; requires {@link Console.plain}. */
   async screen(): Promise<string> {
     const rows = await this.page.locator(".xterm-rows > div").allTextContents();
     return rows.map((row) => row.replaceAll("\u00a0", " ").trimEnd()).join("\n");
   }
 
-  /** Waits until it shows something. */
+  /** Wait until the screen contains a text. */
   async shows(what: string | RegExp): Promise<void> {
     const check = expect.poll(() => this.screen(), { timeout: 20_000 });
     if (typeof what === "string") await check.toContain(what);
     else await check.toMatch(what);
   }
 
-  /** Types a line into the terminal. */
+  /** Type a line into the terminal. */
   async type(line: string): Promise<void> {
     await this.page.locator(".xterm-helper-textarea").focus();
     await this.page.keyboard.type(line);
     await this.page.keyboard.press("Enter");
   }
 
-  /** Waits until the terminal is there and can be typed into. */
+  /** Wait until the terminal accepts input. */
   async ready(): Promise<void> {
     await expect(this.page.locator(".handle.live")).not.toHaveCount(0);
     await this.shows(/[#$] ?$/m);
@@ -114,7 +114,7 @@ export class Console {
     return this.page.getByRole("button", { name });
   }
 
-  /** Another page of the same browser, by another person. */
+  /** A second page in the same browser, as another user. */
   async other(): Promise<Console> {
     const page = await this.page.context().browser()!.newPage();
     const other = new Console(this.server, page);
@@ -124,7 +124,7 @@ export class Console {
     return other;
   }
 
-  /** A picture, to be looked at. */
+  /** Save a screenshot for review. */
   async picture(name: string): Promise<void> {
     mkdirSync(PICTURES, { recursive: true });
     await this.page.screenshot({ path: `${PICTURES}${name}.png` });
@@ -133,15 +133,18 @@ export class Console {
   async end(): Promise<void> {
     for (const one of [...this.#others, this]) {
       expect(await one.page.evaluate(() => "pwned" in window).catch(() => false)).toBe(false);
-      expect(one.wrongs).toEqual([]);
-      expect(one.strange).toEqual([]);
+      expect(one.violations).toEqual([]);
+      expect(one.foreignRequests).toEqual([]);
       await one.page.close();
     }
     await fetch(`${this.server.url}/v1/sandboxes/${this.id}`, { method: "DELETE", headers: this.server.headers });
   }
 }
 
-/** `test` with a console: at its end nothing was refused by the page's policy, and nothing asked elsewhere. */
+/**
+ * `test` with a console. At its end, it checks that there were no policy violations and no requests to other
+ * servers.
+ */
 export const test = base.extend<{ console: Console }>({
   console: async ({ world, page }, use) => {
     const one = new Console(world.server, page);

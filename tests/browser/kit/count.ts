@@ -1,4 +1,4 @@
-/** Closes a run with the tests that passed only when repeated, and one line of counts. */
+/** Reports flaky tests and the number of passed, failed and skipped tests at the end of a run. */
 
 import type { Reporter, Suite } from "@playwright/test/reporter";
 

@@ -1,4 +1,4 @@
-/** What a test works with: a sandbox of its own, a page with terminals, and the networks between. */
+/** Environment of a test: its own sandbox, a page with terminals, and network proxies between them. */
 
 import { randomUUID } from "node:crypto";
 import { expect, type Page } from "@playwright/test";
@@ -6,21 +6,21 @@ import { file, type Pages } from "./pages.js";
 import { Proxy } from "./proxy.js";
 import type { Server } from "./server.js";
 
-/** How a terminal is opened in the page. */
+/** Options for opening a terminal in the page. */
 export interface Shown {
-  /** What it is reached through; the server itself unless told. */
+  /** Proxy to connect through; by default, the server itself. */
   proxy?: Proxy;
   session?: string;
   mode?: "view";
   cols?: number;
   rows?: number;
   unparsedMax?: number;
-  /** Options of the SDK: shell, name, reconnect. */
+  /** SDK options: shell, name, reconnect. */
   terminal?: Record<string, unknown>;
 }
 
-/** Tries again soon: tests are not to wait for networks that they have themselves cut. */
-const SOON = { reconnect: { firstMs: 20, mostMs: 200, tries: 500 } };
+/** Short reconnect delays, since the tests cut the network themselves. */
+const FAST_RECONNECT = { reconnect: { initialDelayMs: 20, maxDelayMs: 200, maxAttempts: 500 } };
 
 type Kit = any;
 
@@ -34,7 +34,7 @@ export class Lab {
     readonly page: Page,
   ) {}
 
-  /** Loads the page. */
+  /** Load the page. */
   async begin(): Promise<void> {
     await this.page.exposeFunction("ticket", async (wanted: Record<string, string>) => {
       const made = await this.server.json<{ ticket: string }>("POST", "/v1/tickets", {
@@ -48,26 +48,26 @@ export class Lab {
     await this.load(this.pages.origin);
   }
 
-  /** Loads the page from an origin. */
+  /** Load the page from an origin. */
   async load(origin: string): Promise<void> {
     await this.page.goto(`${origin}/kit/index.html`);
     await this.page.waitForFunction(() => "kit" in window);
   }
 
-  /** Loads the page from the server's own origin, as the console's are. */
+  /** Load the page from the server's own origin, like the console. */
   async loadAtServer(): Promise<void> {
     await this.page.route(/\/(kit|sdk|modules)\//, async (route) => {
       const found = await file(new URL(route.request().url()).pathname);
       await route.fulfill(found ? { body: found.body, contentType: found.type } : { status: 404 });
     });
-    // A document that the server itself sends: Chromium asks where a page came from.
+    // A document from the server itself, so that Chromium gives the page the server's origin.
     await this.page.goto(`${this.server.url}/health`);
     await this.page.setContent((await file("/kit/index.html"))!.body.toString());
     await this.page.waitForFunction(() => "kit" in window);
   }
 
   async end(): Promise<void> {
-    // The page first: its terminals would make the sandbox anew.
+    // Close the page first: its terminals would recreate the sandbox.
     await this.page.close();
     for (const proxy of this.#proxies) proxy.close();
     await fetch(`${this.server.url}/v1/sandboxes/${this.sandbox}`, {
@@ -76,62 +76,62 @@ export class Lab {
     });
   }
 
-  /** A network of the test's own. */
+  /** Create a proxy in front of the server. */
   async proxy(): Promise<Proxy> {
     const proxy = await Proxy.before(this.server.port);
     this.#proxies.push(proxy);
     return proxy;
   }
 
-  /** Opens a terminal in the page and waits until it is ready. */
+  /** Open a terminal in the page and wait until it is connected. */
   async open(name: string, shown: Shown = {}): Promise<void> {
     const { proxy, session = "default", mode, cols = 80, rows = 24, unparsedMax, terminal } = shown;
     const at = { port: proxy?.port ?? this.server.port, sandbox: this.sandbox, session, ...(mode ? { mode } : {}) };
-    const options = { terminal: { ...SOON, ...terminal }, ...(unparsedMax ? { unparsedMax } : {}) };
-    await this.in(({ kit, told }) => kit.open(...told), [name, at, { cols, rows }, options]);
+    const options = { terminal: { ...FAST_RECONNECT, ...terminal }, ...(unparsedMax ? { unparsedMax } : {}) };
+    await this.in(({ kit, args }) => kit.open(...args), [name, at, { cols, rows }, options]);
     await this.state(name, "connected");
   }
 
-  /** Calls in the page. */
-  async in<T>(call: (here: { kit: Kit; told: any }) => T, told?: unknown): Promise<Awaited<T>> {
+  /** Run a function in the page. */
+  async in<T>(call: (here: { kit: Kit; args: any }) => T, args?: unknown): Promise<Awaited<T>> {
     const source = call.toString();
     return this.page.evaluate(
-      // The call is the test's own text.
-      ([text, value]) => (0, eval)(`(${text})`)({ kit: (window as Kit).kit, told: value }),
-      [source, told] as const,
+      // The evaluated text is a function of the test.
+      ([text, value]) => (0, eval)(`(${text})`)({ kit: (window as Kit).kit, args: value }),
+      [source, args] as const,
     ) as Promise<Awaited<T>>;
   }
 
-  /** Waits for a state of a terminal's connection. */
+  /** Wait for a connection state of a terminal. */
   async state(name: string, state: string): Promise<void> {
     await expect
-      .poll(() => this.in(({ kit, told }) => kit.shown[told].addon.state, name), { timeout: 30_000 })
+      .poll(() => this.in(({ kit, args }) => kit.shown[args].addon.state, name), { timeout: 30_000 })
       .toBe(state);
   }
 
-  /** Types by the keyboard. */
+  /** Type on the keyboard. */
   async type(name: string, text: string): Promise<void> {
-    await this.in(({ kit, told }) => kit.shown[told].xterm.focus(), name);
+    await this.in(({ kit, args }) => kit.shown[args].xterm.focus(), name);
     for (const part of text.split(/(\n)/)) {
       if (part === "\n") await this.page.keyboard.press("Enter");
       else if (part !== "") await this.page.keyboard.type(part);
     }
   }
 
-  /** Presses a key, as `Control+c`. */
+  /** Press a key such as `Control+c`. */
   async press(name: string, key: string): Promise<void> {
-    await this.in(({ kit, told }) => kit.shown[told].xterm.focus(), name);
+    await this.in(({ kit, args }) => kit.shown[args].xterm.focus(), name);
     await this.page.keyboard.press(key);
   }
 
-  /** Waits until the screen shows something. */
+  /** Wait until the screen contains a text. */
   async shows(name: string, what: string | RegExp, timeout = 15_000): Promise<void> {
-    const screen = (): Promise<string> => this.in(({ kit, told }) => kit.screen(told), name);
+    const screen = (): Promise<string> => this.in(({ kit, args }) => kit.screen(args), name);
     if (typeof what === "string") await expect.poll(screen, { timeout }).toContain(what);
     else await expect.poll(screen, { timeout }).toMatch(what);
   }
 
-  /** A program beside the terminals. */
+  /** Run a program in the sandbox. */
   async exec(command: string): Promise<string> {
     const path = `/v1/sandboxes/${this.sandbox}/exec`;
     const done = await this.server.json<{ exit_code: number; stdout: string; stderr: string }>("POST", path, {
@@ -141,7 +141,7 @@ export class Lab {
     return done.stdout;
   }
 
-  /** How far the terminal of a session is. */
+  /** Output offset of a session's terminal. */
   async offset(session = "default"): Promise<number> {
     const all = await this.server.json<{ session: string; offset: number }[]>(
       "GET",
@@ -150,7 +150,7 @@ export class Lab {
     return all.find((one) => one.session === session)?.offset ?? -1;
   }
 
-  /** Waits until the program is quiet and all of these terminals have all of its output parsed. */
+  /** Wait until the program is quiet and the given terminals have parsed all of its output. */
   async settled(names: string[], session = "default"): Promise<void> {
     let before = -1;
     await expect
@@ -158,9 +158,9 @@ export class Lab {
         async () => {
           const now = await this.offset(session);
           const seen = await this.in(
-            async ({ kit, told }) => {
+            async ({ kit, args }) => {
               const all = [];
-              for (const name of told) {
+              for (const name of args) {
                 await kit.parsed(name);
                 const { terminal } = kit.shown[name];
                 all.push(terminal.state === "connected" ? terminal.offset : -1);
@@ -178,11 +178,11 @@ export class Lab {
       .toBe(true);
   }
 
-  /** That a terminal which came back is, cell for cell, one that stayed. */
+  /** Check that a reconnected terminal equals one that stayed connected, cell by cell. */
   async same(stayed: string, returned: string): Promise<void> {
     await this.settled([stayed, returned]);
     const [first, second] = await this.in(
-      ({ kit, told }) => told.map((name: string) => kit.dump(name)),
+      ({ kit, args }) => args.map((name: string) => kit.dump(name)),
       [stayed, returned],
     );
     expect(second).toEqual(first);

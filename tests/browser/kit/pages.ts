@@ -1,4 +1,4 @@
-/** Serves the tests' page and the packages that it imports, from an origin of its own. */
+/** Serves the tests' page and the packages that it imports, from a separate origin. */
 
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** Where addresses begin, and the folders that they are in. */
+/** Folders by the first segment of the path. */
 const FOLDERS: Record<string, string> = {
   kit: here("page/"),
   sdk: here("../../../sdk/typescript/dist/"),
@@ -22,7 +22,7 @@ const TYPES: Record<string, string> = {
   ".css": "text/css",
 };
 
-/** The file of `/folder/path`. */
+/** Read the file of `/folder/path`. */
 export async function file(path: string): Promise<{ body: Buffer; type: string } | undefined> {
   const [, folder = "", rest = ""] = /^\/(\w+)\/(.+)$/.exec(normalize(path)) ?? [];
   const root = FOLDERS[folder];

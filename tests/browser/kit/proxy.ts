@@ -1,4 +1,4 @@
-/** A network between a page and the server that can be cut, stopped and slowed. */
+/** TCP proxy between a page and the server. Tests can cut, pause and limit its connections. */
 
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
@@ -11,12 +11,12 @@ interface Pair {
 export class Proxy {
   readonly #listener: Server;
   readonly #pairs = new Set<Pair>();
-  /** Connections that were ever made. */
+  /** Number of connections so far. */
   made = 0;
-  /** Bytes from the server to the page. */
+  /** Bytes sent from the server to the page. */
   down = 0;
   #refuse = false;
-  #still = false;
+  #stalled = false;
   #cutAt = Infinity;
   #stay = false;
 
@@ -24,7 +24,7 @@ export class Proxy {
     this.#listener = createServer((page) => this.#join(page));
   }
 
-  /** In front of the server on a port of this machine. */
+  /** Start a proxy in front of a local port. */
   static async before(port: number): Promise<Proxy> {
     const proxy = new Proxy(port);
     proxy.#listener.listen(0, "127.0.0.1");
@@ -36,12 +36,12 @@ export class Proxy {
     return (this.#listener.address() as AddressInfo).port;
   }
 
-  /** Connections that stand. */
+  /** Number of open connections. */
   get open(): number {
     return this.#pairs.size;
   }
 
-  /** Ends all connections, wherever in a message they are. */
+  /** Reset all connections, even in the middle of a message. */
   cut(): void {
     this.#cutAt = Infinity;
     for (const { page, server } of this.#pairs) {
@@ -51,30 +51,29 @@ export class Proxy {
     this.#pairs.clear();
   }
 
-  /** Cuts when so many further bytes have gone to the page: what comes with the last is lost. `stay`:
-   *  and lets nobody through from then on, until {@link Proxy.go}. */
+  /** Cut after this many further bytes to the page. `stay`: refuse new connections until {@link Proxy.go}. */
   cutAfter(bytes: number, stay = false): void {
     this.#cutAt = this.down + bytes;
     this.#stay = stay;
   }
 
-  /** No new connection gets through until {@link Proxy.go}. */
+  /** Refuse new connections until {@link Proxy.go}. */
   refuse(): void {
     this.#refuse = true;
   }
 
-  /** Nothing moves, and nobody is told: half-open connections. */
+  /** Stop relaying without closing: half-open connections. */
   stall(): void {
-    this.#still = true;
+    this.#stalled = true;
     for (const { page, server } of this.#pairs) {
       page.pause();
       server.pause();
     }
   }
 
-  /** All is well again. */
+  /** Resume normal operation. */
   go(): void {
-    this.#refuse = this.#still = false;
+    this.#refuse = this.#stalled = false;
     for (const { page, server } of this.#pairs) {
       page.resume();
       server.resume();
@@ -103,7 +102,7 @@ export class Proxy {
         if (down) this.down += data.length;
         if (!to.write(data)) {
           from.pause();
-          to.once("drain", () => this.#still || from.resume());
+          to.once("drain", () => this.#stalled || from.resume());
         }
       });
       from.on("end", () => to.end());
@@ -112,7 +111,7 @@ export class Proxy {
     };
     pass(page, server, false);
     pass(server, page, true);
-    if (this.#still) {
+    if (this.#stalled) {
       page.pause();
       server.pause();
     }

@@ -1,4 +1,4 @@
-/** A real server on a port and data of its own. */
+/** A real server with its own port and data. */
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -11,7 +11,7 @@ import { setTimeout as pause } from "node:timers/promises";
 
 const beside = fileURLToPath(new URL("../../../target/programs", import.meta.url));
 
-/** A port that nobody listens on. */
+/** An unused port. */
 async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -30,7 +30,7 @@ export class Server {
     private readonly origins: string[],
   ) {}
 
-  /** Starts it; pages of `origins` may call it. */
+  /** Start a server. Pages of `origins` may call it. */
   static async start(origins: string[]): Promise<Server> {
     const server = new Server(await freePort(), origins);
     await server.up();
@@ -45,7 +45,7 @@ export class Server {
     return { authorization: `Bearer ${this.key}` };
   }
 
-  /** Starts it again, with the same data. */
+  /** Start the server, or restart it with the same data. */
   async up(): Promise<void> {
     this.#process = spawn(join(process.env["ISOLET_PROGRAMS"] ?? beside, "isolet"), ["serve"], {
       stdio: ["ignore", "ignore", "inherit"],
@@ -54,10 +54,10 @@ export class Server {
         ISOLET_API_KEY: this.key,
         ISOLET_DATA_DIR: join(this.#folder, "data"),
         ISOLET_LISTEN: `127.0.0.1:${this.port}`,
-        // Any port: tests put proxies in front of it.
+        // Any port, since tests put proxies in front of the server.
         ISOLET_HOSTS: "127.0.0.1",
         ISOLET_ORIGINS: this.origins.join(","),
-        // Names below it lead to loopback in Chromium, without any DNS.
+        // Chromium resolves its subdomains to loopback without DNS.
         ISOLET_PORTS_DOMAIN: "localhost",
         ISOLET_READY: "0",
         RUST_LOG: "warn",
@@ -66,19 +66,19 @@ export class Server {
     for (let tries = 0; ; tries++) {
       const health = await fetch(`${this.url}/health`).catch(() => undefined);
       if (health?.ok) return;
-      if (tries > 300 || this.#process.exitCode !== null) throw new Error("the server does not start");
+      if (tries > 300 || this.#process.exitCode !== null) throw new Error("the server did not start");
       await pause(50);
     }
   }
 
-  /** SIGKILL; what it started runs on. */
+  /** Kill the server with SIGKILL. Its sandboxes keep running. */
   async kill(): Promise<void> {
     const ended = once(this.#process!, "exit");
     this.#process!.kill("SIGKILL");
     await ended;
   }
 
-  /** A call that must do. */
+  /** Call the API; fails on error responses. */
   async json<T>(method: string, path: string, body?: unknown): Promise<T> {
     const init: RequestInit = { method, headers: { ...this.headers, "content-type": "application/json" } };
     if (body !== undefined) init.body = JSON.stringify(body);
@@ -87,7 +87,7 @@ export class Server {
     return (response.status === 204 ? undefined : await response.json()) as T;
   }
 
-  /** Ends all sandboxes, and itself. */
+  /** Delete all sandboxes and stop the server. */
   async stop(): Promise<void> {
     for (const { id } of await this.json<{ id: string }[]>("GET", "/v1/sandboxes?limit=1000")) {
       await fetch(`${this.url}/v1/sandboxes/${id}`, { method: "DELETE", headers: this.headers });

@@ -1,4 +1,4 @@
-/** The addon that Cloudflare publishes, unmodified. */
+/** Cloudflare's published addon, unmodified. */
 
 import { expect, test } from "../kit/test.js";
 import type { Lab } from "../kit/lab.js";
@@ -6,12 +6,12 @@ import type { Proxy } from "../kit/proxy.js";
 
 async function open(lab: Lab, name: string, proxy?: Proxy): Promise<void> {
   const at = { port: proxy?.port ?? lab.server.port, sandbox: lab.sandbox, session: "default" };
-  await lab.in(({ kit, told }) => kit.cloudflare(...told), [name, at, { cols: 80, rows: 24 }]);
+  await lab.in(({ kit, args }) => kit.cloudflare(...args), [name, at, { cols: 80, rows: 24 }]);
   await lab.state(name, "connected");
 }
 
 async function count(lab: Lab, name: string, text: string): Promise<number> {
-  const all: string = await lab.in(({ kit, told }) => kit.all(told), name);
+  const all: string = await lab.in(({ kit, args }) => kit.all(args), name);
   return all.split("\n").filter((line) => line === text).length;
 }
 

@@ -1,4 +1,4 @@
-/** What tenants and other pages may try on the console. */
+/** Attacks on the console by tenants and by other pages. */
 
 import { expect, MARKUP, test } from "../kit/console.js";
 
@@ -27,9 +27,9 @@ test("what tenants write is text, wherever it is shown", async ({ console }) => 
     await expect(page.locator(".text-line").first()).toContainText("window.pwned");
   }
   await console.picture("harm-files");
-  // Names in addresses, errors that repeat what was asked for, the page of what is not there.
+  // Names in URLs, errors that repeat the request, and the page of a missing sandbox.
   await console.go(`sandboxes/${encodeURIComponent(MARKUP)}`);
-  await expect(page.getByText(`There is no sandbox ${MARKUP}`)).toBeVisible();
+  await expect(page.getByText(`Sandbox ${MARKUP} does not exist`)).toBeVisible();
   await console.go(`sandboxes/${console.id}/files/${encodeURIComponent(MARKUP)}`);
   await expect(page.getByRole("alert")).toBeVisible();
   await page.keyboard.press("n");

@@ -1,4 +1,4 @@
-/** The console by keyboard alone, and in all its sizes; its pictures are to be looked at. */
+/** The console by keyboard only, and in all window sizes. Screenshots are for review by a person. */
 
 import { expect, test } from "../kit/console.js";
 
@@ -8,11 +8,11 @@ test("everything is reached by keyboard", async ({ console }) => {
   const press = async (...keys: string[]): Promise<void> => {
     for (const key of keys) await page.keyboard.press(key);
   };
-  // Who types faster than a page draws types into what was there before.
+  // Wait for the dialog: keys pressed before it is rendered would reach the page below.
   const asks = async (): Promise<void> => void (await expect(page.locator("dialog input").first()).toBeFocused());
   await console.open();
   await press("?");
-  await expect(page.getByRole("heading", { name: "Keys" })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Keyboard shortcuts" })).toBeVisible();
   await console.picture("keys");
   await press("Escape", "n");
   await asks();
@@ -46,8 +46,8 @@ test("everything is reached by keyboard", async ({ console }) => {
   await expect(page.getByRole("heading", { name: /Sandboxes/ })).toBeVisible();
   await press("g", "h");
   await expect(page.locator("#health")).toBeFocused();
-  // Every control has a name, and what has the focus shows it.
-  // Asked at one moment: the page draws its figures anew while it is looked at.
+  // Every control has a name, and the focused element is outlined. Names are read in one call, since the page
+  // renders again while the test runs.
   const names = await page.locator("button:visible, a:visible, input:visible").evaluateAll((controls) =>
     controls.map((one) => one.ariaLabel || (one as HTMLElement).innerText || (one as HTMLInputElement).labels?.[0]?.textContent || ""),
   );
@@ -58,13 +58,13 @@ test("everything is reached by keyboard", async ({ console }) => {
   expect(outline).toBe("solid");
 });
 
-/** A key that came before the page had drawn what the key before it asked for was lost. */
+/** A key was lost if it arrived before the page had rendered the effect of the previous key. */
 test("keys that are pressed without a pause all count", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.open(`sandboxes/${console.id}`);
   await expect(page.getByRole("heading", { name: console.id })).toBeVisible();
-  // Without a frame or a task between them: faster than anybody types, and the same on every machine.
+  // Without a frame or a task between the keys: faster than any user, and the same on every machine.
   const focused = (keys: string[], ctrlKey = false): Promise<string> =>
     page.evaluate(
       async ([keys, ctrlKey]) => {
@@ -78,9 +78,9 @@ test("keys that are pressed without a pause all count", async ({ console }) => {
     );
   expect(await focused(["g", "s", "/"])).toBe("Filter by id, state or image");
   await page.keyboard.press("Escape");
-  expect(await focused(["k"], true)).toBe("Go to a sandbox, or do something …");
+  expect(await focused(["k"], true)).toBe("Search sandboxes and commands …");
   await page.keyboard.press("Escape");
-  expect(await focused(["n"])).toBe("left empty, the server makes one");
+  expect(await focused(["n"])).toBe("generated if empty");
 });
 
 const SIZES = { phone: [360, 740], laptop: [1280, 800], wall: [3840, 2160] } as const;
@@ -101,7 +101,7 @@ test("in every size and theme nothing overflows, and the letters can be read", a
   for (const scheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
     for (const [size, [width, height]] of Object.entries(SIZES)) {
-      // The wall's pictures are large, and its dark is the laptop's.
+      // Wall-size screenshots are large, and their dark theme equals that of the laptop.
       if (size === "wall" && scheme === "dark") continue;
       await page.setViewportSize({ width, height });
       for (const [name, place] of Object.entries(places)) {
@@ -138,7 +138,7 @@ test("nothing there yet, something on its way, something wrong: each says so", a
   await page.keyboard.press("Control+k");
   await console.picture("palette");
   await page.keyboard.press("Escape");
-  await page.route("**/v1/sandboxes?*", (route) => route.fulfill({ status: 503, json: { error: "store", message: "the records cannot be read", hint: "look at the server's log" } }));
+  await page.route("**/v1/sandboxes?*", (route) => route.fulfill({ status: 503, json: { error: "storage_error", message: "the records cannot be read", hint: "look at the server's log" } }));
   await page.reload();
   await expect(page.getByRole("alert")).toContainText("the records cannot be read");
   await console.picture("list-wrong");

@@ -1,4 +1,4 @@
-/** The console's terminals. */
+/** Terminals in the console. */
 
 import { expect, MARKUP, test } from "../kit/console.js";
 
@@ -37,7 +37,7 @@ test("terminals in tabs live on while others are looked at, and run on when they
   await console.shows(/^in the first/m);
   await console.type('echo "still $first $PWD"');
   await console.shows("still 1 /tmp");
-  await console.button("Leave the terminal of default").click();
+  await console.button("Detach from the terminal of default").click();
   await expect(page.getByRole("tab", { name: "default" })).toHaveCount(0);
   await console.go(`sandboxes/${console.id}/terminal/default`);
   await console.shows("still 1 /tmp");
@@ -56,14 +56,14 @@ test("who else is attached is seen, the size is that of who typed last, and who 
   await expect(page.locator(".who .chip")).toHaveText("console");
   await other.type("clear; echo from the other");
   await console.shows(/^from the other/m);
-  await expect(page.locator(".foreign")).toContainText("Somebody else typed last");
+  await expect(page.locator(".foreign")).toContainText("Another client typed last");
   const size = await other.page.locator(".terminal-head .size").textContent();
   await expect(page.locator(".terminal-head .size")).toHaveText(size!);
   await console.type("echo back");
   await expect(page.locator(".foreign")).toHaveCount(0);
   await expect(page.locator(".terminal-head .size")).not.toHaveText(size!);
-  await other.button("Look only").click();
-  await expect(other.page.locator(".foreign")).toContainText("You look only");
+  await other.button("View only").click();
+  await expect(other.page.locator(".foreign")).toContainText("View only");
   await other.page.locator(".xterm-helper-textarea").focus();
   await other.page.keyboard.type("never\n");
   await console.type("echo the last line");
@@ -78,14 +78,14 @@ test("a shell that ends says how, and Enter begins a new one", async ({ console 
   await console.open(`sandboxes/${console.id}/terminal`);
   await console.ready();
   await console.type("exit 3");
-  await expect(page.locator(".over")).toContainText("The shell has ended with code 3");
+  await expect(page.locator(".over")).toContainText("The shell has exited with code 3");
   await console.picture("terminal-ended");
   await page.locator(".xterm-helper-textarea").focus();
   await page.keyboard.press("Enter");
   await expect(page.locator(".over")).toHaveCount(0);
   await console.ready();
-  await console.type("echo anew");
-  await console.shows(/^anew/m);
+  await console.type("echo again");
+  await console.shows(/^again/m);
 });
 
 // Promises: C8.
@@ -133,7 +133,7 @@ test("what a terminal is told to do to its page is not done", async ({ console }
   await console.open(`sandboxes/${console.id}/terminal`);
   await console.ready();
   await page.evaluate(() => navigator.clipboard.writeText("mine"));
-  // A prompt that sets no title of its own.
+  // A prompt that does not set a title.
   await console.type("PS1='$ '");
   const opened: string[] = [];
   page.context().on("page", (other) => opened.push(other.url()));
@@ -146,7 +146,7 @@ test("what a terminal is told to do to its page is not done", async ({ console }
   const at = await page.locator(".xterm-rows > div", { hasText: /^click.here/ }).boundingBox();
   await page.mouse.click(at!.x + 20, at!.y + at!.height / 2);
   await console.type("echo reading; cat -v; echo done");
-  // Typed before the line is run it would be a character, not the end of input.
+  // Pressed before the line runs, Ctrl-D would not be the end of input.
   await console.shows(/^reading/m);
   await page.keyboard.press("Control+d");
   await console.shows(/^done/m);

@@ -1,4 +1,4 @@
-/** The console: getting in, making, looking, destroying. */
+/** The console: signing in, creating, viewing and destroying sandboxes. */
 
 import { expect, test } from "../kit/console.js";
 
@@ -25,10 +25,10 @@ test("a wrong key is refused with what to do, and a right one is kept where that
   await console.picture("login");
   await page.keyboard.type("wrong");
   await page.keyboard.press("Enter");
-  await expect(page.getByRole("alert")).toContainText("does not open this server");
+  await expect(page.getByRole("alert")).toContainText("is not valid for this server");
   await console.picture("login-wrong");
   await page.getByLabel("API key").fill(server.key);
-  await page.getByLabel("Remember it on this device").check();
+  await page.getByLabel("Remember the key on this device").check();
   await console.button("Sign in").click();
   await expect(page.locator(".health.good")).toBeVisible();
   const next = await page.context().newPage();
@@ -41,7 +41,7 @@ test("a wrong key is refused with what to do, and a right one is kept where that
 test("a key that is in force no more leads back to the page that asks for one", async ({ console }) => {
   const { page, server } = console;
   await page.goto(`${server.url}/#key=of-yesterday`);
-  await expect(page.getByRole("alert")).toContainText("does not open this server");
+  await expect(page.getByRole("alert")).toContainText("is not valid for this server");
   await expect(page.getByLabel("API key")).toBeVisible();
 });
 
@@ -54,7 +54,7 @@ test("sandboxes are made, come and go as they do on the server, and are found by
   await console.button("Create").first().click();
   await expect(page.getByRole("dialog").getByRole("alert")).toBeVisible();
   await page.getByLabel("Id", { exact: true }).fill(console.id);
-  await page.getByLabel("Sleeps after").fill("1h");
+  await page.getByLabel("Sleep after").fill("1h");
   await console.button(/^Create$/).click();
   await expect(page.getByRole("heading", { name: console.id })).toBeVisible();
   const made = await console.api<{ sleep_after_s: number }>("GET", `/v1/sandboxes/${console.id}`);
@@ -65,8 +65,8 @@ test("sandboxes are made, come and go as they do on the server, and are found by
   await expect(row.locator(".state")).toHaveText("running");
   await expect(row.locator(".cell-memory")).toContainText("GiB");
   await page.keyboard.press("/");
-  await page.keyboard.type("nothing is called so");
-  await expect(page.getByText("Nothing fits")).toBeVisible();
+  await page.keyboard.type("no such sandbox");
+  await expect(page.getByText("No matches for")).toBeVisible();
   await page.getByLabel("Filter").fill(console.id.slice(-5));
   await expect(row).toBeVisible();
   await console.api("POST", `/v1/sandboxes/${console.id}/sleep`);
@@ -159,7 +159,7 @@ test("files go up and down, are looked at, renamed and deleted", async ({ consol
   await page.keyboard.press("Enter");
   await expect(page.getByRole("button", { name: "point.png", exact: true })).toBeVisible();
   await console.button("New folder").click();
-  await page.getByLabel(/Name, in/).fill("docs/more");
+  await page.getByLabel(/Name in/).fill("docs/more");
   await page.keyboard.press("Enter");
   await page.getByRole("link", { name: "docs" }).click();
   await expect(page.getByRole("link", { name: "more" })).toBeVisible();
@@ -167,7 +167,7 @@ test("files go up and down, are looked at, renamed and deleted", async ({ consol
   await console.button("Delete docs").click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await expect(page.getByRole("link", { name: "docs" })).toHaveCount(0);
-  await page.getByLabel("Hidden").check();
+  await page.getByLabel("Hidden files").check();
   await expect(page.getByRole("link", { name: ".hidden" })).toBeVisible();
   await page.getByRole("button", { name: /^\.to-lines/ }).click();
   await expect(page.locator(".text-line")).toHaveCount(2);
@@ -181,7 +181,7 @@ test("files that are dropped on the list are uploaded", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.open(`sandboxes/${console.id}/files`);
-  await expect(page.getByText("Nothing is in this directory")).toBeVisible();
+  await expect(page.getByText("This directory is empty")).toBeVisible();
   await console.picture("files-empty");
   const transfer = await page.evaluateHandle(() => {
     const transfer = new DataTransfer();
@@ -202,12 +202,12 @@ test("a server that is killed is told of, and what is shown goes on by itself wh
   await console.made();
   await console.open();
   await server.kill();
-  await expect(page.getByText("The server does not answer.")).toBeVisible();
+  await expect(page.getByText("The server is not responding.")).toBeVisible();
   await expect(page.locator(".health")).toHaveText(/not reachable/);
   await console.picture("server-lost");
   await server.up();
   await expect(page.locator(".health.good")).toBeVisible();
-  await expect(page.getByText("The server does not answer.")).toHaveCount(0);
+  await expect(page.getByText("The server is not responding.")).toHaveCount(0);
   await console.api("POST", `/v1/sandboxes/${console.id}/sleep`);
   await expect(page.locator(`[data-sandbox="${console.id}"] .state`)).toHaveText("sleeping");
 });

@@ -1,8 +1,8 @@
-/** Bytes that programs may write, and what they must not do to a page or to the shell (I12). */
+/** Malicious output of programs, and what it must not do to a page or to the shell (I12). */
 
 import { expect, test } from "../kit/test.js";
 
-/** Nothing that was asked is left in the shell's input: `cat -v` shows what would be. */
+/** `cat -v` shows text that a terminal query left in the shell's input. */
 const NOTHING = "cat -v\n";
 
 // Promises: N7.
@@ -10,8 +10,8 @@ test("the clipboard is neither written nor read", async ({ lab, context }) => {
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: lab.pages.origin });
   await lab.page.evaluate(() => navigator.clipboard.writeText("mine"));
   await lab.open("one");
-  await lab.type("one", "printf '\\e]52;c;%s\\a\\e]52;c;?\\a' $(printf theirs | base64); echo to''ld\n");
-  await lab.shows("one", /told$/m);
+  await lab.type("one", "printf '\\e]52;c;%s\\a\\e]52;c;?\\a' $(printf theirs | base64); echo do''ne\n");
+  await lab.shows("one", /done$/m);
   expect(await lab.page.evaluate(() => navigator.clipboard.readText())).toBe("mine");
   expect(await lab.in(({ kit }) => kit.shown.one.typed.join(""))).not.toContain("\x1b");
 });
@@ -39,8 +39,8 @@ test("a link that is a script does nothing", async ({ lab }) => {
 // Promises: N7.
 test("a title is text, and is not told back to the shell", async ({ lab }) => {
   await lab.open("one");
-  await lab.type("one", "printf '\\e]0;<img src=x onerror=ran=1>\\nrm -rf /\\a\\e[21t\\e[20t'; echo to''ld\n");
-  await lab.shows("one", /told$/m);
+  await lab.type("one", "printf '\\e]0;<img src=x onerror=ran=1>\\nrm -rf /\\a\\e[21t\\e[20t'; echo do''ne\n");
+  await lab.shows("one", /done$/m);
   await lab.type("one", NOTHING);
   await lab.type("one", "typed\n");
   await lab.shows("one", /^typed\ntyped$/m);
@@ -64,7 +64,7 @@ test("a megabyte of OSC, and sequences without an end, leave a terminal that wor
 // Promises: N7.
 test("a count of thousands of millions does not hold the page", async ({ lab }) => {
   await lab.open("one");
-  // Each of these takes xterm.js minutes by itself.
+  // Each of these alone takes xterm.js minutes.
   const counted = ["@", "L", "M", "P", "S", "T", "b", "I", "Z", "'}", "'~", " @", " A"];
   const all = counted.map((final) => `x\\e[4000000000${final}`).join("");
   await lab.type("one", `printf "${all}"; echo; echo ali''ve\n`);

@@ -1,4 +1,4 @@
-/** Networks that are cut, stopped and slow. */
+/** Networks that are cut, paused and slow. */
 
 import { expect, test } from "../kit/test.js";
 import { Lab } from "../kit/lab.js";
@@ -12,16 +12,16 @@ test("a hundred cuts at random moments double no byte and lose none", async ({ l
     "printf '%s\\n' 'for i in $(seq 1 100000); do' 'printf \"%06d \\e[3%dm%s\\e[0m größe\\n\" $i $((i % 8)) $RANDOM$RANDOM' " +
       "'((i % 40)) || sleep 0.02' '[ -e /tmp/enough ] && break' 'done | tee /tmp/written; echo \"end of it\"' > /workspace/flow.sh",
   );
-  const reconnect = { firstMs: 5, mostMs: 30, tries: 10_000 };
+  const reconnect = { initialDelayMs: 5, maxDelayMs: 30, maxAttempts: 10_000 };
   await lab.open("stayed");
   await lab.open("one", { proxy, terminal: { reconnect } });
-  await lab.in(({ kit }) => kit.keep("one"));
-  await lab.in(({ kit }) => kit.keep("stayed"));
+  await lab.in(({ kit }) => kit.collectOutput("one"));
+  await lab.in(({ kit }) => kit.collectOutput("stayed"));
   await lab.type("stayed", "bash /workspace/flow.sh\n");
   await lab.shows("one", /^0\d{5} \d+ größe$/m);
   for (let cuts = 0; cuts < 100; cuts++) {
     const made = proxy.made;
-    // In the head of the upgrade's answer, in the frames before `ready`, or anywhere in the output.
+    // In the upgrade's response headers, in the frames before `ready`, or anywhere in the output.
     proxy.cutAfter(Math.floor(Math.random() * (cuts % 2 ? 600 : 6000)));
     await expect.poll(() => proxy.made, { timeout: 15_000, intervals: [5] }).toBeGreaterThan(made);
   }
@@ -29,7 +29,7 @@ test("a hundred cuts at random moments double no byte and lose none", async ({ l
   await lab.exec("touch /tmp/enough");
   await lab.shows("one", "end of it", 30_000);
   await lab.same("stayed", "one");
-  const { gaps, text } = await lab.in(({ kit }) => kit.kept("one"));
+  const { gaps, text } = await lab.in(({ kit }) => kit.collectedOutput("one"));
   expect(gaps).toEqual([]);
   expect(await lab.in(({ kit }) => kit.shown.one.missed)).toBe(0);
   const written = Buffer.from(await lab.exec("cat /tmp/written")).toString("latin1").replaceAll("\n", "\r\n");
@@ -61,24 +61,24 @@ test("a page that cannot keep up takes no more than it says, and sees the end", 
   await lab.in(({ kit }) => {
     const { xterm, addon } = kit.shown.one;
     const write = xterm.write.bind(xterm);
-    kit.most = kit.held = 0;
+    kit.maxUnparsed = kit.pauses = 0;
     let waiting = 0;
-    // Slower than any page: parses 64 KiB a turn, some turns a second.
+    // Slower than any page: parses 64 KiB per turn, a few turns per second.
     xterm.write = (data: Uint8Array, done?: () => void) => {
-      kit.most = Math.max(kit.most, (waiting += data.length));
+      kit.maxUnparsed = Math.max(kit.maxUnparsed, (waiting += data.length));
       setTimeout(() => {
         waiting -= data.length;
         write(data, done);
       }, 20);
     };
-    addon.terminal.on("state", (state: string) => (kit.held += state === "paused" ? 1 : 0));
+    addon.terminal.on("state", (state: string) => (kit.pauses += state === "paused" ? 1 : 0));
   });
   await lab.type("one", "head -c 10000000 /dev/zero | tr '\\0' x | fold -w 79; echo; echo all of it\n");
   await lab.shows("one", /^all of it$/m, 50_000);
-  const { most, held } = await lab.in(({ kit }) => ({ most: kit.most, held: kit.held }));
-  expect(held).toBeGreaterThan(0);
-  // What it says, one message, and a snapshot.
-  expect(most).toBeLessThan(1024 * 1024);
+  const { maxUnparsed, pauses } = await lab.in(({ kit }) => ({ maxUnparsed: kit.maxUnparsed, pauses: kit.pauses }));
+  expect(pauses).toBeGreaterThan(0);
+  // The limit, one message, and a snapshot.
+  expect(maxUnparsed).toBeLessThan(1024 * 1024);
   await lab.open("new");
   await lab.same("one", "new");
 });
@@ -103,7 +103,7 @@ test("a dead connection is noticed by who types into it", async ({ lab }) => {
 // Promises: N5.
 test("the network's return is taken at once", async ({ lab }) => {
   const proxy = await lab.proxy();
-  await lab.open("one", { proxy, terminal: { reconnect: { firstMs: 600_000, mostMs: 600_000 } } });
+  await lab.open("one", { proxy, terminal: { reconnect: { initialDelayMs: 600_000, maxDelayMs: 600_000 } } });
   proxy.refuse();
   proxy.cut();
   await lab.state("one", "reconnecting");
@@ -131,7 +131,7 @@ test("what is typed while the connection is lost is not sent later", async ({ la
 // Promises: N5.
 test("tries have an end, and it is told", async ({ lab }) => {
   const proxy = await lab.proxy();
-  await lab.open("one", { proxy, terminal: { reconnect: { firstMs: 5, mostMs: 10, tries: 3 } } });
+  await lab.open("one", { proxy, terminal: { reconnect: { initialDelayMs: 5, maxDelayMs: 10, maxAttempts: 3 } } });
   proxy.refuse();
   proxy.cut();
   await lab.state("one", "closed");
@@ -150,15 +150,15 @@ test("a killed server comes back, and the terminal with it", async ({ world, pag
   try {
     await lab.begin();
     await lab.open("one");
-    await lab.type("one", "kept=$((6*7)); (sleep 1; echo said alone) &\n");
+    await lab.type("one", "value=$((6*7)); (sleep 1; echo job done) &\n");
     await lab.settled(["one"]);
     await server.kill();
     await lab.state("one", "reconnecting");
     await server.up();
     await lab.state("one", "connected");
-    await lab.shows("one", /said alone$/m);
-    await lab.type("one", "echo kept $kept\n");
-    await lab.shows("one", /^kept 42$/m);
+    await lab.shows("one", /job done$/m);
+    await lab.type("one", "echo value $value\n");
+    await lab.shows("one", /^value 42$/m);
     await lab.open("new");
     await lab.same("one", "new");
   } finally {
@@ -181,7 +181,7 @@ test("a terminal that ended while one was away is not run again, and that is tol
   await lab.state("one", "closed");
   expect(await lab.in(({ kit }) => kit.shown.one.errors)).toEqual(["the terminal ended while the connection was lost"]);
   expect(await lab.exec("cat /workspace/runs")).toBe("x\n");
-  // And who asks for a fresh one has it.
+  // Attaching again opens a new terminal.
   await lab.in(({ kit }) => kit.shown.one.connect());
   await lab.state("one", "connected");
   await expect.poll(() => lab.exec("cat /workspace/runs")).toBe("x\nx\n");

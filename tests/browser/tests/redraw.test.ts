@@ -1,5 +1,7 @@
-/** Programs that own the screen, after a cut in the middle of what they draw: whoever comes back sees
- *  what one who stayed sees, cell for cell. */
+/**
+ * Full-screen programs after a cut in the middle of their output: a reconnected client must show the same as
+ * one that stayed connected, cell by cell.
+ */
 
 import { expect, test } from "../kit/test.js";
 import type { Lab } from "../kit/lab.js";
@@ -7,7 +9,7 @@ import type { Proxy } from "../kit/proxy.js";
 
 const SIZE = { cols: 100, rows: 30 };
 
-/** One that stays, and one behind a network that can be cut. */
+/** One terminal that stays connected, and one behind a proxy. */
 async function two(lab: Lab): Promise<Proxy> {
   const proxy = await lab.proxy();
   await lab.open("stayed", SIZE);
@@ -15,18 +17,20 @@ async function two(lab: Lab): Promise<Proxy> {
   return proxy;
 }
 
-/** Cuts behind some bytes of what `draw` leads to, lets `meanwhile` happen, lets the network come back, and compares;
- *  a third that comes new is compared too. */
+/**
+ * Cut the connection within the output of `draw`, run `whileCut`, reconnect and compare. A new client is
+ * compared too.
+ */
 async function cut(
   lab: Lab,
   proxy: Proxy,
   draw: () => Promise<void>,
-  meanwhile: () => Promise<void> = async () => undefined,
+  whileCut: () => Promise<void> = async () => undefined,
 ): Promise<void> {
   proxy.cutAfter(100 + Math.floor(Math.random() * 700), true);
   await draw();
   await expect.poll(() => proxy.open, { message: "cut while it draws" }).toBe(0);
-  await meanwhile();
+  await whileCut();
   await lab.settled(["stayed"]);
   proxy.go();
   await lab.state("returned", "connected");
@@ -57,7 +61,7 @@ test("vim is redrawn", async ({ lab }) => {
       await lab.type("stayed", "ofünf → 漢字 ✓");
     },
   );
-  // In the middle of typing, and the shell's own screen under it comes back.
+  // While typing; the shell's primary screen is restored.
   await cut(lab, proxy, async () => {
     await lab.press("stayed", "Escape");
     await lab.type("stayed", ":qa!\n");
@@ -74,7 +78,7 @@ test("htop is redrawn", async ({ lab }) => {
   await expect.poll(() => proxy.open).toBe(0);
   await lab.press("stayed", "F5");
   await lab.press("stayed", "ArrowDown");
-  // It changes by itself.
+  // htop keeps updating its screen.
   await lab.exec("sleep 0.7; pkill -STOP -x htop");
   await lab.settled(["stayed"]);
   proxy.go();
@@ -106,7 +110,7 @@ test("tmux is redrawn", async ({ lab }) => {
   await cut(
     lab,
     proxy,
-    // What tmux draws in the end: names in colours, more than the cut waits for.
+    // tmux draws only the final screen: coloured names, more bytes than the cut waits for.
     () => lab.type("stayed", "ls --color=always -la /usr/bin | head -200\n"),
     () => lab.type("stayed", "tmux split-window -v 'bash --norc'; tmux clock-mode; tmux rename-window changed\n"),
   );

@@ -1,4 +1,4 @@
-/** Shells in a page, by tickets and by a key: cut networks, and what comes back; connections to ports. */
+/** Shells in a page, by ticket and by key: lost connections, file watches and port connections. */
 
 import { expect, test } from "../kit/test.js";
 
@@ -6,10 +6,10 @@ import { expect, test } from "../kit/test.js";
 test("a page's shell comes back at its byte after cuts, and runs nothing twice", async ({ lab }) => {
   const proxy = await lab.proxy();
   const at = { port: proxy.port, sandbox: lab.sandbox };
-  await lab.in(async ({ kit, told }) => {
-    const reconnect = { firstMs: 5, mostMs: 50, tries: 1000 };
+  await lab.in(async ({ kit, args }) => {
+    const reconnect = { initialDelayMs: 5, maxDelayMs: 50, maxAttempts: 1000 };
     kit.states = [];
-    kit.sh = kit.shell(told, { reconnect });
+    kit.sh = kit.shell(args, { reconnect });
     kit.sh.on("state", (state: string) => kit.states.push(state));
     kit.before = await kit.sh.run("x=5; cd /tmp; echo $$");
     const counts = "i=0; until [ -e enough ]; do echo $((++i)); ((i % 200)) || sleep 0.02; done; echo ran >>runs";
@@ -33,7 +33,7 @@ test("a page's shell comes back at its byte after cuts, and runs nothing twice",
   expect(ran.stdout).toBe(Array.from({ length }, (_, i) => `${i + 1}\n`).join(""));
   expect(after.stdout).toBe(`${before.stdout.trim()} 5 /tmp\nran\n`);
   expect(states).toContain("reconnecting");
-  // A close ends a private shell at once.
+  // Closing ends a private shell at once.
   await lab.in(({ kit }) => kit.sh.close());
   const there = `[ -e /proc/${before.stdout.trim()} ] && echo there || echo gone`;
   await expect.poll(() => lab.exec(there), { timeout: 15_000 }).toBe("gone\n");
@@ -45,9 +45,9 @@ test("a page with a key has a shell, watches files and speaks to a port", async 
     "import socketserver\nclass Echo(socketserver.StreamRequestHandler):\n" +
     "    def handle(self): self.wfile.write(self.rfile.read()[::-1])\n" +
     "socketserver.TCPServer(('127.0.0.1', 9100), Echo).serve_forever()";
-  const said = await lab.in(
-    async ({ kit, told }) => {
-      const sandbox = kit.sandbox(told);
+  const result = await lab.in(
+    async ({ kit, args }) => {
+      const sandbox = kit.sandbox(args);
       const shell = sandbox.shell({ sessionId: "dev" });
       const { stdout } = await shell.run("cd /tmp; pwd");
       shell.close();
@@ -58,14 +58,14 @@ test("a page with a key has a shell, watches files and speaks to a port", async 
         path = event.path;
         break;
       }
-      await (await sandbox.startProcess(["python3", "-c", told.echo])).waitForPort(9100);
+      await (await sandbox.startProcess(["python3", "-c", args.echo])).waitForPort(9100);
       const { readable, writable } = await sandbox.connectPort(9100);
       const writer = writable.getWriter();
       await writer.write(new TextEncoder().encode("abc"));
       await writer.close();
-      return { stdout, path, heard: await new Response(readable).text() };
+      return { stdout, path, received: await new Response(readable).text() };
     },
     { key: lab.server.key, sandbox: lab.sandbox, echo },
   );
-  expect(said).toMatchObject({ stdout: "/tmp\n", path: expect.stringContaining("/workspace/"), heard: "cba" });
+  expect(result).toMatchObject({ stdout: "/tmp\n", path: expect.stringContaining("/workspace/"), received: "cba" });
 });

@@ -1,4 +1,4 @@
-/** A terminal in a page, as a person uses it. */
+/** A terminal in a page, as a user operates it. */
 
 import { expect, test } from "../kit/test.js";
 
@@ -19,7 +19,7 @@ test("what is typed is run, and Ctrl-C ends a sleep", async ({ lab }) => {
 test("a paste is one, and bytes that are no text arrive as they are", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "cat -v > /tmp/pasted\n");
-  // Until then a paste is the shell's, within its marks.
+  // Before that, the shell would receive a bracketed paste.
   await expect.poll(() => lab.exec("pgrep -x cat || true")).not.toBe("");
   await expect.poll(() => lab.in(({ kit }) => kit.shown.one.xterm.modes.bracketedPasteMode)).toBe(false);
   await lab.in(({ kit }) => kit.shown.one.xterm.paste("größe\rzwei\r"));
@@ -97,7 +97,7 @@ test("a window that changes tells the program", async ({ lab }) => {
   });
   await lab.type("one", "stty size\n");
   await lab.shows("one", "43 132");
-  // As FitAddon.fit does: by the terminal itself.
+  // Resize xterm.js directly, as FitAddon.fit does.
   await lab.in(({ kit }) => kit.shown.one.xterm.resize(90, 20));
   await lab.type("one", "stty size\n");
   await lab.shows("one", "20 90");
@@ -127,7 +127,7 @@ test("an end by a signal is told with its name", async ({ lab }) => {
 test("a page of the server's own origin attaches by the SDK with a key", async ({ lab }) => {
   await lab.loadAtServer();
   const at = { key: lab.server.key, sandbox: lab.sandbox, session: "other" };
-  await lab.in(({ kit, told }) => kit.open("one", told, { cols: 80, rows: 24 }), at);
+  await lab.in(({ kit, args }) => kit.open("one", args, { cols: 80, rows: 24 }), at);
   await lab.state("one", "connected");
   await lab.type("one", "echo by the key\n");
   await lab.shows("one", /^by the key$/m);

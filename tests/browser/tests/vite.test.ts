@@ -1,4 +1,4 @@
-/** A real Vite in a sandbox, seen in Chromium: its page, and its hot reload over WebSocket. */
+/** A real Vite server in a sandbox, opened in Chromium: its page, and hot reload over a WebSocket. */
 
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import { expect, test } from "@playwright/test";
 import { Server } from "../kit/server.js";
 
 const modules = fileURLToPath(new URL("../node_modules", import.meta.url));
-/** Vite and what it needs to run. */
+/** Vite and its dependencies. */
 const NEEDED = [
   "vite",
   "esbuild",
@@ -23,7 +23,7 @@ const NEEDED = [
   "tinyglobby",
 ];
 const FILES = {
-  "index.html": '<!doctype html><h1></h1><input id="kept"><script type="module" src="/main.js"></script>',
+  "index.html": '<!doctype html><h1></h1><input id="note"><script type="module" src="/main.js"></script>',
   "main.js":
     'import { text } from "./text.js";\nconst show = (it) => (document.querySelector("h1").textContent = it);\n' +
     'show(text);\nimport.meta.hot.accept("./text.js", (next) => show(next.text));\n',
@@ -53,20 +53,20 @@ test("a Vite dev server's page is changed in place when its file is", async ({ p
     expect(new URL(made.url).hostname).toBe("5173-demo.localhost");
     const sockets: string[] = [];
     page.on("websocket", (socket) => sockets.push(socket.url()));
-    const connected = page.waitForEvent("console", (said) => said.text() === "[vite] connected.");
+    const connected = page.waitForEvent("console", (message) => message.text() === "[vite] connected.");
     await page.goto(made.url);
     expect(page.url()).toBe(`http://5173-demo.localhost:${server.port}/`);
     await connected;
     await expect(page.locator("h1")).toHaveText("first");
     expect(sockets.map((url) => new URL(url).host)).toEqual([`5173-demo.localhost:${server.port}`]);
 
-    // What the page holds stays: it is changed, and not loaded anew.
-    await page.fill("#kept", "typed before");
+    // The page keeps its state: it is updated in place, not reloaded.
+    await page.fill("#note", "typed before");
     await put("text.js", 'export const text = "second";\n');
     await expect(page.locator("h1")).toHaveText("second");
-    expect(await page.inputValue("#kept")).toBe("typed before");
+    expect(await page.inputValue("#note")).toBe("typed before");
 
-    // Nobody else's browser comes in, and the console's origin is another.
+    // Another browser has no access, and the page cannot reach the console's origin.
     const stranger = await page.context().browser()!.newPage();
     expect((await stranger.goto(page.url()))?.status()).toBe(401);
     expect(await page.evaluate(() => document.cookie)).toBe("");

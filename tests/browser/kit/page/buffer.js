@@ -1,20 +1,20 @@
-/** All that an xterm.js terminal holds, as text that can be compared. */
+/** The content of an xterm.js terminal, as text for comparison. */
 
-/** One line: its cells, with a note where attributes change. Blank cells differ in what is seen alone. */
+/** A line: its cells, with markers where attributes change. Blank cells differ only in visible attributes. */
 function line(found, cols, linkOf) {
   const cell = found.getCell(0);
   if (!cell) return "";
-  let said = found.isWrapped ? "wrapped|" : "|";
+  let text = found.isWrapped ? "wrapped|" : "|";
   let last = "";
   for (let x = 0; x < cols; x++) {
     if (!found.getCell(x, cell)) break;
     const chars = cell.getChars();
     const attributes = cell.getWidth() === 0 ? last : look(cell, chars.trim() === "", linkOf);
-    if (attributes !== last) said += `<${attributes}>`;
+    if (attributes !== last) text += `<${attributes}>`;
     last = attributes;
-    said += cell.getWidth() === 0 ? "" : chars === "" ? " " : chars;
+    text += cell.getWidth() === 0 ? "" : chars === "" ? " " : chars;
   }
-  return said.trimEnd();
+  return text.trimEnd();
 }
 
 function look(cell, blank, linkOf) {
@@ -39,7 +39,7 @@ function lines(buffer, cols, linkOf) {
   return Array.from({ length: buffer.length }, (_, y) => line(buffer.getLine(y), cols, linkOf));
 }
 
-/** Sizes, cursor, modes and every line of what is shown; of the primary screen too, under an alternate one. */
+/** Size, cursor, modes and all lines; also those of the primary screen while the alternate screen is active. */
 export function dump(xterm, title) {
   const core = xterm._core;
   const { active, normal } = xterm.buffer;

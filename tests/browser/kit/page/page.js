@@ -1,4 +1,4 @@
-/** What tests do in the page: `kit.open`, `kit.dump` and so on. */
+/** Functions that tests call in the page: `kit.open`, `kit.dump` and others. */
 
 import { Terminal as Xterm } from "@xterm/xterm";
 import { getSandbox, Isolet, openShell, openTerminal } from "@isolet/sdk";
@@ -21,7 +21,10 @@ function show(name, size) {
   return one;
 }
 
-/** One of ours. `at`: `{ port, sandbox, session, mode }`; with `key` by the SDK, else by tickets that the test takes. */
+/**
+ * Open a terminal with our addon. `at`: `{ port, sandbox, session, mode }`; with `key` through the SDK,
+ * otherwise with tickets from the test.
+ */
 function open(name, at, size, options = {}) {
   const one = show(name, size);
   one.window = size;
@@ -49,15 +52,15 @@ function open(name, at, size, options = {}) {
     });
     one.terminal.on("clients", (clients) => (one.clients = clients));
     one.terminal.on("exit", (exit) => one.exits.push(exit));
-    one.terminal.on("data", (bytes, offset) => one.heard?.(bytes, offset));
+    one.terminal.on("data", (bytes, offset) => one.onOutput?.(bytes, offset));
   };
   one.connect();
 }
 
-/** A sandbox by a key, in a page of the server's own origin. */
+/** A sandbox by key, in a page of the server's own origin. */
 const sandbox = (at) => getSandbox(new Isolet({ url: location.origin, apiKey: at.key }), at.sandbox);
 
-/** A shell by tickets. `at`: `{ port, sandbox }`. */
+/** Open a shell with tickets. `at`: `{ port, sandbox }`. */
 function shell(at, options) {
   return openShell(async () => {
     const ticket = await window.ticket({ sandbox: at.sandbox, use: "shell" });
@@ -65,29 +68,32 @@ function shell(at, options) {
   }, options);
 }
 
-/** Keeps output by its offsets, for a comparison with what the program wrote. */
-function keep(name) {
+/** Collect output with its offsets, for comparison with what the program wrote. */
+function collectOutput(name) {
   const one = shown[name];
-  one.kept = { at: undefined, size: 0, gaps: [], digest: [] };
-  one.heard = (bytes, offset) => {
-    const { kept } = one;
-    kept.at ??= offset;
-    const next = kept.at + kept.size;
-    if (offset !== next) kept.gaps.push([next, offset]);
-    kept.size += bytes.length;
-    kept.digest.push(bytes.slice());
+  one.collected = { at: undefined, size: 0, gaps: [], digest: [] };
+  one.onOutput = (bytes, offset) => {
+    const { collected } = one;
+    collected.at ??= offset;
+    const next = collected.at + collected.size;
+    if (offset !== next) collected.gaps.push([next, offset]);
+    collected.size += bytes.length;
+    collected.digest.push(bytes.slice());
   };
 }
 
-/** What was kept, as latin-1 text. */
-function kept(name) {
-  const { at, size, gaps, digest } = shown[name].kept;
+/** The collected output, as latin-1 text. */
+function collectedOutput(name) {
+  const { at, size, gaps, digest } = shown[name].collected;
   let text = "";
   for (const part of digest) for (const byte of part) text += String.fromCharCode(byte);
   return { at, size, gaps, text };
 }
 
-/** Cloudflare's own, unmodified. Its addresses are asked for at once: tickets are taken before. */
+/**
+ * Open a terminal with Cloudflare's unmodified addon. It requests addresses synchronously, so tickets are
+ * created in advance.
+ */
 async function cloudflare(name, at, size) {
   const one = show(name, size);
   const take = () => window.ticket({ sandbox: at.sandbox, session: at.session, mode: "edit" });
@@ -106,7 +112,7 @@ async function cloudflare(name, at, size) {
   addon.connect({ sandboxId: at.sandbox, sessionId: at.session });
 }
 
-/** The visible screen as text. */
+/** Text of the visible screen. */
 function screen(name) {
   const { xterm } = shown[name];
   const { active } = xterm.buffer;
@@ -114,13 +120,13 @@ function screen(name) {
   return rows.join("\n").trimEnd();
 }
 
-/** All lines, scrollback too. */
+/** Text of all lines, with scrollback. */
 function all(name) {
   const { active } = shown[name].xterm.buffer;
   return Array.from({ length: active.length }, (_, y) => active.getLine(y)?.translateToString(true) ?? "").join("\n");
 }
 
-/** Takes one out of the page. */
+/** Remove a terminal from the page. */
 function close(name) {
   shown[name].addon.dispose();
   shown[name].xterm.dispose();
@@ -135,8 +141,8 @@ window.kit = {
   cloudflare,
   shell,
   sandbox,
-  keep,
-  kept,
+  collectOutput,
+  collectedOutput,
   screen,
   all,
   dump: (name) => dump(shown[name].xterm, shown[name].title),
