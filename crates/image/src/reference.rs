@@ -55,11 +55,7 @@ impl Digest {
     }
 
     pub(crate) fn from_hash(hash: &[u8]) -> Self {
-        use std::fmt::Write;
-        Self(hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }))
+        Self(hex::encode(hash))
     }
 
     /// The 64 digits alone.

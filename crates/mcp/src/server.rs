@@ -40,8 +40,7 @@ impl Server {
     ) -> Self {
         let mut bytes = [0_u8; NAME_LETTERS / 2];
         getrandom::fill(&mut bytes).expect("random bytes");
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = format!("{SHARED_SHELL}-{digits}");
+        let name = format!("{SHARED_SHELL}-{}", hex::encode(bytes));
         let shells = OwnedShells { api: Arc::clone(&api), name, open: Mutex::default() };
         Self { api, router: Arc::new(router), sandbox, shells: Arc::new(shells) }
     }

@@ -176,7 +176,7 @@ fn make_key(file: &Path) -> io::Result<()> {
     }
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = hex::encode(bytes);
     let new = file.with_extension("new");
     let _ = fs::remove_file(&new);
     let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;

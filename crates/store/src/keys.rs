@@ -9,7 +9,6 @@ use isolet_clock::now_ms;
 use rusqlite::{Connection, params};
 use std::{
     collections::HashMap,
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -124,8 +123,8 @@ impl Keys {
         if new.label.len() > LABEL_BYTES_MAX || new.tenant.is_empty() {
             return Err(Error::Bad("a key needs a tenant, and a label of at most 200 bytes"));
         }
-        let id = format!("key_{}", hex::<8>());
-        let secret = format!("isolet_{}", hex::<32>());
+        let id = format!("key_{}", random_digits::<8>());
+        let secret = format!("isolet_{}", random_digits::<32>());
         let key = Key {
             id,
             tenant: new.tenant.clone(),
@@ -298,11 +297,9 @@ impl Held {
     }
 }
 
-fn hex<const N: usize>() -> String {
+/// `N` random bytes as hexadecimal digits.
+fn random_digits<const N: usize>() -> String {
     let mut bytes = [0u8; N];
     getrandom::fill(&mut bytes).expect("random bytes");
-    bytes.iter().fold(String::with_capacity(2 * N), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(bytes)
 }

@@ -40,7 +40,7 @@ fn socket(server: &Server) -> PathBuf {
 /// How many bytes an agent answers to a program that runs in these namespaces; `-p` gives that
 /// program the pids as seen inside.
 fn answered(namespaces: &[&str], agent: i32, socket: &Path, words: &[u8]) -> usize {
-    let hex: String = words.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex::encode(words);
     let mut command = match namespaces {
         [] => Command::new("python3"),
         some => {

@@ -124,8 +124,7 @@ pub struct Image {
 /// The digest of `bytes` in the form `sha256:…`.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
 /// Media type of an OCI image manifest.

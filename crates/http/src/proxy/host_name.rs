@@ -48,7 +48,7 @@ fn tenant_mark(tenant: &TenantId) -> String {
         return String::new();
     }
     let digest = Sha256::digest(tenant.as_str().as_bytes());
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = hex::encode(digest);
     format!("{MARK}{}", &digits[..MARK_DIGITS])
 }
 

@@ -49,8 +49,7 @@ impl SessionId {
     pub fn short() -> Self {
         let mut bytes = [0u8; 6];
         getrandom::fill(&mut bytes).expect("random bytes");
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(format!("sess_{digits}"))
+        Self(format!("sess_{}", hex::encode(bytes)))
     }
 
     /// Whether it has that shape.

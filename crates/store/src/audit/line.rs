@@ -40,10 +40,7 @@ impl Key {
 
     /// In hexadecimal letters.
     pub(crate) fn sign(&self, text: &[u8]) -> String {
-        self.sign_bytes(text).iter().fold(String::with_capacity(HEX), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        hex::encode(self.sign_bytes(text))
     }
 }
 

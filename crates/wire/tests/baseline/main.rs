@@ -65,20 +65,11 @@ fn file(set: &str) -> PathBuf {
     PathBuf::from(root).join(format!("{set}.txt"))
 }
 
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    let pair = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal");
-    (0..text.len()).step_by(2).map(pair).collect()
-}
-
 /// The recorded messages of one set by their names.
 fn recorded(set: &str) -> BTreeMap<String, Vec<u8>> {
     let text = fs::read_to_string(file(set)).expect("the baseline is committed");
     let lines = text.lines().map(|line| line.split_once(' ').expect("a name, then bytes"));
-    lines.map(|(name, bytes)| (name.to_owned(), from_hex(bytes))).collect()
+    lines.map(|(name, bytes)| (name.to_owned(), hex::decode(bytes).expect("hexadecimal"))).collect()
 }
 
 fn check<T>(set: &str, form: Form, rows: Vec<Row<T>>)
@@ -95,7 +86,7 @@ where
         }
         let decoded: T = decode(form, &bytes);
         assert_eq!(decoded, expected, "{set} {name} decodes to another value");
-        assert_eq!(to_hex(&now), to_hex(&bytes), "{set} {name} encodes to other bytes");
+        assert_eq!(hex::encode(&now), hex::encode(&bytes), "{set} {name} encodes to other bytes");
     }
     assert!(recorded.is_empty(), "no value is known for {set} {:?}", recorded.keys());
 }
@@ -149,7 +140,7 @@ fn data_frames_are_as_in_the_baseline() {
         let mut now = Vec::new();
         frame::put_data_head(&mut now, stream, offset, id, bytes.len());
         now.extend_from_slice(bytes);
-        assert_eq!(to_hex(&now), to_hex(&recorded[name]), "{name}");
+        assert_eq!(hex::encode(&now), hex::encode(&recorded[name]), "{name}");
         let mut stream_of = bytes::BytesMut::from(&recorded[name][..]);
         let next = frame::next(&mut stream_of, frame::AGENT_FRAME_BYTES_MAX);
         let Ok(Some(Frame::Data(body))) = next else { panic!("{name}: {next:?}") };
@@ -164,7 +155,8 @@ fn data_frames_are_as_in_the_baseline() {
 #[ignore = "writes tests/baseline/wire"]
 fn record_baseline_wire_frames() {
     fn write<T: Serialize>(set: &str, form: Form, rows: Vec<Row<T>>) {
-        let line = |(name, value): &Row<T>| format!("{name} {}\n", to_hex(&encode(form, value)));
+        let line =
+            |(name, value): &Row<T>| format!("{name} {}\n", hex::encode(&encode(form, value)));
         fs::write(file(set), rows.iter().map(line).collect::<String>()).expect("writes");
     }
     write("asks", Form::Frame, asks::rows());
@@ -177,7 +169,7 @@ fn record_baseline_wire_frames() {
         let mut out = Vec::new();
         frame::put_data_head(&mut out, stream, offset, id, bytes.len());
         out.extend_from_slice(bytes);
-        format!("{name} {}\n", to_hex(&out))
+        format!("{name} {}\n", hex::encode(&out))
     };
     let text: String = packets::data().into_iter().map(line).collect();
     fs::write(file("data"), text).expect("writes");

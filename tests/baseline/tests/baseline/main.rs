@@ -27,5 +27,5 @@ fn read(name: &str) -> Value {
 /// The SHA-256 digest of bytes, in hexadecimal.
 fn digest(bytes: &[u8]) -> String {
     use sha2::Digest;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(sha2::Sha256::digest(bytes))
 }
