@@ -1,7 +1,16 @@
-//! Whether a text is a complete command, or bash would ask for another line.
+//! Tells whether the lines typed so far are a complete command, or bash would prompt for another.
 //!
-//! An approximation on purpose: bash reports a syntax error for a text that counts as complete by
-//! mistake, and Ctrl-C leaves a prompt that asks for more by mistake.
+//! The scanner is approximate on purpose. If it takes an incomplete command for a complete one, bash
+//! answers with its own syntax error; if it asks for another line by mistake, Ctrl-C leaves it.
+//!
+//! `brush-parser` 0.4.0 (MIT) was tried in its place. It reports incomplete input apart from errors.
+//! Over 396 texts, `bash -n` disagreed with it 35 times and with this scanner 38 times, mostly about
+//! syntax errors that another line cannot repair. It was not taken, because it would run at every
+//! Enter, on text that may be pasted:
+//! - its time doubles with every open parenthesis: 0.5 s for 20 (debug build), no end for 50;
+//! - 800 nested `$(` or `{` overflow its stack, and that aborts the client;
+//! - it takes `select x in a; do` for an error, and a bare `for ((;;))` for a complete command;
+//! - it adds 38 crates to the build, among them `insta` and `pest`. This file needs none.
 
 /// Whether the text can be sent to the shell.
 pub(super) fn is_complete(text: &str) -> bool {
@@ -40,8 +49,11 @@ struct Reader {
     quoted: bool,
     /// A command may begin here, so reserved words are recognised.
     command: bool,
-    /// Whether the next word is the name of a function, and whether the next `in` belongs to a `case`.
+    /// The next word names a function.
     naming: bool,
+    /// The next word may name a coprocess, so that a command may still begin after it.
+    coproc: bool,
+    /// The next `in` belongs to a `case`.
     case: bool,
     /// An operator such as `&&` still needs its right side.
     more: bool,
@@ -282,6 +294,7 @@ impl Reader {
         } else if self.word.is_empty() && !self.quoted && self.took(&['(']) {
             self.open.push(Open::Arithmetic(2));
         } else if !self.word.is_empty() && self.took(&[')']) {
+            self.naming = false;
             self.begin();
             self.more = true;
         } else {
@@ -329,6 +342,7 @@ impl Reader {
 
     /// Handles a word where a command may begin.
     fn reserved(&mut self, word: &str) {
+        let after_coproc = std::mem::take(&mut self.coproc);
         let until = match word {
             "if" => "fi",
             "while" | "until" | "for" | "select" => "done",
@@ -341,14 +355,17 @@ impl Reader {
         }
         match word {
             "for" | "select" => self.command = false,
-            "case" => (self.command, self.case) = (false, true),
+            "case" => {
+                self.command = false;
+                self.case = true;
+            }
             "function" => self.naming = true,
             "fi" | "done" | "esac" | "}" => {
                 self.open.pop_if(|open| matches!(open, Open::Word(until) if *until == word));
             }
-            "if" | "while" | "until" | "{" | "then" | "else" | "elif" | "do" | "!" | "time"
-            | "coproc" => {}
-            _ => self.command = false,
+            "if" | "while" | "until" | "{" | "then" | "else" | "elif" | "do" | "!" | "time" => {}
+            "coproc" => self.coproc = true,
+            _ => self.command = after_coproc,
         }
     }
 }
@@ -378,6 +395,7 @@ mod tests {
             "`echo \"$(if a; then b; fi)\"` && { a; } || ! b",
             "[[ $a =~ ^(b|c)$ ]] && diff <(a) >(b)",
             "echo }; echo fi; )",
+            "function f() { a; }; coproc A { b; }; coproc c d; echo if",
             "while read -r l; do echo \"${l#\\}}\"; done <<< 'a'",
         ] {
             assert!(is_complete(text), "{text}");
@@ -406,6 +424,8 @@ mod tests {
             "f() {",
             "f()",
             "function f\n{\necho x",
+            "function f() {",
+            "coproc A { b",
             "{ a; }; { b;",
             "cat <<E",
             "cat <<E\na\n",
