@@ -228,6 +228,88 @@ mod tests {
     }
 
     #[test]
+    fn events_keep_their_bytes() {
+        let session: isolet_sandbox::SessionId = "s".parse().unwrap();
+        let process: isolet_sandbox::ProcessId = "p".parse().unwrap();
+        let command = Command { session: Some("s".into()), id: "a\"b".into() };
+        let alone = Command { session: None, id: String::new() };
+        let exit = isolet_sandbox::events::Exit { code: 137, signal: Some(9) };
+        let refused = |port| isolet_sandbox::Refused {
+            host: "a.b".into(),
+            port,
+            protocol: "tcp".into(),
+            rule: "default".into(),
+            times: 2,
+        };
+        for (what, name, fields) in [
+            (Happened::Created, "created", ""),
+            (Happened::Running, "running", ""),
+            (Happened::Unreachable { cause: "a\"b".into() }, "unreachable", r#","cause":"a\"b""#),
+            (Happened::Sleeping, "sleeping", ""),
+            (Happened::Woke, "woke", ""),
+            (Happened::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),
+            (Happened::Destroyed, "destroyed", ""),
+            (Happened::SessionCreated(session.clone()), "session_created", r#","session":"s""#),
+            (Happened::SessionDeleted(session.clone()), "session_deleted", r#","session":"s""#),
+            (
+                Happened::CommandStarted(command.clone()),
+                "command_started",
+                r#","session":"s","command":"a\"b""#,
+            ),
+            (
+                Happened::CommandExited { command, code: Some(3) },
+                "command_exited",
+                r#","session":"s","command":"a\"b","code":3"#,
+            ),
+            (
+                Happened::CommandExited { command: alone, code: None },
+                "command_exited",
+                r#","session":null,"command":"","code":null"#,
+            ),
+            (Happened::PortOpened(80), "port_opened", r#","port":80"#),
+            (Happened::PortClosed(80), "port_closed", r#","port":80"#),
+            (
+                Happened::ProcessStarted { process: process.clone(), session: None },
+                "process_started",
+                r#","process":"p","session":null"#,
+            ),
+            (
+                Happened::ProcessExited {
+                    process: process.clone(),
+                    session: Some(session.clone()),
+                    exit: Some(exit),
+                },
+                "process_exited",
+                r#","process":"p","session":"s","code":137,"signal":9"#,
+            ),
+            (
+                Happened::ProcessExited { process, session: None, exit: None },
+                "process_exited",
+                r#","process":"p","session":null,"code":null,"signal":null"#,
+            ),
+            (Happened::TerminalOpened(session.clone()), "terminal_opened", r#","session":"s""#),
+            (Happened::TerminalEnded(session), "terminal_ended", r#","session":"s""#),
+            (
+                Happened::NetworkDenied(refused(Some(443))),
+                "network_denied",
+                r#","host":"a.b","port":443,"protocol":"tcp","rule":"default","times":2"#,
+            ),
+            (
+                Happened::NetworkDenied(refused(None)),
+                "network_denied",
+                r#","host":"a.b","port":null,"protocol":"tcp","rule":"default","times":2"#,
+            ),
+        ] {
+            let sandbox = SandboxId::parse("box").unwrap();
+            let mut out = String::new();
+            let incarnation = "a-life".into();
+            write_event(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
+            let data = format!(r#"{{"id":7,"at_ms":5,"sandbox":"box"{fields}}}"#);
+            assert_eq!(out, format!("id: 7\nevent: {name}\ndata: {data}\n\n"));
+        }
+    }
+
+    #[test]
     fn a_last_event_is_a_number() {
         let of = |text: &'static str| {
             let value = HeaderValue::from_static(text);

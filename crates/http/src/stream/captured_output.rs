@@ -203,6 +203,26 @@ mod tests {
     }
 
     #[test]
+    fn answers_keep_their_bytes() {
+        let mut output = output(3, 0);
+        output.push(1, &Bytes::from_static(b"a\xffb\n"));
+        output.push(2, &Bytes::from_static("x\"".as_bytes()));
+        let exit =
+            Exit { code: 143, signal: Some(15), timed_out: true, micros: 1500, ..Exit::default() };
+        let mut text = exit_fields(&exit).into_bytes();
+        output.write(&mut text);
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            r#""exit_code":143,"signal":15,"timed_out":true,"oom":false,"cancelled":false,"duration_ms":1.5,"stdout":"a�b","stdout_b64":"Yf9i","stderr":"x\"","truncated":{"stdout_bytes":1,"stderr_bytes":0}"#
+        );
+        let plain = exit_fields(&Exit { micros: 2000, ..Exit::default() });
+        assert_eq!(
+            plain,
+            r#""exit_code":0,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":2"#
+        );
+    }
+
+    #[test]
     fn exact_bytes_accompany_a_text_that_differs() {
         let mut output = output(100, 0);
         output.push(1, &Bytes::from_static(b"a\xffb\n"));

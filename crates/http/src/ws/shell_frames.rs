@@ -132,57 +132,94 @@ pub(crate) fn error(id: Option<&str>, failure: &ApiError) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
     use std::borrow::Cow;
 
-    fn read(message: &Message) -> Value {
-        serde_json::from_str(message.to_text().unwrap()).unwrap()
+    fn sent(message: &Message) -> &str {
+        message.to_text().unwrap()
     }
 
     #[test]
-    fn frames_are_those_of_the_protocol() {
+    fn output_frames_keep_their_bytes() {
         let mut chunk = TextChunk {
             stream: 1,
             id: Cow::Borrowed("r\"1"),
             offset: 7,
-            text: Cow::Borrowed("a\n\u{1}€"),
+            text: Cow::Borrowed("a\n\u{1}€/\\"),
         };
         assert_eq!(
-            read(&output(&chunk)),
-            json!({"type":"shell_out","id":"r\"1","data":"a\n\u{1}€","offset":7})
+            sent(&output(&chunk)),
+            r#"{"type":"shell_out","id":"r\"1","data":"a\n\u0001€/\\","offset":7}"#
         );
         chunk.stream = 2;
         chunk.id = Cow::Borrowed("");
-        assert_eq!(
-            read(&output(&chunk)),
-            json!({"type":"shell_err","id":"","data":"a\n\u{1}€","offset":7})
-        );
+        chunk.text = Cow::Borrowed("x");
+        assert_eq!(sent(&output(&chunk)), r#"{"type":"shell_err","id":"","data":"x","offset":7}"#);
+    }
+
+    #[test]
+    fn exit_frames_keep_their_bytes() {
         let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };
         assert_eq!(
-            read(&exit(&plain, "")),
-            json!({"type":"shell_exit","id":"r1","code":0,"seq":3,"duration_ms":1.5})
+            sent(&exit(&plain, "")),
+            r#"{"type":"shell_exit","id":"r1","code":0,"seq":3,"duration_ms":1.5}"#
         );
-        let full =
-            Exit { code: 137, signal: Some(9), timed_out: true, fresh: true, out: 5, ..plain };
+        let whole = Exit { micros: 2000, code: -1, ..plain.clone() };
         assert_eq!(
-            read(&exit(&full, "")),
-            json!({"type":"shell_exit","id":"r1","code":137,"seq":3,"duration_ms":1.5,
-                "timed_out":true,"fresh":true,"signal":9,"out_bytes":5})
+            sent(&exit(&whole, "")),
+            r#"{"type":"shell_exit","id":"r1","code":-1,"seq":3,"duration_ms":2}"#
+        );
+        let full = Exit {
+            code: 137,
+            signal: Some(9),
+            timed_out: true,
+            cancelled: true,
+            oom: true,
+            fresh: true,
+            out: 5,
+            err: 6,
+            lost: 7,
+            ..plain
+        };
+        assert_eq!(
+            sent(&exit(&full, r#","lost":["shells"],"denied_lost":3"#)),
+            r#"{"type":"shell_exit","id":"r1","code":137,"seq":3,"duration_ms":1.5,"timed_out":true,"cancelled":true,"oom":true,"fresh":true,"signal":9,"out_bytes":5,"err_bytes":6,"lost_bytes":7,"lost":["shells"],"denied_lost":3}"#
+        );
+    }
+
+    #[test]
+    fn other_frames_keep_their_bytes() {
+        assert_eq!(
+            sent(&closed(&Closed { code: Some(3), signal: None, cause: "ex\"it".into() })),
+            r#"{"type":"shell_closed","code":3,"cause":"ex\"it"}"#
         );
         assert_eq!(
-            read(&closed(&Closed { code: Some(3), signal: None, cause: "exit".into() })),
-            json!({"type":"shell_closed","code":3,"cause":"exit"})
+            sent(&closed(&Closed { code: Some(3), signal: Some(9), cause: String::new() })),
+            r#"{"type":"shell_closed","code":3,"signal":9,"cause":""}"#
         );
         assert_eq!(
-            read(&gap(2, 1, 9)),
-            json!({"type":"shell_gap","stream":"stderr","from":1,"to":9})
+            sent(&gap(2, 1, 9)),
+            r#"{"type":"shell_gap","stream":"stderr","from":1,"to":9}"#
         );
         assert_eq!(
-            read(&opened("s.abc", "1,2,3")),
-            json!({"type":"shell_opened","shell":"s.abc","at":"1,2,3"})
+            sent(&opened("s.abc", "1,2,3")),
+            r#"{"type":"shell_opened","shell":"s.abc","at":"1,2,3"}"#
         );
-        let failed = read(&error(Some("a"), &ApiError::bad_request("no")));
-        assert_eq!((&failed["type"], &failed["id"]), (&json!("shell_error"), &json!("a")));
-        assert_eq!((&failed["error"], &failed["message"]), (&json!("bad_request"), &json!("no")));
+        assert_eq!(
+            sent(&start("a", "echo \"1\"\n")),
+            r#"{"type":"shell_start","id":"a","command":"echo \"1\"\n"}"#
+        );
+        let failure = ApiError::bad_request("n\"o");
+        assert_eq!(
+            sent(&ended_with(&failure)),
+            r#"{"type":"shell_closed","error":"bad_request","cause":"n\"o"}"#
+        );
+        assert_eq!(
+            sent(&error(Some("a"), &failure)),
+            r#"{"type":"shell_error","id":"a","error":"bad_request","message":"n\"o","hint":"see /v1/openapi.json for what this call takes"}"#
+        );
+        assert_eq!(
+            sent(&error(None, &failure)),
+            r#"{"type":"shell_error","error":"bad_request","message":"n\"o","hint":"see /v1/openapi.json for what this call takes"}"#
+        );
     }
 }

@@ -100,6 +100,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn events_keep_their_bytes() {
+        let change = |what, path: &[u8], to: Option<&[u8]>, directory| Change {
+            what,
+            path: path.to_vec(),
+            to: to.map(<[u8]>::to_vec),
+            directory,
+        };
+        assert_eq!(
+            event(b"/w", &change(Happened::Moved, b"a\n\"b", Some(b"\xff"), true)),
+            concat!(
+                "event: moved\ndata: ",
+                r#"{"path":"/w/a\n\"b","to":"/w/�","to_b64":"L3cv/w==","directory":true}"#,
+                "\n\n"
+            )
+        );
+        assert_eq!(
+            event(b"/", &change(Happened::Created, b"\xff", None, false)),
+            concat!(
+                "event: created\ndata: ",
+                r#"{"path":"/�","path_b64":"L/8=","directory":false}"#,
+                "\n\n"
+            )
+        );
+        assert_eq!(
+            event(b"/w", &change(Happened::Gone, b"", None, true)),
+            concat!("event: gone\ndata: ", r#"{"path":"/w","directory":true}"#, "\n\n")
+        );
+    }
+
+    #[test]
     fn an_event_is_one_line_of_json_with_exact_paths() {
         let change = Change {
             what: Happened::Moved,
