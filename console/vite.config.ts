@@ -1,6 +1,6 @@
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
 
@@ -8,6 +8,27 @@ import { defineConfig, type Plugin } from "vite";
 const SERVER = process.env["ISOLET_URL"] ?? "http://127.0.0.1:7300";
 
 const sdk = (file: string): string => fileURLToPath(new URL(`../sdk/typescript/src/${file}`, import.meta.url));
+
+/** The page of the API reference: its own files, and the renderer as its package ships it. */
+function apiReference(): Plugin {
+  const own = fileURLToPath(new URL("docs", import.meta.url));
+  const renderer = fileURLToPath(new URL("node_modules/swagger-ui-dist", import.meta.url));
+  const files = [
+    ...["index.html", "start.js", "page.css"].map((name) => join(own, name)),
+    ...["swagger-ui-bundle.js", "swagger-ui-bundle.js.LICENSE.txt", "swagger-ui.css", "LICENSE", "NOTICE"].map((name) =>
+      join(renderer, name),
+    ),
+  ];
+  return {
+    name: "api-reference",
+    apply: "build",
+    writeBundle({ dir }) {
+      const docs = join(dir!, "docs");
+      mkdirSync(docs, { recursive: true });
+      for (const file of files) copyFileSync(file, join(docs, basename(file)));
+    },
+  };
+}
 
 /** Write a gzip file beside each text file: the server does not compress. */
 function compressed(): Plugin {
@@ -25,7 +46,7 @@ function compressed(): Plugin {
 }
 
 export default defineConfig({
-  plugins: [compressed()],
+  plugins: [apiReference(), compressed()],
   esbuild: { jsx: "automatic", jsxImportSource: "preact" },
   resolve: {
     alias: [
@@ -37,7 +58,7 @@ export default defineConfig({
   server: {
     host: "127.0.0.1",
     proxy: Object.fromEntries(
-      ["/v1", "/health"].map((path) => [path, { target: SERVER, ws: true, changeOrigin: true, headers: { origin: SERVER } }]),
+      ["/v1", "/health", "/docs"].map((path) => [path, { target: SERVER, ws: true, changeOrigin: true, headers: { origin: SERVER } }]),
     ),
   },
   // The Content Security Policy forbids inline assets.

@@ -42,6 +42,11 @@ function Help(): JSX.Element {
             </dl>
           </section>
         ))}
+        <p>
+          <a href="/docs" target="_blank" rel="noopener noreferrer">
+            API reference
+          </a>
+        </p>
       </div>
     </Dialog>
   );

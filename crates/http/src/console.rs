@@ -52,20 +52,24 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     }
 }
 
-type Bytes = Cow<'static, [u8]>;
+pub(crate) type Bytes = Cow<'static, [u8]>;
 
-fn built(path: &str) -> Option<Bytes> {
+pub(crate) fn built(path: &str) -> Option<Bytes> {
     Built::get(path).map(|file| file.data)
 }
 
 /// Accepts the names that the build generates: one part, without path separators.
-fn named(name: &str) -> Option<&str> {
+pub(crate) fn named(name: &str) -> Option<&str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (!name.starts_with('.') && name.bytes().all(plain)).then_some(name)
 }
 
 /// Finds a file of the build, compressed if the client accepts that.
-fn found(path: &str, headers: &HeaderMap, built: fn(&str) -> Option<Bytes>) -> Option<Response> {
+pub(crate) fn found(
+    path: &str,
+    headers: &HeaderMap,
+    built: fn(&str) -> Option<Bytes>,
+) -> Option<Response> {
     let kind = kind(path)?;
     let small = takes_gzip(headers).then(|| built(&format!("{path}.gz"))).flatten();
     let packed = small.is_some();

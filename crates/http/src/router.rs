@@ -1,8 +1,8 @@
 //! The router: every route of the server, and its 404 and 405 answers.
 
+mod docs;
 pub(crate) mod native;
 pub(crate) mod openapi;
-mod openapi_info;
 
 use crate::{
     app::App,
@@ -28,6 +28,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(not_implemented::router())
         .merge(links::link_router())
         .merge(console::router())
+        .merge(docs::router())
         .fallback(no_route)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)

@@ -23,10 +23,13 @@ pub(crate) enum RouteAccess {
 
 /// Every route that needs something else than a key. `{x}` stands for one part of a path, and `*`
 /// for the rest of it, at least one part, which may be empty.
-const ROUTES: [(&str, RouteAccess); 8] = [
+const ROUTES: [(&str, RouteAccess); 11] = [
     ("/", RouteAccess::Public),
     ("/assets/*", RouteAccess::Public),
+    ("/docs", RouteAccess::Public),
+    ("/docs/*", RouteAccess::Public),
     ("/health", RouteAccess::Public),
+    ("/v1/openapi.json", RouteAccess::Public),
     ("/v1/links/*", RouteAccess::SignedLink),
     ("/v1/sandboxes/{id}/ports/*", RouteAccess::ForwardsToProgram),
     ("/v1/sandboxes/{id}/tcp/*", RouteAccess::ForwardsToProgram),
@@ -99,13 +102,28 @@ mod tests {
     }
 
     #[test]
-    fn only_the_page_its_files_and_health_are_public() {
-        for path in ["/", "/assets/index-1a2b.js", "/assets/a/b", "/health"] {
+    fn only_pages_their_files_the_document_and_health_are_public() {
+        for path in [
+            "/",
+            "/assets/index-1a2b.js",
+            "/assets/a/b",
+            "/docs",
+            "/docs/start.js",
+            "/health",
+            "/v1/openapi.json",
+        ] {
             assert_eq!(get(path), RouteAccess::Public, "{path}");
         }
-        for path in
-            ["/v1/sandboxes", "/assets", "//", "/index.html", "/v1/../assets/x", "", "/health/"]
-        {
+        for path in [
+            "/v1/sandboxes",
+            "/assets",
+            "//",
+            "/index.html",
+            "/v1/../assets/x",
+            "",
+            "/health/",
+            "/v1/openapi.json/",
+        ] {
             assert_eq!(get(path), RouteAccess::Key, "{path}");
         }
     }

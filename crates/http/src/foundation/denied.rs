@@ -5,20 +5,26 @@ use isolet_sandbox::{Denied, Refused};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A connection, a packet or a lookup that was refused.
+/// Network traffic that was denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = DeniedTraffic)]
 pub(crate) struct DeniedView {
-    /// The name, where one is known; else the address.
+    /// The host name if it is known, otherwise the address.
+    #[schema(required = true)]
     host: String,
-    /// `null` for a name that was looked up, and for protocols without ports.
+    /// The port. `null` for DNS lookups and for protocols without ports.
+    #[schema(required = true)]
     port: Option<u16>,
-    /// `tcp`, `udp`, `icmp`, `dns`, or a number of IP's.
+    /// `tcp`, `udp`, `icmp`, `dns`, or the number of an IP protocol.
+    #[schema(required = true)]
     protocol: String,
-    /// The rule of `deny` that did it; `default`: no rule allows it; else why it is closed to every
-    /// sandbox: `host`, `private`, `link-local`, `metadata`, …
+    /// Why it was denied: the rule in `deny`; `default` if no rule allows it; otherwise why it is
+    /// closed to every sandbox (`host`, `private`, `link-local`, `metadata`, …).
+    #[schema(required = true)]
     rule: String,
-    /// How often.
+    /// How often it was denied.
+    #[schema(required = true)]
     times: u32,
 }
 

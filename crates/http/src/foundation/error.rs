@@ -15,18 +15,21 @@ use utoipa::ToSchema;
 /// The longest message, in bytes, so that a response never repeats a whole request.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-/// The body of every response whose status is not 2xx.
+/// An error.
+///
+/// `error` is a code for programs and stays the same between versions; new codes may be added.
+/// `message` and `hint` are for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = Failure)]
+#[schema(as = Error)]
 pub(crate) struct ApiError {
     #[serde(skip)]
     status: u16,
-    /// A code for programs. Codes stay the same between versions, unless the changelog lists a rename.
+    /// The error code, such as `no_sandbox`.
     #[serde(rename = "error")]
     pub(crate) code: &'static str,
-    /// What went wrong, for people. At most 400 bytes.
+    /// What went wrong, at most 400 bytes.
     pub(crate) message: String,
-    /// What to do next, for people.
+    /// What to do about it.
     pub(crate) hint: String,
 }
 

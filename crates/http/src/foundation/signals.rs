@@ -1,6 +1,28 @@
 //! Signals by name and number.
 
 use crate::foundation::error::ApiError;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type},
+};
+
+/// How the OpenAPI document describes a signal that [`parse`] accepts.
+pub(crate) enum SignalValue {}
+
+impl PartialSchema for SignalValue {
+    fn schema() -> RefOr<Schema> {
+        let name = ObjectBuilder::new().schema_type(Type::String);
+        let number =
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(64));
+        OneOfBuilder::new()
+            .item(name)
+            .item(number)
+            .description(Some("A number from 1 to 64, or a name such as `INT` or `SIGINT`."))
+            .into()
+    }
+}
+
+impl ToSchema for SignalValue {}
 
 /// A signal by number or name (`15`, `"TERM"`, `"SIGTERM"`).
 pub(crate) fn parse(value: &serde_json::Value) -> Result<i32, ApiError> {

@@ -3,7 +3,6 @@
 use crate::{
     app::App,
     dialects,
-    router::openapi_info,
     routes::{
         audit, contexts, events, exec, files, health, images,
         ports::{self, links, tcp},
@@ -18,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Every route of the native API, with its description.
 pub(crate) fn native() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(openapi_info::frame())
+    OpenApiRouter::new()
         .routes(routes!(health::health))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))

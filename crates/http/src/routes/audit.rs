@@ -17,14 +17,21 @@ use isolet_sandbox::{
     audit::{AuditError, Export},
 };
 
-/// Reads the audit log.
+/// Export the audit log
 ///
-/// One entry a line, oldest first: `seq`, `ts`, `sandbox_id` (or `null`), `event`, `data` (who, from
-/// where, which call, its status), `last` (the `seq` of the sandbox's entry before), `prev` (the
-/// `hmac` of the entry before) and `hmac`. The oldest entries go where the log would grow over 32 MiB.
-#[utoipa::path(get, path = "/v1/audit", tag = "audit",
-    params(("sandbox" = Option<String>, Query, description = "What was done to this sandbox alone, also when it is gone.")),
-    responses((status = 200, content_type = "application/x-ndjson", body = String), (status = "4XX", body = ApiError)))]
+/// Returns one JSON object per line, oldest first. Each entry has `seq`, `ts`, `sandbox_id` (or
+/// `null`), `event`, `data` (who sent which call from where, and its status), `last` (the `seq` of
+/// the previous entry of the same sandbox), `prev` (the `hmac` of the previous entry) and `hmac`.
+/// When a tenant's log would exceed 32 MiB, the server drops its oldest entries.
+#[utoipa::path(
+    get, path = "/v1/audit", operation_id = "audit_export", tag = "audit",
+    params(
+        ("sandbox" = Option<String>, Query, description = "Return only the entries of this sandbox. Works for deleted sandboxes too.")
+    ),
+    responses(
+        (status = 200, description = "The entries as newline-delimited JSON.", content_type = "application/x-ndjson", body = String)
+    )
+)]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,

@@ -48,38 +48,39 @@ const LANGUAGES: [(&str, Language); 9] = [
 /// The `kernel` of a context without a Jupyter kernel.
 const NO_KERNEL: &str = "none";
 
-/// A context to make.
+/// The settings of a new code context. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateContext {
-    /// Its id; the server makes one unless told.
+    /// The id. Defaults to a generated id.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// `python` (unless told), `javascript`, `typescript`, `bash` or `jupyter`.
+    /// `python` (default), `javascript`, `typescript`, `bash` or `jupyter`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     language: Option<String>,
-    /// A Jupyter kernel of the image by its name, as `jupyter kernelspec list` tells them, for
-    /// `jupyter`, which it means: `python3` (the package `ipykernel`) unless told. `none`, for any
-    /// other language: no Jupyter kernel. A context of `python` has that of `ipykernel` where the
-    /// image has it, unless told.
+    /// The name of a Jupyter kernel of the image, as listed by `jupyter kernelspec list`; implies
+    /// the language `jupyter`, whose default is `python3`. `none` forbids a Jupyter kernel for any
+    /// other language. By default, a Python context uses the kernel of the package `ipykernel` if
+    /// the image has it.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     kernel: Option<String>,
-    /// The session whose directory, environment and files it has, and with which it ends; made
-    /// where it is not there.
+    /// The session whose directory, environment and files the context uses, and with which it ends.
+    /// Created if it does not exist.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
-    /// Where it starts; the session's own, or `/workspace`, unless told.
+    /// Where the interpreter starts. Defaults to the directory of the session, or to `/workspace`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// Over the sandbox's (and the session's) environment; `null` unsets.
+    /// Environment variables to set, or with `null` to unset.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
     env: UniqueMap<Option<String>>,
-    /// For runs that name none, in ms: 60000 unless told; 0 is a day, the most.
+    /// The timeout of runs that name none, in milliseconds. Defaults to 60000. 0 means a day, which
+    /// is the maximum.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
@@ -88,61 +89,67 @@ pub(crate) struct CreateContext {
 /// Code to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = CodeRunRequest)]
 pub(crate) struct RunBody {
-    /// Its text, at most 1 MiB.
+    /// The code, at most 1 MiB together with `stdin`.
     #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     code: Option<String>,
-    /// What `input()` and the like read; without it they fail at once.
+    /// What `input()` and similar functions read. Without it, they fail.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin: Option<String>,
-    /// Interrupted after so many ms of running; the context's own unless told, 0 is a day. Where
-    /// the interrupt does not help within 2 s, the interpreter is killed.
+    /// The timeout in milliseconds of running, after which the code is interrupted. If it does not
+    /// stop within 2 s, the interpreter is killed. 0 means a day. Defaults to that of the context.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
-    /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
+    /// The most bytes of each stream in the answer: 8 MiB by default, at most 64 MiB. Does not
+    /// apply to event streams.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     max_output_bytes: Option<u64>,
-    /// Interrupted when the client goes away before its end; otherwise it goes on.
+    /// Interrupt the code if the client disconnects before its end.
     cancel_on_close: bool,
 }
 
-/// A context.
+/// A code context.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Context)]
 pub(crate) struct ContextView {
-    /// Its id.
+    /// The id.
     id: String,
     /// `python`, `javascript`, `typescript`, `bash` or `jupyter`.
     language: &'static str,
-    /// The name of the Jupyter kernel that runs it; `null` where none does.
+    /// The Jupyter kernel that runs the code, if any.
+    #[schema(required = true)]
     kernel: Option<String>,
-    /// Whose it is, if a session's.
+    /// The session that it belongs to, if any.
+    #[schema(required = true)]
     session: Option<String>,
-    /// Where it started.
+    /// Where the interpreter started.
     cwd: String,
-    /// For runs that name none, in ms.
+    /// The timeout of runs that name none, in milliseconds.
     timeout_ms: u64,
-    /// Milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     created_at_ms: i64,
-    /// Process id of its interpreter, inside; `null` while there is none.
+    /// The process id of the interpreter inside the sandbox. `null` while there is none.
+    #[schema(required = true)]
     pid: Option<i32>,
-    /// Something runs.
+    /// Whether code is running.
     busy: bool,
-    /// Runs that wait.
+    /// The number of waiting runs.
     queued: u32,
-    /// Runs that have begun.
+    /// The number of runs that have started.
     runs: u64,
-    /// How often its interpreter was started anew, without what the one before held.
+    /// How often the interpreter was restarted and lost its variables.
     restarts: u64,
 }
 
-/// Whether anything was interrupted.
+/// Whether code was interrupted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Interrupted {
-    /// Something ran, and was told to stop.
+    /// Whether code was running and was interrupted.
     interrupted: bool,
 }
 
@@ -224,14 +231,23 @@ fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, ApiError> 
     }
 }
 
-/// Makes a context (and the sandbox, where it is not there); answers when its interpreter is ready.
+/// Create a code context
 ///
-/// Contexts `python`, `javascript`, `typescript`, `bash` and `jupyter` need not be made: a run makes them.
-/// 501 where the image has no such interpreter. An id that is taken is 409.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same context, as long as there is one; another body is refused with 422.")),
-    request_body = CreateContext,
-    responses((status = 201, body = ContextView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Answers when the interpreter is ready. The contexts `python`, `javascript`, `typescript`, `bash`
+/// and `jupyter` need not be created: running code in them creates them. Creates the sandbox if it
+/// does not exist. Answers 409 if the id is taken, and 501 `not_in_image` if the image has no such
+/// interpreter.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/contexts", operation_id = "contexts_create", tag = "contexts",
+    params(
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CreateContext, example = json!({"id": "analysis", "language": "python"})),
+    responses(
+        (status = 201, description = "The context was created.", body = ContextView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -248,10 +264,18 @@ pub(crate) async fn create(
     Ok(created(&location, replayed, Json(ContextView::from(info))))
 }
 
-/// Contexts of a sandbox, sorted by id, at most 64 of each agent; none of one that sleeps.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/contexts", tag = "contexts",
-    params(("id" = String, Path)),
-    responses((status = 200, body = Vec<ContextView>), (status = "4XX", body = ApiError)))]
+/// List code contexts
+///
+/// Returns the contexts sorted by id. A sleeping sandbox has none, and is not woken.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/contexts", operation_id = "contexts_list", tag = "contexts",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The contexts.", body = Vec<ContextView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -264,10 +288,17 @@ pub(crate) async fn list(
     Ok(Json(all.into_iter().map(ContextView::from).collect()))
 }
 
-/// One context.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
-    params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 200, body = ContextView), (status = "4XX", body = ApiError)))]
+/// Get a code context
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/contexts/{cid}", operation_id = "contexts_get", tag = "contexts",
+    params(
+        ("id" = String, Path),
+        ("cid" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The context.", body = ContextView)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -278,10 +309,20 @@ pub(crate) async fn get(
     Ok(Json(info.into()))
 }
 
-/// Ends a context and all that it started; 404 where there is none.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/contexts/{cid}", tag = "contexts",
-    params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Delete a code context
+///
+/// Ends the interpreter and everything that it started. Answers 404 `no_context` if there is no
+/// such context.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/contexts/{cid}", operation_id = "contexts_delete", tag = "contexts",
+    params(
+        ("id" = String, Path),
+        ("cid" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The context was deleted.")
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
@@ -294,17 +335,33 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Runs code in a context: variables and imports stay for the next run.
+/// Run code in a context
 ///
-/// Runs of a context come one after the other; a full queue is 429. What the code does wrong is
-/// no failure of the call: the answer is 200 and its `exception` says it. With
-/// `Accept: text/event-stream` come events `stdout` and `stderr` (`{data, offset}`; with
-/// `; encoding=base64` behind it `{data_b64, offset}`), `result` and `exception` in the order in
-/// which they happened, then `end`. Contexts `python`, `javascript`, `typescript`,
-/// `bash` and `jupyter` are made where they are not there.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", tag = "contexts",
-    params(("id" = String, Path), ("cid" = String, Path)), request_body = RunBody,
-    responses((status = 200, body = context_run::RunAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Variables and imports stay for the next run. Runs of one context happen one after the other; a
+/// full queue is refused with 429 `queue_full`. An exception in the code is not an error of the
+/// call: the answer is 200, and `exception` describes it. The contexts `python`, `javascript`,
+/// `typescript`, `bash` and `jupyter` are created if they do not exist, and so is the sandbox.
+///
+/// With `Accept: text/event-stream`, the server streams events while the code runs:
+///
+/// | event | data |
+/// |---|---|
+/// | `stdout`, `stderr` | `{"data", "offset"}`; with `Accept: text/event-stream; encoding=base64` exact bytes as `{"data_b64", "offset"}` |
+/// | `result` | an entry of `results` |
+/// | `exception` | the exception |
+/// | `end` | how the run ended: the fields of the JSON answer without its output, results and exception, and `out_bytes` and `err_bytes`; the last event |
+/// | `error` | `{"error", "message", "hint"}`; the last event |
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/contexts/{cid}/run", operation_id = "contexts_run", tag = "contexts",
+    params(
+        ("id" = String, Path),
+        ("cid" = String, Path)
+    ),
+    request_body(content = RunBody, example = json!({"code": "x = 41\nx + 1"})),
+    responses(
+        (status = 200, description = "The run ended, also if the code raised an exception, or with `Accept: text/event-stream` a stream of events.", content((context_run::RunAnswer = "application/json"), (String = "text/event-stream")))
+    )
+)]
 pub(crate) async fn run(
     State(app): State<App>,
     caller: Caller,
@@ -368,12 +425,20 @@ async fn begin(
     ContextRun::new(link, sandbox.denials(), cancel).started().await.map_err(context_error)
 }
 
-/// Interrupts what runs in a context; what waits there comes next.
+/// Interrupt the code that runs in a context
 ///
-/// Code that does not heed it within 10 s is killed with its interpreter.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/interrupt", tag = "contexts",
-    params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 200, body = Interrupted), (status = "4XX", body = ApiError)))]
+/// The next waiting run then starts. If the code does not stop within 10 s, the server kills the
+/// interpreter.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/contexts/{cid}/interrupt", operation_id = "contexts_interrupt", tag = "contexts",
+    params(
+        ("id" = String, Path),
+        ("cid" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "Whether code was running.", body = Interrupted)
+    )
+)]
 pub(crate) async fn interrupt(
     State(app): State<App>,
     caller: Caller,
@@ -384,10 +449,19 @@ pub(crate) async fn interrupt(
     Ok(Json(Interrupted { interrupted }))
 }
 
-/// Ends a context's interpreter, with all it holds and has started, and begins with a new one.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/contexts/{cid}/restart", tag = "contexts",
-    params(("id" = String, Path), ("cid" = String, Path)),
-    responses((status = 200, body = ContextView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Restart the interpreter of a context
+///
+/// Ends the interpreter with its variables and everything that it started, and starts a new one.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/contexts/{cid}/restart", operation_id = "contexts_restart", tag = "contexts",
+    params(
+        ("id" = String, Path),
+        ("cid" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The context with its new interpreter.", body = ContextView)
+    )
+)]
 pub(crate) async fn restart(
     State(app): State<App>,
     caller: Caller,

@@ -29,20 +29,36 @@ struct Reader {
     over: bool,
 }
 
-/// Follows one sandbox.
+/// Stream the events of a sandbox
 ///
-/// Events: `created`, `running`, `unreachable`, `sleeping`, `woke`, `failed`, `destroyed` (the
-/// stream ends), `session_created`, `session_deleted`, `command_started`, `command_exited`,
-/// `process_started`, `process_exited`, `terminal_opened`, `terminal_ended`, `port_opened`,
-/// `port_closed` (ports, and what ends by itself in the background, are looked for while somebody
-/// follows), `network_changed`, `network_denied` (at most ten a second); each with `{id, at_ms,
-/// sandbox}` and its `session`, `command`, `process`, `code`, `signal`, `port`, `cause`, `network`,
-/// or the fields of a refusal. Ids increase.
-/// `Last-Event-ID` goes on behind that event; `gap {from, to}` says what is no longer held. A
-/// reader that falls behind what is held is cut with `error`. Wakes nothing.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/events", tag = "events",
-    params(("id" = String, Path), ("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event; without it, from now on. 0: with all that is held.")),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ApiError)))]
+/// Sends server-sent events with increasing ids. Following a sandbox does not wake it. The stream
+/// ends after `destroyed`. Ports and background work are watched only while a client follows.
+///
+/// | event | fields besides `id`, `at_ms` and `sandbox` |
+/// |---|---|
+/// | `created`, `running`, `sleeping`, `woke`, `destroyed` | |
+/// | `unreachable`, `failed` | `cause` |
+/// | `session_created`, `session_deleted` | `session` |
+/// | `command_started` | `session` (or `null`), `command` |
+/// | `command_exited` | `session` (or `null`), `command`, `code` (or `null`) |
+/// | `process_started` | `process`, `session` (or `null`) |
+/// | `process_exited` | `process`, `session`, `code`, `signal` (each may be `null`) |
+/// | `terminal_opened`, `terminal_ended` | `session` |
+/// | `port_opened`, `port_closed` | `port` |
+/// | `network_changed` | `network` |
+/// | `network_denied` (at most ten per second) | `host`, `port`, `protocol`, `rule`, `times` |
+/// | `gap` | only `from` and `to`: ids of events that the server no longer holds |
+/// | `error` | only `error`, `message`, `hint`: the stream ends, for example because the client reads too slowly |
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/events", operation_id = "events_stream_sandbox", tag = "events",
+    params(
+        ("id" = String, Path),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Continue after the event with this id. `0` starts with the oldest event that the server still holds. Without this header, the stream starts with the next event.")
+    ),
+    responses(
+        (status = 200, description = "A stream of server-sent events.", content_type = "text/event-stream", body = String)
+    )
+)]
 pub(crate) async fn of_one(
     State(app): State<App>,
     caller: Caller,
@@ -52,12 +68,19 @@ pub(crate) async fn of_one(
     answer(&app, &caller, Some(&ids.sandbox), &headers).await
 }
 
-/// Follows all of the caller's sandboxes.
+/// Stream the events of all sandboxes
 ///
-/// As the events of one; `destroyed` does not end it.
-#[utoipa::path(get, path = "/v1/events", tag = "events",
-    params(("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event; without it, from now on. 0: with all that is held.")),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ApiError)))]
+/// Sends the same events as `GET /v1/sandboxes/{id}/events`, for every sandbox of the caller.
+/// `destroyed` does not end this stream.
+#[utoipa::path(
+    get, path = "/v1/events", operation_id = "events_stream", tag = "events",
+    params(
+        ("Last-Event-ID" = Option<u64>, Header, description = "Continue after the event with this id. `0` starts with the oldest event that the server still holds. Without this header, the stream starts with the next event.")
+    ),
+    responses(
+        (status = 200, description = "A stream of server-sent events.", content_type = "text/event-stream", body = String)
+    )
+)]
 pub(crate) async fn of_all(
     State(app): State<App>,
     caller: Caller,

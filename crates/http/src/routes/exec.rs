@@ -26,136 +26,160 @@ use isolet_wire::{request::Run, response::Exit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A program to run: `command` or `argv`.
+/// A command to run. Exactly one of `command` and `argv` is needed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = ExecRequest)]
 pub(crate) struct ExecBody {
     /// A command line for `bash -c`, at most 1 MiB.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     command: Option<String>,
-    /// Program and arguments, without a shell.
+    /// The program and its arguments, without a shell.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     argv: Option<Vec<String>>,
-    /// The session whose directory, environment and timeout it begins with, as that was made: not
-    /// its shell, nor what was changed there. The session is busy meanwhile; made where it is not there.
+    /// The session whose initial directory, environment and timeout to use. Its shell is not
+    /// involved. The session counts as busy while the command runs, and is created if it does not
+    /// exist.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
-    /// Where it runs; `/workspace`, or the session's own, unless told.
+    /// The working directory. Defaults to that of the session, or to `/workspace`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// Over the sandbox's (and the session's) environment; `null` unsets.
+    /// Environment variables to set, or with `null` to unset.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
     env: UniqueMap<Option<String>>,
-    /// Its standard input; end of file at once otherwise.
+    /// The standard input as text. Without `stdin` and `stdin_b64`, the command reads end of file.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin: Option<String>,
-    /// The same for bytes that are no UTF-8, in base64.
+    /// The standard input in base64, for bytes that are not valid UTF-8.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin_b64: Option<String>,
-    /// Killed whole after so many ms; 0 never. The session's own unless told.
+    /// The timeout in milliseconds, after which the command is killed with everything it started. 0
+    /// means none. Defaults to that of the session, or to none.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
-    /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
+    /// The most bytes of each stream in the answer: 8 MiB by default, at most 64 MiB. Does not
+    /// apply to event streams.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     max_output_bytes: Option<u64>,
 }
 
-/// A command for a session's shell.
+/// A command for the shell of a session.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = SessionExecRequest)]
 pub(crate) struct SessionExecBody {
-    /// The text, as it would be typed, at most 1 MiB.
+    /// The text of the command, as it would be typed; at most 1 MiB.
     #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     command: Option<String>,
-    /// For this command only.
+    /// The working directory, for this command only.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// For this command only; `null` unsets.
+    /// Environment variables to set, or with `null` to unset, for this command only.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
     env: UniqueMap<Option<String>>,
-    /// Its standard input; end of file at once otherwise.
+    /// The standard input as text. Without `stdin` and `stdin_b64`, the command reads end of file.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin: Option<String>,
-    /// The same for bytes that are no UTF-8, in base64.
+    /// The standard input in base64, for bytes that are not valid UTF-8.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stdin_b64: Option<String>,
-    /// Interrupted after so many ms of running, 0 never; the session's own unless told.
+    /// The timeout in milliseconds of running, after which the command is interrupted. 0 means
+    /// none. Defaults to that of the session.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
-    /// Kept of each stream, in bytes: 8 MiB unless told, at most 64 MiB. Not for event streams.
+    /// The most bytes of each stream in the answer: 8 MiB by default, at most 64 MiB. Does not
+    /// apply to event streams.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     max_output_bytes: Option<u64>,
-    /// Standard error goes to standard output.
+    /// Send standard error to standard output.
     merge: bool,
-    /// Cancelled when the client goes away before its end; otherwise it goes on.
+    /// Cancel the command if the client disconnects before its end.
     cancel_on_close: bool,
 }
 
-/// How a command ended and what it said.
+/// The result of a command.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)] // Written by hand: outputs are large.
+#[schema(as = ExecResult)]
 pub(crate) struct ExecAnswer {
-    /// Exit code; 128 and the signal where one ended it.
+    /// The exit code; 128 plus the signal number if a signal ended the command.
     exit_code: i32,
-    /// The signal that ended it.
+    /// The number of the signal that ended the command.
+    #[schema(required = true)]
     signal: Option<i32>,
-    /// Its timeout ended it.
+    /// Whether the timeout ended the command.
     timed_out: bool,
-    /// The kernel killed something of the sandbox for memory meanwhile.
+    /// Whether the kernel killed a process of the sandbox for lack of memory while the command ran.
     oom: bool,
-    /// Somebody cancelled it.
+    /// Whether a client cancelled the command.
     cancelled: bool,
-    /// From its start to its end, in ms.
+    /// The running time, in milliseconds.
     duration_ms: f64,
-    /// Text; what is no UTF-8 is U+FFFD.
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stdout: String,
-    /// Exact bytes, where the text is not them.
+    /// The exact bytes in base64. Present only if the text differs from them.
+    #[schema(nullable = false)]
     stdout_b64: Option<String>,
-    /// Text; what is no UTF-8 is U+FFFD.
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stderr: String,
-    /// Exact bytes, where the text is not them.
+    /// The exact bytes in base64. Present only if the text differs from them.
+    #[schema(nullable = false)]
     stderr_b64: Option<String>,
-    /// What was written and is not here.
+    /// How much output the answer leaves out.
+    #[schema(required = true)]
     truncated: Option<Truncated>,
-    /// The session, where one was named.
+    /// The session. Present only if the request named one.
+    #[schema(nullable = false)]
     session: Option<String>,
-    /// Its shell was opened in place of one that had ended (session commands).
+    /// Whether the shell was started for this command because the earlier one had ended. Only for
+    /// commands in a session.
+    #[schema(nullable = false)]
     fresh: Option<bool>,
-    /// In the first answer after the sandbox woke: what the sleep has ended, of `shells`,
-    /// `processes`, `files` and `shell_state`.
+    /// What the last sleep ended: any of `shells`, `processes`, `files`, `shell_state`, `terminals`
+    /// and others. Present only in the first answer after the sandbox woke.
+    #[schema(nullable = false)]
     lost: Option<Vec<String>>,
-    /// With `shell_state`: whose shells do not come back as they were.
+    /// The sessions whose shell state was not restored completely. Present only if `lost` contains
+    /// `shell_state`.
+    #[schema(nullable = false)]
     lost_state: Option<Vec<LostState>>,
-    /// What was refused to the sandbox while this ran, whoever in it has tried; only where
-    /// something was. At most 64; `PATCH …/network {"allow_add": denied}` opens it.
+    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
+    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
+    /// /v1/sandboxes/{id}/network`.
+    #[schema(nullable = false)]
     denied: Option<Vec<DeniedView>>,
-    /// How much more was refused.
+    /// The number of further entries that `denied` leaves out.
+    #[schema(nullable = false)]
     denied_lost: Option<u64>,
 }
 
-/// A session whose shell does not come back as it was.
+/// A session whose shell state was not restored completely.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)]
 pub(crate) struct LostState {
+    /// The session.
     session: String,
-    /// `crash` (what was done since it was saved), `too_large`, `no_answer`, `not_kept` or
+    /// Why: `crash` (changes since the last save are lost), `too_large`, `no_answer`, `not_kept` or
     /// `not_restored`.
     why: String,
-    /// It comes back as it was then, in milliseconds since 1970; `null`: as new.
+    /// When the restored state was saved, in milliseconds since 1970. `null` if nothing was
+    /// restored.
+    #[schema(required = true)]
     saved_at_ms: Option<i64>,
 }
 
@@ -190,16 +214,32 @@ fn answer(exit: &Exit, output: &CapturedOutput, more: &str) -> Response {
     response
 }
 
-/// Runs a program without a shell behind it.
+/// Run a command without a shell session
 ///
-/// It has a process group of its own and is killed whole at its timeout, or when the client goes.
-/// 409 `sandbox_destroyed` or `session_ended` when that was deleted meanwhile.
-/// With `Accept: text/event-stream` the output comes as events `stdout` and `stderr`
-/// (`{data, offset}`), then `exit`; with `; encoding=base64` behind it, as exact bytes
-/// (`{data_b64, offset}`). Makes the sandbox where it is not there.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "commands",
-    params(("id" = String, Path)), request_body = ExecBody,
-    responses((status = 200, body = ExecAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Runs the program in a process group of its own. The server kills the whole group at its timeout,
+/// or when the client disconnects. Creates the sandbox if it does not exist. Answers 409
+/// `sandbox_destroyed` or `session_ended` when the sandbox or session is deleted while the command
+/// runs.
+///
+/// With `Accept: text/event-stream`, the output is streamed as server-sent events while the command
+/// runs:
+///
+/// | event | data |
+/// |---|---|
+/// | `stdout`, `stderr` | `{"data", "offset"}`; with `Accept: text/event-stream; encoding=base64` exact bytes as `{"data_b64", "offset"}` |
+/// | `gap` | `{"stream", "from", "to"}`: bytes that are no longer held |
+/// | `exit` | how the command ended: the fields of the JSON answer without its output, and `out_bytes` and `err_bytes`; the last event |
+/// | `error` | `{"error", "message", "hint"}`; the last event |
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/exec", operation_id = "sandboxes_exec", tag = "commands",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = ExecBody, example = json!({"command": "python3 --version", "timeout_ms": 10000})),
+    responses(
+        (status = 200, description = "The command ended, whatever its exit code, or with `Accept: text/event-stream` a stream of its output.", content((ExecAnswer = "application/json"), (String = "text/event-stream")))
+    )
+)]
 pub(crate) async fn alone(
     State(app): State<App>,
     caller: Caller,
@@ -234,16 +274,34 @@ pub(crate) async fn alone(
     Ok(answer(&exit, &output, &more))
 }
 
-/// Runs a command in a session's shell.
+/// Run a command in the shell of a session
 ///
-/// Directory, environment, variables and jobs stay for the next. Commands of a session run one
-/// after the other; a full queue is 429. 409 `sandbox_destroyed` or `session_ended` when that was
-/// deleted meanwhile. The command goes on when the client goes, unless
-/// `cancel_on_close` says otherwise. With
-/// `Accept: text/event-stream` as for `exec`. Makes sandbox and session where they are not there.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions/{sid}/exec", tag = "commands",
-    params(("id" = String, Path), ("sid" = String, Path)), request_body = SessionExecBody,
-    responses((status = 200, body = ExecAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// The working directory, environment, variables and jobs stay for the next command. Commands of
+/// one session run one after the other; when 64 already wait, the call is refused with 429
+/// `queue_full`. The command continues when the client disconnects, unless `cancel_on_close` is
+/// set. Creates the sandbox and the session if they do not exist. Answers 409 `sandbox_destroyed`
+/// or `session_ended` when the sandbox or session is deleted while the command runs.
+///
+/// With `Accept: text/event-stream`, the output is streamed as server-sent events while the command
+/// runs:
+///
+/// | event | data |
+/// |---|---|
+/// | `stdout`, `stderr` | `{"data", "offset"}`; with `Accept: text/event-stream; encoding=base64` exact bytes as `{"data_b64", "offset"}` |
+/// | `gap` | `{"stream", "from", "to"}`: bytes that are no longer held |
+/// | `exit` | how the command ended: the fields of the JSON answer without its output, and `out_bytes` and `err_bytes`; the last event |
+/// | `error` | `{"error", "message", "hint"}`; the last event |
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/sessions/{sid}/exec", operation_id = "sessions_exec", tag = "commands",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    request_body(content = SessionExecBody, example = json!({"command": "cd src && export MODE=test && ls"})),
+    responses(
+        (status = 200, description = "The command ended, whatever its exit code, or with `Accept: text/event-stream` a stream of its output.", content((ExecAnswer = "application/json"), (String = "text/event-stream")))
+    )
+)]
 pub(crate) async fn in_session(
     State(app): State<App>,
     caller: Caller,

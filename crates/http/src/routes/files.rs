@@ -17,6 +17,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
+        binary::Binary,
         error::{ApiError, agent::agent_code},
         json::reject_content_encoding,
         pagination::with_next_link,
@@ -36,7 +37,10 @@ use axum::{
 };
 use isolet_sandbox::files::Page;
 use isolet_wire::{request::Save, response::Found};
+use search::FoundView;
+use serde::Serialize;
 use target::{CreateMode, FileTarget, mode, open_sandbox, whole};
+use utoipa::ToSchema;
 use utoipa::openapi::{
     Object, Required, Type,
     path::{ParameterBuilder, ParameterIn},
@@ -60,6 +64,14 @@ const READ: [&str; 12] = [
     "context",
 ];
 
+/// What a read answers in JSON: the entries of a directory, or the result of a search.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum DirectoryOrSearch {
+    Directory(Vec<FileView>),
+    Search(FoundView),
+}
+
 /// The routes of files, below a sandbox and below a session.
 pub(crate) fn router() -> OpenApiRouter<App> {
     let mut in_session = below();
@@ -73,6 +85,8 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         let calls = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
         for call in calls.into_iter().flatten() {
             call.parameters.get_or_insert_default().push(sid.clone().into());
+            call.operation_id = call.operation_id.take().map(|id| format!("session_{id}"));
+            call.summary = call.summary.take().map(|summary| format!("{summary}, in a session"));
         }
     }
     OpenApiRouter::new()
@@ -87,24 +101,41 @@ fn below() -> OpenApiRouter<App> {
         .route("/files/", axum::routing::get(top))
 }
 
-/// Reads a file, or lists a directory.
+/// Read a file or list a directory
 ///
-/// A file comes as raw bytes, with `ETag`, and by `Range` in part; a directory as an array, sorted,
-/// with a `Link` to the next page. A path that begins with a slash (`files//etc/hosts`,
-/// `files/%2Fetc/hosts`) is one of the whole sandbox.
-#[utoipa::path(get, path = "/files/{*path}", tag = "files",
-    params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
-        ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query, description = "Also names that begin with a dot."),
-        ("glob" = Option<String>, Query, description = "`*.rs` is for names, `src/**/*.rs` for paths."),
-        ("limit" = Option<u32>, Query, description = "1 to 10000; 1000 unless told."), ("cursor" = Option<String>, Query),
-        ("tar" = Option<String>, Query, description = "A directory as an archive: `1`, or `zstd` compressed."),
-        ("search" = Option<String>, Query, description = "A regular expression: lines of the file, or of all files below the directory, that match (`FoundView`)."),
-        ("literal" = Option<bool>, Query, description = "The pattern means itself."), ("ignore_case" = Option<bool>, Query),
-        ("ignored" = Option<bool>, Query, description = "Also what `.gitignore` leaves out."), ("context" = Option<u32>, Query, description = "0 to 20 lines beside each match."),
-        ("watch" = Option<bool>, Query, description = "Events as they happen in the directory, as SSE: `watching`, then `created`, `modified`, `moved`, `deleted`, `overflow`, `unwatched`, and `gone` as the last."), ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
-    responses((status = 200, body = Vec<FileView>, description = "A directory's entries; of a file its bytes."),
-        (status = 206, content_type = "application/octet-stream", body = Vec<u8>), (status = 304),
-        (status = 416, body = ApiError), (status = "4XX", body = ApiError)))]
+/// Returns a file as raw bytes, or the part that a `Range` header names. Returns a directory as a
+/// sorted JSON array of entries.
+///
+/// With `watch=1`, the server streams changes of a directory: `watching` once it watches, then
+/// `created`, `modified`, `moved`, `deleted`, `overflow` (changes were missed; list the directory
+/// again), `unwatched` and, as the last event, `gone`.
+#[utoipa::path(
+    get, path = "/files/{*path}", operation_id = "files_read", tag = "files",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Path, description = "The path, percent-encoded. A relative path starts in `/workspace`; a path that starts with a slash (`files//etc/hosts`, `files/%2Fetc/hosts`) starts at the root of the sandbox. Slashes may be sent as they are."),
+        ("recursive" = Option<bool>, Query, description = "List, watch or archive all directories below."),
+        ("hidden" = Option<bool>, Query, description = "Include names that begin with a dot."),
+        ("glob" = Option<String>, Query, description = "Return only matching entries. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths."),
+        ("limit" = Option<u32>, Query, description = "The most entries in a page, or lines of a search: 1 to 10000. Defaults to 1000."),
+        ("cursor" = Option<String>, Query),
+        ("tar" = Option<String>, Query, description = "Return a directory as a tar archive: `1`, or `zstd` for a compressed one."),
+        ("search" = Option<String>, Query, description = "Return the lines that match this regular expression, in the file or in all files below the directory."),
+        ("literal" = Option<bool>, Query, description = "With `search`: search for the text itself, not for a regular expression."),
+        ("ignore_case" = Option<bool>, Query, description = "With `search`: ignore case."),
+        ("ignored" = Option<bool>, Query, description = "With `search`: also search files that `.gitignore` excludes."),
+        ("context" = Option<u32>, Query, description = "With `search`: include 0 to 20 lines around each match."),
+        ("watch" = Option<bool>, Query, description = "Stream changes of a directory as server-sent events."),
+        ("Range" = Option<String>, Header),
+        ("If-None-Match" = Option<String>, Header)
+    ),
+    responses(
+        (status = 200, description = "The bytes of a file or an archive, the entries of a directory, the result of a search, or a stream of changes.", content((inline(DirectoryOrSearch) = "application/json"), (inline(Binary) = "application/octet-stream"), (inline(Binary) = "application/x-tar"), (inline(Binary) = "application/zstd"), (String = "text/event-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("ETag" = String, description = "Changes when the file changes."))),
+        (status = 206, description = "The requested part of a file.", content_type = "application/octet-stream", body = inline(Binary)),
+        (status = 304, description = "The file still has the `ETag` that was sent in `If-None-Match`."),
+        (status = 416, description = "The range lies outside of the file.", body = ApiError)
+    )
+)]
 async fn read(
     State(app): State<App>,
     caller: Caller,
@@ -118,14 +149,37 @@ async fn read(
     answer(&app, &caller, &target, &method, &headers, path, &query).await
 }
 
-/// Lists `/workspace`, or reads what `?path=` names.
-#[utoipa::path(get, path = "/files", tag = "files",
-    params(("id" = String, Path), ("path" = Option<String>, Query, description = "`/workspace` unless told."),
-        ("recursive" = Option<bool>, Query), ("hidden" = Option<bool>, Query), ("glob" = Option<String>, Query),
-        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query), ("tar" = Option<String>, Query),
-        ("search" = Option<String>, Query), ("literal" = Option<bool>, Query), ("ignore_case" = Option<bool>, Query),
-        ("ignored" = Option<bool>, Query), ("context" = Option<u32>, Query), ("watch" = Option<bool>, Query)),
-    responses((status = 200, body = Vec<FileView>), (status = "4XX", body = ApiError)))]
+/// List the workspace
+///
+/// Returns the entries of `/workspace`, or of the directory in `path`. If `path` names a file,
+/// returns its bytes. Takes the same options as `GET /files/{path}`.
+#[utoipa::path(
+    get, path = "/files", operation_id = "files_list", tag = "files",
+    params(
+        ("id" = String, Path),
+        ("path" = Option<String>, Query, description = "The directory or file. Defaults to `/workspace`."),
+        ("recursive" = Option<bool>, Query, description = "List, watch or archive all directories below."),
+        ("hidden" = Option<bool>, Query, description = "Include names that begin with a dot."),
+        ("glob" = Option<String>, Query, description = "Return only matching entries. A pattern without a slash (`*.rs`) matches names, one with a slash (`src/**/*.rs`) matches paths."),
+        ("limit" = Option<u32>, Query, description = "The most entries in a page, or lines of a search: 1 to 10000. Defaults to 1000."),
+        ("cursor" = Option<String>, Query),
+        ("tar" = Option<String>, Query, description = "Return a directory as a tar archive: `1`, or `zstd` for a compressed one."),
+        ("search" = Option<String>, Query, description = "Return the lines that match this regular expression, in the file or in all files below the directory."),
+        ("literal" = Option<bool>, Query, description = "With `search`: search for the text itself, not for a regular expression."),
+        ("ignore_case" = Option<bool>, Query, description = "With `search`: ignore case."),
+        ("ignored" = Option<bool>, Query, description = "With `search`: also search files that `.gitignore` excludes."),
+        ("context" = Option<u32>, Query, description = "With `search`: include 0 to 20 lines around each match."),
+        ("watch" = Option<bool>, Query, description = "Stream changes of a directory as server-sent events."),
+        ("Range" = Option<String>, Header),
+        ("If-None-Match" = Option<String>, Header)
+    ),
+    responses(
+        (status = 200, description = "The bytes of a file or an archive, the entries of a directory, the result of a search, or a stream of changes.", content((inline(DirectoryOrSearch) = "application/json"), (inline(Binary) = "application/octet-stream"), (inline(Binary) = "application/x-tar"), (inline(Binary) = "application/zstd"), (String = "text/event-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("ETag" = String, description = "Changes when the file changes."))),
+        (status = 206, description = "The requested part of a file.", content_type = "application/octet-stream", body = inline(Binary)),
+        (status = 304, description = "The file still has the `ETag` that was sent in `If-None-Match`."),
+        (status = 416, description = "The range lies outside of the file.", body = ApiError)
+    )
+)]
 async fn top(
     State(app): State<App>,
     caller: Caller,
@@ -154,7 +208,8 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     if let Some(wish) = search::wish(query)? {
         let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
-        return Ok(Json(search::search(&sandbox, &path, wish).await?).into_response());
+        let found = search::search(&sandbox, &path, wish).await?;
+        return Ok(Json(DirectoryOrSearch::Search(found)).into_response());
     }
     let wish = wish(query)?;
     if query.flag("watch")? {
@@ -177,22 +232,35 @@ async fn answer(
                 let why = unread.get(&one.path).map(|why| agent_code(*why));
                 FileView::below(&base, one).unread(why)
             };
-            let views: Vec<_> = found.into_iter().map(view).collect();
-            Ok(with_next_link(next, Json(views)))
+            let views = found.into_iter().map(view).collect();
+            Ok(with_next_link(next, Json(DirectoryOrSearch::Directory(views))))
         }
     }
 }
 
-/// Writes a file, whole or not at all: a reader sees the old one or the new one.
+/// Write a file
 ///
-/// Parents are made. A file that is overwritten keeps its owner and its mode. An append is written
-/// as it comes, and so is an archive.
-#[utoipa::path(put, path = "/files/{*path}", tag = "files",
-    params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
-        ("mode" = Option<String>, Query, description = "Permission bits, octal; a new file has 0644 unless told, an old one keeps its own."),
-        ("append" = Option<bool>, Query), ("untar" = Option<bool>, Query, description = "The body is a tar archive, and the path a directory."), ("fsync" = Option<bool>, Query, description = "On the disk before it is answered.")),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = SavedView, description = "There was one of this name."), (status = 201, body = SavedView), (status = "4XX", body = ApiError), (status = 507, body = ApiError)))]
+/// Writes the whole file or nothing: readers see the old content or the new one. Creates missing
+/// parent directories, the sandbox and the session. A file that is replaced keeps its owner and
+/// mode. Appends and archives are written as they arrive, so an interrupted upload leaves what has
+/// arrived.
+#[utoipa::path(
+    put, path = "/files/{*path}", operation_id = "files_write", tag = "files",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Path, description = "The path, percent-encoded. A relative path starts in `/workspace`; a path that starts with a slash (`files//etc/hosts`, `files/%2Fetc/hosts`) starts at the root of the sandbox. Slashes may be sent as they are."),
+        ("mode" = Option<String>, Query, description = "Permission bits in octal. A new file defaults to `0644`; an existing file keeps its own."),
+        ("append" = Option<bool>, Query, description = "Append to the file."),
+        ("untar" = Option<bool>, Query, description = "Unpack the body, a tar archive, into the directory at `path`."),
+        ("fsync" = Option<bool>, Query, description = "Answer only once the data is on the disk.")
+    ),
+    request_body(content = inline(Binary), content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "The file was replaced, or the archive unpacked.", body = SavedView),
+        (status = 201, description = "A new file was created.", body = SavedView),
+        (status = 507, description = "The disk is full, by bytes or by inodes.", body = ApiError)
+    )
+)]
 async fn write(
     State(app): State<App>,
     caller: Caller,
@@ -226,11 +294,21 @@ async fn write(
     Ok(content::tagged(response, &stat))
 }
 
-/// Removes a file, a link or a directory.
-#[utoipa::path(delete, path = "/files/{*path}", tag = "files",
-    params(("id" = String, Path), ("path" = String, Path, description = "Bytes, percent-encoded."),
-        ("recursive" = Option<bool>, Query, description = "A directory with all it holds.")),
-    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+/// Delete a file or directory
+///
+/// Deletes a file, a symbolic link or an empty directory. A directory that is not empty needs
+/// `recursive=1` (otherwise 409 `not_empty`).
+#[utoipa::path(
+    delete, path = "/files/{*path}", operation_id = "files_delete", tag = "files",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Path, description = "The path, percent-encoded. A relative path starts in `/workspace`; a path that starts with a slash (`files//etc/hosts`, `files/%2Fetc/hosts`) starts at the root of the sandbox. Slashes may be sent as they are."),
+        ("recursive" = Option<bool>, Query, description = "Delete a directory with everything in it.")
+    ),
+    responses(
+        (status = 204, description = "It was deleted.")
+    )
+)]
 async fn remove(
     State(app): State<App>,
     caller: Caller,

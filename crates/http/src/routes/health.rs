@@ -5,21 +5,29 @@ use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The server's word.
+/// The state of the server.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`, `stopping`, or `broken`: the disk of the records has failed, and nothing is recorded
-    /// until the server is started anew.
+    /// `ok`; `stopping` while the server shuts down; `broken` if the disk that holds its records
+    /// has failed.
     status: &'static str,
     /// Whether `status` is `ok`.
     ok: bool,
-    /// Of the server.
+    /// The version of the server.
     version: &'static str,
 }
 
-/// Whether the server answers.
-#[utoipa::path(get, path = "/health", tag = "server", security(()),
-    responses((status = 200, body = Health), (status = 503, body = Health)))]
+/// Report whether the server is ready
+///
+/// Needs no key, so it reveals nothing about tenants. Answers 503 while the server cannot write its
+/// records.
+#[utoipa::path(
+    get, path = "/health", operation_id = "server_health", tag = "server",
+    responses(
+        (status = 200, description = "The server answers. `status` is `ok`, or `stopping` while it shuts down.", body = Health),
+        (status = 503, description = "The disk that holds the records has failed. Sandboxes keep running, but nothing can be recorded until the server is restarted.", body = Health)
+    )
+)]
 pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
     let (code, status) = match (app.service.broken(), app.cancellations.is_stopping()) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "broken"),

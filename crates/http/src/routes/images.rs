@@ -4,6 +4,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
+        binary::Binary,
         error::ApiError,
         event_encoding::accepts_event_stream,
         json::{StrictJson, not_null, reject_content_encoding},
@@ -38,59 +39,70 @@ const STILL: Duration = Duration::from_secs(60);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What is to be pulled.
+/// An image to pull.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PullImage {
-    /// As Docker has it: `python:3.12-slim`, `ghcr.io/a/b@sha256:…`.
+    /// The name of the image, as Docker writes it: `python:3.12-slim`, `ghcr.io/a/b@sha256:…`.
     image: String,
-    /// `linux/amd64`; this machine's unless told.
+    /// The platform, such as `linux/amd64`. Defaults to the platform of the server.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     platform: Option<String>,
 }
 
-/// What is to be removed.
+/// Which images to remove.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CollectImages {
-    /// Images that have a name too, where no sandbox uses them. The names are every tenant's: for
-    /// the tenant `default` alone.
+    /// Also remove images that have a name, if no sandbox uses them. Affects every tenant, so only
+    /// the tenant `default` may set it.
     all: bool,
 }
 
-/// One image.
+/// An image.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Image)]
 pub(crate) struct ImageView {
-    /// Of its manifest.
+    /// The digest of its manifest.
     digest: String,
-    /// By which this tenant has it.
+    /// The names that the tenant has for it.
     names: Vec<String>,
+    /// The platform that it is for.
     platform: String,
-    /// As it came, in bytes.
+    /// Its size as pulled or imported, in bytes.
     bytes: u64,
-    /// Unpacked, in bytes.
+    /// Its unpacked size, in bytes.
     unpacked_bytes: u64,
+    /// The number of layers.
     layers: usize,
-    /// Entries of unknown kinds and device nodes, which were left out.
+    /// The number of entries that were left out: device nodes and entries of unknown kinds.
     skipped: u64,
-    /// Entries whose owner has no place in a sandbox: they are nobody's.
+    /// The number of entries whose owner cannot exist in a sandbox. They belong to `nobody`.
     strangers: u64,
-    /// `own`, or where the host's static bash stands for the one that it has not: `bin`, `usr_bin`.
+    /// Where its bash comes from: `own`, or the static bash of the host placed in `bin` or
+    /// `usr_bin`.
     shell: String,
-    /// Where shells and programs begin; `null` for `/workspace`.
+    /// Where shells and programs start. `null` means `/workspace`.
+    #[schema(required = true)]
     working_dir: Option<String>,
-    /// As whom they run.
+    /// The user that runs shells and programs.
     user: String,
+    /// The id of that user.
     uid: u32,
+    /// The group id of that user.
     gid: u32,
+    /// When it was pulled or imported, in milliseconds since 1970.
     pulled_at_ms: i64,
 }
 
-/// What was removed.
+/// How much was removed.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CollectedImages)]
 pub(crate) struct Collected {
+    /// The number of removed images.
     images: u64,
+    /// The number of removed layers.
     layers: u64,
 }
 
@@ -117,9 +129,15 @@ impl ImageView {
     }
 }
 
-/// The caller's images, newest first.
-#[utoipa::path(get, path = "/v1/images", tag = "images",
-    responses((status = 200, body = Vec<ImageView>), (status = "4XX", body = ApiError)))]
+/// List images
+///
+/// Returns the caller's images, newest first.
+#[utoipa::path(
+    get, path = "/v1/images", operation_id = "images_list", tag = "images",
+    responses(
+        (status = 200, description = "The images.", body = Vec<ImageView>)
+    )
+)]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<ImageView>> {
     let all = app.service.images(&caller.tenant);
     Json(all.iter().map(|image| ImageView::of(image, caller.tenant.as_str())).collect())
@@ -132,10 +150,18 @@ fn name(uri: &Uri) -> Result<String, ApiError> {
     String::from_utf8(bytes).map_err(|_| ApiError::bad_request("the image's name must be UTF-8"))
 }
 
-/// One image, by a name that the caller has it by.
-#[utoipa::path(get, path = "/v1/images/{*image}", tag = "images",
-    params(("image" = String, Path, description = "Slashes may stand as they are.")),
-    responses((status = 200, body = ImageView), (status = 404, body = ApiError)))]
+/// Get an image
+///
+/// Finds the image by one of the names that the caller has for it.
+#[utoipa::path(
+    get, path = "/v1/images/{*image}", operation_id = "images_get", tag = "images",
+    params(
+        ("image" = String, Path, description = "A name of the image, such as `ghcr.io/a/b:1`. Slashes may be sent as they are or percent-encoded.")
+    ),
+    responses(
+        (status = 200, description = "The image.", body = ImageView)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -145,12 +171,19 @@ pub(crate) async fn get(
     Ok(Json(ImageView::of(&image, caller.tenant.as_str())))
 }
 
-/// Takes a name of an image away; the image goes with its last name.
+/// Remove a name of an image
 ///
-/// Refused with 409 while sandboxes are made of it.
-#[utoipa::path(delete, path = "/v1/images/{*image}", tag = "images",
-    params(("image" = String, Path, description = "Slashes may stand as they are.")),
-    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+/// The image itself is removed with its last name. Refused with 409 `image_in_use` while a sandbox
+/// uses it.
+#[utoipa::path(
+    delete, path = "/v1/images/{*image}", operation_id = "images_delete", tag = "images",
+    params(
+        ("image" = String, Path, description = "A name of the image, such as `ghcr.io/a/b:1`. Slashes may be sent as they are or percent-encoded.")
+    ),
+    responses(
+        (status = 204, description = "The name was removed.")
+    )
+)]
 pub(crate) async fn remove(
     State(app): State<App>,
     caller: Caller,
@@ -160,14 +193,19 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Pulls an image.
+/// Pull an image from a registry
 ///
-/// Answers when it is here. With `Accept: text/event-stream` what is done is told meanwhile:
-/// `progress` `{phase, done, total, layers: [{digest, done, total, ready}]}`, then `done` with the
-/// image, or `error`. A pull goes on when its client leaves. Who pulls what is being pulled waits
-/// for that.
-#[utoipa::path(post, path = "/v1/images/pull", tag = "images", request_body = PullImage,
-    responses((status = 200, body = ImageView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Answers when the image is available. With `Accept: text/event-stream`, the server reports the
+/// progress as events: `progress` with `{phase, done, total, layers: [{digest, done, total,
+/// ready}]}`, then `done` with the image, or `error`. A pull continues when its client disconnects.
+/// A second pull of the same image waits for the first one.
+#[utoipa::path(
+    post, path = "/v1/images/pull", operation_id = "images_pull", tag = "images",
+    request_body(content = PullImage, example = json!({"image": "python:3.12-slim"})),
+    responses(
+        (status = 200, description = "The image, or with `Accept: text/event-stream` a stream of progress events.", content((ImageView = "application/json"), (String = "text/event-stream")))
+    )
+)]
 pub(crate) async fn pull(
     State(app): State<App>,
     caller: Caller,
@@ -251,12 +289,19 @@ fn progress_json(now: &Progress) -> serde_json::Value {
     serde_json::json!({"phase": now.phase.word(), "done": done, "total": total, "layers": layers})
 }
 
-/// Takes an image from an archive: an OCI layout or what `docker save` writes, as tar, also
-/// compressed.
-#[utoipa::path(post, path = "/v1/images/import", tag = "images",
-    params(("name" = Option<String>, Query, description = "Which name it gets; those in the archive unless told.")),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
-    responses((status = 201, body = ImageView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Import an image from an archive
+///
+/// The body is a tar archive in the OCI layout or as written by `docker save`, also compressed.
+#[utoipa::path(
+    post, path = "/v1/images/import", operation_id = "images_import", tag = "images",
+    params(
+        ("name" = Option<String>, Query, description = "The name of the imported image. Defaults to the names in the archive.")
+    ),
+    request_body(content = inline(Binary), content_type = "application/x-tar"),
+    responses(
+        (status = 201, description = "The imported image.", body = ImageView)
+    )
+)]
 pub(crate) async fn import(
     State(app): State<App>,
     caller: Caller,
@@ -301,9 +346,16 @@ pub(crate) async fn import(
     Ok((StatusCode::CREATED, Json(view)).into_response())
 }
 
-/// Removes images that have no name any more, and layers of none.
-#[utoipa::path(post, path = "/v1/images/gc", tag = "images", request_body = CollectImages,
-    responses((status = 200, body = Collected), (status = "4XX", body = ApiError)))]
+/// Remove unused images
+///
+/// Removes images without a name, and layers that no image uses.
+#[utoipa::path(
+    post, path = "/v1/images/gc", operation_id = "images_collect_garbage", tag = "images",
+    request_body = CollectImages,
+    responses(
+        (status = 200, description = "How much was removed.", body = Collected)
+    )
+)]
 pub(crate) async fn gc(
     State(app): State<App>,
     caller: Caller,

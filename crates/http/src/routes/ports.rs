@@ -56,22 +56,33 @@ where
     (schemas, paths, axum::routing::any(handler))
 }
 
-/// A port on which something listens.
+/// A port on which a program listens.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ListeningPort)]
 pub(crate) struct PortView {
-    /// 1 to 65535.
+    /// The port, 1 to 65535.
     port: u16,
-    /// Addresses that it is bound to; `0.0.0.0` and `::` are all of the sandbox's.
+    /// The addresses that the program listens on. `0.0.0.0` and `::` stand for all addresses of the
+    /// sandbox.
     #[schema(value_type = Vec<String>)]
     addresses: Vec<IpAddr>,
-    /// Where it is reached, with a key.
+    /// The URL path under which the port can be reached with a key.
     path: String,
 }
 
-/// Lists the ports on which something listens, sorted. None of a sandbox that sleeps, which stays
-/// asleep.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports", tag = "ports", params(("id" = String, Path)),
-    responses((status = 200, body = Vec<PortView>), (status = "4XX", body = ApiError)))]
+/// List listening ports
+///
+/// Returns the ports on which a program listens, sorted. A sleeping sandbox has none, and is not
+/// woken.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/ports", operation_id = "ports_list", tag = "ports",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The ports.", body = Vec<PortView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -94,10 +105,22 @@ pub(crate) async fn list(
     Ok(Json(all))
 }
 
-/// As `/v1/sandboxes/{id}/ports/{port}/`.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}", tag = "ports",
-    params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
+/// Forward a request to a port, without a path
+///
+/// The same as `/v1/sandboxes/{id}/ports/{port}/`.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/ports/{port}", operation_id = "ports_forward_root", tag = "ports",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    responses(
+        (status = "default", description = "The response of the program."),
+        (status = 401, description = "The request carries no valid key or ticket.", body = ApiError),
+        (status = 502, description = "No program listens on the port, or it closed the connection or answered with something other than HTTP.", body = ApiError)
+    )
+)]
 pub(crate) async fn root(
     State(app): State<App>,
     caller: Caller,
@@ -107,15 +130,26 @@ pub(crate) async fn root(
     forward_to_port(app, caller, at, request).await
 }
 
-/// Sends a request of any method to the program that listens on a port inside.
+/// Forward a request to a port of a sandbox
 ///
-/// Bodies stream both ways, and a WebSocket is passed as it is. The program is asked for what follows
-/// the port, under the name `localhost:PORT`; key, cookies and `Authorization` of this server stay
-/// here. Its answer comes back without cookies, in a page that has the origin of nobody: a page that
-/// needs more is reached by a host name of its own. 502 `not_listening` says who does listen.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/", tag = "ports",
-    params(("id" = String, Path), ("port" = u16, Path), ("ticket" = Option<String>, Query, description = "In place of a key, for a WebSocket.")),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
+/// Accepts every method. Request and response bodies are streamed, and WebSockets are passed
+/// through. The program receives the path after the port, with `Host: localhost:PORT`. The server
+/// removes its own key, cookies and the `Authorization` header from the request, and cookies from
+/// the response. A page is shown with an opaque origin (CSP `sandbox`). Answers 502 `not_listening`
+/// if no program listens on the port.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/ports/{port}/", operation_id = "ports_forward", tag = "ports",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    responses(
+        (status = "default", description = "The response of the program."),
+        (status = 401, description = "The request carries no valid key or ticket.", body = ApiError),
+        (status = 502, description = "No program listens on the port, or it closed the connection or answered with something other than HTTP.", body = ApiError)
+    )
+)]
 pub(crate) async fn slash(
     State(app): State<App>,
     caller: Caller,
@@ -125,10 +159,23 @@ pub(crate) async fn slash(
     forward_to_port(app, caller, at, request).await
 }
 
-/// As `/v1/sandboxes/{id}/ports/{port}/`, for all that is below.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/ports/{port}/{*path}", tag = "ports",
-    params(("id" = String, Path), ("port" = u16, Path), ("path" = String, Path), ("ticket" = Option<String>, Query, description = "In place of a key, for a WebSocket.")),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
+/// Forward a request to a path of a port
+///
+/// The same as `/v1/sandboxes/{id}/ports/{port}/`, with a path.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/ports/{port}/{*path}", operation_id = "ports_forward_path", tag = "ports",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path),
+        ("path" = String, Path, description = "The path of the program. Sent on as it is.")
+    ),
+    responses(
+        (status = "default", description = "The response of the program."),
+        (status = 401, description = "The request carries no valid key or ticket.", body = ApiError),
+        (status = 502, description = "No program listens on the port, or it closed the connection or answered with something other than HTTP.", body = ApiError)
+    )
+)]
 pub(crate) async fn below(
     State(app): State<App>,
     caller: Caller,

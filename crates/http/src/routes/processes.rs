@@ -50,11 +50,11 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(wait::wait))
 }
 
-/// A process to be started: `command` or `argv`.
+/// A process to start. Exactly one of `command` and `argv` is needed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StartProcess {
-    /// Its id, unique in its sandbox; one is made unless told.
+    /// The id, unique in the sandbox. Defaults to a generated id.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
@@ -62,25 +62,26 @@ pub(crate) struct StartProcess {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     command: Option<String>,
-    /// Program and arguments, without a shell.
+    /// The program and its arguments, without a shell.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     argv: Option<Vec<String>>,
-    /// The session whose directory and environment it begins with, as that was made; made where it
-    /// is not there. The process outlives it, unless it sees only a part of the files.
+    /// The session whose initial directory and environment to use. Created if it does not exist.
+    /// The process outlives the session, unless the session sees only a part of the workspace.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
-    /// Where it runs; `/workspace`, or the session's own, unless told.
+    /// The working directory. Defaults to that of the session, or to `/workspace`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// Over the sandbox's (and the session's) environment; `null` unsets.
+    /// Environment variables to set, or with `null` to unset.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
     env: UniqueMap<Option<String>>,
-    /// Its standard input stays open for `POST …/stdin`; end of file at once otherwise.
+    /// Keep the standard input open for `POST …/stdin`. Otherwise the process reads end of file.
     stdin: bool,
-    /// Ended with all that it started after so many ms; 0 never.
+    /// The timeout in milliseconds, after which the process is ended with everything it started. 0
+    /// means none.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
@@ -103,55 +104,67 @@ impl StartProcess {
     }
 }
 
-/// Bytes for a process's standard input.
+/// Bytes for the standard input of a process.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = ProcessInput)]
 pub(crate) struct Input {
-    /// Text.
+    /// The bytes as text.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     data: Option<String>,
-    /// The same for bytes that are no UTF-8, in base64.
+    /// The bytes in base64, instead of `data`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     data_b64: Option<String>,
-    /// No more will come: it reads end of file behind this.
+    /// Close the standard input after these bytes.
     eof: bool,
 }
 
-/// A signal.
+/// A signal for a process.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = ProcessSignal)]
 pub(crate) struct Signal {
-    /// A number from 1 to 64, or a name like `"INT"`.
-    #[schema(value_type = Object)]
+    /// The signal.
+    #[schema(required = true, value_type = signals::SignalValue)]
     signal: Value,
-    /// To everything that it started, rather than to its process group.
+    /// Send it to everything that the process started, not only to its process group.
     all: bool,
 }
 
-/// How a process is to end.
+/// How to end a process. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = KillProcess)]
 pub(crate) struct Kill {
-    /// What everything that it started gets first; `"TERM"` unless told. `"KILL"` waits for nothing.
-    #[schema(value_type = Object)]
+    /// The signal that is sent first, to everything that the process started. Defaults to `"TERM"`.
+    /// With `"KILL"`, there is no grace period.
+    #[schema(value_type = Option<signals::SignalValue>)]
     signal: Option<Value>,
-    /// What still runs after so many ms is killed: 5000 unless told, at most 60000.
+    /// The time in milliseconds after which what still runs is killed. Defaults to 5000, at most
+    /// 60000.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     grace_ms: Option<u64>,
 }
 
-/// Starts a process in the background.
+/// Start a background process
 ///
-/// It belongs to no connection: it runs until it ends, or is ended, over restarts of the server.
-/// What it says is kept, the last MiB of it. Makes the sandbox where it is not there. It does not
-/// keep the sandbox awake; who follows it or waits for it does.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes", tag = "processes",
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same process, as long as it is listed; another body is refused with 422.")),
-    request_body = StartProcess,
-    responses((status = 201, body = ProcessView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// The process belongs to no connection: it runs until it ends or is ended, also across restarts of
+/// the server. The server holds the last MiB of its output. A process does not keep its sandbox
+/// awake, but a client that follows or waits for it does. Creates the sandbox if it does not exist.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/processes", operation_id = "processes_start", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = StartProcess, example = json!({"id": "web", "command": "python3 -m http.server 8080"})),
+    responses(
+        (status = 201, description = "The process was started.", body = ProcessView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
 pub(crate) async fn start(
     State(app): State<App>,
     caller: Caller,
@@ -173,11 +186,19 @@ pub(crate) async fn start(
     Ok(created(&location, replayed, (json, text)))
 }
 
-/// Processes of a sandbox, the oldest first: those that run, the last 128 that have ended, and those
-/// that went with a sleep or a crash (`lost`). Wakes nothing.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes", tag = "processes",
-    params(("id" = String, Path)),
-    responses((status = 200, body = Vec<ProcessView>), (status = "4XX", body = ApiError)))]
+/// List processes
+///
+/// Returns running processes, the last 128 that ended, and those that a sleep or crash ended
+/// (`lost`), oldest first. Does not wake a sleeping sandbox.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/processes", operation_id = "processes_list", tag = "processes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The processes.", body = Vec<ProcessView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -189,10 +210,18 @@ pub(crate) async fn list(
     Ok(Json(all.into_iter().map(ProcessView::from).collect()))
 }
 
-/// Ends all processes with everything they started, and tells of them no more.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/processes", tag = "processes",
-    params(("id" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// End and remove all processes
+///
+/// Kills all processes with everything that they started, and removes them from the list.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/processes", operation_id = "processes_delete_all", tag = "processes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "All processes were removed.")
+    )
+)]
 pub(crate) async fn forget_all(
     State(app): State<App>,
     caller: Caller,
@@ -205,10 +234,17 @@ pub(crate) async fn forget_all(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// One process, as it is at this moment.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path)),
-    responses((status = 200, body = ProcessView), (status = "4XX", body = ApiError)))]
+/// Get a process
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/processes/{process}", operation_id = "processes_get", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The process.", body = ProcessView)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -218,11 +254,20 @@ pub(crate) async fn get(
     Ok(Json(info.into()))
 }
 
-/// Ends a process at once with everything it started, and tells of it no more; 404 where there is
-/// none.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// End and remove a process
+///
+/// Kills the process with everything that it started, and removes it from the list. Answers 404
+/// `no_such_process` if there is no such process.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/processes/{process}", operation_id = "processes_delete", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The process was removed.")
+    )
+)]
 pub(crate) async fn forget(
     State(app): State<App>,
     caller: Caller,
@@ -235,12 +280,20 @@ pub(crate) async fn forget(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Writes to a process's standard input.
+/// Write to the standard input of a process
 ///
-/// What it does not read waits, up to 1 MiB; more is refused with 429.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/stdin", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path)), request_body = Input,
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Up to 1 MiB waits until the process reads it; more is refused with 429.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/processes/{process}/stdin", operation_id = "processes_write_stdin", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path)
+    ),
+    request_body = Input,
+    responses(
+        (status = 204, description = "The input was accepted.")
+    )
+)]
 pub(crate) async fn input(
     State(app): State<App>,
     caller: Caller,
@@ -254,10 +307,20 @@ pub(crate) async fn input(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Sends a signal to a process's group, or to everything it started.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/signal", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path)), request_body = Signal,
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Send a signal to a process
+///
+/// Sends the signal to the process group, or with `all` to everything that the process started.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/processes/{process}/signal", operation_id = "processes_signal", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path)
+    ),
+    request_body = Signal,
+    responses(
+        (status = 204, description = "The signal was sent.")
+    )
+)]
 pub(crate) async fn signal(
     State(app): State<App>,
     caller: Caller,
@@ -270,11 +333,21 @@ pub(crate) async fn signal(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ends a process with everything it started, wherever that has gone, and answers when nothing is
-/// left; it stays listed. One that has ended is answered as it is.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/kill", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path)), request_body = Kill,
-    responses((status = 200, body = ProcessView), (status = "4XX", body = ApiError)))]
+/// Kill a process
+///
+/// Ends the process with everything that it started, and answers when nothing of it is left. The
+/// process stays in the list. A process that has ended is returned as it is.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/processes/{process}/kill", operation_id = "processes_kill", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path)
+    ),
+    request_body = Kill,
+    responses(
+        (status = 200, description = "The ended process.", body = ProcessView)
+    )
+)]
 pub(crate) async fn kill(
     State(app): State<App>,
     caller: Caller,

@@ -41,65 +41,67 @@ const NO_DISK: &str = "a disk keeps the size that it was made with";
 const NO_FILE_ACCESS: &str =
     "a scope belongs to a session: give it to POST /v1/sandboxes/{id}/sessions";
 
-/// What a sandbox is to be. Every field may be left out.
+/// The settings of a new sandbox. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateSandbox {
-    /// `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`; the server makes one otherwise.
+    /// The id: `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`. Defaults to a generated id.
     #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<String>, nullable = false)]
     id: Option<String>,
-    /// `host` (also where it is left out), a name of the configuration's alias table, or an image
-    /// by its name in a registry, which is pulled where it is not here.
+    /// `host` (default), an alias from the configuration of the server, or the name of an image in
+    /// a registry, which is pulled if needed.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     image: Option<String>,
-    /// Memory of its processes and tmpfs, in MiB.
+    /// The memory limit for processes and tmpfs, in MiB.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     memory_mib: Option<u64>,
-    /// Processor time, in thousandths of one core.
+    /// The CPU limit, in thousandths of one core.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cpu_millis: Option<u64>,
-    /// Processes and threads.
+    /// The limit on processes and threads.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     pids: Option<u64>,
-    /// Ends by itself after so many seconds; 0 never.
+    /// The lifetime in seconds. 0 means no limit.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
-    /// The client's own words, given back as they are.
+    /// Data of the client, returned unchanged. At most 16 KiB.
     #[schema(value_type = Object)]
     metadata: Object,
-    /// Environment of every shell and program.
+    /// Environment variables of every shell and program.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     env: UniqueMap<String>,
-    /// Where it may connect to: `"none"` (loopback alone; unless configured), `"open"`, or rules.
+    /// Where the sandbox may connect to: `"none"`, `"open"`, or rules. The default is set by the
+    /// configuration of the server; without configuration it is `"none"`.
     #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<NetworkWanted>, nullable = false)]
     network: Option<NetworkBody>,
-    /// The rules of a network profile, as it is now, in place of `network`.
+    /// The network profile whose rules to use, instead of `network`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
-    /// Put into its requests on their way out, so that the values never are inside. At most 32, of
-    /// 64 KiB together.
+    /// Credentials that the server injects into requests of the sandbox; the values never enter the
+    /// sandbox. At most 32, 64 KiB in total.
     #[schema(value_type = Vec<CredentialBody>)]
     credentials: CredentialList,
-    /// Its files, in MiB, from 32 on: a file system of its own, with an inode for each 8 KiB. 0 (unless
-    /// configured) for as much as the server's disk has.
+    /// The size of its own disk, in MiB, at least 32. 0 means that its files share the disk of the
+    /// server, which is the default without configuration.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     disk_mib: Option<u64>,
     #[schema(ignore)]
     file_access: NotImplemented,
-    /// Falls asleep when nobody used it for so many seconds (600 unless configured); 0 or `null`
-    /// never. Commands, programs and attached clients keep it awake; background jobs do not.
+    /// The idle time in seconds after which the sandbox falls asleep (600 without configuration). 0
+    /// or `null` means never. Commands, programs and attached clients keep it awake; background
+    /// jobs do not.
     #[serde(deserialize_with = "null_as_zero")]
     sleep_after_s: Option<u64>,
-    /// Whether files outlive a sleep; `true` unless told.
+    /// Whether files outlive a sleep. Defaults to `true`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     persistent: Option<bool>,
@@ -128,30 +130,32 @@ impl CreateSandbox {
     }
 }
 
-/// What is to change; the rest stays.
+/// Changes to a sandbox. Fields that are left out keep their value.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = UpdateSandbox)]
 pub(crate) struct ChangeSandbox {
-    /// Seconds to live, counted from now; 0 never ends by itself.
+    /// The lifetime in seconds, counted from now. 0 means no limit.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
-    /// In place of the old.
+    /// Replaces the data of the client.
     #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<Object>, nullable = false)]
     metadata: Option<Object>,
-    /// For shells and programs started from now on: a value sets, `null` removes.
+    /// Environment variables to set, or with `null` to remove. Applies to shells and programs that
+    /// are started later.
     #[schema(value_type = std::collections::BTreeMap<String, Option<String>>)]
     env: UniqueMap<Option<String>>,
-    /// Memory, in MiB.
+    /// The memory limit, in MiB.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     memory_mib: Option<u64>,
-    /// Processor time, in thousandths of one core.
+    /// The CPU limit, in thousandths of one core.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cpu_millis: Option<u64>,
-    /// Processes and threads.
+    /// The limit on processes and threads.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     pids: Option<u64>,
@@ -159,18 +163,27 @@ pub(crate) struct ChangeSandbox {
     network: NotImplemented,
     #[schema(ignore)]
     disk_mib: NotImplemented,
-    /// Seconds without use after which it falls asleep, counted from now; 0 or `null` never.
+    /// The idle time in seconds after which the sandbox falls asleep, counted from now. 0 or `null`
+    /// means never.
     #[serde(deserialize_with = "null_as_zero")]
     sleep_after_s: Option<u64>,
 }
 
-/// Makes a sandbox.
+/// Create a sandbox
 ///
-/// Answers when its agent has answered. Naming a sandbox in a call that works in it (`exec`,
-/// `shell`, `sessions`) makes it as well.
-#[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key and body give the same sandbox; another body is refused with 422.")),
-    responses((status = 201, body = SandboxView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Answers once the agent inside the sandbox is ready. You rarely need this call to get started:
+/// `exec`, `shell`, `sessions` and other calls that work in a sandbox create it with default
+/// settings when it does not exist.
+#[utoipa::path(
+    post, path = "/v1/sandboxes", operation_id = "sandboxes_create", tag = "sandboxes",
+    params(
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CreateSandbox, example = json!({"id": "demo", "memory_mib": 1024, "network": {"allow": ["pypi.org"]}, "metadata": {"purpose": "docs"}, "env": {"LANG": "C.UTF-8"}})),
+    responses(
+        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 0, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2}))
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -184,12 +197,19 @@ pub(crate) async fn create(
     Ok(created(&location, created_now.replayed, Json(SandboxView::from(created_now.info))))
 }
 
-/// The caller's sandboxes, sorted by id.
-#[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes",
-    params(("limit" = Option<u64>, Query, description = "1 to 1000; 100 unless told."),
-        ("cursor" = Option<String>, Query, description = "From the `Link` header of the page before.")),
-    responses((status = 200, body = Vec<SandboxView>, description = "A `Link` header with `rel=\"next\"` where there are more."),
-        (status = "4XX", body = ApiError)))]
+/// List sandboxes
+///
+/// Returns the caller's sandboxes, sorted by id.
+#[utoipa::path(
+    get, path = "/v1/sandboxes", operation_id = "sandboxes_list", tag = "sandboxes",
+    params(
+        ("limit" = Option<u64>, Query),
+        ("cursor" = Option<String>, Query)
+    ),
+    responses(
+        (status = 200, description = "One page of sandboxes.", body = Vec<SandboxView>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -201,10 +221,18 @@ pub(crate) async fn list(
     Ok(paging.answer::<_, SandboxView>("/v1/sandboxes", page))
 }
 
-/// One sandbox, and what it uses.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
-    params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = ApiError)))]
+/// Get a sandbox
+///
+/// A running sandbox is returned with its current resource usage. Does not wake a sleeping sandbox.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}", operation_id = "sandboxes_get", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 0, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2}))
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -227,10 +255,20 @@ pub(crate) async fn get(
     Ok(Json(SandboxView::from(info).using(usage)))
 }
 
-/// Changes a sandbox: all of the fields, or nothing.
-#[utoipa::path(patch, path = "/v1/sandboxes/{id}", tag = "sandboxes",
-    params(("id" = String, Path)), request_body = ChangeSandbox,
-    responses((status = 200, body = SandboxView), (status = "4XX", body = ApiError)))]
+/// Update a sandbox
+///
+/// Changes every field in the body, or none of them if one is refused. Fields that are left out
+/// keep their value.
+#[utoipa::path(
+    patch, path = "/v1/sandboxes/{id}", operation_id = "sandboxes_update", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body = ChangeSandbox,
+    responses(
+        (status = 200, description = "The sandbox after the change.", body = SandboxView)
+    )
+)]
 pub(crate) async fn patch(
     State(app): State<App>,
     caller: Caller,
@@ -253,12 +291,19 @@ pub(crate) async fn patch(
     Ok(Json(SandboxView::from(info)))
 }
 
-/// Ends a sandbox and everything in it.
+/// Delete a sandbox
 ///
-/// Never waits behind a running command. Answers with its last state and what it had used.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
-    params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = ApiError)))]
+/// Ends everything in the sandbox and removes its files. Does not wait for running commands.
+/// Answers with the last state of the sandbox and the resources that it used.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}", operation_id = "sandboxes_delete", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The deleted sandbox, in state `destroyed`.", body = SandboxView)
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
@@ -268,14 +313,20 @@ pub(crate) async fn delete(
     Ok(Json(SandboxView::from(ended)))
 }
 
-/// Makes a sandbox that has failed one to work in again.
+/// Recover a failed sandbox
 ///
-/// It sleeps then, with its files and what was saved of its shells, and the next call that works in
-/// it wakes it. One that has not failed stays as it is. Refused with 409 for one that is not
-/// persistent: its files can be read until it is deleted.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/recover", tag = "sandboxes",
-    params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+/// Puts a failed sandbox to sleep, with its files and the saved state of its shells. The next call
+/// that works in it wakes it. A sandbox that has not failed stays as it is. A sandbox that is not
+/// persistent cannot be recovered (409); its files can be read until it is deleted.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/recover", operation_id = "sandboxes_recover", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The sandbox.", body = SandboxView)
+    )
+)]
 pub(crate) async fn recover(
     State(app): State<App>,
     caller: Caller,
@@ -285,14 +336,21 @@ pub(crate) async fn recover(
     Ok(Json(SandboxView::from(info)))
 }
 
-/// Puts a sandbox to sleep now.
+/// Put a sandbox to sleep
 ///
-/// Answers when nothing of it runs: shells and background jobs end, files of a persistent one
-/// stay. The next call that works in it wakes it, and its answer says in `lost` what is gone.
-/// Refused with 409 while a command runs or a client is attached.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/sleep", tag = "sandboxes",
-    params(("id" = String, Path)),
-    responses((status = 200, body = SandboxView), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+/// Answers once nothing runs in the sandbox. Shells and background jobs end; the files of a
+/// persistent sandbox stay. The next call that works in the sandbox wakes it, and its answer lists
+/// in `lost` what the sleep ended. Refused with 409 `sandbox_in_use` while a command runs or a
+/// client is attached.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/sleep", operation_id = "sandboxes_sleep", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The sandbox, in state `sleeping`.", body = SandboxView)
+    )
+)]
 pub(crate) async fn sleep(
     State(app): State<App>,
     caller: Caller,

@@ -27,33 +27,34 @@ use utoipa::ToSchema;
 /// The default number of entries on a page.
 const PAGE: usize = 1000;
 
-/// What a session is to be. Every field may be left out.
+/// The settings of a new session. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateSession {
-    /// `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`; the server makes one otherwise.
+    /// The id: `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`. Defaults to a generated id.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// Where its shell begins; `/workspace` unless named. A directory that exists (400 `bad_cwd`).
+    /// Where its shell starts, relative to `/workspace`. The directory must exist (400 `bad_cwd`).
+    /// Defaults to `/workspace`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// Over the sandbox's environment.
+    /// Environment variables, in addition to those of the sandbox.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     env: UniqueMap<String>,
-    /// For commands that name none, in ms; 0 never.
+    /// The timeout of commands that name none, in milliseconds. 0 means none.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     command_timeout_ms: Option<u64>,
-    /// Ends by itself after so many seconds, also in the middle of a command; 0 never.
+    /// The lifetime in seconds; the session ends even while a command runs. 0 means no limit.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
-    /// The client's own words.
+    /// Data of the client, returned unchanged. At most 16 KiB.
     #[schema(value_type = Object)]
     metadata: Object,
-    /// What of the workspace it sees; all of it unless told.
+    /// The part of the workspace that the session sees. Defaults to all of it.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     file_access: Option<FileAccess>,
@@ -90,11 +91,21 @@ fn ttl(seconds: Option<u64>) -> Result<Option<Life>, ApiError> {
     }
 }
 
-/// Makes a session (and the sandbox, where it is not there). Its shell opens with the first command.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/sessions", tag = "sessions",
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
-    request_body = CreateSession,
-    responses((status = 201, body = SessionView), (status = "4XX", body = ApiError)))]
+/// Create a session
+///
+/// The shell of the session starts with its first command. Creates the sandbox if it does not
+/// exist.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/sessions", operation_id = "sessions_create", tag = "sessions",
+    params(
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CreateSession, example = json!({"id": "dev", "cwd": "project", "env": {"MODE": "test"}})),
+    responses(
+        (status = 201, description = "The session was created.", body = SessionView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -111,10 +122,20 @@ pub(crate) async fn create(
     Ok(created(&location, replayed, Json(SessionView::from(info))))
 }
 
-/// Sessions of a sandbox, sorted by id, `default` among them.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/sessions", tag = "sessions",
-    params(("id" = String, Path), ("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<SessionView>), (status = "4XX", body = ApiError)))]
+/// List sessions
+///
+/// Returns the sessions of a sandbox sorted by id, including `default`.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/sessions", operation_id = "sessions_list", tag = "sessions",
+    params(
+        ("id" = String, Path),
+        ("limit" = Option<u64>, Query),
+        ("cursor" = Option<String>, Query)
+    ),
+    responses(
+        (status = 200, description = "One page of sessions.", body = Vec<SessionView>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -128,10 +149,17 @@ pub(crate) async fn list(
     Ok(paging.answer::<_, SessionView>(&path, page))
 }
 
-/// One session.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/sessions/{sid}", tag = "sessions",
-    params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 200, body = SessionView), (status = 404, body = ApiError)))]
+/// Get a session
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/sessions/{sid}", operation_id = "sessions_get", tag = "sessions",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The session.", body = SessionView)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -141,10 +169,19 @@ pub(crate) async fn get(
     Ok(Json(SessionView::from(sandbox.session(ids.session()?)?)))
 }
 
-/// Ends a session and its shell. `default` cannot be deleted.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/sessions/{sid}", tag = "sessions",
-    params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 204), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+/// Delete a session
+///
+/// Ends the session and its shell. The session `default` cannot be deleted (409 `default_session`).
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/sessions/{sid}", operation_id = "sessions_delete", tag = "sessions",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The session was deleted.")
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,

@@ -114,28 +114,48 @@ fn since(text: &str) -> Result<Since, ApiError> {
     if numbers.next().is_some() { Err(wrong()) } else { Ok(since) }
 }
 
-/// Opens a shell, or attaches to one, and speaks WebSocket from then on.
+/// Connect to a shell over a WebSocket
 ///
-/// Client frames: `shell_run {id, command, timeout_ms?, cwd?, env?, stdin?, merge?}`,
-/// `shell_stdin {id, data|data_b64|eof}`, `shell_signal {id, signal}`, `shell_cancel {id}`.
-/// Server frames: `shell_out` and `shell_err {id, data, offset}` (an empty id: a background job),
-/// `shell_exit {id, code, seq, duration_ms, …}`, `shell_gap {stream, from, to}`,
-/// `shell_error {id?, error, message, hint}`, `shell_closed {code|signal|error, cause}`; the error is
-/// `sandbox_destroyed` or `session_ended` when that was deleted, and the socket closes with 1001.
-/// The answer's `Isolet-Shell` header names the shell and its client for `?resume=`; `Isolet-At`
-/// says `OUT,ERR,SEQ` of the shell at that moment. With `opened=1` the first frame says both, as
-/// `shell_opened {shell, at}`: a page is not shown headers.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/shell", tag = "commands",
-    params(("id" = String, Path),
-        ("session" = Option<String>, Query, description = "A session's shell, which outlives the socket; without it the shell is this client's own."),
-        ("resume" = Option<String>, Query, description = "A shell that was left, as its `Isolet-Shell` header named it."),
-        ("since" = Option<String>, Query, description = "`OUT,ERR[,SEQ]`: go on behind these bytes of each stream and this exit."),
-        ("watch" = Option<String>, Query, description = "`1`: see other clients' commands too, under `owner/id`."),
-        ("starts" = Option<String>, Query, description = "`1`, with `watch`: also `shell_start {id, command}` when a command begins."),
-        ("opened" = Option<String>, Query, description = "`1`: the first frame is `shell_opened {shell, at}`, for clients that see no headers."),
-        ("frames" = Option<String>, Query, description = "`binary`: output as u8 stream, u64 offset, u16 id length, id, bytes."),
-        ("ticket" = Option<String>, Query, description = "In place of a key.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = ApiError)))]
+/// Starts a shell, or attaches to the shell of a session. Without `session` and `resume`, the shell
+/// belongs to this client alone. Creates the sandbox if it does not exist. Text frames are JSON
+/// objects with a `type`; output arrives as binary frames with `frames=binary`.
+///
+/// | client frame | fields |
+/// |---|---|
+/// | `shell_run` | `id`, `command`, `timeout_ms`?, `cwd`?, `env`?, `stdin`?, `merge`? |
+/// | `shell_stdin` | `id`, and `data`, `data_b64` or `eof` |
+/// | `shell_signal` | `id`, `signal` |
+/// | `shell_cancel` | `id` |
+///
+/// | server frame | fields |
+/// |---|---|
+/// | `shell_opened` | `shell`, `at`; the first frame with `opened=1` |
+/// | `shell_start` | `id`, `command`; with `watch=1&starts=1` |
+/// | `shell_out`, `shell_err` | `id` (empty for a background job), `data`, `offset` |
+/// | `shell_exit` | `id`, `code`, `seq`, `duration_ms`, and further fields of `ExecResult` |
+/// | `shell_gap` | `stream`, `from`, `to` |
+/// | `shell_error` | `id`?, `error`, `message`, `hint` |
+/// | `shell_closed` | `code`, `signal` or `error`, and `cause` |
+///
+/// When the sandbox or session is deleted, the server sends `shell_closed` with `sandbox_destroyed`
+/// or `session_ended` and closes the socket with code 1001.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/shell", operation_id = "shell_connect", tag = "commands",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("session" = Option<String>, Query, description = "Attach to the shell of this session, which outlives the socket. Without it, the shell belongs to this client."),
+        ("resume" = Option<String>, Query, description = "Reconnect to this shell, as named by the `Isolet-Shell` header of the earlier connection."),
+        ("since" = Option<String>, Query, description = "Continue after this position: `OUT,ERR[,SEQ]`, the number of bytes of each stream and of the last exit."),
+        ("watch" = Option<bool>, Query, description = "`1`: also receive the output of other clients' commands, with `owner/id` as the id."),
+        ("starts" = Option<bool>, Query, description = "`1`, together with `watch`: also receive `shell_start` when a command begins."),
+        ("opened" = Option<bool>, Query, description = "`1`: the first frame is `shell_opened`, for clients that cannot read response headers."),
+        ("frames" = Option<String>, Query, description = "`binary`: output arrives as binary frames: u8 stream, u64 offset, u16 id length, id, bytes.")
+    ),
+    responses(
+        (status = 101, description = "The connection continues as a WebSocket.", headers(("Isolet-Shell" = String, description = "Names the shell and this client; pass it as `resume` to reconnect."), ("Isolet-At" = String, description = "The position of the shell as `OUT,ERR,SEQ`; pass it as `since` to reconnect.")))
+    )
+)]
 pub(crate) async fn shell(
     State(app): State<App>,
     caller: Caller,

@@ -18,21 +18,25 @@ use isolet_wire::terminal::{Client, Size, Terminal};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Somebody who is attached.
+/// A client of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TerminalClient)]
 pub(crate) struct ClientView {
-    /// Counts the clients of the terminal.
+    /// The number of the client, unique for the terminal.
     client: u32,
-    /// As it calls itself.
+    /// The name that the client gave itself.
     name: String,
     /// `edit` or `view`.
     mode: &'static str,
-    /// Its window, where it has one.
+    /// The width of its window, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     cols: Option<u16>,
+    /// The height of its window, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     rows: Option<u16>,
-    /// It typed last.
+    /// Whether it was the last client to type.
     typing: bool,
 }
 
@@ -49,29 +53,30 @@ impl From<Client> for ClientView {
     }
 }
 
-/// A terminal that runs.
+/// A running terminal.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Terminal)]
 pub(crate) struct TerminalView {
-    /// Whose.
+    /// The session of the terminal.
     #[schema(value_type = String)]
     session: String,
-    /// Names this run of it.
+    /// The id of this terminal. A terminal that is opened again has another one.
     terminal: String,
-    /// Its program's process id, inside.
+    /// The process id of its program inside the sandbox.
     pid: i32,
-    /// Program and arguments.
+    /// The program and its arguments.
     command: Vec<String>,
-    /// Its width.
+    /// The width in columns.
     cols: u16,
-    /// Its height.
+    /// The height in rows.
     rows: u16,
     /// Bytes of output so far.
     offset: u64,
-    /// As its program has set it: text of a tenant, never to be trusted.
+    /// The title that its program set. Untrusted text.
     title: String,
-    /// Who is attached.
+    /// The attached clients.
     clients: Vec<ClientView>,
-    /// Since it was opened, in ms.
+    /// Milliseconds since it was opened.
     age_ms: u64,
 }
 
@@ -93,10 +98,18 @@ impl From<(SessionId, Terminal)> for TerminalView {
     }
 }
 
-/// Terminals that run, sorted by session; none of a sandbox that sleeps.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/terminals", tag = "terminals",
-    params(("id" = String, Path)),
-    responses((status = 200, body = Vec<TerminalView>), (status = "4XX", body = ApiError)))]
+/// List running terminals
+///
+/// Returns the terminals sorted by session. A sleeping sandbox has none, and is not woken.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/terminals", operation_id = "terminals_list", tag = "terminals",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The terminals.", body = Vec<TerminalView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -109,12 +122,20 @@ pub(crate) async fn list(
     Ok(Json(all.into_iter().map(TerminalView::from).collect()))
 }
 
-/// Hangs a session's terminal up, then kills what is left of its program.
+/// Close a terminal
 ///
-/// 404 where none runs.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/terminals/{sid}", tag = "terminals",
-    params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Sends a hang-up to the terminal, then kills what is left of its program. Answers 404
+/// `no_terminal` if none runs.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/terminals/{sid}", operation_id = "terminals_close", tag = "terminals",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The terminal was closed.")
+    )
+)]
 pub(crate) async fn hang_up(
     State(app): State<App>,
     caller: Caller,

@@ -22,27 +22,31 @@ use utoipa::ToSchema;
 /// The default lifetime of a ticket, in seconds.
 const TTL_S: u64 = 30;
 
-/// What a ticket is to open.
+/// What a ticket opens.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = CreateTicket)]
 pub(crate) struct MakeTicket {
-    /// Which sandbox. It need not be there yet.
+    /// The sandbox. It need not exist yet.
+    #[schema(required = true)]
     sandbox: String,
-    /// Which session: `default` unless told; for a shell none unless told.
+    /// The session. For a terminal it defaults to `default`, for a shell to none. Not allowed for a
+    /// port.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     session: Option<String>,
     /// `terminal`, `shell` or `port`.
+    #[schema(required = true)]
     r#use: String,
-    /// Which port, for `port`: 1 to 65535.
+    /// The port, 1 to 65535. Needed for `port` only.
     #[serde(deserialize_with = "json::not_null_port")]
     #[schema(nullable = false)]
     port: Option<u16>,
-    /// `view`: to look only, at a terminal that runs; `edit` unless told.
+    /// `edit` (default), or `view` to watch a running terminal.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     mode: Option<String>,
-    /// Seconds that it lives: 30 unless told, at most 300.
+    /// The lifetime in seconds, 1 to 300. Defaults to 30.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
@@ -94,18 +98,25 @@ impl MakeTicket {
 /// A ticket.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ticket {
-    /// Give it as `?ticket=`, once.
+    /// The ticket. Send it as `?ticket=`, once.
     ticket: String,
-    /// Until when.
+    /// When it expires, as in RFC 3339.
     expires_at: String,
 }
 
-/// Makes a ticket: what a browser gives as `?ticket=` in place of a key.
+/// Create a ticket for a WebSocket
 ///
-/// It opens one terminal, shell or port of one sandbox, by WebSocket, once, as its maker could; nothing after
-/// the key was revoked, and no later sandbox with the same id. A key that may only read makes tickets to look (`mode: "view"`).
-#[utoipa::path(post, path = "/v1/tickets", tag = "terminals", request_body = MakeTicket,
-    responses((status = 201, body = Ticket), (status = "4XX", body = ApiError)))]
+/// A browser cannot send a key when it opens a WebSocket; it sends a ticket as `?ticket=` instead.
+/// A ticket opens one terminal, shell or port of one sandbox, once, with the rights of the key that
+/// created it. It is void once that key is revoked, and does not open a later sandbox with the same
+/// id. A read-only key can create tickets with `mode: "view"` only.
+#[utoipa::path(
+    post, path = "/v1/tickets", operation_id = "tickets_create", tag = "terminals",
+    request_body(content = MakeTicket, example = json!({"sandbox": "demo", "use": "terminal", "mode": "view"})),
+    responses(
+        (status = 201, description = "The ticket.", body = Ticket)
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,

@@ -166,9 +166,10 @@ pub(crate) fn ms(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
-/// What was written and is not in an answer.
+/// Bytes that were written and are not part of the answer.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)]
+#[schema(as = TruncatedOutput)]
 pub(crate) struct Truncated {
     /// Bytes of standard output.
     stdout_bytes: u64,

@@ -29,86 +29,105 @@ const RESULTS_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most results in one response.
 const RESULTS_MAX: usize = 10_000;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)] // Written by hand: outputs are large.
+#[schema(as = CodeRunResult)]
 pub(crate) struct RunAnswer {
     /// The context.
     context: String,
-    /// Counts the runs of this context, from 1.
+    /// The number of this run in the context, from 1.
     run: u64,
-    /// What it has shown, in order; the value of its last expression comes last, as `result`.
+    /// What the code displayed, in order. The value of the last expression comes last, with kind
+    /// `result`.
     results: Vec<ShownView>,
-    /// What ended it, where something did.
+    /// The exception that ended the run, if any.
+    #[schema(required = true)]
     exception: Option<FaultView>,
-    /// Text; what is no UTF-8 is U+FFFD.
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stdout: String,
-    /// Exact bytes, where the text is not them.
+    /// The exact bytes in base64. Present only if the text differs from them.
+    #[schema(nullable = false)]
     stdout_b64: Option<String>,
-    /// Text; what is no UTF-8 is U+FFFD.
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stderr: String,
-    /// Exact bytes, where the text is not them.
+    /// The exact bytes in base64. Present only if the text differs from them.
+    #[schema(nullable = false)]
     stderr_b64: Option<String>,
-    /// What was written and is not here.
+    /// How much output the answer leaves out.
+    #[schema(required = true)]
     truncated: Option<Truncated>,
-    /// Results that were too large, too many, or could not be read.
+    /// The number of results that were too large, too many or unreadable.
     results_lost: u64,
-    /// Bytes that were written since the run before and were not held.
+    /// Bytes of output that were written since the previous run and are no longer held.
     late_lost: u64,
-    /// Its timeout ended it.
+    /// Whether the timeout ended the run.
     timed_out: bool,
-    /// Somebody interrupted it, or its context was restarted or deleted.
+    /// Whether a client interrupted the run, or restarted or deleted its context.
     interrupted: bool,
-    /// The kernel killed something of the sandbox for memory meanwhile.
+    /// Whether the kernel killed a process of the sandbox for lack of memory while the code ran.
     oom: bool,
-    /// Its interpreter ended with it: all variables are lost, the next run finds a new one.
+    /// How the interpreter ended, if it ended with this run. All variables are lost, and the next
+    /// run uses a new interpreter.
+    #[schema(required = true)]
     died: Option<DiedView>,
-    /// It ran in an interpreter that replaced one that had ended.
+    /// Whether the interpreter was started because an earlier one had ended.
     fresh: bool,
-    /// From its beginning to its end, in ms.
+    /// The running time, in milliseconds.
     duration_ms: f64,
-    /// In the first answer after the sandbox woke: what the sleep has ended.
+    /// What the last sleep ended: any of `shells`, `processes`, `files`, `shell_state`, `terminals`
+    /// and others. Present only in the first answer after the sandbox woke.
+    #[schema(nullable = false)]
     lost: Option<Vec<String>>,
-    /// What was refused to the sandbox while this ran, whoever in it has tried; only where
-    /// something was, at most 64.
+    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
+    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
+    /// /v1/sandboxes/{id}/network`.
+    #[schema(nullable = false)]
     denied: Option<Vec<DeniedView>>,
-    /// How much more was refused.
+    /// The number of further entries that `denied` leaves out.
+    #[schema(nullable = false)]
     denied_lost: Option<u64>,
 }
 
-/// Something that a run shows.
+/// A value that a run displayed.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)]
+#[schema(as = DisplayedValue)]
 pub(crate) struct ShownView {
-    /// `result`: the value of the last expression; `display`: what the code has shown.
+    /// `result` for the value of the last expression, `display` for what the code displayed.
     kind: String,
-    /// By media type: texts, JSON as such, pictures in base64.
+    /// The value by media type: text, JSON values, or images in base64.
     data: serde_json::Map<String, serde_json::Value>,
-    /// What its maker says of it.
+    /// The metadata that the code gave.
     metadata: serde_json::Map<String, serde_json::Value>,
-    /// How large what was left out is, by media type; only where something was.
+    /// The size in bytes of representations that were too large, by media type.
+    #[schema(nullable = false)]
     cut: Option<std::collections::BTreeMap<String, u64>>,
 }
 
-/// What ended a run.
+/// An exception.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)]
+#[schema(as = CodeException)]
 pub(crate) struct FaultView {
-    /// Its class: `ValueError`, `TypeError`, …; `ContextDied` where the interpreter has ended.
+    /// The class of the exception, such as `ValueError`. `ContextDied` if the interpreter ended.
     name: String,
-    /// What it says.
+    /// The message of the exception.
     message: String,
-    /// Where it came from, line by line.
+    /// The traceback, line by line.
     traceback: Vec<String>,
 }
 
 /// How an interpreter ended.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)]
+#[schema(as = InterpreterExit)]
 pub(crate) struct DiedView {
-    /// Its exit code, where it exited.
+    /// The exit code, if it exited.
+    #[schema(required = true)]
     code: Option<i32>,
-    /// The signal that ended it.
+    /// The number of the signal that ended it.
+    #[schema(required = true)]
     signal: Option<i32>,
 }
 

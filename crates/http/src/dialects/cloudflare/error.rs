@@ -12,16 +12,19 @@ use utoipa::ToSchema;
 #[derive(Debug)]
 pub(crate) struct BridgeError(pub(super) ApiError);
 
+/// An error of the Cloudflare dialect.
 #[derive(Serialize, ToSchema)]
+#[schema(as = BridgeError)]
 pub(crate) struct RefusalView {
-    /// For people.
+    /// What went wrong, for people.
     error: String,
-    /// For programs.
+    /// The error code, for programs.
     code: &'static str,
 }
 
-/// It was done.
+/// Confirms that a call succeeded.
 #[derive(Serialize, ToSchema)]
+#[schema(as = BridgeDone)]
 pub(crate) struct Done {
     /// Always `true`.
     ok: bool,

@@ -5,7 +5,7 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::{sandbox, session, within},
-        error::{BridgeError, RefusalView},
+        error::BridgeError,
     },
     foundation::{
         error::ApiError,
@@ -28,14 +28,16 @@ use utoipa::ToSchema;
 /// A command.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = BridgeExecRequest)]
 pub(crate) struct BridgeExec {
-    /// Its words. They mean themselves: what is to be expanded goes to `sh -c`.
+    /// The program and its arguments. They are not expanded by a shell; use `sh -c` for that.
+    #[schema(required = true)]
     argv: Vec<String>,
-    /// Killed after so many ms; 0 (unless told) never.
+    /// The timeout in milliseconds, after which the command is killed. 0 (default) means none.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
-    /// Within `/workspace`, which is where it runs unless told.
+    /// The working directory below `/workspace`. Defaults to `/workspace`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
@@ -63,14 +65,27 @@ fn quoted(words: &[String]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a command: by itself, or with `Session-Id` in that session's shell.
+/// Run a command
 ///
-/// Events are `stdout` and `stderr` with bytes in base64, then `exit` with `{"exit_code":n}`, or
-/// `error` with `{"error","code"}`: it was killed at its timeout, or output of it was lost. It ends
-/// with its client. Makes the sandbox where it is not there.
-#[utoipa::path(post, path = "/v1/sandbox/{id}/exec", tag = "cloudflare", request_body = BridgeExec,
-    params(("id" = String, Path), ("Session-Id" = Option<String>, Header)),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = RefusalView)))]
+/// Without `Session-Id`, runs the command alone; with it, in the shell of that session. The command
+/// ends when the client disconnects. Creates the sandbox if it does not exist.
+///
+/// | event | data |
+/// |---|---|
+/// | `stdout`, `stderr` | bytes in base64 |
+/// | `exit` | `{"exit_code": n}` |
+/// | `error` | `{"error", "code"}`: the timeout killed the command, or output was lost |
+#[utoipa::path(
+    post, path = "/v1/sandbox/{id}/exec", operation_id = "cloudflare_exec", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("Session-Id" = Option<String>, Header, description = "The session to use.")
+    ),
+    request_body = BridgeExec,
+    responses(
+        (status = 200, description = "A stream of server-sent events.", content_type = "text/event-stream", body = String)
+    )
+)]
 pub(crate) async fn exec(
     State(app): State<App>,
     caller: Caller,

@@ -5,9 +5,10 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::{sandbox, session, within},
-        error::{BridgeError, Done, RefusalView},
+        error::{BridgeError, Done},
     },
     foundation::{
+        binary::Binary,
         error::ApiError,
         query::{Query, decode_path},
     },
@@ -53,11 +54,18 @@ fn not_found(failure: ApiError) -> BridgeError {
     if missing { same.coded("workspace_read_not_found") } else { same }
 }
 
-/// Reads a file within `/workspace`.
-#[utoipa::path(get, path = "/v1/sandbox/{id}/file/{*path}", tag = "cloudflare",
-    params(("id" = String, Path), ("path" = String, Path, description = "Absolute, without its first slash."),
-        ("Session-Id" = Option<String>, Header)),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = RefusalView)))]
+/// Read a file in the workspace
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/file/{*path}", operation_id = "cloudflare_files_read", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Path, description = "An absolute path below `/workspace`, without its first slash."),
+        ("Session-Id" = Option<String>, Header, description = "The session to use.")
+    ),
+    responses(
+        (status = 200, description = "The bytes of the file.", content_type = "application/octet-stream", body = inline(Binary))
+    )
+)]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,
@@ -69,11 +77,21 @@ pub(crate) async fn read(
     Ok(raw(reader.map_err(|error| not_found(error.into()))?))
 }
 
-/// Writes a whole file within `/workspace`; its parents are made, and so is the sandbox.
-#[utoipa::path(put, path = "/v1/sandbox/{id}/file/{*path}", tag = "cloudflare",
-    params(("id" = String, Path), ("path" = String, Path), ("Session-Id" = Option<String>, Header)),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = Done), (status = "4XX", body = RefusalView)))]
+/// Write a file in the workspace
+///
+/// Creates missing parent directories, and the sandbox if it does not exist.
+#[utoipa::path(
+    put, path = "/v1/sandbox/{id}/file/{*path}", operation_id = "cloudflare_files_write", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Path, description = "An absolute path below `/workspace`, without its first slash."),
+        ("Session-Id" = Option<String>, Header, description = "The session to use.")
+    ),
+    request_body(content = inline(Binary), content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "The file was written.", body = Done)
+    )
+)]
 pub(crate) async fn write(
     State(app): State<App>,
     caller: Caller,

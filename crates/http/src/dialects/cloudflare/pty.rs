@@ -5,7 +5,7 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::{sandbox, session},
-        error::{BridgeError, RefusalView},
+        error::BridgeError,
     },
     routes::terminals::socket,
 };
@@ -16,13 +16,24 @@ use axum::{
 };
 use isolet_sandbox::SessionId;
 
-/// The terminal of a session, as `/v1/sandboxes/{id}/terminal`.
-#[utoipa::path(get, path = "/v1/sandbox/{id}/pty", tag = "cloudflare",
-    params(("id" = String, Path, description = "`[a-z2-7]{1,128}`"),
-        ("session" = Option<String>, Query), ("cols" = Option<u32>, Query), ("rows" = Option<u32>, Query),
-        ("shell" = Option<String>, Query),
-        ("Session-Id" = Option<String>, Header, description = "The session, where the query names none.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = RefusalView)))]
+/// Connect to a terminal over a WebSocket
+///
+/// Works like `/v1/sandboxes/{id}/terminal`, and takes the same query parameters.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/pty", operation_id = "cloudflare_terminal_connect", tag = "cloudflare",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("session" = Option<String>, Query, description = "The session of the terminal. Defaults to the session of the header, then to `default`."),
+        ("cols" = Option<u32>, Query, description = "The width of the window. Defaults to 80."),
+        ("rows" = Option<u32>, Query, description = "The height of the window. Defaults to 24."),
+        ("shell" = Option<String>, Query, description = "The program to run instead of bash."),
+        ("Session-Id" = Option<String>, Header, description = "The session, if the query names none.")
+    ),
+    responses(
+        (status = 101, description = "The connection continues as a WebSocket.")
+    )
+)]
 pub(crate) async fn pty(
     State(app): State<App>,
     caller: Caller,

@@ -3,10 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    dialects::cloudflare::{
-        address::sandbox,
-        error::{BridgeError, RefusalView},
-    },
+    dialects::cloudflare::{address::sandbox, error::BridgeError},
     foundation::{error::ApiError, extensions::AuditedSandbox, json::StrictJson},
 };
 use axum::{
@@ -18,27 +15,35 @@ use isolet_sandbox::{Error, SandboxSpec, State as Stands, ids};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Nothing can be said of it.
+/// The settings of a new sandbox. It has none.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = BridgeCreateSandbox)]
 pub(crate) struct BridgeCreate {}
 
 /// A sandbox.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BridgeSandbox {
-    /// 26 of `[a-z2-7]`.
+    /// The id: 26 characters of `[a-z2-7]`.
     id: String,
 }
 
-/// Whether a sandbox is there.
+/// Whether a sandbox is available.
 #[derive(Serialize, ToSchema)]
+#[schema(as = BridgeRunning)]
 pub(crate) struct Running {
+    /// Whether it runs, or sleeps with its files.
     running: bool,
 }
 
-/// Makes a sandbox.
-#[utoipa::path(post, path = "/v1/sandbox", tag = "cloudflare", request_body = BridgeCreate,
-    responses((status = 200, body = BridgeSandbox), (status = "4XX", body = RefusalView), (status = "5XX", body = RefusalView)))]
+/// Create a sandbox
+#[utoipa::path(
+    post, path = "/v1/sandbox", operation_id = "cloudflare_sandboxes_create", tag = "cloudflare",
+    request_body = BridgeCreate,
+    responses(
+        (status = 200, description = "The id of the new sandbox.", body = BridgeSandbox)
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -52,9 +57,18 @@ pub(crate) async fn create(
     Ok((of, Json(BridgeSandbox { id: made.info.id.into() })))
 }
 
-/// Ends a sandbox and everything in it; 204 also when nothing is there.
-#[utoipa::path(delete, path = "/v1/sandbox/{id}", tag = "cloudflare", params(("id" = String, Path)),
-    responses((status = 204), (status = "4XX", body = RefusalView)))]
+/// Delete a sandbox
+///
+/// Answers 204 also if there is no such sandbox.
+#[utoipa::path(
+    delete, path = "/v1/sandbox/{id}", operation_id = "cloudflare_sandboxes_delete", tag = "cloudflare",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "There is no such sandbox any more.")
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
@@ -66,11 +80,19 @@ pub(crate) async fn delete(
     }
 }
 
-/// Whether a sandbox is there with what was put in it.
+/// Report whether a sandbox is available
 ///
-/// One that sleeps and keeps its files is: the next call finds it so. It is not woken for this.
-#[utoipa::path(get, path = "/v1/sandbox/{id}/running", tag = "cloudflare", params(("id" = String, Path)),
-    responses((status = 200, body = Running), (status = "4XX", body = RefusalView)))]
+/// A sleeping sandbox that keeps its files counts as running, because the next call wakes it. This
+/// call does not wake it.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/running", operation_id = "cloudflare_sandboxes_running", tag = "cloudflare",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "Whether the sandbox is available.", body = Running)
+    )
+)]
 pub(crate) async fn running(
     State(app): State<App>,
     caller: Caller,

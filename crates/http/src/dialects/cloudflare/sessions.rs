@@ -3,10 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    dialects::cloudflare::{
-        address::sandbox,
-        error::{BridgeError, RefusalView},
-    },
+    dialects::cloudflare::{address::sandbox, error::BridgeError},
     foundation::{
         error::ApiError,
         input,
@@ -22,44 +19,58 @@ use isolet_sandbox::{SessionId, SessionSpec, ids, service::Access};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a session is to be.
+/// The settings of a new session.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = BridgeCreateSession)]
 pub(crate) struct BridgeSession {
-    /// The server makes one unless told.
+    /// The id. Defaults to a generated id.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<String>,
-    /// Where its shell begins; `/workspace` unless told.
+    /// Where its shell starts. Defaults to `/workspace`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     cwd: Option<String>,
-    /// Over the sandbox's environment.
+    /// Environment variables, in addition to those of the sandbox.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     env: UniqueMap<String>,
 }
 
-/// A session that was made.
+/// A session.
 #[derive(Serialize, ToSchema)]
+#[schema(as = BridgeSession)]
 pub(crate) struct BridgeMade {
-    /// For the header `Session-Id`.
+    /// The id. Send it in the header `Session-Id`.
     id: String,
 }
 
-/// A session that was ended.
+/// A deleted session.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = BridgeDeletedSession)]
 pub(crate) struct BridgeEnded {
+    /// Always `true`.
     success: bool,
+    /// The id of the session.
     session_id: String,
-    /// RFC 3339.
+    /// When it was deleted, as in RFC 3339.
     timestamp: String,
 }
 
-/// Makes a session, and the sandbox where it is not there.
-#[utoipa::path(post, path = "/v1/sandbox/{id}/session", tag = "cloudflare", request_body = BridgeSession,
-    params(("id" = String, Path)),
-    responses((status = 200, body = BridgeMade), (status = "4XX", body = RefusalView)))]
+/// Create a session
+///
+/// Creates the sandbox if it does not exist.
+#[utoipa::path(
+    post, path = "/v1/sandbox/{id}/session", operation_id = "cloudflare_sessions_create", tag = "cloudflare",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body = BridgeSession,
+    responses(
+        (status = 200, description = "The id of the session.", body = BridgeMade)
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -79,10 +90,19 @@ pub(crate) async fn create(
     Ok(Json(BridgeMade { id: info.id.into() }))
 }
 
-/// Ends a session and its shell. `default` cannot be deleted.
-#[utoipa::path(delete, path = "/v1/sandbox/{id}/session/{sid}", tag = "cloudflare",
-    params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 200, body = BridgeEnded), (status = "4XX", body = RefusalView)))]
+/// Delete a session
+///
+/// Ends the session and its shell. The session `default` cannot be deleted.
+#[utoipa::path(
+    delete, path = "/v1/sandbox/{id}/session/{sid}", operation_id = "cloudflare_sessions_delete", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The session was deleted.", body = BridgeEnded)
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,

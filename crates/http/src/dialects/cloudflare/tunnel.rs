@@ -3,10 +3,7 @@
 use crate::{
     app::App,
     auth::{caller::Caller, port_link::TTL_MAX},
-    dialects::cloudflare::{
-        address::sandbox,
-        error::{BridgeError, RefusalView},
-    },
+    dialects::cloudflare::{address::sandbox, error::BridgeError},
     foundation::{
         error::ApiError,
         json::{StrictJson, not_null},
@@ -23,39 +20,52 @@ use isolet_sandbox::{Error, service::Access};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a tunnel is to be.
+/// The settings of a new tunnel.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = BridgeCreateTunnel)]
 pub(crate) struct BridgeTunnel {
-    /// What it is called, at most 128 bytes.
+    /// The name of the tunnel, at most 128 bytes.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     name: Option<String>,
 }
 
-/// A way from outside to a port.
+/// A tunnel to a port.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = BridgeTunnel)]
 pub(crate) struct Tunnel {
-    /// A sandbox has one for each port: the port as text.
+    /// The id, which is the port as text.
     id: String,
-    /// 1 to 65535.
+    /// The port, 1 to 65535.
     port: u16,
-    /// Who has it, has the right to the port; for 30 days.
+    /// The URL. Everybody who has it can use the port, for 30 days.
     url: String,
-    /// The host in it.
+    /// The host name in the URL.
     hostname: String,
-    /// As it was called.
+    /// The name of the tunnel.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     name: Option<String>,
-    /// RFC 3339.
+    /// When it was created, as in RFC 3339.
     created_at: String,
 }
 
-/// Opens a tunnel to a port, and makes the sandbox where it is not there.
-#[utoipa::path(post, path = "/v1/sandbox/{id}/tunnel/{port}", tag = "cloudflare",
-    request_body = BridgeTunnel, params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = 200, body = Tunnel), (status = "4XX", body = RefusalView)))]
+/// Open a tunnel to a port
+///
+/// A tunnel is a signed link that is valid for 30 days. Creates the sandbox if it does not exist.
+#[utoipa::path(
+    post, path = "/v1/sandbox/{id}/tunnel/{port}", operation_id = "cloudflare_tunnels_open", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    request_body = BridgeTunnel,
+    responses(
+        (status = 200, description = "The tunnel.", body = Tunnel)
+    )
+)]
 pub(crate) async fn open(
     State(app): State<App>,
     caller: Caller,
@@ -76,10 +86,19 @@ pub(crate) async fn open(
     Ok(Json(Tunnel { id: port.to_string(), port, url, hostname, name, created_at }))
 }
 
-/// Closes a tunnel; 204 also when there is none.
-#[utoipa::path(delete, path = "/v1/sandbox/{id}/tunnel/{port}", tag = "cloudflare",
-    params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = 204), (status = "4XX", body = RefusalView)))]
+/// Close the tunnel to a port
+///
+/// Answers 204 also if there is no tunnel.
+#[utoipa::path(
+    delete, path = "/v1/sandbox/{id}/tunnel/{port}", operation_id = "cloudflare_tunnels_close", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    responses(
+        (status = 204, description = "There is no tunnel to the port any more.")
+    )
+)]
 pub(crate) async fn close(
     State(app): State<App>,
     caller: Caller,

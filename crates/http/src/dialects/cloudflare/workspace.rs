@@ -5,9 +5,10 @@ use crate::{
     auth::caller::Caller,
     dialects::cloudflare::{
         address::sandbox,
-        error::{BridgeError, Done, RefusalView},
+        error::{BridgeError, Done},
     },
     foundation::{
+        binary::Binary,
         json::reject_content_encoding,
         query::{self, Query},
     },
@@ -38,11 +39,17 @@ fn excludes(uri: &Uri) -> Result<Vec<Vec<u8>>, BridgeError> {
     Ok(all.into_iter().filter(|path| !path.is_empty()).collect())
 }
 
-/// Gives `/workspace` as a tar archive.
-#[utoipa::path(post, path = "/v1/sandbox/{id}/persist", tag = "cloudflare",
-    params(("id" = String, Path),
-        ("excludes" = Option<String>, Query, description = "Paths below the workspace that are left out with all they hold, separated by commas.")),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = RefusalView)))]
+/// Download the workspace as an archive
+#[utoipa::path(
+    post, path = "/v1/sandbox/{id}/persist", operation_id = "cloudflare_workspace_persist", tag = "cloudflare",
+    params(
+        ("id" = String, Path),
+        ("excludes" = Option<String>, Query, description = "Paths below the workspace to leave out, separated by commas.")
+    ),
+    responses(
+        (status = 200, description = "`/workspace` as a tar archive.", content_type = "application/octet-stream", body = inline(Binary))
+    )
+)]
 pub(crate) async fn persist(
     State(app): State<App>,
     caller: Caller,
@@ -55,10 +62,19 @@ pub(crate) async fn persist(
     Ok(raw(sandbox.file_pack_but(HOME, without).await?))
 }
 
-/// Puts all that a tar archive holds into `/workspace`; makes the sandbox where it is not there.
-#[utoipa::path(post, path = "/v1/sandbox/{id}/hydrate", tag = "cloudflare", params(("id" = String, Path)),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = Done), (status = "4XX", body = RefusalView)))]
+/// Unpack an archive into the workspace
+///
+/// Creates the sandbox if it does not exist.
+#[utoipa::path(
+    post, path = "/v1/sandbox/{id}/hydrate", operation_id = "cloudflare_workspace_hydrate", tag = "cloudflare",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = inline(Binary), content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "The archive was unpacked.", body = Done)
+    )
+)]
 pub(crate) async fn hydrate(
     State(app): State<App>,
     caller: Caller,

@@ -15,9 +15,18 @@ use isolet_sandbox::Past;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What was done to a run, also to one that has ended: one entry a line.
-#[utoipa::path(get, path = "/v1/runs/{id}/audit", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 200, content_type = "application/x-ndjson", body = String), (status = 404, body = ApiError)))]
+/// Export the audit log of a run
+///
+/// Returns one JSON object per line, also for a run that has ended.
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/audit", operation_id = "runs_audit", tag = "isorun",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The entries as newline-delimited JSON.", content_type = "application/x-ndjson", body = String)
+    )
+)]
 pub(crate) async fn audit(
     State(app): State<App>,
     caller: Caller,
@@ -26,28 +35,36 @@ pub(crate) async fn audit(
     audit::of_one(&app, &caller, &ids.sandbox).await
 }
 
-/// What all runs have used, those that have ended too.
+/// The resource usage of all runs, including those that have ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AccountUsage {
+    /// The number of sandboxes.
     active_sandboxes: u64,
+    /// The number of sandboxes that have ended.
     history_sandboxes: u64,
-    /// Nothing costs anything here.
+    /// Always 0.
     active_cost_cents: u64,
-    /// Likewise.
+    /// Always 0.
     history_cost_cents: u64,
-    /// Likewise.
+    /// Always 0.
     total_cost_cents: u64,
-    /// Processor time, in s.
+    /// CPU time, in seconds.
     cpu_seconds: f64,
-    /// Memory that they might use, in MiB, times how long they were awake, in s.
+    /// The sum of memory limit in MiB times time awake in seconds.
     mem_seconds: f64,
-    /// RFC 3339.
+    /// When this was computed, as in RFC 3339.
     as_of: String,
 }
 
-/// Sums over the caller's sandboxes.
-#[utoipa::path(get, path = "/v1/usage", tag = "isorun",
-    responses((status = 200, body = AccountUsage)))]
+/// Get the resource usage of the account
+///
+/// Sums the usage of all runs of the caller, including those that have ended.
+#[utoipa::path(
+    get, path = "/v1/usage", operation_id = "usage_get", tag = "isorun",
+    responses(
+        (status = 200, description = "The usage.", body = AccountUsage)
+    )
+)]
 pub(crate) async fn usage(
     State(app): State<App>,
     caller: Caller,
@@ -65,32 +82,39 @@ pub(crate) async fn usage(
     }))
 }
 
-/// Runs that have ended.
+/// Ended runs.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunHistory)]
 pub(crate) struct History {
-    /// The last one first; at most 1,000.
+    /// The runs, latest first; at most 1,000.
     sandboxes: Vec<Ended>,
 }
 
-/// A run that has ended.
+/// An ended run.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EndedRun)]
 pub(crate) struct Ended {
+    /// The id.
     id: String,
+    /// The image.
     image: String,
+    /// The CPU limit, in cores.
     vcpus: f64,
+    /// The memory limit, in MiB.
     mem_mib: u64,
+    /// How long its creation took, in milliseconds.
     create_ms: f64,
-    /// RFC 3339.
+    /// When it was created, as in RFC 3339.
     created_at: String,
-    /// RFC 3339.
+    /// When it ended, as in RFC 3339.
     destroyed_at: String,
-    /// From its creation to its end.
+    /// Milliseconds from its creation to its end.
     uptime_ms: u64,
-    /// Processor time.
+    /// CPU time, in milliseconds.
     cpu_ms: f64,
-    /// The most that it ever used.
+    /// Peak memory, in bytes.
     mem_peak_bytes: u64,
-    /// Nothing costs anything here.
+    /// Always 0.
     cost_cents: u64,
 }
 
@@ -112,9 +136,15 @@ impl From<Past> for Ended {
     }
 }
 
-/// What each ended run had used, the last one first; at most 1,000.
-#[utoipa::path(get, path = "/v1/runs/history", tag = "isorun",
-    responses((status = 200, body = History)))]
+/// List ended runs
+///
+/// Returns at most 1,000 ended runs with their resource usage, latest first.
+#[utoipa::path(
+    get, path = "/v1/runs/history", operation_id = "runs_history", tag = "isorun",
+    responses(
+        (status = 200, description = "The ended runs.", body = History)
+    )
+)]
 pub(crate) async fn history(
     State(app): State<App>,
     caller: Caller,

@@ -4,6 +4,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
+        binary::Binary,
         error::ApiError,
         input::{self, PathIds},
         json::reject_content_encoding,
@@ -37,11 +38,20 @@ fn path(uri: &Uri) -> Result<Vec<u8>, ApiError> {
     input::path(Query::of(uri, &["path"])?.bytes("path"))
 }
 
-/// Writes a whole file; its parents are made.
-#[utoipa::path(post, path = "/v1/runs/{id}/files/upload", tag = "isorun",
-    params(("id" = String, Path), ("path" = String, Query)),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200), (status = "4XX", body = ApiError)))]
+/// Write a file of a run
+///
+/// Creates missing parent directories.
+#[utoipa::path(
+    post, path = "/v1/runs/{id}/files/upload", operation_id = "runs_files_upload", tag = "isorun",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Query, description = "The absolute path, or one that starts in `/workspace`.")
+    ),
+    request_body(content = inline(Binary), content_type = "application/octet-stream"),
+    responses(
+        (status = 200, description = "The file was written.")
+    )
+)]
 pub(crate) async fn upload(
     State(app): State<App>,
     caller: Caller,
@@ -57,10 +67,17 @@ pub(crate) async fn upload(
     Ok(StatusCode::OK)
 }
 
-/// Reads a whole file.
-#[utoipa::path(get, path = "/v1/runs/{id}/files/download", tag = "isorun",
-    params(("id" = String, Path), ("path" = String, Query)),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = "4XX", body = ApiError)))]
+/// Read a file of a run
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/files/download", operation_id = "runs_files_download", tag = "isorun",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Query, description = "The absolute path, or one that starts in `/workspace`.")
+    ),
+    responses(
+        (status = 200, description = "The bytes of the file.", content_type = "application/octet-stream", body = inline(Binary))
+    )
+)]
 pub(crate) async fn download(
     State(app): State<App>,
     caller: Caller,
@@ -72,16 +89,25 @@ pub(crate) async fn download(
     Ok(raw(reader))
 }
 
-/// Names in a directory.
+/// The names in a directory.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RunFileNames)]
 pub(crate) struct Names {
+    /// The names.
     entries: Vec<String>,
 }
 
-/// Lists a directory.
-#[utoipa::path(get, path = "/v1/runs/{id}/files", tag = "isorun",
-    params(("id" = String, Path), ("path" = String, Query)),
-    responses((status = 200, body = Names), (status = "4XX", body = ApiError)))]
+/// List a directory of a run
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/files", operation_id = "runs_files_list", tag = "isorun",
+    params(
+        ("id" = String, Path),
+        ("path" = String, Query, description = "The absolute path, or one that starts in `/workspace`.")
+    ),
+    responses(
+        (status = 200, description = "The names in the directory.", body = Names)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,

@@ -17,14 +17,18 @@ use isolet_sandbox::profiles::Profile;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Rules of a network under a name.
+/// A named set of network rules.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = NetworkProfile)]
 pub(crate) struct ProfileView {
+    /// The name.
     name: String,
+    /// A description for people.
     description: String,
-    /// Hosts, `*.` and a host, addresses, networks, or `*`; each may end with `:PORT`.
+    /// Allowed destinations: hosts, `*.` and a host, addresses, networks, or `*`, optionally
+    /// followed by `:PORT`.
     allow: Vec<String>,
-    /// Likewise.
+    /// Denied destinations, in the same form.
     deny: Vec<String>,
 }
 
@@ -35,27 +39,34 @@ impl From<Profile> for ProfileView {
     }
 }
 
-/// What a profile is to say.
+/// The contents of a network profile.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = WriteNetworkProfile)]
 pub(crate) struct WriteProfile {
-    /// For people, at most 1024 bytes.
+    /// A description for people, at most 1024 bytes.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     description: Option<String>,
-    /// At most 256 rules.
+    /// Allowed destinations, at most 256.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     allow: Option<Vec<String>>,
-    /// At most 256 rules.
+    /// Denied destinations, at most 256.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     deny: Option<Vec<String>>,
 }
 
-/// The caller's network profiles: everybody's with `none` first, the operator's, its own.
-#[utoipa::path(get, path = "/v1/network-profiles", tag = "isorun",
-    responses((status = 200, body = Vec<ProfileView>)))]
+/// List network profiles
+///
+/// Returns the built-in profiles (`none` first), those of the operator, and those of the caller.
+#[utoipa::path(
+    get, path = "/v1/network-profiles", operation_id = "network_profiles_list", tag = "isorun",
+    responses(
+        (status = 200, description = "The profiles.", body = Vec<ProfileView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -64,10 +75,16 @@ pub(crate) async fn list(
     Ok(Json(all.into_iter().map(ProfileView::from).collect()))
 }
 
-/// One network profile.
-#[utoipa::path(get, path = "/v1/network-profiles/{name}", tag = "isorun",
-    params(("name" = String, Path)),
-    responses((status = 200, body = ProfileView), (status = 404, body = ApiError)))]
+/// Get a network profile
+#[utoipa::path(
+    get, path = "/v1/network-profiles/{name}", operation_id = "network_profiles_get", tag = "isorun",
+    params(
+        ("name" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The profile.", body = ProfileView)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -76,11 +93,20 @@ pub(crate) async fn get(
     Ok(Json(app.service.profile(&caller.tenant, &name).await?.into()))
 }
 
-/// Keeps a network profile, in place of the one of its name: 201 for a new one, else 200. Sandboxes
-/// that were made with it stay as they are.
-#[utoipa::path(put, path = "/v1/network-profiles/{name}", tag = "isorun",
-    params(("name" = String, Path)), request_body = WriteProfile,
-    responses((status = 200, body = ProfileView), (status = 201, body = ProfileView), (status = "4XX", body = ApiError)))]
+/// Create or replace a network profile
+///
+/// Sandboxes that were created with the earlier rules keep them.
+#[utoipa::path(
+    put, path = "/v1/network-profiles/{name}", operation_id = "network_profiles_put", tag = "isorun",
+    params(
+        ("name" = String, Path)
+    ),
+    request_body(content = WriteProfile, example = json!({"description": "Python packages", "allow": ["pypi.org", "files.pythonhosted.org"]})),
+    responses(
+        (status = 200, description = "The profile was replaced.", body = ProfileView),
+        (status = 201, description = "The profile was created.", body = ProfileView)
+    )
+)]
 pub(crate) async fn put(
     State(app): State<App>,
     caller: Caller,
@@ -99,10 +125,16 @@ pub(crate) async fn put(
     Ok((status, Json(profile.into())))
 }
 
-/// Forgets a network profile.
-#[utoipa::path(delete, path = "/v1/network-profiles/{name}", tag = "isorun",
-    params(("name" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Delete a network profile
+#[utoipa::path(
+    delete, path = "/v1/network-profiles/{name}", operation_id = "network_profiles_delete", tag = "isorun",
+    params(
+        ("name" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The profile was deleted.")
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,

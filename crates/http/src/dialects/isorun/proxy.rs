@@ -19,10 +19,21 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(any_method(routes!(below), below))
 }
 
-/// As `/v1/runs/{id}/proxy/{port}/`.
-#[utoipa::path(get, path = "/v1/runs/{id}/proxy/{port}", tag = "isorun",
-    params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
+/// Forward a request to a port of a run, without a path
+///
+/// The same as `/v1/runs/{id}/proxy/{port}/`.
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/proxy/{port}", operation_id = "runs_forward_root", tag = "isorun",
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    responses(
+        (status = "default", description = "The response of the program."),
+        (status = 401, description = "The request carries no valid key.", body = ApiError),
+        (status = 502, description = "No program listens on the port, or it closed the connection or answered with something other than HTTP.", body = ApiError)
+    )
+)]
 pub(crate) async fn root(
     State(app): State<App>,
     caller: Caller,
@@ -32,10 +43,21 @@ pub(crate) async fn root(
     forward_to_port(app, caller, at, request).await
 }
 
-/// Sends a request of any method to a port inside a run: HTTP, WebSocket, server-sent events.
-#[utoipa::path(get, path = "/v1/runs/{id}/proxy/{port}/", tag = "isorun",
-    params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
+/// Forward a request to a port of a run
+///
+/// Accepts every method. Passes on HTTP requests, WebSockets and server-sent events.
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/proxy/{port}/", operation_id = "runs_forward", tag = "isorun",
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    responses(
+        (status = "default", description = "The response of the program."),
+        (status = 401, description = "The request carries no valid key.", body = ApiError),
+        (status = 502, description = "No program listens on the port, or it closed the connection or answered with something other than HTTP.", body = ApiError)
+    )
+)]
 pub(crate) async fn slash(
     State(app): State<App>,
     caller: Caller,
@@ -45,10 +67,22 @@ pub(crate) async fn slash(
     forward_to_port(app, caller, at, request).await
 }
 
-/// As `/v1/runs/{id}/proxy/{port}/`, for all that is below.
-#[utoipa::path(get, path = "/v1/runs/{id}/proxy/{port}/{*path}", tag = "isorun",
-    params(("id" = String, Path), ("port" = u16, Path), ("path" = String, Path)),
-    responses((status = "default", description = "What the program answers."), (status = 502, body = ApiError)))]
+/// Forward a request to a path of a port of a run
+///
+/// The same as `/v1/runs/{id}/proxy/{port}/`, with a path.
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/proxy/{port}/{*path}", operation_id = "runs_forward_path", tag = "isorun",
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path),
+        ("path" = String, Path, description = "The path of the program. Sent on as it is.")
+    ),
+    responses(
+        (status = "default", description = "The response of the program."),
+        (status = 401, description = "The request carries no valid key.", body = ApiError),
+        (status = 502, description = "No program listens on the port, or it closed the connection or answered with something other than HTTP.", body = ApiError)
+    )
+)]
 pub(crate) async fn below(
     State(app): State<App>,
     caller: Caller,

@@ -43,40 +43,42 @@ const EXEC_TIMEOUT_S: f64 = 30.0;
 /// The default image of a run.
 const IMAGE: &str = "node:22-slim";
 
-/// What a run is to be.
+/// The settings of a new run. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CreateRun {
-    /// A name of the configuration's alias table, or an image by its name in a registry.
+    /// An alias from the configuration of the server, or the name of an image in a registry.
+    /// Defaults to `node:22-slim`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     image: Option<String>,
-    /// Processors; fractions are allowed.
+    /// The CPU limit in cores; fractions are allowed.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     vcpus: Option<f64>,
-    /// Memory, in MiB.
+    /// The memory limit, in MiB.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     mem_mib: Option<u64>,
-    /// Seconds to live, 300 unless told; 0 never ends by itself.
+    /// The lifetime in seconds. Defaults to 300; 0 means no limit.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout: Option<f64>,
-    /// Its files, in MiB, from 32 on; the server's disk unless told.
+    /// The size of its own disk, in MiB, at least 32. By default its files share the disk of the
+    /// server.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     disk_mib: Option<u64>,
-    /// What it may connect to; nothing unless told.
+    /// Where the run may connect to: `"none"`, `"open"`, or rules.
     #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<NetworkWanted>, nullable = false)]
     network: Option<NetworkBody>,
-    /// The rules of a network profile, in place of `network`.
+    /// The network profile whose rules to use, instead of `network`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
-    /// Values by `HOST` (for its `Authorization` header) or `HOST:HEADER`, put into requests to
-    /// that host; they never are inside.
+    /// Secret values by `HOST` (for its `Authorization` header) or `HOST:HEADER`. The server
+    /// injects them into requests to that host; they never enter the sandbox.
     #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, nullable = false)]
     credentials: Option<CredentialList>,
@@ -85,18 +87,24 @@ pub(crate) struct CreateRun {
 /// A run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Run {
+    /// The id.
     #[schema(value_type = String)]
     id: String,
-    /// `running`, `creating`, `unreachable`, `sleeping` (after the host was started anew), `failed`
-    /// or `destroyed`.
+    /// `running`, `creating`, `unreachable`, `sleeping` (after a restart of the host), `failed` or
+    /// `destroyed`.
     status: &'static str,
+    /// The image.
     image: String,
+    /// The CPU limit, in cores.
     vcpus: f64,
+    /// The memory limit, in MiB.
     mem_mib: u64,
-    /// `null` where it is not limited.
+    /// The size of its own disk, in MiB. `null` if its files share the disk of the server.
+    #[schema(required = true)]
     disk_mib: Option<u64>,
+    /// How long its creation took, in milliseconds.
     create_ms: f64,
-    /// RFC 3339.
+    /// When it was created, as in RFC 3339.
     created_at: String,
 }
 
@@ -123,9 +131,19 @@ fn ttl(seconds: f64) -> Result<u64, ApiError> {
     Ok(seconds.ceil() as u64)
 }
 
-/// Makes a run.
-#[utoipa::path(post, path = "/v1/runs", tag = "isorun", request_body = CreateRun,
-    responses((status = 201, body = Run), (status = "4XX", body = ApiError)))]
+/// Create a run
+///
+/// A run is a sandbox that does not sleep, and that ends after its timeout.
+#[utoipa::path(
+    post, path = "/v1/runs", operation_id = "runs_create", tag = "isorun",
+    params(
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CreateRun, example = json!({"image": "node:22-slim", "timeout": 300})),
+    responses(
+        (status = 201, description = "The run was created.", body = Run, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -157,10 +175,19 @@ pub(crate) async fn create(
     Ok(created(&location, made.replayed, Json(Run::from(made.info))))
 }
 
-/// The caller's runs: all sandboxes of its tenant.
-#[utoipa::path(get, path = "/v1/runs", tag = "isorun",
-    params(("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<Run>)))]
+/// List runs
+///
+/// Returns all sandboxes of the caller, in the form of runs.
+#[utoipa::path(
+    get, path = "/v1/runs", operation_id = "runs_list", tag = "isorun",
+    params(
+        ("limit" = Option<u64>, Query),
+        ("cursor" = Option<String>, Query)
+    ),
+    responses(
+        (status = 200, description = "One page of runs.", body = Vec<Run>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -173,9 +200,16 @@ pub(crate) async fn list(
     Ok(paging.answer::<_, Run>("/v1/runs", page))
 }
 
-/// One run.
-#[utoipa::path(get, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 200, body = Run), (status = 404, body = ApiError)))]
+/// Get a run
+#[utoipa::path(
+    get, path = "/v1/runs/{id}", operation_id = "runs_get", tag = "isorun",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The run.", body = Run)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -184,20 +218,28 @@ pub(crate) async fn get(
     Ok(Json(Run::from(app.service.get(&caller.tenant, &ids.sandbox).await?)))
 }
 
-/// Another timeout, counted from now.
+/// Changes to a run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = UpdateRun)]
 pub(crate) struct ChangeRun {
-    /// Seconds; 0 never ends by itself.
+    /// The lifetime in seconds, counted from now. 0 means no limit.
     #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     timeout: Option<f64>,
 }
 
-/// Gives a run another timeout.
-#[utoipa::path(patch, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
+/// Change the timeout of a run
+#[utoipa::path(
+    patch, path = "/v1/runs/{id}", operation_id = "runs_update", tag = "isorun",
+    params(
+        ("id" = String, Path)
+    ),
     request_body = ChangeRun,
-    responses((status = 200, body = Run), (status = "4XX", body = ApiError)))]
+    responses(
+        (status = 200, description = "The run.", body = Run)
+    )
+)]
 pub(crate) async fn patch(
     State(app): State<App>,
     caller: Caller,
@@ -209,20 +251,34 @@ pub(crate) async fn patch(
     Ok(Json(Run::from(app.service.patch(&caller.tenant, &ids.sandbox, patch).await?)))
 }
 
-/// What a run had used.
+/// A deleted run.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DeletedRun)]
 pub(crate) struct Destroyed {
+    /// The last state.
     status: &'static str,
+    /// CPU time, in milliseconds.
     cpu_ms: f64,
+    /// Peak memory, in bytes.
     mem_peak_bytes: u64,
+    /// Milliseconds from its creation to its end.
     uptime_ms: u64,
-    /// Nothing costs anything here.
+    /// Always 0.
     cost_cents: u64,
 }
 
-/// Ends a run.
-#[utoipa::path(delete, path = "/v1/runs/{id}", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 200, body = Destroyed), (status = 404, body = ApiError)))]
+/// Delete a run
+///
+/// Answers with the resources that the run used.
+#[utoipa::path(
+    delete, path = "/v1/runs/{id}", operation_id = "runs_delete", tag = "isorun",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The run was deleted.", body = Destroyed)
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
@@ -241,33 +297,51 @@ pub(crate) async fn delete(
 /// A command line.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = RunExecRequest)]
 pub(crate) struct ExecRun {
-    /// For `bash -c`.
+    /// A command line for `bash -c`.
     #[serde(deserialize_with = "not_null")]
     #[schema(required = true, nullable = false)]
     command: Option<String>,
-    /// Seconds, 30 unless told; 0 never ends it.
+    /// The timeout in seconds. Defaults to 30; 0 means none.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout: Option<f64>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(dead_code)] // Written by hand: outputs are large.
+#[schema(as = RunExecResult)]
 pub(crate) struct Executed {
+    /// The exit code; 128 plus the signal number if a signal ended the command.
     exit_code: i32,
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stdout: String,
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stderr: String,
+    /// Whether the timeout ended the command.
     timed_out: bool,
-    /// What was refused to the run meanwhile, only where something was.
+    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
+    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
+    /// /v1/sandboxes/{id}/network`.
+    #[schema(nullable = false)]
     denied: Option<Vec<DeniedView>>,
 }
 
-/// Runs a command line to its end.
-#[utoipa::path(post, path = "/v1/runs/{id}/exec", tag = "isorun", params(("id" = String, Path)),
-    request_body = ExecRun,
-    responses((status = 200, body = Executed), (status = "4XX", body = ApiError)))]
+/// Run a command line
+///
+/// Answers when the command has ended.
+#[utoipa::path(
+    post, path = "/v1/runs/{id}/exec", operation_id = "runs_exec", tag = "isorun",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = ExecRun, example = json!({"command": "node --version"})),
+    responses(
+        (status = 200, description = "The command ended, whatever its exit code.", body = Executed)
+    )
+)]
 pub(crate) async fn exec(
     State(app): State<App>,
     caller: Caller,
@@ -304,9 +378,18 @@ pub(crate) async fn exec(
     Ok(response)
 }
 
-/// The shell WebSocket, as of a sandbox; a run that is not there is 404.
-#[utoipa::path(get, path = "/v1/runs/{id}/shell", tag = "isorun", params(("id" = String, Path)),
-    responses((status = 101), (status = "4XX", body = ApiError)))]
+/// Connect to a shell over a WebSocket
+///
+/// Works like `/v1/sandboxes/{id}/shell`, but answers 404 `no_sandbox` if there is no such run.
+#[utoipa::path(
+    get, path = "/v1/runs/{id}/shell", operation_id = "runs_shell_connect", tag = "isorun",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 101, description = "The connection continues as a WebSocket.")
+    )
+)]
 pub(crate) async fn shell(
     State(app): State<App>,
     caller: Caller,

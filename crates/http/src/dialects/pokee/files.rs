@@ -7,7 +7,7 @@ use crate::{
         scope::For,
         sessions::{Record, SessionPath},
     },
-    foundation::{error::ApiError, pagination::with_next_link, query::Query},
+    foundation::{binary::Binary, error::ApiError, pagination::with_next_link, query::Query},
     routes::files::{
         fetch::{self, Fetched},
         listing,
@@ -30,30 +30,34 @@ use isolet_wire::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PokeeFile)]
 pub(crate) struct Entry {
+    /// The name.
     name: String,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     name_b64: Option<String>,
-    /// `file` or `directory`; a link counts as a file.
+    /// `file` or `directory`. A symbolic link counts as a file.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// In bytes.
+    /// The size in bytes.
     size: u64,
-    /// In seconds since 1970.
+    /// When it was modified, in seconds since 1970.
     modified: f64,
 }
 
 /// A file that was written.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PokeeWrittenFile)]
 pub(crate) struct Saved {
-    /// As it was asked for, below the workspace.
+    /// The path below the workspace, as it was requested.
     path: String,
-    /// In bytes.
+    /// The size in bytes.
     size: u64,
-    /// In seconds since 1970.
+    /// When it was modified, in seconds since 1970.
     modified: f64,
 }
 
@@ -126,14 +130,24 @@ fn all(query: &Query<'_>) -> Result<Walk, ApiError> {
     Ok(Walk { hidden: true, ..listing::wish(query)? })
 }
 
-/// Reads a file (also in part, by `Range`), or lists a directory.
-#[utoipa::path(get, path = "/v1/sessions/{sid}/files/{*path}", tag = "pokee",
-    params(("sid" = String, Path), ("path" = String, Path, description = "Below the workspace; bytes, percent-encoded."),
-        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query),
-        ("Range" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
-    responses((status = 200, body = Vec<Entry>, description = "A directory's entries; of a file its bytes."),
-        (status = 206, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = 403, body = ApiError), (status = 404, body = ApiError), (status = 416, body = ApiError)))]
+/// Read a file or list a directory of a session
+#[utoipa::path(
+    get, path = "/v1/sessions/{sid}/files/{*path}", operation_id = "pokee_files_read", tag = "pokee",
+    params(
+        ("sid" = String, Path),
+        ("path" = String, Path, description = "A path below the workspace, percent-encoded. Slashes may be sent as they are."),
+        ("limit" = Option<u32>, Query, description = "The most entries in a page: 1 to 10000. Defaults to 1000."),
+        ("cursor" = Option<String>, Query),
+        ("Range" = Option<String>, Header),
+        ("If-None-Match" = Option<String>, Header)
+    ),
+    responses(
+        (status = 200, description = "The bytes of a file, or the entries of a directory.", content((Vec<Entry> = "application/json"), (inline(Binary) = "application/octet-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."))),
+        (status = 206, description = "The requested part of a file.", content_type = "application/octet-stream", body = inline(Binary)),
+        (status = 304, description = "The file still has the `ETag` that was sent in `If-None-Match`."),
+        (status = 416, description = "The range lies outside of the file.", body = ApiError)
+    )
+)]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,
@@ -148,11 +162,19 @@ pub(crate) async fn read(
     answer(opened, &method, &headers, &query, wish).await
 }
 
-/// Lists the workspace, or what `?path=` names below it.
-#[utoipa::path(get, path = "/v1/sessions/{sid}/files", tag = "pokee",
-    params(("sid" = String, Path), ("path" = Option<String>, Query),
-        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<Entry>), (status = 403, body = ApiError), (status = 404, body = ApiError)))]
+/// List the workspace of a session
+#[utoipa::path(
+    get, path = "/v1/sessions/{sid}/files", operation_id = "pokee_files_list", tag = "pokee",
+    params(
+        ("sid" = String, Path),
+        ("path" = Option<String>, Query, description = "A path below the workspace. Defaults to the workspace itself."),
+        ("limit" = Option<u32>, Query, description = "The most entries in a page: 1 to 10000. Defaults to 1000."),
+        ("cursor" = Option<String>, Query)
+    ),
+    responses(
+        (status = 200, description = "The bytes of a file, or the entries of a directory.", content((Vec<Entry> = "application/json"), (inline(Binary) = "application/octet-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+    )
+)]
 pub(crate) async fn top(
     State(app): State<App>,
     caller: Caller,
@@ -171,11 +193,20 @@ pub(crate) async fn top(
     answer(opened, &method, &headers, &query, wish).await
 }
 
-/// Writes a whole file; its parents are made.
-#[utoipa::path(put, path = "/v1/sessions/{sid}/files/{*path}", tag = "pokee",
-    params(("sid" = String, Path), ("path" = String, Path)),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 201, body = Saved), (status = 403, body = ApiError), (status = 404, body = ApiError)))]
+/// Write a file of a session
+///
+/// Creates missing parent directories.
+#[utoipa::path(
+    put, path = "/v1/sessions/{sid}/files/{*path}", operation_id = "pokee_files_write", tag = "pokee",
+    params(
+        ("sid" = String, Path),
+        ("path" = String, Path, description = "A path below the workspace, percent-encoded. Slashes may be sent as they are.")
+    ),
+    request_body(content = inline(Binary), content_type = "application/octet-stream"),
+    responses(
+        (status = 201, description = "The file was written.", body = Saved)
+    )
+)]
 pub(crate) async fn write(
     State(app): State<App>,
     caller: Caller,
@@ -192,10 +223,20 @@ pub(crate) async fn write(
     Ok((StatusCode::CREATED, Json(saved)).into_response())
 }
 
-/// Removes a file, a link or an empty directory; with `?recursive=1` a directory with all it holds.
-#[utoipa::path(delete, path = "/v1/sessions/{sid}/files/{*path}", tag = "pokee",
-    params(("sid" = String, Path), ("path" = String, Path), ("recursive" = Option<bool>, Query)),
-    responses((status = 204), (status = 403, body = ApiError), (status = 404, body = ApiError), (status = 409, body = ApiError)))]
+/// Delete a file or directory of a session
+///
+/// Deletes a file, a symbolic link or an empty directory.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{sid}/files/{*path}", operation_id = "pokee_files_delete", tag = "pokee",
+    params(
+        ("sid" = String, Path),
+        ("path" = String, Path, description = "A path below the workspace, percent-encoded. Slashes may be sent as they are."),
+        ("recursive" = Option<bool>, Query, description = "Delete a directory with everything in it.")
+    ),
+    responses(
+        (status = 204, description = "It was deleted.")
+    )
+)]
 pub(crate) async fn remove(
     State(app): State<App>,
     caller: Caller,

@@ -36,24 +36,26 @@ const TTL_S: u64 = 14_400;
 /// The default number of entries on a page.
 const PAGE: usize = 1000;
 
-/// What a session is to be.
+/// The settings of a new session. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = PokeeCreateSession)]
 pub(crate) struct CreateSession {
-    /// `false`: it also ends five minutes after its last command, unless a client is attached.
+    /// Whether the session stays when it is not used. Otherwise it ends five minutes after its last
+    /// command, unless a client is attached.
     persistent: bool,
-    /// Seconds to live, 14400 unless told, at most a year.
+    /// The lifetime in seconds, at most a year. Defaults to 14400.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl: Option<u64>,
-    /// The client's own words.
+    /// Data of the client, returned unchanged. At most 16 KiB.
     #[schema(value_type = Object)]
     metadata: Object,
-    /// What of the workspace it sees.
+    /// The part of the workspace that the session sees.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     file_access: Option<FileAccess>,
-    /// Which sandbox it is in; `default` unless told. Made where it is not there.
+    /// The sandbox, which is created if it does not exist. Defaults to `default`.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     sandbox_id: Option<String>,
@@ -61,34 +63,37 @@ pub(crate) struct CreateSession {
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PokeeSession)]
 pub(crate) struct Record {
-    /// `sess_` and 12 hexadecimal digits.
+    /// The id: `sess_` and 12 hexadecimal digits.
     #[schema(value_type = String)]
     id: String,
-    /// In seconds since 1970.
+    /// When it was created, in seconds since 1970.
     created_at: f64,
-    /// Last begin or end of a command, in seconds since 1970.
+    /// When a command last started or ended, in seconds since 1970.
     last_activity: f64,
-    /// A command or program of it is running.
+    /// Whether a command or program of the session is running.
     busy: bool,
-    /// It does not end for want of commands.
+    /// Whether the session stays when it is not used.
     persistent: bool,
-    /// Seconds from its creation to its end.
+    /// The lifetime in seconds, counted from the creation.
     ttl: u64,
     /// Always `ready`.
     status: &'static str,
-    /// The client's own words.
+    /// Data of the client, returned unchanged.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
-    /// What of the workspace it sees.
+    /// The part of the workspace that the session sees.
     pub(super) file_access: FileAccess,
-    /// Its sandbox.
+    /// The sandbox.
     sandbox_id: String,
 }
 
-/// How many were ended.
+/// The number of deleted sessions.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PokeeDeletedSessions)]
 pub(crate) struct Deleted {
+    /// The number of deleted sessions.
     deleted: usize,
 }
 
@@ -124,13 +129,20 @@ impl From<SessionInfo> for Record {
     }
 }
 
-/// Makes a session, in the tenant's default sandbox unless another is named.
+/// Create a session
 ///
-/// It ends when its `ttl` is over, also in the middle of a command, and unless it is `persistent`
-/// five minutes after its last command.
-#[utoipa::path(post, path = "/v1/sessions", tag = "pokee", request_body = CreateSession,
-    params(("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 201, body = Record), (status = "4XX", body = ApiError)))]
+/// The session ends when its `ttl` is over, even while a command runs. Unless it is `persistent`,
+/// it also ends five minutes after its last command.
+#[utoipa::path(
+    post, path = "/v1/sessions", operation_id = "pokee_sessions_create", tag = "pokee",
+    params(
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CreateSession, example = json!({"persistent": true, "ttl": 3600})),
+    responses(
+        (status = 201, description = "The session was created.", body = Record, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -158,10 +170,19 @@ pub(crate) async fn create(
     Ok(answer)
 }
 
-/// The sessions that were made here, sorted by id.
-#[utoipa::path(get, path = "/v1/sessions", tag = "pokee",
-    params(("limit" = Option<u64>, Query), ("cursor" = Option<String>, Query)),
-    responses((status = 200, body = Vec<Record>), (status = "4XX", body = ApiError)))]
+/// List sessions
+///
+/// Returns the sessions that were created with `POST /v1/sessions`, sorted by id.
+#[utoipa::path(
+    get, path = "/v1/sessions", operation_id = "pokee_sessions_list", tag = "pokee",
+    params(
+        ("limit" = Option<u64>, Query),
+        ("cursor" = Option<String>, Query)
+    ),
+    responses(
+        (status = 200, description = "One page of sessions.", body = Vec<Record>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -172,9 +193,16 @@ pub(crate) async fn list(
     Ok(paging.answer::<_, Record>("/v1/sessions", page))
 }
 
-/// One session.
-#[utoipa::path(get, path = "/v1/sessions/{sid}", tag = "pokee", params(("sid" = String, Path)),
-    responses((status = 200, body = Record), (status = 404, body = ApiError)))]
+/// Get a session
+#[utoipa::path(
+    get, path = "/v1/sessions/{sid}", operation_id = "pokee_sessions_get", tag = "pokee",
+    params(
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The session.", body = Record)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -183,9 +211,18 @@ pub(crate) async fn get(
     Ok(Json(Record::from(app.service.session(&caller.tenant, &id)?)))
 }
 
-/// Ends a session, its shell and what runs in that.
-#[utoipa::path(delete, path = "/v1/sessions/{sid}", tag = "pokee", params(("sid" = String, Path)),
-    responses((status = 204), (status = 404, body = ApiError)))]
+/// Delete a session
+///
+/// Ends the session, its shell and what runs in that shell.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{sid}", operation_id = "pokee_sessions_delete", tag = "pokee",
+    params(
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The session was deleted.")
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
@@ -195,11 +232,19 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ends sessions in bulk: those for which every filter holds. At least one is needed.
-#[utoipa::path(delete, path = "/v1/sessions", tag = "pokee",
-    params(("status" = Option<String>, Query, description = "`idle`: without a running command."),
-        ("older_than" = Option<String>, Query, description = "Not used for so long: `45s`, `2h`, `1h30m`.")),
-    responses((status = 200, body = Deleted), (status = "4XX", body = ApiError)))]
+/// Delete several sessions
+///
+/// Deletes the sessions for which every given filter holds. At least one filter is needed.
+#[utoipa::path(
+    delete, path = "/v1/sessions", operation_id = "pokee_sessions_delete_many", tag = "pokee",
+    params(
+        ("status" = Option<String>, Query, description = "`idle`: sessions without a running command."),
+        ("older_than" = Option<String>, Query, description = "Sessions that were not used for this long: `45s`, `2h`, `1h30m`.")
+    ),
+    responses(
+        (status = 200, description = "How many sessions were deleted.", body = Deleted)
+    )
+)]
 pub(crate) async fn clean(
     State(app): State<App>,
     caller: Caller,
@@ -225,10 +270,19 @@ pub(crate) async fn clean(
     Ok(Json(Deleted { deleted }))
 }
 
-/// Runs a command in the session's shell, as below its sandbox.
-#[utoipa::path(post, path = "/v1/sessions/{sid}/exec", tag = "pokee",
-    params(("sid" = String, Path)), request_body = SessionExecBody,
-    responses((status = 200, body = ExecAnswer), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Run a command in the shell of a session
+///
+/// Works like `POST /v1/sandboxes/{id}/sessions/{sid}/exec`.
+#[utoipa::path(
+    post, path = "/v1/sessions/{sid}/exec", operation_id = "pokee_sessions_exec", tag = "pokee",
+    params(
+        ("sid" = String, Path)
+    ),
+    request_body = SessionExecBody,
+    responses(
+        (status = 200, description = "The command ended, whatever its exit code, or with `Accept: text/event-stream` a stream of its output.", content((ExecAnswer = "application/json"), (String = "text/event-stream")))
+    )
+)]
 pub(crate) async fn exec(
     State(app): State<App>,
     caller: Caller,

@@ -12,85 +12,105 @@ use crate::{
         view::FileView,
     },
 };
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{Json, extract::State};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::{Error, Sandbox};
 use isolet_wire::{request::Pair, response::RefusalReason};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What to do.
+/// The kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = FileOperationKind)]
 pub(crate) enum Op {
-    /// Tell what is known of `path`; with `follow` of what a link leads to.
+    /// Return information about `path`; with `follow`, about the target of a symbolic link.
     Stat,
-    /// Tell whether something of that name is there; a link counts when it leads somewhere.
+    /// Return whether `path` exists. A symbolic link counts if its target exists.
     Exists,
-    /// Make a directory and its parents; no error where it is there.
+    /// Create a directory with its parents. Succeeds if it exists.
     Mkdir,
-    /// Give `path` the name `to`; the parents of `to` are made.
+    /// Rename `path` to `to`. Creates the parents of `to`.
     Move,
-    /// Copy `path` to `to`: a file or a link, or a directory with all it holds.
+    /// Copy `path` to `to`: a file, a symbolic link, or a directory with everything in it.
     Copy,
     /// Set the permission bits to `mode`.
     Chmod,
 }
 
-/// One thing to do. A path is text, or bytes in base64 (`path_b64`, `to_b64`).
+/// A file operation. A path is given as text, or as bytes in base64 (`path_b64`, `to_b64`).
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = FileOperation)]
 pub(crate) struct FileOrder {
+    /// The operation.
     op: Op,
-    /// Below `/workspace`, or from the root of the sandbox on.
+    /// The path, relative to `/workspace` or absolute.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     path: Option<String>,
+    /// The path in base64, instead of `path`.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     path_b64: Option<String>,
-    /// Move and copy: the new name itself, not the directory that it is to lie in.
+    /// `move` and `copy`: the new path itself, not the directory to put it in.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     to: Option<String>,
+    /// The new path in base64, instead of `to`.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     to_b64: Option<String>,
-    /// Move and copy: whether a file in the way is replaced; true unless told.
+    /// `move` and `copy`: whether an existing file is replaced. Defaults to `true`.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     replace: Option<bool>,
-    /// Stat: what a symbolic link leads to, rather than the link.
+    /// `stat`: return the target of a symbolic link instead of the link.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     follow: Option<bool>,
-    /// Chmod: octal, such as `"0755"`.
+    /// `chmod`: the permission bits in octal, such as `"0755"`.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     mode: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Existing {
+/// Whether a path exists.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FileExistence)]
+pub(super) struct Existence {
+    /// Whether the path exists.
     exists: bool,
 }
 
-/// Does one thing with files: `stat`, `exists`, `mkdir`, `move`, `copy` or `chmod`.
+/// The answer to an operation.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum OperationResult {
+    Exists(Existence),
+    File(Box<FileView>),
+}
+
+/// Inspect, move, copy or change a file
 ///
-/// The answer tells what is there afterwards; of `exists`, `{"exists": true}` or false.
-#[utoipa::path(post, path = "/files", tag = "files", params(("id" = String, Path)),
-    request_body = FileOrder,
-    responses((status = 200, body = FileView), (status = "4XX", body = ApiError)))]
+/// Performs one operation: `stat`, `exists`, `mkdir`, `move`, `copy` or `chmod`. Answers with the
+/// entry as it is afterwards; `exists` answers with `{"exists": true}` or `{"exists": false}`.
+#[utoipa::path(
+    post, path = "/files", operation_id = "files_operate", tag = "files",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = FileOrder, example = json!({"op": "move", "path": "draft.txt", "to": "done/final.txt"})),
+    responses(
+        (status = 200, description = "The entry after the operation, or whether it exists.", body = inline(OperationResult))
+    )
+)]
 pub(super) async fn order(
     State(app): State<App>,
     caller: Caller,
     target: FileTarget,
     body: StrictJson<FileOrder>,
-) -> Result<Response, ApiError> {
+) -> Result<Json<OperationResult>, ApiError> {
     let order = body.value;
     let task = order.task()?;
     let making = match &task {
@@ -98,10 +118,7 @@ pub(super) async fn order(
         _ => CreateMode::Create,
     };
     let sandbox = open_sandbox(&app, &caller, &target, making).await?;
-    match task.run(&sandbox).await? {
-        Outcome::Exists(exists) => Ok(Json(Existing { exists }).into_response()),
-        Outcome::File(view) => Ok(Json(view).into_response()),
-    }
+    Ok(Json(task.run(&sandbox).await?))
 }
 
 /// A validated operation.
@@ -112,11 +129,6 @@ enum Task {
     Move(Pair),
     Copy(Pair),
     Chmod { path: Vec<u8>, mode: u32 },
-}
-
-enum Outcome {
-    Exists(bool),
-    File(Box<FileView>),
 }
 
 impl FileOrder {
@@ -154,17 +166,18 @@ impl FileOrder {
 }
 
 impl Task {
-    async fn run(self, sandbox: &Sandbox) -> Result<Outcome, Error> {
+    async fn run(self, sandbox: &Sandbox) -> Result<OperationResult, Error> {
         let (path, follow) = match self {
             Self::Exists { path } => {
-                return match sandbox.file_look(&path, true).await {
-                    Ok(_) => Ok(Outcome::Exists(true)),
+                let exists = match sandbox.file_look(&path, true).await {
+                    Ok(_) => true,
                     Err(Error::Refused {
                         why: RefusalReason::NotFound | RefusalReason::WrongKind,
                         ..
-                    }) => Ok(Outcome::Exists(false)),
-                    Err(error) => Err(error),
+                    }) => false,
+                    Err(error) => return Err(error),
                 };
+                return Ok(OperationResult::Exists(Existence { exists }));
             }
             Self::Stat { path, follow } => (path, follow),
             Self::Mkdir { path } => {
@@ -185,7 +198,7 @@ impl Task {
             }
         };
         let found = sandbox.file_look(&path, follow).await?;
-        Ok(Outcome::File(Box::new(FileView::of(&path, found))))
+        Ok(OperationResult::File(Box::new(FileView::of(&path, found))))
     }
 }
 

@@ -20,43 +20,47 @@ use utoipa::ToSchema;
 
 /// The default number of matching lines.
 const MATCHES: u32 = 1000;
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SearchResult)]
 pub(crate) struct FoundView {
-    /// Sorted by path, then by number.
+    /// The lines, sorted by path and line number.
     lines: Vec<LineView>,
-    /// There is more than that: narrow the search, or raise `limit`.
+    /// Whether there are more matches. Narrow the search, or raise `limit`.
     more: bool,
-    /// Files that were searched.
+    /// The number of searched files.
     files: u64,
-    /// Of these, binary ones: what lies behind their first NUL was not looked at.
+    /// The number of binary files among them, which were searched up to their first NUL byte only.
     binary: u64,
-    /// Files that could not be read, or hold a line above 8 MiB.
+    /// The number of files that could not be read, or that have a line longer than 8 MiB.
     unread: u64,
 }
 
-/// A line that matches, or one beside it.
+/// A matching line, or a line near one.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SearchLine)]
 struct LineView {
-    /// Of its file, from the root of the sandbox on.
+    /// The absolute path of its file inside the sandbox.
     path: String,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     path_b64: Option<String>,
-    /// Its number, from 1 on.
+    /// The line number, from 1.
     line: u64,
-    /// Without its end.
+    /// The text of the line.
     text: String,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     text_b64: Option<String>,
-    /// Only its first 2048 bytes are told.
+    /// Whether only the first 2048 bytes are returned. Absent if `false`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
-    /// What matched: bytes of the line, from and to.
+    /// The matches, as byte offsets in the line: start and end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     spans: Vec<(u32, u32)>,
-    /// It stands beside a match, and is none.
+    /// Whether the line does not match but is near a match. Absent if `false`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     context: bool,
 }

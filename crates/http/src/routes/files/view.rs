@@ -6,51 +6,58 @@ use isolet_wire::response::{Found, Kind, Stat};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A file, a directory or a link.
+/// A file, directory or symbolic link.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FileInfo)]
 pub(crate) struct FileView {
     /// The last part of its path.
     name: String,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     name_b64: Option<String>,
-    /// From the root of the sandbox on.
+    /// The absolute path inside the sandbox.
     path: String,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     path_b64: Option<String>,
     /// `file`, `directory`, `symlink` or `other`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// In bytes.
+    /// The size in bytes.
     size: u64,
-    /// In ms since 1970.
+    /// When it was modified, in milliseconds since 1970.
     modified_ms: i64,
-    /// Permission bits, octal.
+    /// The permission bits in octal.
     mode: String,
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     target: Option<String>,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     target_b64: Option<String>,
-    /// Of a directory that a recursive list could not look into, the code of the error: `denied`,
-    /// `too_large`.
+    /// The error code (`denied`, `too_large`) if a recursive listing could not read this directory.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     unread: Option<&'static str>,
 }
 
 /// A file that was written.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WrittenFile)]
 pub(crate) struct SavedView {
-    /// From the root of the sandbox on.
+    /// The absolute path inside the sandbox.
     path: String,
-    /// The same in base64, where it is not UTF-8.
+    /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     path_b64: Option<String>,
-    /// In bytes.
+    /// The size in bytes.
     size: u64,
-    /// In ms since 1970.
+    /// When it was modified, in milliseconds since 1970.
     modified_ms: i64,
 }
 

@@ -49,18 +49,20 @@ pub(crate) fn link_router() -> Router<App> {
         .route("/v1/links/{token}/{*path}", any(open_link))
 }
 
-/// Where a link is to lead.
+/// The settings of a new link.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = CreateLink)]
 pub(crate) struct MakeLink {
-    /// 1 to 65535. Nothing needs to listen there yet.
+    /// The port, 1 to 65535. No program needs to listen on it yet.
     #[serde(deserialize_with = "port")]
+    #[schema(required = true)]
     port: u16,
-    /// Seconds that it lives: 3600 unless told, at most 2592000 (30 days).
+    /// The lifetime in seconds, at most 2592000 (30 days). Defaults to 3600.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
-    /// What the port is called in the list, at most 128 bytes.
+    /// The name of the port in lists, at most 128 bytes.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     name: Option<String>,
@@ -68,43 +70,54 @@ pub(crate) struct MakeLink {
 
 /// A port that links lead to.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LinkedPort)]
 pub(crate) struct ExposedView {
-    /// 1 to 65535.
+    /// The port.
     port: u16,
-    /// As it was called.
+    /// Its name.
+    #[schema(required = true)]
     name: Option<String>,
-    /// Its address, without the right to it.
+    /// Its URL, without the token that gives access.
     url: String,
-    /// Since when links lead there.
+    /// When the first link to it was created, as in RFC 3339.
     created_at: String,
 }
 
-/// A link.
+/// A signed link to a port. Everybody who has it can use the port.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Link)]
 pub(crate) struct LinkView {
-    /// 1 to 65535.
+    /// The port.
     port: u16,
-    /// As the port is called.
+    /// The name of the port.
+    #[schema(required = true)]
     pub(crate) name: Option<String>,
-    /// Who has it, has the right to it.
+    /// The URL, which contains the token.
     pub(crate) url: String,
-    /// The right alone: `?isolet-token=` on the port's own host.
+    /// The token alone, for `?isolet-token=` on the host name of the port.
     token: String,
-    /// Until when.
+    /// When the link expires, as in RFC 3339.
     expires_at: String,
-    /// Since when links lead there.
+    /// When the first link to the port was created, as in RFC 3339.
     pub(crate) created_at: String,
 }
 
-/// Makes a link to a port, for those who have no key: a browser, a webhook.
+/// Create a signed link to a port
 ///
-/// It leads to that port of this sandbox alone, and ends with its time, with the key that made it,
-/// when the port is withdrawn, and with the sandbox. Where the server has a domain for ports the link
-/// leads to a host name of the port's own; else below `/v1/links/`, where a page has the origin of
-/// nobody.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/links", tag = "ports", params(("id" = String, Path)),
-    request_body = MakeLink,
-    responses((status = 201, body = LinkView), (status = "4XX", body = ApiError)))]
+/// Gives somebody without a key access to one port: a browser, a webhook. The link is valid until
+/// its time is over, the key that created it is revoked, the port is withdrawn, or the sandbox is
+/// deleted. If the server has a domain for ports, the link leads to a host name of the port;
+/// otherwise it leads below `/v1/links/`, where pages have an opaque origin.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/links", operation_id = "links_create", tag = "ports",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = MakeLink, example = json!({"port": 8080, "ttl_s": 3600, "name": "preview"})),
+    responses(
+        (status = 201, description = "The link.", body = LinkView)
+    )
+)]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -149,9 +162,18 @@ pub(crate) async fn make(
     Ok(LinkView { port, name, url, token, expires_at, created_at })
 }
 
-/// Lists the ports that links lead to, sorted.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/links", tag = "ports", params(("id" = String, Path)),
-    responses((status = 200, body = Vec<ExposedView>), (status = "4XX", body = ApiError)))]
+/// List ports with links
+///
+/// Returns the ports that links lead to, sorted. The links themselves are not stored.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/links", operation_id = "links_list", tag = "ports",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The ports.", body = Vec<ExposedView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -169,10 +191,19 @@ pub(crate) async fn list(
     Ok(Json(all.collect()))
 }
 
-/// Withdraws a port: no link leads there any more.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/links/{port}", tag = "ports",
-    params(("id" = String, Path), ("port" = u16, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Withdraw all links to a port
+///
+/// All links to the port become invalid.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/links/{port}", operation_id = "links_withdraw", tag = "ports",
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path)
+    ),
+    responses(
+        (status = 204, description = "The links are invalid.")
+    )
+)]
 pub(crate) async fn withdraw(
     State(app): State<App>,
     caller: Caller,

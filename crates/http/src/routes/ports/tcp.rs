@@ -16,15 +16,23 @@ use axum::{
 };
 use isolet_sandbox::service::Access;
 
-/// Opens a TCP connection to what listens on a port inside, over a WebSocket.
+/// Connect to a TCP port over a WebSocket
 ///
-/// Its bytes are binary frames both ways. `{"type":"eof"}` as text is the client's end; the program's
-/// closes the socket, or with `half=1` is said likewise, and the client may go on.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/tcp/{port}", tag = "ports",
-    params(("id" = String, Path), ("port" = u16, Path),
-        ("half" = Option<String>, Query, description = "`1`: the program's end is told, and does not close the socket."),
-        ("ticket" = Option<String>, Query, description = "In place of a key.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = ApiError), (status = 502, body = ApiError)))]
+/// Binary frames carry the bytes of the connection in both directions. The client ends its
+/// direction with the text frame `{"type":"eof"}`. When the program ends its direction, the server
+/// closes the socket, or with `half=1` sends the same frame and keeps the other direction open.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/tcp/{port}", operation_id = "ports_connect_tcp", tag = "ports",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("port" = u16, Path),
+        ("half" = Option<bool>, Query, description = "`1`: report the end of the program's direction instead of closing the socket.")
+    ),
+    responses(
+        (status = 101, description = "The connection continues as a WebSocket.")
+    )
+)]
 pub(crate) async fn open(
     State(app): State<App>,
     caller: Caller,

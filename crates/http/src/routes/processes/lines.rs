@@ -16,24 +16,25 @@ const PROGRAM_BYTES_MAX: usize = 128 * 1024;
 /// How much of each line is matched, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Which line: one that holds `text`, or matches `regex`. Of each line the first 4096 bytes count.
+/// A line that contains `text`, or matches `regex`. Only the first 4096 bytes of each line are
+/// compared.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = LineCondition)]
 pub(crate) struct LineWish {
-    /// At most 1024 bytes.
+    /// Text to search for, at most 1024 bytes.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     text: Option<String>,
-    /// At most 1024 bytes, in the syntax of the Rust crate `regex`: without look-around and
-    /// back-references, and so in linear time.
+    /// A regular expression in the syntax of the Rust crate `regex`, at most 1024 bytes.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     regex: Option<String>,
-    /// `stdout` or `stderr`; both unless told.
+    /// `stdout` or `stderr`. Defaults to both.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     stream: Option<String>,
-    /// From this position of the log on; from its beginning unless told.
+    /// The position of the log to start from. Defaults to its beginning.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     pub(super) since: Option<u64>,

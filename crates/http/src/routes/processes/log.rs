@@ -39,24 +39,27 @@ const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A part of a log.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProcessLog)]
 pub(crate) struct LogView {
-    /// The process as it is.
+    /// The process.
     process: ProcessView,
-    /// The position of the first byte in it.
+    /// The position of the first byte of this part.
     from: u64,
-    /// Where it goes on: `?since=` of the next call.
+    /// The position after this part. Use it as `since` of the next call.
     position: u64,
-    /// Bytes before `from` that were asked for and are no longer held.
+    /// Requested bytes before `from` that are no longer held.
     missed: u64,
-    /// Text; what is no UTF-8 is U+FFFD.
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stdout: String,
-    /// Exact bytes, where the text is not them.
+    /// The exact bytes in base64. Present only if the text differs from them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     stdout_b64: Option<String>,
-    /// Text; what is no UTF-8 is U+FFFD.
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     stderr: String,
-    /// Exact bytes, where the text is not them.
+    /// The exact bytes in base64. Present only if the text differs from them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     stderr_b64: Option<String>,
 }
 
@@ -141,18 +144,32 @@ fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, ApiError
     position(text).ok_or_else(bad("since"))
 }
 
-/// A process's log: what is held of it, or with `Accept: text/event-stream` as it grows.
+/// Read the log of a process
 ///
-/// A *position* counts the bytes of both streams together, in the order in which they were read;
-/// `since` and `Last-Event-ID` are positions. Events: `stdout` and `stderr` (`{offset, data}`, or
-/// with `; encoding=base64` behind the type `{offset, data_b64}`), `gap` (`{from, to}`: positions
-/// that are no longer held), and at last `exit` with the process; the id of each is the position to
-/// go on from. A process is never held up by a reader that is slow for more than a moment.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/logs", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path),
-        ("since" = Option<String>, Query, description = "A position, or `now`; 0 unless told."),
-        ("Last-Event-ID" = Option<u64>, Header, description = "Go on behind this event.")),
-    responses((status = 200, body = LogView), (status = "4XX", body = ApiError)))]
+/// Returns the part of the log that the server holds. A *position* counts the bytes of both streams
+/// in the order in which the server read them; `since` and `Last-Event-ID` are positions.
+///
+/// With `Accept: text/event-stream`, the server streams the log while it grows. The id of each
+/// event is the position to continue from.
+///
+/// | event | data |
+/// |---|---|
+/// | `stdout`, `stderr` | `{"offset", "data"}`; with `Accept: text/event-stream; encoding=base64` exact bytes as `{"offset", "data_b64"}` |
+/// | `gap` | `{"from", "to"}`: positions that are no longer held |
+/// | `exit` | the process; the last event |
+/// | `error` | `{"error", "message", "hint"}`; the last event |
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/processes/{process}/logs", operation_id = "processes_logs", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path),
+        ("since" = Option<String>, Query, description = "Start at this position, or with `now` at the current end. Defaults to 0."),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Continue after the event with this id.")
+    ),
+    responses(
+        (status = 200, description = "The log, or with `Accept: text/event-stream` a stream of it.", content((LogView = "application/json"), (String = "text/event-stream")))
+    )
+)]
 pub(crate) async fn log(
     State(app): State<App>,
     caller: Caller,

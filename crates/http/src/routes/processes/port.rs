@@ -23,18 +23,20 @@ const PATH_BYTES_MAX: usize = 1024;
 /// How much of a response is read, which includes its first line.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// Which port, and what it is to answer.
+/// A port on the loopback interface of the sandbox, and the answer that is expected.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = PortCondition)]
 pub(crate) struct PortWish {
-    /// 1 to 65535, on the sandbox's loopback.
+    /// The port, 1 to 65535.
     #[serde(deserialize_with = "json::port")]
+    #[schema(required = true)]
     port: u16,
-    /// Asked by `GET`, rather than only connected to: a path with its query, from `/` on.
+    /// Send a `GET` for this path instead of only connecting.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     path: Option<String>,
-    /// The status of the answer; any from 200 to 399 unless told. Only with `path`.
+    /// The expected status. Defaults to any from 200 to 399. Needs `path`.
     #[serde(deserialize_with = "json::not_null_status")]
     #[schema(nullable = false)]
     status: Option<u16>,

@@ -8,49 +8,56 @@ use isolet_sandbox::ProcessInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A process in the background.
+/// A background process.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Process)]
 pub(crate) struct ProcessView {
-    /// Its id, unique in its sandbox.
+    /// The id, unique in its sandbox.
     #[schema(value_type = String)]
     id: String,
-    /// The session that it was started in.
+    /// The session that it was started in, if any.
+    #[schema(required = true)]
     session: Option<String>,
-    /// `running`; `exited`; `killed` (a signal ended it); `lost` (it went with a sleep or a crash of
-    /// its sandbox).
+    /// `running`; `exited`; `killed` (a signal ended it); `lost` (a sleep or crash of its sandbox
+    /// ended it).
     status: &'static str,
     /// Its command line, at most the first 512 bytes.
     command: String,
-    /// Its process id inside, while it is not lost.
+    /// The process id inside the sandbox. `null` for a lost process.
+    #[schema(required = true)]
     pid: Option<i32>,
-    /// Exit code; 128 and the signal where one ended it; `null` while it runs.
+    /// The exit code; 128 plus the signal number if a signal ended it. `null` while it runs.
+    #[schema(required = true)]
     exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The number of the signal that ended it.
+    #[schema(required = true)]
     signal: Option<i32>,
-    /// Its timeout ended it.
+    /// Whether its timeout ended it.
     timed_out: bool,
-    /// The kernel killed something of the sandbox for memory while it ran.
+    /// Whether the kernel killed a process of the sandbox for lack of memory while it ran.
     oom: bool,
-    /// It has ended, and something that it started runs on; `kill` ends that too.
+    /// Whether it has ended but processes that it started still run. `kill` ends these too.
     remains: bool,
-    /// Its standard input is open.
+    /// Whether its standard input is open.
     stdin: bool,
-    /// In ms since 1970.
+    /// When it was started, in milliseconds since 1970.
     started_at_ms: i64,
-    /// In ms since 1970.
+    /// When it ended, in milliseconds since 1970.
+    #[schema(required = true)]
     ended_at_ms: Option<i64>,
-    /// From its start to its end, in ms.
+    /// The running time, in milliseconds. `null` while it runs.
+    #[schema(required = true)]
     duration_ms: Option<f64>,
     /// Bytes of standard output so far.
     stdout_bytes: u64,
     /// Bytes of standard error so far.
     stderr_bytes: u64,
-    /// Where its log goes on: bytes of both streams together.
+    /// The end of its log: bytes of both streams together.
     position: u64,
-    /// The first position that its log holds.
+    /// The first position that the server still holds.
     held_from: u64,
-    /// What was refused to its sandbox while it ran, whoever in it has tried, since the server's
-    /// start; only where something was, at most 64. Not in a log's answer.
+    /// What its sandbox was denied while it ran, since the start of the server; at most 64 entries.
+    /// Absent if nothing was denied, and in the answer with a log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     denied: Vec<DeniedView>,
 }

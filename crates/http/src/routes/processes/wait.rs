@@ -33,45 +33,47 @@ const UNFINISHED: Duration = Duration::from_millis(50);
 /// holds.
 const REST: Duration = Duration::from_secs(10);
 
-/// What to wait for: `exit`, `log` or `port`.
+/// What to wait for. Exactly one of `exit`, `log` and `port` is needed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = WaitRequest)]
 pub(crate) struct Wait {
-    /// Its end.
+    /// Wait for the end of the process.
     exit: bool,
-    /// A line of its log.
+    /// Wait for a line of its output.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     log: Option<LineWish>,
-    /// A port that takes connections; whoever in the sandbox listens there.
+    /// Wait for a port that accepts connections, whichever process listens.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     port: Option<PortWish>,
-    /// How long, in ms: 1 to 600000 (ten minutes), 30000 unless told.
+    /// The longest wait in milliseconds, 1 to 600000. Defaults to 30000.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     timeout_ms: Option<u64>,
 }
 
-/// How a wait ended.
+/// How a wait ended. `line`, `stream` and `position` are present only if a line was found.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WaitResult)]
 pub(crate) struct Waited {
-    /// `met`; `timeout`; `ended`: the process ended without it.
+    /// `met`; `timeout`; `ended` if the process ended first.
     outcome: &'static str,
-    /// The process as it is.
+    /// The process.
     process: ProcessView,
     #[serde(flatten)]
     found: Option<FoundLine>,
 }
 
-/// The line that was waited for.
+/// A line of output.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FoundLine {
-    /// It, as far as it was there.
+    /// The line, as far as it was written.
     line: String,
-    /// `stdout` or `stderr`: where it stands.
+    /// `stdout` or `stderr`.
     stream: &'static str,
-    /// A position behind it, for the next wait.
+    /// The position after the line. Use it as `since` of the next wait.
     position: u64,
 }
 
@@ -85,12 +87,22 @@ struct WaitResult {
 
 const TOO_LONG: WaitResult = WaitResult { outcome: "timeout", found: None, end: None };
 
-/// Waits for a process: for its end, for a line of its log, or for a port.
+/// Wait for a process
 ///
-/// A line counts as soon as it is there, also before it is complete.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/wait", tag = "processes",
-    params(("id" = String, Path), ("process" = String, Path)), request_body = Wait,
-    responses((status = 200, body = Waited), (status = "4XX", body = ApiError)))]
+/// Waits for the end of the process, for a line of its output, or for a port. Exactly one of
+/// `exit`, `log` and `port` is needed. A line counts as soon as it matches, also before it is
+/// complete.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/processes/{process}/wait", operation_id = "processes_wait", tag = "processes",
+    params(
+        ("id" = String, Path),
+        ("process" = String, Path)
+    ),
+    request_body(content = Wait, example = json!({"port": {"port": 8080}, "timeout_ms": 30000})),
+    responses(
+        (status = 200, description = "How the wait ended.", body = Waited)
+    )
+)]
 pub(crate) async fn wait(
     State(app): State<App>,
     caller: Caller,

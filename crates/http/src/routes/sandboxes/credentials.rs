@@ -11,49 +11,57 @@ use utoipa::ToSchema;
 /// The most entries of one list; a sandbox has fewer.
 const LIST_MAX: usize = 256;
 
-/// What is to be put into the requests of a sandbox. `header`, `placeholder` or both are needed.
+/// A credential that the server injects into requests of the sandbox. At least one of `header` and
+/// `placeholder` is needed.
 #[derive(ToSchema)]
 #[allow(dead_code)] // Stands in the document for what is read by hand.
+#[schema(as = Credential)]
 pub(crate) struct CredentialBody {
-    /// The host, or `*.` and one. Without `:PORT` it holds for TLS alone, on every port.
+    /// The host, or `*.` and a host. Without `:PORT` it applies to TLS connections only, on every
+    /// port.
     host: String,
-    /// The header that is set, or that alone has the placeholder.
+    /// The header to set, or with `placeholder` the only header in which the placeholder is
+    /// replaced.
     #[schema(nullable = false)]
     header: Option<String>,
-    /// What stands for the value in the sandbox's own headers; 4 to 256 characters.
+    /// The text that the server replaces in the headers of requests; 4 to 256 characters.
     #[schema(nullable = false)]
     placeholder: Option<String>,
-    /// The value; at most 8 KiB. Told nowhere.
+    /// The secret value, at most 8 KiB. The server never returns it.
     #[schema(write_only)]
     value: String,
 }
 
-/// Which credentials are meant: those of the host, or of them those with this header or placeholder.
+/// Selects the credentials of a host, or only those with this header or placeholder.
 #[derive(ToSchema)]
 #[allow(dead_code)] // Likewise.
+#[schema(as = CredentialSelector)]
 pub(crate) struct CredentialName {
-    /// As it is told.
+    /// The host as it was given.
     host: String,
-    /// Likewise.
+    /// The header.
     #[schema(nullable = false)]
     header: Option<String>,
-    /// Likewise.
+    /// The placeholder.
     #[schema(nullable = false)]
     placeholder: Option<String>,
 }
 
-/// What is known of a credential; its value is not told.
+/// A credential, without its value.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CredentialInfo)]
 pub(crate) struct CredentialView {
-    /// The host, with or without a port.
+    /// The host, with its port if one was given.
     host: String,
     /// The header, in lower case.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     header: Option<String>,
-    /// What stands for the value.
+    /// The text that is replaced by the value.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     placeholder: Option<String>,
-    /// Whether the network's rules let the host be reached: they decide still.
+    /// Whether the network rules allow the host. A credential does not allow it.
     allowed: bool,
 }
 

@@ -22,20 +22,23 @@ use serde::{
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Where a sandbox may connect to.
+/// The network rules of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Network)]
 pub(crate) struct NetworkView {
-    /// `none`: loopback alone. `open`: everything but what is closed to every sandbox. `rules`:
-    /// what `allow` has and `deny` has not.
+    /// `none`: loopback only. `open`: everything that is not closed to every sandbox. `rules`: what
+    /// `allow` matches and `deny` does not.
     mode: &'static str,
-    /// What is allowed.
+    /// The rules of allowed destinations.
     allow: Vec<String>,
-    /// What is refused, also where `allow` has it.
+    /// The rules of denied destinations. They take precedence over `allow`.
     deny: Vec<String>,
-    /// The profile that these rules were taken from, unless they were changed since.
+    /// The network profile that the rules were taken from. Absent if there is none, or if the rules
+    /// were changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     profile: Option<String>,
-    /// What is put into its requests on their way out; only where something is.
+    /// The credentials that the server injects into requests. Absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     credentials: Vec<CredentialView>,
@@ -54,14 +57,16 @@ impl From<Info> for NetworkView {
     }
 }
 
-/// Rules, each a host, `*.` and a host, an address, a network (`10.0.0.0/8`) or `*`, with or without
-/// `:PORT`. What no rule allows is refused. At most 256 of a list.
+/// Network rules. Each rule is a host, `*.` and a host, an address, a network (`10.0.0.0/8`) or
+/// `*`, optionally followed by `:PORT`. What no rule allows is denied. At most 256 rules in each
+/// list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = NetworkRules)]
 pub(crate) struct RulesBody {
-    /// What is allowed.
+    /// Allowed destinations.
     allow: Vec<String>,
-    /// What is refused, also where `allow` has it.
+    /// Denied destinations. They take precedence over `allow`.
     deny: Vec<String>,
 }
 
@@ -77,19 +82,21 @@ pub(crate) enum NetworkBody {
     Rules(RulesBody),
 }
 
-/// What stands for it in the document.
+/// `"none"`, `"open"`, or rules.
 #[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]
+#[schema(as = NetworkSpec)]
 pub(crate) enum NetworkWanted {
     Word(NetworkWord),
     Rules(RulesBody),
 }
 
-/// Loopback alone, or everything but what is closed to every sandbox.
+/// `none`: loopback only. `open`: everything that is not closed to every sandbox.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(dead_code)]
+#[schema(as = NetworkMode)]
 pub(crate) enum NetworkWord {
     None,
     Open,
@@ -176,49 +183,60 @@ impl<'de> Deserialize<'de> for OpeningBody {
     }
 }
 
-/// What stands for it in the document.
+/// A rule, or an entry of `denied` from an answer.
 #[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]
+#[schema(as = AllowedDestination)]
 pub(crate) enum OpeningWanted {
     Rule(String),
     Denied(DeniedView),
 }
 
-/// What is to change; the rest stays. Done twice it is as done once.
+/// Changes to network rules. Fields that are left out change nothing. Sending the same change twice
+/// has no further effect.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = UpdateNetwork)]
 pub(crate) struct ChangeNetwork {
-    /// In place of the network that is.
+    /// Replaces the network rules.
     #[serde(deserialize_with = "not_null")]
     #[schema(value_type = Option<NetworkWanted>, nullable = false)]
     network: Option<NetworkBody>,
-    /// The rules of this profile, as it is now, in place of those that are.
+    /// Replaces the network rules by those of this profile.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
-    /// Also allowed: rules, or entries of `denied` as they were told.
+    /// Destinations to allow: rules, or entries of `denied` from an answer.
     #[schema(value_type = Vec<OpeningWanted>)]
     allow_add: Vec<OpeningBody>,
-    /// No longer allowed by themselves: rules as they stand in `allow`.
+    /// Rules to remove from `allow`.
     allow_remove: Vec<String>,
-    /// Also refused.
+    /// Rules to add to `deny`.
     deny_add: Vec<String>,
-    /// No longer refused by themselves: rules as they stand in `deny`.
+    /// Rules to remove from `deny`.
     deny_remove: Vec<String>,
-    /// Also put into its requests; for the same host, header and placeholder in place of the one
-    /// before. At most 32 of a sandbox, of 64 KiB together.
+    /// Credentials to inject. One with the same host, header and placeholder replaces the earlier
+    /// one. At most 32 for a sandbox, 64 KiB in total.
     #[schema(value_type = Vec<CredentialBody>)]
     credentials_add: CredentialList,
-    /// No longer put into its requests; done before `credentials_add`.
+    /// Credentials to remove. They are removed before `credentials_add` takes effect.
     #[schema(value_type = Vec<CredentialName>)]
     credentials_remove: CredentialList,
 }
 
-/// Where a sandbox may connect to. Wakes nothing.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/network", tag = "sandboxes",
-    params(("id" = String, Path)),
-    responses((status = 200, body = NetworkView), (status = 404, body = ApiError)))]
+/// Get the network rules of a sandbox
+///
+/// Does not wake a sleeping sandbox.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/network", operation_id = "sandboxes_network_get", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The network rules in force.", body = NetworkView)
+    )
+)]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
@@ -227,14 +245,22 @@ pub(crate) async fn get(
     Ok(Json(app.service.get(&caller.tenant, &ids.sandbox).await?.into()))
 }
 
-/// Changes where a sandbox may connect to: all of the fields, or nothing.
+/// Update the network rules of a sandbox
 ///
-/// Holds from the answer on, also for connections that run: what the new rules forbid is cut. What a
-/// command was refused is opened by `{"allow_add": denied}` with the `denied` of its answer. A sandbox
-/// that sleeps wakes with its new network.
-#[utoipa::path(patch, path = "/v1/sandboxes/{id}/network", tag = "sandboxes",
-    params(("id" = String, Path)), request_body = ChangeNetwork,
-    responses((status = 200, body = NetworkView), (status = "4XX", body = ApiError), (status = "5XX", body = ApiError)))]
+/// Changes every field in the body, or none of them if one is refused. The new rules are in force
+/// when the call answers, also for open connections: the server closes those that the new rules
+/// deny. To allow what a command was denied, send the `denied` list of its answer back as
+/// `allow_add`. A sleeping sandbox gets its new rules when it wakes.
+#[utoipa::path(
+    patch, path = "/v1/sandboxes/{id}/network", operation_id = "sandboxes_network_update", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = ChangeNetwork, example = json!({"allow_add": ["pypi.org", "*.pythonhosted.org:443"]})),
+    responses(
+        (status = 200, description = "The network rules in force.", body = NetworkView)
+    )
+)]
 pub(crate) async fn patch(
     State(app): State<App>,
     caller: Caller,

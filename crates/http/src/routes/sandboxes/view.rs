@@ -8,92 +8,107 @@ use utoipa::ToSchema;
 
 /// A sandbox.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Sandbox)]
 pub(crate) struct SandboxView {
-    /// Its id, unique among the caller's.
+    /// The id, unique among the sandboxes of the tenant.
     #[schema(value_type = String)]
     id: String,
-    /// `creating`, `running`, `sleeping`, `unreachable`, `failed` or, in the answer to a delete, `destroyed`.
+    /// `creating`, `running`, `sleeping`, `unreachable`, `failed`, or `destroyed` in the answer to
+    /// a delete.
     state: &'static str,
-    /// Why it failed.
+    /// Why the sandbox failed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     cause: Option<String>,
-    /// As it was asked for.
+    /// The image as it was requested.
     image: String,
-    /// What that name stood for.
+    /// The image that this name stood for.
     image_resolved: String,
-    /// Memory of its processes, in MiB.
+    /// The memory limit, in MiB.
     memory_mib: u64,
-    /// Processor time, in thousandths of one core.
+    /// The CPU limit, in thousandths of one core.
     cpu_millis: u64,
-    /// Processes and threads.
+    /// The limit on processes and threads.
     pids: u64,
-    /// Its files, in MiB; 0: as much as the server's disk has.
+    /// The size of its disk, in MiB. 0 means that its files share the disk of the server.
     disk_mib: u64,
-    /// `none` (loopback alone), `open` or `rules`; `GET …/network` tells the rules.
+    /// `none` (loopback only), `open`, or `rules`. `GET /v1/sandboxes/{id}/network` returns the
+    /// rules.
     network: &'static str,
-    /// The network profile that its rules were taken from, unless they were changed since.
+    /// The network profile that the rules were taken from. Absent if there is none, or if the rules
+    /// were changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     network_profile: Option<String>,
-    /// Its files outlive a sleep.
+    /// Whether files outlive a sleep.
     persistent: bool,
-    /// Seconds to live, counted from its creation or the last change; `null` never ends by itself.
+    /// The lifetime in seconds, counted from the creation or its last change. `null` means no
+    /// limit.
+    #[schema(required = true)]
     ttl_s: Option<u64>,
-    /// When it ends by itself, in ms since 1970.
+    /// When the lifetime ends, in milliseconds since 1970.
+    #[schema(required = true)]
     expires_at_ms: Option<i64>,
-    /// Seconds without use after which it falls asleep; `null` never.
+    /// The idle time in seconds after which the sandbox falls asleep. `null` means never.
+    #[schema(required = true)]
     sleep_after_s: Option<u64>,
-    /// The client's own words.
+    /// Data of the client, returned unchanged.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
-    /// Names of its environment; values are never told.
+    /// The names of the environment variables. Values are never returned.
     env_names: BTreeSet<String>,
-    /// In ms since 1970.
+    /// When it was created, in milliseconds since 1970.
     created_at_ms: i64,
-    /// How long its making took, in ms.
+    /// How long its creation took, in milliseconds.
     create_ms: f64,
-    /// What it uses: told of one running sandbox, not in lists.
+    /// The resource usage. Present when a single running sandbox is requested, and after a delete.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     usage: Option<UsageView>,
 }
 
-/// What a sandbox uses.
+/// The resource usage of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SandboxUsage)]
 pub(crate) struct UsageView {
-    /// Memory now, in bytes.
+    /// Current memory, in bytes.
     memory_bytes: u64,
-    /// The most it ever was, in bytes.
+    /// Peak memory, in bytes.
     memory_peak_bytes: u64,
-    /// Processor time, in ms.
+    /// CPU time, in milliseconds.
     cpu_ms: f64,
-    /// Processes and threads now.
+    /// Current number of processes and threads.
     pids: u64,
-    /// Processes that were killed for memory.
+    /// The number of processes that were killed for lack of memory.
     oom_kills: u64,
-    /// What its files take of the server's disk, in bytes; only where `disk_mib` limits them.
+    /// The space that its files occupy on the disk of the server, in bytes. Present only with
+    /// `disk_mib`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     disk_bytes: Option<u64>,
-    /// Since its creation, in ms.
+    /// Milliseconds since its creation.
     uptime_ms: u64,
-    /// How much of that it did not sleep, in ms.
+    /// Milliseconds that it did not sleep.
     awake_ms: u64,
-    /// What went between it and the world; only of one that has or had a way out.
+    /// Its network traffic. Present only for a sandbox that has or had access to a network.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     network: Option<TrafficView>,
 }
 
-/// What went between a sandbox and the world, over its sleeps. Heads of packets are counted with
-/// them.
+/// The network traffic of a sandbox, summed over its sleeps. Packet headers are included.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = NetworkTraffic)]
 pub(crate) struct TrafficView {
-    /// Bytes that it sent.
+    /// Bytes sent.
     sent_bytes: u64,
-    /// Bytes that it received.
+    /// Bytes received.
     received_bytes: u64,
-    /// Packets that it sent.
+    /// Packets sent.
     sent_packets: u64,
-    /// Packets that it received.
+    /// Packets received.
     received_packets: u64,
-    /// Packets, connections and lookups that were refused.
+    /// Packets, connections and DNS lookups that were denied.
     refused: u64,
 }
 

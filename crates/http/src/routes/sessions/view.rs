@@ -9,50 +9,54 @@ use utoipa::ToSchema;
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Session)]
 pub(crate) struct SessionView {
-    /// Its id, unique within its sandbox.
+    /// The id, unique in its sandbox.
     #[schema(value_type = String)]
     id: String,
-    /// Its sandbox.
+    /// The sandbox.
     #[schema(value_type = String)]
     sandbox_id: String,
-    /// Where its shell begins.
+    /// Where its shell starts.
     cwd: String,
-    /// Names of its own environment; values are never told.
+    /// The names of its own environment variables. Values are never returned.
     env_names: BTreeSet<String>,
-    /// For commands that name none, in ms; 0 never.
+    /// The timeout of commands that name none, in milliseconds. 0 means none.
     command_timeout_ms: u64,
-    /// The client's own words.
+    /// Data of the client, returned unchanged.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
-    /// In ms since 1970.
+    /// When it was created, in milliseconds since 1970.
     created_at_ms: i64,
-    /// Last begin or end of a command, in ms since 1970.
+    /// When a command last started or ended, in milliseconds since 1970.
     last_activity_ms: i64,
-    /// A command or program of it is running.
+    /// Whether a command or program of the session is running.
     busy: bool,
-    /// Its shell's process id inside, when it is open.
+    /// The process id of its shell inside the sandbox. `null` while no shell is open.
+    #[schema(required = true)]
     shell_pid: Option<i32>,
-    /// It has a terminal that runs.
+    /// Whether it has a running terminal.
     terminal: bool,
-    /// Seconds to live, counted from its creation; `null` never ends by itself.
+    /// The lifetime in seconds, counted from the creation. `null` means no limit.
+    #[schema(required = true)]
     ttl_s: Option<u64>,
-    /// When its ttl is over, in ms since 1970.
+    /// When the lifetime ends, in milliseconds since 1970.
+    #[schema(required = true)]
     expires_at_ms: Option<i64>,
-    /// What of the workspace it sees.
+    /// The part of the workspace that the session sees. Empty lists mean all of it.
     file_access: FileAccess,
 }
 
-/// Paths of the workspace that a session sees, each with all below it: relative, without a leading
-/// slash; `""` is all of it. Writing implies reading. The session's own `.sessions/ID` is always
-/// there to be written. At most 1000 paths and 49152 bytes.
+/// The part of the workspace that a session sees: paths relative to `/workspace`, each with
+/// everything below it. `""` stands for the whole workspace. The session can always write to its
+/// own directory `.sessions/ID`. At most 1000 paths and 48 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileAccess {
-    /// To be read; they must be there.
+    /// Paths that can be read. They must exist.
     #[serde(default)]
     pub(crate) read: Vec<String>,
-    /// To be read and written; made as directories where they are not there.
+    /// Paths that can be read and written. Missing ones are created as directories.
     #[serde(default)]
     pub(crate) write: Vec<String>,
 }

@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{error::ApiError, input::PathIds, time::rfc3339},
+    foundation::{binary::Binary, error::ApiError, input::PathIds, time::rfc3339},
 };
 use axum::{
     Json,
@@ -17,23 +17,26 @@ use isolet_sandbox::recordings::Recording;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A recording.
+/// A recording of a terminal.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Recording)]
 pub(crate) struct RecordingView {
-    /// Its id.
+    /// The id of the recording.
     id: String,
-    /// Whose terminal.
+    /// The session of the terminal.
     #[schema(value_type = String)]
     session: String,
-    /// Which run of it.
+    /// The id of the terminal.
     terminal: String,
-    /// Its first event's time.
+    /// When it was started, as in RFC 3339.
     started_at: String,
-    /// `null` while it grows.
+    /// When it ended, as in RFC 3339. `null` while it is in progress.
+    #[schema(required = true)]
     ended_at: Option<String>,
-    /// In bytes.
+    /// Its size, in bytes.
     size: u64,
-    /// It lacks its end: it was too long, the server's disk was full, or the server was killed.
+    /// Whether its end is missing: it became too large, the disk was full, or the server was
+    /// killed.
     cut: bool,
 }
 
@@ -51,12 +54,22 @@ impl From<Recording> for RecordingView {
     }
 }
 
-/// Records what a session's terminal shows, from its screen now on, as asciicast version 2.
+/// Start recording a terminal
 ///
-/// Until it ends, or 64 MiB. One at a time: where one grows it is answered, with 200.
-#[utoipa::path(post, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", tag = "terminals",
-    params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 201, body = RecordingView), (status = 200, body = RecordingView), (status = "4XX", body = ApiError)))]
+/// Records from the current screen on, in the asciicast format version 2, until the terminal ends
+/// or the recording reaches 64 MiB. A terminal has one recording at a time: if one is in progress,
+/// the call returns that one with status 200.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", operation_id = "recordings_start", tag = "terminals",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 201, description = "A recording was started.", body = RecordingView),
+        (status = 200, description = "A recording was already in progress.", body = RecordingView)
+    )
+)]
 pub(crate) async fn begin(
     State(app): State<App>,
     caller: Caller,
@@ -68,10 +81,19 @@ pub(crate) async fn begin(
     Ok((status, Json(recording.into())))
 }
 
-/// Ends the recording of a session's terminal; 404 where none grows.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", tag = "terminals",
-    params(("id" = String, Path), ("sid" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Stop recording a terminal
+///
+/// Answers 404 `no_recording` if the terminal is not being recorded.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/terminals/{sid}/recording", operation_id = "recordings_stop", tag = "terminals",
+    params(
+        ("id" = String, Path),
+        ("sid" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The recording was stopped.")
+    )
+)]
 pub(crate) async fn stop(
     State(app): State<App>,
     caller: Caller,
@@ -86,10 +108,18 @@ pub(crate) async fn stop(
     Err(ApiError::new(StatusCode::NOT_FOUND, "no_recording", message, hint))
 }
 
-/// Recordings of a sandbox, the oldest first.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/recordings", tag = "terminals",
-    params(("id" = String, Path)),
-    responses((status = 200, body = Vec<RecordingView>), (status = "4XX", body = ApiError)))]
+/// List recordings
+///
+/// Returns the recordings of a sandbox, oldest first.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/recordings", operation_id = "recordings_list", tag = "terminals",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The recordings.", body = Vec<RecordingView>)
+    )
+)]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -99,10 +129,19 @@ pub(crate) async fn list(
     Ok(Json(all.into_iter().map(RecordingView::from).collect()))
 }
 
-/// A recording, for any player of asciicasts; also while it grows, as far as it is.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/recordings/{recording}", tag = "terminals",
-    params(("id" = String, Path), ("recording" = String, Path)),
-    responses((status = 200, content_type = "application/x-asciicast", body = Vec<u8>), (status = "4XX", body = ApiError)))]
+/// Download a recording
+///
+/// Any asciicast player can play it. A recording in progress is returned as far as it goes.
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/recordings/{recording}", operation_id = "recordings_get", tag = "terminals",
+    params(
+        ("id" = String, Path),
+        ("recording" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The recording in the asciicast format version 2.", content_type = "application/x-asciicast", body = inline(Binary))
+    )
+)]
 pub(crate) async fn read(
     State(app): State<App>,
     caller: Caller,
@@ -128,10 +167,19 @@ pub(crate) async fn read(
     Ok(response)
 }
 
-/// Removes a recording; one that grows ends before.
-#[utoipa::path(delete, path = "/v1/sandboxes/{id}/recordings/{recording}", tag = "terminals",
-    params(("id" = String, Path), ("recording" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ApiError)))]
+/// Delete a recording
+///
+/// A recording in progress is stopped first.
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{id}/recordings/{recording}", operation_id = "recordings_delete", tag = "terminals",
+    params(
+        ("id" = String, Path),
+        ("recording" = String, Path)
+    ),
+    responses(
+        (status = 204, description = "The recording was deleted.")
+    )
+)]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,

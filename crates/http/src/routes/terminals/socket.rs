@@ -151,28 +151,39 @@ fn name(query: &Query<'_>) -> Result<String, ApiError> {
     Ok(name.to_owned())
 }
 
-/// Attaches to a session's terminal, and speaks WebSocket from then on.
+/// Connect to a terminal over a WebSocket
 ///
-/// The terminal is opened by the first who attaches; the sandbox and the session are made where they
-/// are not there. Binary frames are bytes: what is typed, and what the terminal shows. Client frames:
-/// `resize {cols, rows}`. Server frames: `ready`, `exit {code, signal?}`, `error {message}`; with
-/// `events=1` also `attached`, `snapshot`, `at`, `size` and `clients`. `docs/terminal.md` has them all.
-#[utoipa::path(get, path = "/v1/sandboxes/{id}/terminal", tag = "terminals",
-    params(("id" = String, Path),
-        ("session" = Option<String>, Query, description = "Whose terminal; `default` unless told."),
-        ("cols" = Option<u32>, Query, description = "The client's window; 80 unless told, cut to 1000."),
-        ("rows" = Option<u32>, Query, description = "24 unless told, cut to 400."),
-        ("shell" = Option<String>, Query, description = "A program in place of bash, where this opens the terminal."),
-        ("arg" = Option<String>, Query, description = "An argument of it; again for each."),
-        ("mode" = Option<String>, Query, description = "`view`: look only. Keys that may only read can do no more, and open nothing."),
-        ("name" = Option<String>, Query, description = "How others see this client."),
-        ("events" = Option<String>, Query, description = "`1`: offsets, sizes and clients are told too."),
-        ("terminal" = Option<String>, Query, description = "With `since`: go on in this terminal, as an `at` frame named it."),
-        ("since" = Option<u64>, Query, description = "Go on behind this offset."),
-        ("record" = Option<String>, Query, description = "`1`: record it from here on."),
-        ("open" = Option<String>, Query, description = "`0`: only a terminal that runs; where none does, the socket is closed with 4404."),
-        ("ticket" = Option<String>, Query, description = "In place of a key.")),
-    responses((status = 101, description = "The connection is a WebSocket."), (status = "4XX", body = ApiError)))]
+/// The first client opens the terminal; others attach to it. Creates the sandbox and the session if
+/// they do not exist. Binary frames carry bytes: keyboard input from the client, terminal output
+/// from the server. Text frames are JSON objects with a `type`:
+///
+/// | sent by | frames |
+/// |---|---|
+/// | client | `resize {cols, rows}`, `ping` |
+/// | server | `ready`, `exit {code, signal?}`, `error {message}`, `pong` |
+/// | server, with `events=1` | `attached`, `snapshot`, `at`, `size`, `clients` |
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{id}/terminal", operation_id = "terminal_connect", tag = "terminals",
+    security(("bearer" = []), ("ticket" = [])),
+    params(
+        ("id" = String, Path),
+        ("session" = Option<String>, Query, description = "The session of the terminal. Defaults to `default`."),
+        ("cols" = Option<u32>, Query, description = "The width of the client's window. Defaults to 80; larger values than 1000 are cut."),
+        ("rows" = Option<u32>, Query, description = "The height of the client's window. Defaults to 24; larger values than 400 are cut."),
+        ("shell" = Option<String>, Query, description = "The program to run instead of bash, if this client opens the terminal."),
+        ("arg" = Option<Vec<String>>, Query, description = "An argument of that program. Repeatable."),
+        ("mode" = Option<String>, Query, description = "`edit` (default), or `view` to watch only. A read-only key can only watch, and opens nothing."),
+        ("name" = Option<String>, Query, description = "The name that other clients see for this one, at most 64 bytes."),
+        ("events" = Option<bool>, Query, description = "`1`: also receive offsets, size changes and the list of clients."),
+        ("terminal" = Option<String>, Query, description = "Together with `since`: continue in this terminal, as named by an `at` frame."),
+        ("since" = Option<u64>, Query, description = "Continue after this offset, as given by an `at` frame. Needs `terminal` and `events=1`."),
+        ("record" = Option<bool>, Query, description = "`1`: record the terminal from now on."),
+        ("open" = Option<bool>, Query, description = "`0`: attach only to a running terminal. If none runs, the server closes the socket with code 4404.")
+    ),
+    responses(
+        (status = 101, description = "The connection continues as a WebSocket.")
+    )
+)]
 pub(crate) async fn terminal(
     State(app): State<App>,
     caller: Caller,

@@ -1,0 +1,164 @@
+//! The codes that errors carry, for the OpenAPI document.
+
+/// An error code.
+struct ErrorCode {
+    code: &'static str,
+    /// The statuses that it comes with, for readers.
+    status: &'static str,
+    meaning: &'static str,
+}
+
+const fn code(code: &'static str, status: &'static str, meaning: &'static str) -> ErrorCode {
+    ErrorCode { code, status, meaning }
+}
+
+/// All codes, sorted. `tests/openapi` compares them with the codes in the sources.
+const CODES: &[ErrorCode] = &[
+    code(
+        "agent_lost",
+        "503",
+        "The connection to the agent inside the sandbox broke. Get the state of the sandbox, then retry.",
+    ),
+    code("audit", "503", "The audit log cannot be read."),
+    code("bad_answer", "502", "The program behind a port did not answer with valid HTTP."),
+    code("bad_cwd", "400", "The working directory does not exist or cannot be entered."),
+    code("bad_field", "400", "A field of the body or a header is invalid."),
+    code("bad_host", "421", "The `Host` header does not name this server."),
+    code("bad_image", "400, 422", "The image name, or the image or archive itself, is invalid."),
+    code("bad_link", "401", "The signed link is invalid, expired or withdrawn."),
+    code("bad_method", "405", "The path exists but does not support the method."),
+    code("bad_origin", "403", "Pages of this origin may not call this server."),
+    code("bad_range", "416", "The range lies outside of the file."),
+    code("bad_request", "400", "The request is malformed."),
+    code("bad_ticket", "401", "The ticket was used, expired, or opens something else."),
+    code(
+        "cannot_make_sandboxes",
+        "503",
+        "The host lacks something that is needed to create sandboxes.",
+    ),
+    code("deadline_exceeded", "408, 504", "The operation took too long. It may still complete."),
+    code("default_session", "409", "The session `default` cannot be deleted."),
+    code("denied", "403", "The user of the sandbox may not do this."),
+    code("encoded_body", "415", "The body has a `Content-Encoding`; send it unencoded."),
+    code("exists", "409", "Something with this path exists."),
+    code("failed", "500", "The kernel refused the operation inside the sandbox."),
+    code("id_in_use", "409", "The id is taken."),
+    code("idempotency_mismatch", "422", "The `Idempotency-Key` was used with another body."),
+    code("image_denied", "403", "The registry refuses access to the image."),
+    code("image_gone", "409", "The files of the image are missing. Pull or import it again."),
+    code("image_in_use", "409", "A sandbox uses the image."),
+    code("image_needs_more", "501", "The host lacks something that the image needs."),
+    code("image_too_large", "413", "The image exceeds the limits of the server."),
+    code("images_failed", "500", "The server failed to store an image."),
+    code("internal_error", "500", "An unexpected failure. Only this call is affected."),
+    code("invalid_request", "400, 403", "The request is invalid (Cloudflare dialect only)."),
+    code("launch_failed", "500", "The sandbox could not be started. Nothing is left of it."),
+    code("network_lost", "503", "The network of sandboxes is being restarted. Retry."),
+    code("no_client", "404", "The MCP client is unknown or was closed."),
+    code("no_context", "404", "There is no such code context."),
+    code("no_image", "404", "There is no such image."),
+    code("no_link", "404", "No link leads to the port."),
+    code("no_name", "422", "The imported image has no name; give one."),
+    code("no_network", "501", "The host lacks something that is needed for sandbox networks."),
+    code("no_network_profile", "404", "There is no such network profile."),
+    code("no_process", "503", "The sandbox cannot start another process."),
+    code("no_recording", "404", "There is no such recording."),
+    code("no_route", "404", "There is no such path."),
+    code("no_sandbox", "404", "There is no such sandbox."),
+    code("no_session", "404", "There is no such session."),
+    code("no_shell", "404", "The shell has ended."),
+    code("no_space", "507", "The disk of the sandbox or of the server is full."),
+    code("no_such_process", "404", "There is no such process."),
+    code("no_terminal", "404", "No terminal runs in the session."),
+    code("not_built", "400, 501", "The field or call is known but not implemented."),
+    code("not_empty", "409", "The directory is not empty."),
+    code("not_found", "404", "There is no such file or directory."),
+    code("not_in_image", "501", "The image lacks a program that is needed."),
+    code("not_listening", "502", "No program listens on the port."),
+    code("not_yours", "403", "Only the tenant `default` may do this."),
+    code("outside_scope", "403", "The path is invalid or outside of what the session may access."),
+    code("port_closed", "502", "The program closed the connection without an answer."),
+    code("port_silent", "504", "The program did not answer in time."),
+    code("process_ended", "409", "The process has ended, or has no open standard input."),
+    code("process_lost", "410", "A sleep or crash of the sandbox ended the process."),
+    code("queue_full", "429", "Too many commands or runs wait."),
+    code("read_only", "403", "The key may only read."),
+    code("registry_failed", "502", "The registry did not answer correctly."),
+    code("registry_not_asked", "403", "The configuration does not allow this registry."),
+    code("registry_slow", "504", "The registry took too long."),
+    code(
+        "resource_exhausted",
+        "503",
+        "Memory or file descriptors are temporarily exhausted. Retry.",
+    ),
+    code("sandbox_destroyed", "409", "The sandbox was deleted during the call."),
+    code("sandbox_exists", "409", "The id of the sandbox is taken."),
+    code("sandbox_failed", "409", "The sandbox has failed. Recover or delete it."),
+    code("sandbox_in_use", "409", "A command runs or a client is attached."),
+    code("sandbox_sleeping", "409", "The sandbox sleeps, and this call does not wake it."),
+    code(
+        "sandbox_unreachable",
+        "503",
+        "The agent of the sandbox does not answer; the server keeps retrying.",
+    ),
+    code(
+        "scope_blocked",
+        "409",
+        "A path in the `file_access` of the session was replaced by something else.",
+    ),
+    code("server_full", "503", "The server cannot hold more sandboxes or connections."),
+    code("session_ended", "409", "The session was deleted during the call."),
+    code("session_exists", "409", "The id of the session is taken."),
+    code("stopping", "503", "The server is shutting down. Sandboxes stay. Retry."),
+    code("storage_error", "503", "The records cannot be read or written. Nothing was changed."),
+    code("store_broken", "503", "The disk that holds the records has failed."),
+    code("store_full", "507", "The disk that holds the records is full. Nothing was changed."),
+    code("too_large", "413", "The body, message or file is too large."),
+    code("too_many", "429", "A limit of the sandbox is reached."),
+    code("too_many_clients", "429", "Too many MCP clients are connected."),
+    code("too_many_connections", "429", "The tenant holds too many connections."),
+    code("too_many_imports", "429", "Too many imports are in progress."),
+    code("too_many_links", "429", "Links lead to too many ports of the sandbox."),
+    code(
+        "too_many_misses",
+        "429",
+        "The caller received too many 401 and 404 answers. Wait before retrying.",
+    ),
+    code("too_many_network_profiles", "429", "The tenant has too many network profiles."),
+    code("too_many_recordings", "429", "The sandbox has too many recordings."),
+    code("too_many_sandboxes", "429", "The tenant has too many sandboxes."),
+    code("too_many_sessions", "429", "The sandbox has too many sessions."),
+    code("too_many_tickets", "429", "Too many unused tickets exist."),
+    code(
+        "too_slow",
+        "410",
+        "The client read the event stream too slowly. Reconnect with `Last-Event-ID`.",
+    ),
+    code("unauthorized", "401", "The request carries no valid key."),
+    code("upgrade_required", "426", "The route needs a WebSocket upgrade."),
+    code(
+        "workspace_read_not_found",
+        "404",
+        "There is no such sandbox or file (Cloudflare dialect only).",
+    ),
+    code("wrong_kind", "409", "A file is where a directory is needed, or the reverse."),
+];
+
+/// A Markdown table of all codes.
+pub(super) fn table() -> String {
+    let mut table = "| code | status | meaning |\n|---|---|---|\n".to_owned();
+    for ErrorCode { code, status, meaning } in CODES {
+        table.push_str(&format!("| `{code}` | {status} | {meaning} |\n"));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_sorted_and_unique() {
+        assert!(CODES.is_sorted_by(|one, next| one.code < next.code));
+    }
+}
