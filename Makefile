@@ -8,6 +8,7 @@
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy
 #   make fmt     format the Rust code
+#   make openapi write docs/openapi.json from the descriptions of the routes
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -28,7 +29,7 @@ PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium 
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients sdk python browser ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -46,7 +47,7 @@ console/dist/index.html: $(shell find console sdk/typescript/src \( -name node_m
 	cd console && npx tsc --noEmit && npx vite build --logLevel warn
 
 console/node_modules/.fetched: console/package.json console/package-lock.json
-	cd console && npm install --no-save --loglevel=error
+	cd console && npm install --no-save --ignore-scripts --loglevel=error
 	touch $@
 
 # Without npm the server is built without its console, and says so at `/`.
@@ -78,10 +79,11 @@ test: packages tools console
 	timeout 300 node crates/vt/tests/xterm/compare.mjs target/xterm
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
+	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/openapi
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: clients sdk browser python $(XTERM)
+fetched: clients sdk browser python openapi-tools $(XTERM)
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults --profile soak \
@@ -92,6 +94,10 @@ soak: packages tools programs
 # ISOLET_SOAK_SEED repeats an earlier run.
 kills: packages tools programs
 	cargo nextest run -p isolet-faults --profile soak --run-ignored only --no-capture -E 'test(soak_random_kills)'
+
+# Writes docs/openapi.json. A unit test fails when it is not what the routes describe.
+openapi:
+	ISOLET_WRITE_OPENAPI=1 cargo test -q -p isolet-http --lib -- openapi::tests
 
 # Records tests/baseline with the programs of the commit that it names; see its README.
 baseline: packages tools
@@ -139,9 +145,16 @@ PYTHON := $(CURDIR)/target/python/bin
 
 python: target/python/.fetched
 
-target/python/.fetched: sdk/python/pyproject.toml | packages
+target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt | packages
 	python3 -m venv --clear $(@D)
-	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]'
+	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt
+	touch $@
+
+# What generates a TypeScript client from the OpenAPI document.
+openapi-tools: tests/openapi/node_modules/.fetched
+
+tests/openapi/node_modules/.fetched: tests/openapi/package.json tests/openapi/package-lock.json | packages
+	cd tests/openapi && npm install --no-save --ignore-scripts --loglevel=error
 	touch $@
 
 # Compares the screens of isolet-vt and xterm.js for the same output.

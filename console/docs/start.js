@@ -6,7 +6,7 @@ globalThis.SwaggerUIBundle({
   presets: [globalThis.SwaggerUIBundle.presets.apis],
   layout: "BaseLayout",
   deepLinking: false,
-  docExpansion: "none",
+  docExpansion: "list",
   defaultModelsExpandDepth: 0,
   displayRequestDuration: false,
   filter: true,

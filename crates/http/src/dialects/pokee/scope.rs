@@ -1,7 +1,7 @@
 //! Checks whether a path lies within a session's scope. This only makes the error message helpful:
 //! the kernel enforces the scope, and paths outside do not exist for the session.
 
-use crate::{foundation::error::ApiError, routes::sessions::view::FileAccess};
+use crate::{foundation::error::ApiError, routes::sessions::view::FileAccessView};
 use axum::http::StatusCode;
 
 /// What a request does with a path.
@@ -13,7 +13,7 @@ pub(super) enum For {
     Writing,
 }
 
-impl FileAccess {
+impl FileAccessView {
     /// Returns 403 for a path outside the scope of the session `id`, and for a path that is
     /// absolute or contains `..`.
     pub(super) fn admit(&self, id: &str, path: &[u8], what: For) -> Result<(), ApiError> {
@@ -49,9 +49,9 @@ fn parts(path: &[u8]) -> Option<Vec<&[u8]>> {
 mod tests {
     use super::*;
 
-    fn scope(read: &[&str], write: &[&str]) -> FileAccess {
+    fn scope(read: &[&str], write: &[&str]) -> FileAccessView {
         let all = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
-        FileAccess { read: all(read), write: all(write) }
+        FileAccessView { read: all(read), write: all(write) }
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn no_path_goes_up_or_begins_at_the_root() {
-        let all = FileAccess::told(None);
+        let all = FileAccessView::from(None);
         for path in ["..", "a/../b", "a/..", "/etc/passwd", "/workspace/a", "//a"] {
             let refused = all.admit("s", path.as_bytes(), For::Reading).unwrap_err();
             assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");

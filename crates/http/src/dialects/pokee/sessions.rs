@@ -15,7 +15,7 @@ use crate::{
     },
     routes::{
         exec::{ExecAnswer, SessionExecBody, run_in},
-        sessions::view::FileAccess,
+        sessions::view::{FileAccess, FileAccessView},
     },
 };
 use axum::{
@@ -84,7 +84,7 @@ pub(crate) struct Record {
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
     /// The part of the workspace that the session sees.
-    pub(super) file_access: FileAccess,
+    pub(super) file_access: FileAccessView,
     /// The sandbox.
     sandbox_id: String,
 }
@@ -123,7 +123,7 @@ impl From<SessionInfo> for Record {
             ttl: life.ttl_s,
             status: "ready",
             metadata: info.metadata,
-            file_access: FileAccess::told(info.file_access),
+            file_access: info.file_access.into(),
             sandbox_id: info.sandbox_id.into(),
         }
     }

@@ -5,9 +5,9 @@ use crate::{
     router::openapi::error_codes,
 };
 use utoipa::{
-    OpenApi as _,
+    OpenApi as _, ToSchema,
     openapi::{
-        OpenApi,
+        OpenApi, RefOr, Schema,
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
 };
@@ -41,7 +41,7 @@ alive. An event `error` with an `Error` as its data ends a stream early.\n\
 \n\
 ## Errors\n\
 Every error is an `Error` object: `{\"error\": CODE, \"message\": TEXT, \"hint\": TEXT}`. Programs \
-should compare the code. New codes may be added.\n\n";
+should compare the code; the schema `Error` lists all of them. New codes may be added.\n";
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -75,7 +75,7 @@ struct Frame;
 /// The document without its routes.
 pub(super) fn frame() -> OpenApi {
     let mut document = Frame::openapi();
-    document.info.description = Some(format!("{DESCRIPTION}{}", error_codes::table()));
+    document.info.description = Some(DESCRIPTION.to_owned());
     let key = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("A key of a tenant, in the header `Authorization: Bearer KEY`."))
@@ -85,6 +85,13 @@ pub(super) fn frame() -> OpenApi {
         "A ticket from `POST /v1/tickets`, which opens one WebSocket once.",
     );
     let components = document.components.get_or_insert_default();
+    if let Some(RefOr::T(Schema::Object(error))) =
+        components.schemas.get_mut(ApiError::name().as_ref())
+    {
+        let text = error.description.get_or_insert_default();
+        text.push_str("\n\n");
+        text.push_str(&error_codes::table());
+    }
     components.add_security_scheme(BEARER, SecurityScheme::Http(key));
     components.add_security_scheme(TICKET, SecurityScheme::ApiKey(ApiKey::Query(ticket)));
     document

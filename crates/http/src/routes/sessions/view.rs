@@ -43,37 +43,49 @@ pub(crate) struct SessionView {
     /// When the lifetime ends, in milliseconds since 1970.
     #[schema(required = true)]
     expires_at_ms: Option<i64>,
-    /// The part of the workspace that the session sees. Empty lists mean all of it.
-    file_access: FileAccess,
+    /// The part of the workspace that the session sees.
+    file_access: FileAccessView,
 }
 
 /// The part of the workspace that a session sees: paths relative to `/workspace`, each with
 /// everything below it. `""` stands for the whole workspace. The session can always write to its
 /// own directory `.sessions/ID`. At most 1000 paths and 48 KiB.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileAccess {
     /// Paths that can be read. They must exist.
     #[serde(default)]
-    pub(crate) read: Vec<String>,
+    read: Vec<String>,
     /// Paths that can be read and written. Missing ones are created as directories.
     #[serde(default)]
-    pub(crate) write: Vec<String>,
+    write: Vec<String>,
 }
 
 impl FileAccess {
-    /// The scope of a session.
-    pub(crate) fn told(access: Option<isolet_sandbox::FileAccess>) -> Self {
-        let isolet_sandbox::FileAccess { read, write } = access.unwrap_or_default();
-        Self { read, write }
-    }
-
     /// Checks and converts the scope.
     pub(crate) fn wish(self) -> Result<isolet_sandbox::FileAccess, ApiError> {
         let Self { read, write } = self;
         let access = isolet_sandbox::FileAccess { read, write };
         access.check()?;
         Ok(access)
+    }
+}
+
+/// The part of the workspace that a session sees, as paths relative to `/workspace`. `""` stands for
+/// the whole workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SessionFileAccess)]
+pub(crate) struct FileAccessView {
+    /// Paths that can be read.
+    pub(crate) read: Vec<String>,
+    /// Paths that can be read and written.
+    pub(crate) write: Vec<String>,
+}
+
+impl From<Option<isolet_sandbox::FileAccess>> for FileAccessView {
+    fn from(access: Option<isolet_sandbox::FileAccess>) -> Self {
+        let isolet_sandbox::FileAccess { read, write } = access.unwrap_or_default();
+        Self { read, write }
     }
 }
 
@@ -84,7 +96,7 @@ impl From<SessionInfo> for SessionView {
         Self {
             ttl_s,
             expires_at_ms: ttl_s.map(end),
-            file_access: FileAccess::told(info.file_access),
+            file_access: info.file_access.into(),
             id: info.id.into(),
             sandbox_id: info.sandbox_id.into(),
             cwd: info.cwd,

@@ -1,0 +1,37 @@
+/** The API reference at /docs: it shows every call, and can neither read a key nor send anything. */
+
+import { expect, test } from "../kit/console.js";
+
+test("the API reference shows the calls without a key and without a request elsewhere", async ({ console }) => {
+  const { page, server } = console;
+  await page.goto(`${server.url}/docs`);
+  const document = (await (await fetch(`${server.url}/v1/openapi.json`)).json()) as { paths: Record<string, object> };
+  const calls = Object.values(document.paths).flatMap((item) => Object.keys(item));
+  await expect(page.locator(".opblock")).toHaveCount(calls.length);
+  const call = page.locator("#operations-commands-sandboxes_exec");
+  await call.locator(".opblock-summary-control").click();
+  await expect(call.getByText("bash -c").first()).toBeVisible();
+  await expect(page.getByRole("button", { name: "Try it out" })).toHaveCount(0);
+  await expect(page.getByRole("button", { name: "Authorize" })).toHaveCount(0);
+  await console.picture("docs");
+});
+
+test("the API reference cannot reach what the console stores, nor the API", async ({ console }) => {
+  const { page, server } = console;
+  await console.open();
+  await page.goto(`${server.url}/docs`);
+  await expect(page.locator(".opblock").first()).toBeVisible();
+  expect(await page.evaluate(() => origin)).toBe("null");
+  const storage = await page.evaluate(() => {
+    try {
+      return String(sessionStorage.length + localStorage.length);
+    } catch (error) {
+      return (error as Error).name;
+    }
+  });
+  expect(storage).toBe("SecurityError");
+  expect(await page.evaluate(() => fetch("/health").then(String, (error: Error) => error.name))).toBe("TypeError");
+  // The policy has refused just that.
+  expect(console.wrongs.filter((wrong) => !/connect/i.test(wrong))).toEqual([]);
+  console.wrongs.length = 0;
+});
