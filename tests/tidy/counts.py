@@ -21,7 +21,14 @@ TUPLE_PARAMETER = re.compile(r"(?:\(|,)\s*\((?:mut )?\w+(?:,\s*(?:mut )?\w+)+\):
 JSON_BY_FORMAT = re.compile(r"\b(?:format|write|writeln)!\([^;]*?(?:\\\"\w+\\\":|r#?\"[^\"]*\"\w+\":)", re.S)
 DEAD_CODE = re.compile(r"#\[allow\([^)]*dead_code[^)]*\)\]")
 DOC = re.compile(r"^\s*//[/!] ?(.*)$")
-TYPE = re.compile(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:struct|enum|union|trait|type) (\w+)", re.M)
+# Associated types (`type Error = …;` inside an `impl`) are not types of their own.
+TYPE = re.compile(
+    r"^(?:\s*(?:pub(?:\([a-z]+\))? )?(?:struct|enum|union|trait)|(?:pub(?:\([a-z]+\))? )?type) (\w+)", re.M
+)
+STRUCT = re.compile(r"^( *)(?:pub(?:\([a-z]+\))? )?struct (\w+)[^;(]*\{$")
+FIELD = re.compile(r"^ *(?:pub(?:\([a-z]+\))? )?(?:r#)?\w+: ")
+# More fields need a reason: a comment at the struct that speaks of its fields.
+FIELDS_MAX = 12
 
 
 def sources():
@@ -50,6 +57,8 @@ def short_docs(path, text):
     block = []
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         match = DOC.match(line)
+        if match and match.group(1).startswith("Promises:"):
+            continue
         if match:
             block.append(match.group(1))
             continue
@@ -70,6 +79,30 @@ def shared_types(files):
             yield f"{name}: {len(paths)} types: {', '.join(sorted(set(paths)))}"
 
 
+def wide_structs(path, text):
+    """Structs of more than `FIELDS_MAX` fields whose comment gives no reason for it."""
+    comment = ""
+    opened = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if opened:
+            indent, name, start, about, fields = opened
+            if line == f"{indent}}}":
+                if fields > FIELDS_MAX and "field" not in about.lower():
+                    yield f"{path.relative_to(ROOT)}:{start}: {name} has {fields} fields"
+                opened = None
+            elif FIELD.match(line):
+                opened = (indent, name, start, about, fields + 1)
+            continue
+        match = STRUCT.match(line)
+        if match:
+            opened = (match.group(1), match.group(2), number, comment, 0)
+            comment = ""
+        elif line.strip().startswith(("//", "#[")):
+            comment += line
+        else:
+            comment = ""
+
+
 def main():
     """Prints the table, or the places of one row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -87,6 +120,7 @@ def main():
         "json-by-format": found(JSON_BY_FORMAT),
         "dead-code-allowed": found(DEAD_CODE),
         "short-docs": [one for path, text in files for one in short_docs(path, text)],
+        "wide-structs": [one for path, text in files for one in wide_structs(path, text)],
         "shared-type-names": list(shared_types(files)),
     }
     if wanted is not None:

@@ -54,7 +54,17 @@ PHRASES = (
     Phrase(r"in the stead|in (?:its|their|his) stead", "archaic", "instead"),
     Phrase(r"likewise\.", "a comment that says nothing", "what the item is"),
 )
-COMPILED = tuple((phrase, re.compile(rf"\b(?:{phrase.pattern})(?!\w)", re.IGNORECASE)) for phrase in PHRASES)
+
+
+def compiled(phrase: Phrase) -> re.Pattern[str]:
+    """A phrase may continue on the next line of a comment, so its spaces match any white space."""
+    words = phrase.pattern.replace(" ", r"\s+")
+    return re.compile(rf"\b(?:{words})(?!\w)", re.IGNORECASE)
+
+
+COMPILED = tuple((phrase, compiled(phrase)) for phrase in PHRASES)
+# The marker of a comment at the beginning of a line.
+MARKER = re.compile(r"(?m)^[ \t]*(?://[/!]?|#|\*)?[ \t]*")
 
 
 def is_prose(path: str) -> bool:
@@ -74,16 +84,13 @@ def committed() -> list[str]:
 
 def findings(text: str) -> list[tuple[int, str, Phrase]]:
     """Line number, matched words and phrase of each finding. A phrase over a line end is found too."""
+    plain = MARKER.sub("", text)
     found = []
-    lines = text.split("\n")
-    for number, line in enumerate(lines, start=1):
-        following = lines[number] if number < len(lines) else ""
-        joined = line.rstrip() + " " + re.sub(r"^\s*(?://[/!]?|#|\*)?\s*", "", following)
-        for phrase, pattern in COMPILED:
-            for match in pattern.finditer(joined):
-                if match.start() < len(line.rstrip()):
-                    found.append((number, match.group(0), phrase))
-    return found
+    for phrase, pattern in COMPILED:
+        for match in pattern.finditer(plain):
+            line = plain.count("\n", 0, match.start()) + 1
+            found.append((line, " ".join(match.group(0).split()), phrase))
+    return sorted(found, key=lambda one: one[0])
 
 
 def main(arguments: list[str]) -> int:
