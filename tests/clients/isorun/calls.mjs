@@ -20,16 +20,16 @@ assert.equal((await isorun.get(sandbox.id)).id, sandbox.id)
 
 // Credentials by host name, and by host name and header: their values are not inside.
 const credentials = { 'api.example.com': 'Bearer of-isorun', 'other.example.com:X-Key': 'of-isorun' }
-const lent = await isorun.create({ credentials, networkProfile: 'none' })
-assert.equal((await lent.exec('env; cat /proc/*/environ | tr "\\0" "\\n"')).stdout.includes('of-isorun'), false)
-const told = await fetch(`${isorun.apiUrl}/v1/sandboxes/${lent.id}/network`, {
+const confined = await isorun.create({ credentials, networkProfile: 'none' })
+assert.equal((await confined.exec('env; cat /proc/*/environ | tr "\\0" "\\n"')).stdout.includes('of-isorun'), false)
+const answer = await fetch(`${isorun.apiUrl}/v1/sandboxes/${confined.id}/network`, {
   headers: { authorization: `Bearer ${isorun.apiKey}` },
 })
-assert.deepEqual((await told.json()).credentials, [
+assert.deepEqual((await answer.json()).credentials, [
   { host: 'api.example.com', header: 'authorization', allowed: false },
   { host: 'other.example.com', header: 'x-key', allowed: false },
 ])
-await lent.destroy()
+await confined.destroy()
 
 // Exec: both streams, the exit code, no state between two calls; a failing command is not an error.
 const both = await sandbox.exec('echo out; echo err >&2; cd /; X=1; exit 3')
@@ -95,7 +95,7 @@ assert.ok((await sandbox.auditLog()).some((entry) => entry.event === 'sandbox.de
 
 // The usage of deleted runs remains: individually and as sums.
 const [last, between, first] = await isorun.history()
-assert.deepEqual([last.id, between.id, first.id], [sandbox.id, lent.id, other.id])
+assert.deepEqual([last.id, between.id, first.id], [sandbox.id, confined.id, other.id])
 assert.deepEqual([last.image, last.vcpus, last.memMiB, last.costCents], ['node:22-slim', 0.5, 256, 0])
 assert.deepEqual([last.cpuMs, last.memPeakBytes], [ended.cpuMs, ended.memPeakBytes])
 const lived = Date.parse(last.destroyedAt) - Date.parse(last.createdAt)

@@ -123,8 +123,8 @@ fn e32_root_inside_reaches_only_what_the_rules_allow() {
     net::inside(&gateway, "sysctl", "-q -w net.ipv4.conf.all.accept_source_route=1");
 
     let said = tried(&sandbox, &about(&server, &address, "10.231.0.1", &others));
-    let (count, ways) = out(&said);
-    println!("in a sandbox {} of {count} get out", ways.len());
+    let (count, successes) = out(&said);
+    println!("in a sandbox {} of {count} get out", successes.len());
     let arrived = internet.arrived();
     let answer = internet.log();
     // The same probes where no rules apply.
@@ -135,7 +135,7 @@ fn e32_root_inside_reaches_only_what_the_rules_allow() {
     let (tried_there, there) = out(&format!("{}{errors}", String::from_utf8_lossy(&output.stdout)));
     println!("behind a plain masquerade {} of {tried_there} get out", there.len());
 
-    assert!(ways.is_empty(), "{} of {count} get out: {ways:#?}", ways.len());
+    assert!(successes.is_empty(), "{} of {count} get out: {successes:#?}", successes.len());
     assert!(count > 200 && there.len() > 150, "{count}; {}: {there:#?}", there.len());
     assert!(internet.arrived().len() > arrived.len() + 20, "{arrived:?}");
     let allowed: BTreeSet<String> = [
@@ -150,11 +150,11 @@ fn e32_root_inside_reaches_only_what_the_rules_allow() {
     assert_eq!(held["the page of the name"], format!("web.example {PUBLIC} plain\n"), "{held}");
     assert_eq!(held["the allowed address"], format!("{HOST} {THIRD}\n"), "{held}");
     // Data in the first packet of a connection does not change where it may go.
-    for way in ["with a cookie", "without a cookie", "by connecting"] {
-        let page = &held[format!("the page, fast open {way}")];
-        assert_eq!(*page, format!("web.example {PUBLIC} plain\n"), "{way}: {held}");
-        let address = &held[format!("the address, fast open {way}")];
-        assert_eq!(*address, format!("{HOST} {THIRD}\n"), "{way}: {held}");
+    for method in ["with a cookie", "without a cookie", "by connecting"] {
+        let page = &held[format!("the page, fast open {method}")];
+        assert_eq!(*page, format!("web.example {PUBLIC} plain\n"), "{method}: {held}");
+        let address = &held[format!("the address, fast open {method}")];
+        assert_eq!(*address, format!("{HOST} {THIRD}\n"), "{method}: {held}");
     }
     // Nothing in between can read what is inside TLS: the outer name decides where the connection
     // goes.
@@ -168,8 +168,8 @@ fn e32_root_inside_reaches_only_what_the_rules_allow() {
     // The opposite direction, and what a neighbour received.
     let mut back = about(&server, &others, "10.231.0.1", &address);
     back["only"] = json!("a neighbour");
-    let (count, ways) = out(&tried(&other, &back));
-    assert!(count >= 3 && ways.is_empty(), "{ways:?}");
+    let (count, successes) = out(&tried(&other, &back));
+    assert!(count >= 3 && successes.is_empty(), "{successes:?}");
     for (one, who) in [(&sandbox, &others), (&other, &address)] {
         assert!(!heard(one).contains(who), "{who}: {}", heard(one));
     }

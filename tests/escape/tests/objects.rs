@@ -118,8 +118,8 @@ fn e39_kernel_objects_count_against_a_uid_of_the_sandbox() {
     let server = Server::start();
     let one = server.sandbox();
     let _with_a_disk = server.sandbox_with(&json!({ "disk_mib": 64 }));
-    let wish = json!({"id": "scoped", "file_access": {"write": ["src"]}});
-    one.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "scoped", "file_access": {"write": ["src"]}});
+    one.post("/sessions", &spec).expect(201);
     one.command("scoped", "true");
     let agents = server.agents();
     assert!(agents.len() >= 2, "{agents:?}");
@@ -150,8 +150,8 @@ fn e39_sandboxes_from_the_warm_pool_and_after_a_wake_up_count_separately() {
 fn e37_agents_shells_and_programs_are_confined_in_every_thread() {
     let server = Server::start();
     let sandbox = server.sandbox();
-    let wish = json!({"id": "scoped", "file_access": {"write": ["src"]}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "scoped", "file_access": {"write": ["src"]}});
+    sandbox.post("/sessions", &spec).expect(201);
     for session in ["default", "scoped"] {
         let threads = "python3 -c 'import threading, time\nfor _ in range(3): threading.Thread(target=time.sleep, args=(1000,)).start()' & echo";
         sandbox.command(session, threads);
@@ -220,8 +220,8 @@ fn e53_terminals_of_a_sandbox_and_of_a_scope_are_bounded() {
     let other = server.sandbox();
     load(&sandbox);
     load(&other);
-    let wish = json!({"id": "scoped", "file_access": {"write": ["docs"]}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "scoped", "file_access": {"write": ["docs"]}});
+    sandbox.post("/sessions", &spec).expect(201);
     let scoped = sandbox.command("scoped", "test -e /tmp/objects.py; echo $?");
     assert_eq!(scoped["stdout"], "1\n", "a scope has its own files there");
     let path = sandbox.path("/sessions/scoped/files/.sessions/scoped/objects.py");

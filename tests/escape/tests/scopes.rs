@@ -111,8 +111,8 @@ fn root_in_a_scope_gets_nowhere() {
     let server = Server::start();
     let sandbox = server.sandbox();
     let pids = plant(&sandbox);
-    let wish = json!({"id": "one", "file_access": {"read": ["docs", "one.txt"], "write": ["src"]}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "one", "file_access": {"read": ["docs", "one.txt"], "write": ["src"]}});
+    sandbox.post("/sessions", &spec).expect(201);
     let path = sandbox.path("/sessions/one/files/.sessions/one/probes.py");
     sandbox.http.send("PUT", &path, Some(PROBES.as_bytes())).expect(201);
     let run = format!("PLANTED_PIDS='{pids}' python3 /workspace/.sessions/one/probes.py");
@@ -135,8 +135,8 @@ fn heavy_i4_an_exchanged_symlink_does_not_lead_out_of_a_scope() {
     let server = Server::start();
     let sandbox = server.sandbox();
     plant(&sandbox);
-    let wish = json!({"id": "one", "file_access": {"write": ["src"]}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "one", "file_access": {"write": ["src"]}});
+    sandbox.post("/sessions", &spec).expect(201);
     let racer = "cd src; mkdir d; echo inside >d/key; ln -s ../secret link\n\
                  python3 - <<'END' &\nimport ctypes\nc = ctypes.CDLL(None)\n\
                  while True: c.syscall(316, -100, b'd', -100, b'link', 2)\nEND\necho racing";

@@ -22,7 +22,7 @@ fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
     let key = server.add_key(&["--tenant", "other", "--label", &canary]);
     std::fs::write(server.data().join("secret"), &canary).expect("writes");
     std::fs::write(server.data().join("key"), &canary).expect("writes");
-    let wish = json!({"metadata": {"a": canary}, "env": {"SECRET": canary}});
+    let spec = json!({"metadata": {"a": canary}, "env": {"SECRET": canary}});
     let session = json!({"id": "s", "env": {"SECRET": canary}, "metadata": {"a": canary}});
     let fill = |sandbox: &Sandbox| {
         sandbox.post("/sessions", &session).expect(201);
@@ -35,9 +35,9 @@ fn e47_e48_no_secret_of_the_server_or_of_others_is_found_inside() {
         sandbox.http.send("PUT", &put, Some(canary.as_bytes())).expect(201);
     };
     // Another sandbox of the same tenant, and one of another tenant.
-    fill(&server.sandbox_with(&wish));
+    fill(&server.sandbox_with(&spec));
     let other = Http::new(server.port(), Some(&key));
-    let theirs = other.post("/v1/sandboxes", &wish).expect(201).json();
+    let theirs = other.post("/v1/sandboxes", &spec).expect(201).json();
     let id = theirs["id"].as_str().expect("an id").to_owned();
     fill(&Sandbox { id, http: other });
     let sandbox = server.sandbox();

@@ -273,14 +273,14 @@ impl Server {
         self.sandbox_with(&json!({}))
     }
 
-    /// Creates a sandbox with the fields of `wish`.
+    /// Creates a sandbox with the fields of `spec`.
     ///
     /// # Panics
     /// When the request is refused.
     #[track_caller]
     #[must_use]
-    pub fn sandbox_with(&self, wish: &Value) -> Sandbox {
-        let info = self.http().post("/v1/sandboxes", wish).expect(201).json();
+    pub fn sandbox_with(&self, spec: &Value) -> Sandbox {
+        let info = self.http().post("/v1/sandboxes", spec).expect(201).json();
         self.named(info["id"].as_str().expect("it has an id"))
     }
 

@@ -286,8 +286,8 @@ impl Shell {
         };
         if of == id {
             outcome.frames += 1;
-            let kept = if stream == 1 { &mut outcome.out } else { &mut outcome.err };
-            kept.extend(bytes);
+            let output = if stream == 1 { &mut outcome.out } else { &mut outcome.err };
+            output.extend(bytes);
         } else if of.is_empty() {
             self.background.push((stream, bytes));
         } else {

@@ -70,12 +70,12 @@ fn certificates(folder: &Path, names: &[&str]) {
     let ca = at("ca.pem");
     let ca_key = at("ca.key");
     run("openssl", &format!("req -x509 {key} -keyout {ca_key} -out {ca} -subj /CN=world"));
-    let wish = at("wish.pem");
+    let spec = at("request.pem");
     let made = at("key.pem");
-    run("openssl", &format!("req {key} -keyout {made} -out {wish} -subj /CN=hosts"));
+    run("openssl", &format!("req {key} -keyout {made} -out {spec} -subj /CN=hosts"));
     let all: Vec<String> = names.iter().map(|name| format!("DNS:{name}")).collect();
     let words = format!("subjectAltName={}\nextendedKeyUsage=serverAuth\n", all.join(","));
     std::fs::write(at("words"), words).expect("written");
     let by = format!("-CA {ca} -CAkey {ca_key} -CAcreateserial -extfile {}", at("words"));
-    run("openssl", &format!("x509 -req -in {wish} {by} -out {} -days 2", at("cert.pem")));
+    run("openssl", &format!("x509 -req -in {spec} {by} -out {} -days 2", at("cert.pem")));
 }

@@ -193,13 +193,13 @@ fn a_viewer_types_nothing() {
     reader.sees("this key is read-only");
     let mut viewer = start(&server, &["a", "--view"]);
     viewer.sees("view only");
-    for who in [&mut viewer, &mut reader] {
-        who.type_in("echo ty''ped\r");
+    for client in [&mut viewer, &mut reader] {
+        client.type_in("echo ty''ped\r");
         pty.line("echo se''en", "seen\r\n");
-        who.sees("seen");
+        client.sees("seen");
         assert!(!pty.text().contains("typed"));
-        who.type_in("\x03");
-        assert_eq!(who.ended(), 0);
+        client.type_in("\x03");
+        assert_eq!(client.ended(), 0);
     }
 }
 

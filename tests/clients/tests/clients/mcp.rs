@@ -4,10 +4,10 @@ use crate::programs::{checkout, fetched, run};
 use isolet_kit::Server;
 use std::{fs, process::Command};
 
-fn session(script: &str, way: &str) {
+fn session(script: &str, transport: &str) {
     let server = Server::start();
     // Tests run concurrently, so each has its own directory below the client's packages.
-    let here = fetched("mcp").join(format!("{script}-{way}"));
+    let here = fetched("mcp").join(format!("{script}-{transport}"));
     fs::create_dir_all(&here).expect("a directory");
     let script = format!("{script}.mjs");
     for file in ["client.mjs", &script] {
@@ -16,7 +16,7 @@ fn session(script: &str, way: &str) {
     }
     let mut node = Command::new("node");
     node.arg(here.join(script))
-        .env("WAY", way)
+        .env("WAY", transport)
         .env("ISOLET_URL", format!("http://127.0.0.1:{}", server.port()))
         .env("ISOLET_API_KEY", server.key())
         .env("ISOLET_PROGRAM", isolet_kit::programs().join("isolet"));

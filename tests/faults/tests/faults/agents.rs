@@ -43,13 +43,13 @@ fn killed(server: &isolet_kit::Server, sandbox: &isolet_kit::Sandbox) {
 fn f7_a_failed_sandbox_allows_reading_files_and_nothing_else() {
     let mut server = isolet_kit::Server::start();
     let mut rows = Rows::new();
-    for (name, wish) in [
+    for (name, spec) in [
         ("persistent", json!({})),
         ("ephemeral", json!({"persistent": false})),
         ("with a disk of its own", json!({"disk_mib": 64})),
     ] {
         rows.row(name, || {
-            let sandbox = server.sandbox_with(&wish);
+            let sandbox = server.sandbox_with(&spec);
             sandbox.says("mkdir d; echo acked >d/f; echo own >/root/g; sync");
             killed(&server, &sandbox);
             for restart in [false, true] {

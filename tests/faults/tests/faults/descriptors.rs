@@ -20,9 +20,9 @@ fn limit(pid: i32, count: usize) {
 }
 
 /// A connection that serves one request after another.
-struct Kept<'a>(TcpStream, &'a Http);
+struct KeepAlive<'a>(TcpStream, &'a Http);
 
-impl Kept<'_> {
+impl KeepAlive<'_> {
     fn status(&mut self, method: &str, path: &str, body: &str) -> u16 {
         let key = self.1.key.as_deref().unwrap_or_default();
         let request = format!(
@@ -61,10 +61,10 @@ fn f17_a_server_without_descriptors_keeps_open_connections_and_recovers() {
     let mut shell = sandbox.shell();
     shell.run("x=5").is("", 0);
     doomed.post("/processes", &json!({"command": "exec sleep 1000"})).expect(201);
-    let kept = || Kept(http.connect(), &http);
-    let mut calls = kept();
-    let mut create = kept();
-    let mut delete = kept();
+    let connect = || KeepAlive(http.connect(), &http);
+    let mut calls = connect();
+    let mut create = connect();
+    let mut delete = connect();
     for one in [&mut calls, &mut create, &mut delete] {
         assert_eq!(one.status("GET", &sandbox.path(""), ""), 200);
     }

@@ -270,10 +270,10 @@ fn f12_no_space_at_any_write_leaves_no_partial_change() {
     let mut refused = 0;
     for n in 1..=8 {
         let id = format!("s{n}");
-        let wish = json!({"id": id, "metadata": {"text": "x".repeat(9000)}});
+        let spec = json!({"id": id, "metadata": {"text": "x".repeat(9000)}});
         let failing =
             Failing::begin(&server, "write,pwrite64,ftruncate", &format!("ENOSPC:when={n}"));
-        let reply = sandbox.post("/sessions", &wish);
+        let reply = sandbox.post("/sessions", &spec);
         let there = sandbox.http.get(&sandbox.path(&format!("/sessions/{id}"))).status;
         failing.end();
         match reply.status {
@@ -281,7 +281,7 @@ fn f12_no_space_at_any_write_leaves_no_partial_change() {
             507 => {
                 refused += 1;
                 assert_eq!((reply.error().as_str(), there), ("store_full", 404), "write {n}");
-                sandbox.post("/sessions", &wish).expect(201);
+                sandbox.post("/sessions", &spec).expect(201);
             }
             other => panic!("write {n}: {other} {}", reply.text()),
         }

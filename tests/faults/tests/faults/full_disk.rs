@@ -99,21 +99,25 @@ fn asleep(sandbox: &Sandbox) {
 #[test]
 fn f45_a_delete_on_a_full_disk_is_permanent() {
     let mut server = server();
-    let kept = server.sandbox_with(&json!({"id": "kept"}));
+    let undeleted = server.sandbox_with(&json!({"id": "kept"}));
     let all = ["asleep", "failed", "running"].map(|id| server.sandbox_with(&json!({"id": id})));
     asleep(&all[0]);
     process::kill(agent_of(&server, &all[1]));
     wait_until("it has failed", SOON, || (all[1].info()["state"] == "failed").then_some(()));
-    kept.post("/sessions", &json!({"id": "dev"})).expect(201);
-    kept.command("dev", "true");
+    undeleted.post("/sessions", &json!({"id": "dev"})).expect(201);
+    undeleted.command("dev", "true");
     let profile = json!({"allow": ["example.com:443"]});
     let web = "/v1/network-profiles/web";
     server.http().send("PUT", web, Some(profile.to_string().as_bytes()));
     server.http().get(web).expect(200);
-    let link = kept.post("/links", &json!({"port": 8000})).expect(201).json();
-    assert_eq!(kept.http.get(&kept.path("/links")).expect(200).json()[0]["port"], 8000, "{link}");
-    kept.post("/processes", &json!({"id": "web", "argv": ["sleep", "1000"]})).expect(201);
-    let mut greedy = fill(&server, &kept);
+    let link = undeleted.post("/links", &json!({"port": 8000})).expect(201).json();
+    assert_eq!(
+        undeleted.http.get(&undeleted.path("/links")).expect(200).json()[0]["port"],
+        8000,
+        "{link}"
+    );
+    undeleted.post("/processes", &json!({"id": "web", "argv": ["sleep", "1000"]})).expect(201);
+    let mut greedy = fill(&server, &undeleted);
     let mut rows = Rows::new();
     for sandbox in &all {
         rows.row(&format!("a sandbox: {}", sandbox.id), || {
@@ -123,16 +127,16 @@ fn f45_a_delete_on_a_full_disk_is_permanent() {
         });
     }
     rows.row("a session", || {
-        kept.http.delete(&kept.path("/sessions/dev")).expect(204);
-        kept.http.get(&kept.path("/sessions/dev")).expect(404);
+        undeleted.http.delete(&undeleted.path("/sessions/dev")).expect(204);
+        undeleted.http.get(&undeleted.path("/sessions/dev")).expect(404);
     });
     rows.row("a process", || {
-        kept.http.delete(&kept.path("/processes/web")).expect(204);
-        kept.http.get(&kept.path("/processes/web")).expect(404);
+        undeleted.http.delete(&undeleted.path("/processes/web")).expect(204);
+        undeleted.http.get(&undeleted.path("/processes/web")).expect(404);
     });
     rows.row("a link", || {
-        kept.http.delete(&kept.path("/links/8000")).expect(204);
-        assert_eq!(kept.http.get(&kept.path("/links")).expect(200).json(), json!([]));
+        undeleted.http.delete(&undeleted.path("/links/8000")).expect(204);
+        assert_eq!(undeleted.http.get(&undeleted.path("/links")).expect(200).json(), json!([]));
     });
     rows.row("a network profile", || {
         server.http().delete("/v1/network-profiles/web").expect(204);
@@ -140,10 +144,10 @@ fn f45_a_delete_on_a_full_disk_is_permanent() {
     });
     let gone = |server: &Server| {
         assert_eq!(ids(&server.http()), ["kept"]);
-        let kept = server.named("kept");
-        kept.http.get(&kept.path("/sessions/dev")).expect(404);
-        kept.http.get(&kept.path("/processes/web")).expect(404);
-        assert_eq!(kept.http.get(&kept.path("/links")).expect(200).json(), json!([]));
+        let undeleted = server.named("kept");
+        undeleted.http.get(&undeleted.path("/sessions/dev")).expect(404);
+        undeleted.http.get(&undeleted.path("/processes/web")).expect(404);
+        assert_eq!(undeleted.http.get(&undeleted.path("/links")).expect(200).json(), json!([]));
         server.http().get("/v1/network-profiles/web").expect(404);
     };
     rows.row("after a kill, on the full disk", || {
@@ -183,19 +187,19 @@ fn agent_of(server: &Server, sandbox: &Sandbox) -> i32 {
 #[test]
 fn f45_a_sandbox_that_was_deleted_on_a_full_disk_counts_once_in_the_history() {
     let mut server = server();
-    let kept = server.sandbox_with(&json!({"id": "kept"}));
+    let undeleted = server.sandbox_with(&json!({"id": "kept"}));
     let other = server.sandbox_with(&json!({"id": "other"}));
     let ended = |server: &Server| {
         let all = server.http().get("/v1/runs/history").expect(200).text();
         all.matches("\"other\"").count()
     };
     assert_eq!(ended(&server), 0);
-    let greedy = fill(&server, &kept);
+    let greedy = fill(&server, &undeleted);
     other.delete();
     let answer = ended(&server);
     assert!(answer > 0, "usage is reported while the disk is full");
     greedy.free();
-    kept.post("/sessions", &json!({"id": "dev"})).expect(201);
+    undeleted.post("/sessions", &json!({"id": "dev"})).expect(201);
     assert_eq!(ended(&server), answer);
     server.restart();
     assert_eq!(ended(&server), answer);

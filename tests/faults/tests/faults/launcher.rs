@@ -74,8 +74,8 @@ fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
         });
         for n in 0..tries(20, 60) {
             let id = format!("s{n}");
-            let wish = json!({"id": id, "file_access": {"write": [id]}});
-            let reply = sandbox.post("/sessions", &wish);
+            let spec = json!({"id": id, "file_access": {"write": [id]}});
+            let reply = sandbox.post("/sessions", &spec);
             assert!(matches!(reply.status, 201 | 500 | 503), "{}", reply.text());
             if reply.status == 201 {
                 let reply =
@@ -103,8 +103,8 @@ fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
 #[test]
 fn f1_a_scope_without_a_session_ends() {
     let (mut server, sandbox) = one();
-    let wish = json!({"id": "one", "file_access": {"write": ["src"]}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "one", "file_access": {"write": ["src"]}});
+    sandbox.post("/sessions", &spec).expect(201);
     sandbox.command("one", "sleep 4715 &");
     assert_eq!(server.agents().len(), 2);
     server.kill();
@@ -119,7 +119,7 @@ fn f1_a_scope_without_a_session_ends() {
     server.launch();
     wait_until("its agent is gone", SOON, || (server.agents().len() == 1).then_some(()));
     assert_eq!(sandbox.says("pgrep -c sleep; ls -d src"), "0\nsrc\n");
-    sandbox.post("/sessions", &wish).expect(201);
+    sandbox.post("/sessions", &spec).expect(201);
     assert_eq!(sandbox.command("one", "ls")["stdout"], "src\n");
     server.healthy();
 }

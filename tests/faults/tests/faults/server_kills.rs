@@ -18,18 +18,18 @@ fn bashes(server: &Server) -> BTreeMap<i32, u64> {
 /// What one client has read of a stream of numbered lines.
 struct Reader {
     shell: Shell,
-    kept: Vec<u8>,
+    received: Vec<u8>,
     ended: bool,
 }
 
 impl Reader {
     /// Reads until there are `enough` bytes, the command ends, or the socket breaks.
     fn read(&mut self, enough: usize) {
-        while !self.ended && self.kept.len() < enough {
+        while !self.ended && self.received.len() < enough {
             match self.shell.next(SOON).expect("it goes on") {
                 Frame::Data { stream: 1, offset, bytes, .. } => {
-                    assert_eq!(offset, self.kept.len() as u64, "a byte is lost or doubled");
-                    self.kept.extend(bytes);
+                    assert_eq!(offset, self.received.len() as u64, "a byte is lost or doubled");
+                    self.received.extend(bytes);
                 }
                 Frame::Text(value) if value["type"] == "shell_exit" => self.ended = true,
                 Frame::Text(value) => assert_ne!(value["type"], "shell_gap", "{value}"),
@@ -52,7 +52,7 @@ fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
             let mut shell = sandbox.open(&format!("session=s{n}&frames=binary"));
             let text = format!("for ((i=0; i<{LINES}; i++)); do echo \"{n} line $i\"; ((i % 300)) || sleep 0.1; done");
             shell.start(Start::new(&text));
-            Reader { shell, kept: Vec::new(), ended: false }
+            Reader { shell, received: Vec::new(), ended: false }
         })
         .collect();
     readers.iter_mut().for_each(|reader| reader.read(1));
@@ -68,7 +68,7 @@ fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
         assert_eq!(answered, "back\n");
         assert!(begin.elapsed() < Duration::from_secs(2), "reattached after {:?}", begin.elapsed());
         for (n, reader) in readers.iter_mut().enumerate().filter(|(_, reader)| !reader.ended) {
-            let since = reader.kept.len();
+            let since = reader.received.len();
             let id = reader.shell.id.clone();
             let query = format!("session=s{n}&resume={id}&frames=binary&since={since}");
             reader.shell = sandbox.open(&query);
@@ -79,9 +79,9 @@ fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
     for (n, reader) in readers.iter().enumerate() {
         let whole: String = (0..LINES).map(|i| format!("{n} line {i}\n")).collect();
         assert!(
-            reader.kept == whole.as_bytes(),
+            reader.received == whole.as_bytes(),
             "shell {n}: {} of {} bytes",
-            reader.kept.len(),
+            reader.received.len(),
             whole.len()
         );
     }

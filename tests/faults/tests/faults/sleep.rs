@@ -141,18 +141,18 @@ fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
 #[test]
 fn f29_persistent_files_survive_a_reboot_of_the_host() {
     let mut server = Server::start();
-    let kept = marked(&server, true);
+    let persistent = marked(&server, true);
     let gone = server.sandbox_with(&json!({"persistent": false}));
     gone.exec("echo x >/workspace/x");
     let asleep = server.sandbox();
     asleep.exec("echo y >/workspace/y");
     put_to_sleep(&asleep);
     server.reboot();
-    for sandbox in [&kept, &gone, &asleep] {
+    for sandbox in [&persistent, &gone, &asleep] {
         assert_eq!(sandbox.info()["state"], "sleeping", "{}", sandbox.info());
         assert!(sandbox.info().get("cause").is_none());
     }
-    let first = kept.command("s", "cat /workspace/a /usr/local/b; pgrep -c sleep");
+    let first = persistent.command("s", "cat /workspace/a /usr/local/b; pgrep -c sleep");
     assert_eq!(first["stdout"], "kept\ntoo\n0\n", "{first}");
     // Its shell may have been saved before.
     let lost = first["lost"].as_array().expect("a list");

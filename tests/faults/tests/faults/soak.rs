@@ -28,11 +28,11 @@ use work::Worker;
 /// The number of busy sandboxes.
 const SANDBOXES: usize = 50;
 /// How many of them have egress by address and by name.
-const LINKED: usize = 10;
+const WITH_EGRESS: usize = 10;
 /// The default duration in seconds.
 const USUAL_S: u64 = 20 * 60;
 /// The number of veth pairs that the warm pool holds.
-const READY_MAX: usize = 6;
+const WARM_VETH_MAX: usize = 6;
 
 /// State that the killer and all workers share.
 struct Field {
@@ -95,7 +95,7 @@ fn under_kills(server: &mut Server, field: &Arc<Field>, seed: u64, time: Duratio
         let random = Random::new(seed.wrapping_add(1 + number as u64));
         std::thread::spawn(move || {
             let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let mut worker = Worker::start(&field, number, number < LINKED, random);
+                let mut worker = Worker::start(&field, number, number < WITH_EGRESS, random);
                 worker.work();
                 worker.tally
             }));
@@ -143,7 +143,7 @@ fn nothing_is_left(server: Server) {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         wait_until("only the warm pool has veth pairs", LONG, || {
             seen = veth::counts(manager);
-            (seen.0 <= READY_MAX && seen.1 == seen.0).then_some(())
+            (seen.0 <= WARM_VETH_MAX && seen.1 == seen.0).then_some(())
         });
     }));
     assert!(done.is_ok(), "veth interfaces, and addresses in the nftables sets: {seen:?}");

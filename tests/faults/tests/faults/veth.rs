@@ -40,7 +40,7 @@ while True:
 "#;
 
 /// The number of veth pairs that the warm pool holds.
-const READY_MAX: usize = 6;
+const WARM_VETH_MAX: usize = 6;
 
 fn rules(named: bool) -> Value {
     let mut allow = vec![format!("{THIRD}:8000")];
@@ -61,8 +61,8 @@ fn counts(sandbox: &Sandbox) -> [u64; 3] {
 enum Victim {
     Server,
     Launcher,
-    Keeper,
-    Edge,
+    VethManager,
+    EgressProxy,
 }
 
 impl Victim {
@@ -76,8 +76,8 @@ impl Victim {
                     && process::name(*pid).starts_with("isolet-launcher")
                     && process::alive(*pid)
             }),
-            Self::Keeper => Some(veth::manager(&server.data())),
-            Self::Edge => veth::egress_proxy(veth::manager(&server.data())),
+            Self::VethManager => Some(veth::manager(&server.data())),
+            Self::EgressProxy => veth::egress_proxy(veth::manager(&server.data())),
         }
     }
 }
@@ -131,7 +131,7 @@ fn f30_rules_hold_when_any_process_is_killed_while_veth_pairs_change() {
     wait_until("it probes", SOON, || (counts(&prober)[2] > 0).then_some(()));
     let mut named = false;
     let mut rows = Rows::new();
-    for victim in [Victim::Server, Victim::Launcher, Victim::Keeper, Victim::Edge] {
+    for victim in [Victim::Server, Victim::Launcher, Victim::VethManager, Victim::EgressProxy] {
         for ms in [0, 9] {
             let pause = Duration::from_millis(ms);
             rows.row(&format!("{victim:?} after {ms} ms"), || {
@@ -157,10 +157,10 @@ fn f30_rules_hold_when_any_process_is_killed_while_veth_pairs_change() {
             "only the warm pool has veth pairs, and the sets hold no other address",
             SOON,
             || {
-                let (links, held) = veth::counts(manager);
-                seen = (links, held, network_namespaces(manager));
+                let (interfaces, addresses) = veth::counts(manager);
+                seen = (interfaces, addresses, network_namespaces(manager));
                 // Those of the warm pool, each with its address and its namespace.
-                (seen.0 <= READY_MAX && seen.1 == seen.0 && seen.2 <= seen.0 + 4).then_some(())
+                (seen.0 <= WARM_VETH_MAX && seen.1 == seen.0 && seen.2 <= seen.0 + 4).then_some(())
             },
         );
     }));
@@ -185,8 +185,8 @@ fn one_round(
     named: &mut bool,
 ) {
     let http = server.http();
-    let wish = json!({"id": "one", "network": rules(true)});
-    let text = wish.to_string();
+    let spec = json!({"id": "one", "network": rules(true)});
+    let text = spec.to_string();
     let _ = killed(server, victim, pause, || {
         http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes()))
     });

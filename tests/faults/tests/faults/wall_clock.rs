@@ -74,8 +74,8 @@ fn f28_a_step_of_the_wall_clock_ends_nothing_and_keeps_nothing_alive() {
             let idle = server.sandbox_with(&json!({"sleep_after_s": 1800}));
             let long = server.sandbox_with(&json!({"ttl_s": 1800}));
             let short = server.sandbox_with(&json!({"ttl_s": 2, "sleep_after_s": 1}));
-            let wish = json!({"persistent": true, "ttl": 1800});
-            let lasting = http.post("/v1/sessions", &wish).expect(201).json();
+            let spec = json!({"persistent": true, "ttl": 1800});
+            let lasting = http.post("/v1/sessions", &spec).expect(201).json();
             let ending = http.post("/v1/sessions", &json!({})).expect(201).json();
             let path = |session: &isolet_kit::Value| {
                 format!("/v1/sessions/{}", session["id"].as_str().expect("an id"))
@@ -158,8 +158,8 @@ fn f28_usage_does_not_step_with_the_wall_clock() {
             let key = format!("key-{seconds}");
             let once = server.http().with("idempotency-key", &key);
             let made = once.post("/v1/sandboxes", &json!({})).expect(201).json();
-            let wish = json!({"sandbox": sandbox.id, "use": "shell", "ttl_s": 60});
-            let ticket = server.http().post("/v1/tickets", &wish).expect(201).json();
+            let spec = json!({"sandbox": sandbox.id, "use": "shell", "ttl_s": 60});
+            let ticket = server.http().post("/v1/tickets", &spec).expect(201).json();
             let mut events = server.http().try_open("GET", "/v1/events", None).expect("an answer");
             stepped.step(seconds);
             let after = awake();

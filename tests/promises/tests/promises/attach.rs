@@ -73,13 +73,13 @@ fn a_private_shell_ends_with_a_close_frame_and_stays_after_a_drop() {
 
 /// Collects standard output by offset until the command's end; a byte that arrives twice must be
 /// equal.
-fn gather(shell: &mut Shell, kept: &mut Vec<u8>, base: u64, stop: Option<usize>) -> bool {
+fn gather(shell: &mut Shell, collected: &mut Vec<u8>, base: u64, stop: Option<usize>) -> bool {
     loop {
         match shell.next(SOON).expect("it goes on") {
             Frame::Data { stream: 1, offset, bytes, .. } => {
-                assert_eq!(offset - base, kept.len() as u64, "a byte is lost or doubled");
-                kept.extend(bytes);
-                if stop.is_some_and(|stop| kept.len() >= stop) {
+                assert_eq!(offset - base, collected.len() as u64, "a byte is lost or doubled");
+                collected.extend(bytes);
+                if stop.is_some_and(|stop| collected.len() >= stop) {
                     return false;
                 }
             }
@@ -98,20 +98,20 @@ fn a_reader_that_reconnects_continues_at_its_byte() {
     let mut shell = sandbox.open("frames=binary");
     let id = shell.id.clone();
     shell.start(Start::new("for i in $(seq 1 40); do seq 1 500; sleep 0.02; done").with("id", "c"));
-    let mut kept = Vec::new();
+    let mut collected = Vec::new();
     let mut ended = false;
     let mut cuts = 0;
     while !ended {
-        let stop = kept.len() + 9_000;
-        ended = gather(&mut shell, &mut kept, 0, Some(stop));
+        let stop = collected.len() + 9_000;
+        ended = gather(&mut shell, &mut collected, 0, Some(stop));
         if !ended {
             shell.cut();
             cuts += 1;
-            shell = sandbox.open(&format!("resume={id}&frames=binary&since={}", kept.len()));
+            shell = sandbox.open(&format!("resume={id}&frames=binary&since={}", collected.len()));
         }
     }
     let whole = (1..=500).map(|n| format!("{n}\n")).collect::<String>().repeat(40);
-    assert!(cuts > 3 && kept == whole.as_bytes(), "{cuts} cuts, {} bytes", kept.len());
+    assert!(cuts > 3 && collected == whole.as_bytes(), "{cuts} cuts, {} bytes", collected.len());
 }
 
 /// Promises: S10.

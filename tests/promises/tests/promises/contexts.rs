@@ -448,8 +448,8 @@ fn a_sleep_ends_contexts_and_reports_it() {
 #[test]
 fn a_context_of_a_session_shares_its_directory_environment_and_end() {
     let (_server, sandbox) = one();
-    let wish = json!({"id": "s", "cwd": "/tmp", "env": {"A": "of s"}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "s", "cwd": "/tmp", "env": {"A": "of s"}});
+    sandbox.post("/sessions", &spec).expect(201);
     make(&sandbox, &json!({"id": "own", "session": "s"}));
     assert_eq!(
         value(&run(&sandbox, "own", "import os; (os.getcwd(), os.environ['A'])")),

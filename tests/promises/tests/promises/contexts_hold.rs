@@ -23,7 +23,7 @@ fn stays(sandbox: &Sandbox, answer: &Value) {
 }
 
 /// Checks that the interpreter ended, that this was reported, and that the next run gets a new one.
-fn begins_anew(sandbox: &Sandbox, answer: &Value) {
+fn gets_a_new_interpreter(sandbox: &Sandbox, answer: &Value) {
     assert!(answer["died"].is_object(), "{answer}");
     assert_eq!(answer["exception"]["name"], "ContextDied", "{answer}");
     let next = python(sandbox, "kept = 'kept'");
@@ -114,20 +114,20 @@ fn no_code_hangs_its_context() {
             "import time\nwhile True:\n    try: time.sleep(100)\n    except BaseException: pass";
         let answer = post(&sandbox, "python", &json!({"code": code, "timeout_ms": 300}));
         assert_eq!(answer["timed_out"], true, "{answer}");
-        begins_anew(&sandbox, &answer);
+        gets_a_new_interpreter(&sandbox, &answer);
     });
     rows.row("the interpreter exits", || {
-        begins_anew(&sandbox, &python(&sandbox, "import os; os._exit(3)"));
-        begins_anew(&sandbox, &python(&sandbox, "import os; os.kill(os.getpid(), 11)"));
+        gets_a_new_interpreter(&sandbox, &python(&sandbox, "import os; os._exit(3)"));
+        gets_a_new_interpreter(&sandbox, &python(&sandbox, "import os; os.kill(os.getpid(), 11)"));
     });
     rows.row("all descriptors closed", || {
-        begins_anew(&sandbox, &python(&sandbox, "import os; os.closerange(0, 1000)"));
+        gets_a_new_interpreter(&sandbox, &python(&sandbox, "import os; os.closerange(0, 1000)"));
     });
     rows.row("more memory than there is", || {
         let answer = python(&sandbox, "x = bytearray(1)\nwhile True: x += bytes(1 << 24)");
         if answer["exception"]["name"] != "MemoryError" {
             assert_eq!(answer["oom"], true, "{answer}");
-            begins_anew(&sandbox, &answer);
+            gets_a_new_interpreter(&sandbox, &answer);
         }
     });
     rows.row("a fork bomb", || {
@@ -220,9 +220,9 @@ fn a_run_is_interrupted_and_a_context_restarted() {
 fn runs_of_a_context_are_queued_for_a_bounded_time() {
     let (_server, sandbox) = one();
     python(&sandbox, "seen = []");
-    let go = "while not __import__('os').path.exists('/workspace/go'): pass";
+    let code = "while not __import__('os').path.exists('/workspace/go'): pass";
     let path = sandbox.path("/contexts/python/run");
-    let first = sandbox.http.events(&path, &json!({ "code": go }));
+    let first = sandbox.http.events(&path, &json!({ "code": code }));
     let waiting = |queued: u64| {
         wait_until("they wait", SOON, || {
             let info = sandbox.http.get(&sandbox.path("/contexts/python")).expect(200).json();

@@ -123,14 +123,14 @@ fn python_uses_the_images_kernel_and_without_one_a_driver() {
         ),
         ("of JavaScript", json!({"language": "js", "kernel": "none"}), Value::Null),
     ];
-    for (name, wish, kernel) in cases {
+    for (name, spec, kernel) in cases {
         rows.row(name, || {
-            let made = sandbox.post("/contexts", &wish).expect(201).json();
+            let made = sandbox.post("/contexts", &spec).expect(201).json();
             assert_eq!(made["kernel"], kernel, "{made}");
-            let cwd = wish["cwd"].as_str().unwrap_or("/workspace");
+            let cwd = spec["cwd"].as_str().unwrap_or("/workspace");
             assert_eq!(made["cwd"], cwd);
             let id = made["id"].as_str().expect("an id");
-            let code = if wish["language"] == "js" {
+            let code = if spec["language"] == "js" {
                 "'/' + process.cwd().slice(1)"
             } else {
                 "x = __import__('os').getcwd()\nx"
@@ -210,8 +210,8 @@ fn pythons(sandbox: &Sandbox) -> Vec<(i64, i64)> {
 #[test]
 fn a_spare_kernel_is_started_where_kernels_come_and_go() {
     let (_server, sandbox) = one();
-    let make = |wish: Value| {
-        let made = sandbox.post("/contexts", &wish).expect(201).json();
+    let make = |spec: Value| {
+        let made = sandbox.post("/contexts", &spec).expect(201).json();
         let kernel = made["pid"].as_i64().expect("a process");
         let found = pythons(&sandbox).into_iter().find(|(pid, _)| *pid == kernel);
         (made["id"].as_str().expect("an id").to_owned(), found.expect("it runs").1)

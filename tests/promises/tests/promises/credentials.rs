@@ -11,7 +11,7 @@ use isolet_kit::{
 };
 
 /// The secret value, in halves, so that a search does not find itself.
-const VALUE: [&str; 2] = ["canary-58c1", "e07d-lent"];
+const VALUE: [&str; 2] = ["canary-58c1", "e07d-test"];
 const API: &str = "api.example";
 const OTHER: &str = "other.example";
 
@@ -45,7 +45,7 @@ fn header() -> Value {
     json!({"host": API, "header": "Authorization", "value": bearer()})
 }
 
-fn wish(network: Value) -> Value {
+fn spec(network: Value) -> Value {
     json!({"network": network, "credentials": [header()]})
 }
 
@@ -158,7 +158,7 @@ fn events(sandbox: &Sandbox, work: impl FnOnce()) -> String {
 fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     let world = world();
     let (server, mut hosts) = server(&world);
-    let mut all = wish(allowed());
+    let mut all = spec(allowed());
     let word = json!({"host": "*.example", "placeholder": "ISOLET_KEY", "value": secret()});
     all["credentials"].as_array_mut().expect("a list").push(word);
     let sandbox = server.sandbox_with(&all);
@@ -223,11 +223,11 @@ fn a_credential_reaches_its_host_and_is_nowhere_inside() {
     asleep(&sandbox);
     has_it(&sandbox, &mut hosts);
     is_nowhere(&server, &sandbox);
-    let kept = server.data().join("credentials");
-    assert_eq!(std::fs::read_dir(&kept).expect("there").count(), 1);
+    let stored = server.data().join("credentials");
+    assert_eq!(std::fs::read_dir(&stored).expect("there").count(), 1);
     sandbox.delete();
     assert_eq!(
-        std::fs::read_dir(&kept).expect("there").count(),
+        std::fs::read_dir(&stored).expect("there").count(),
         0,
         "the value was deleted with its sandbox"
     );
@@ -266,7 +266,7 @@ fn certificate(sandbox: &Sandbox) -> String {
 fn a_credential_works_again_after_every_restart_until_it_is_withdrawn() {
     let world = world();
     let (mut server, mut hosts) = server(&world);
-    let sandbox = server.sandbox_with(&wish(allowed()));
+    let sandbox = server.sandbox_with(&spec(allowed()));
     has_it(&sandbox, &mut hosts);
     let first = certificate(&sandbox);
     server.kill();
@@ -409,9 +409,9 @@ fn a_credential_works_in_images_with_and_without_a_ca_bundle() {
     let made = |name: &str, image: &Image| {
         let path = format!("/v1/images/import?name={name}");
         server.http().send("POST", &path, Some(&image.layout())).expect(201);
-        let mut wish = wish(allowed());
-        wish["image"] = json!(name);
-        server.sandbox_with(&wish)
+        let mut spec = spec(allowed());
+        spec["image"] = json!(name);
+        server.sandbox_with(&spec)
     };
     let ask = format!("{} --resolve {API}:8443:{PUBLIC}", curl(API));
     // This image trusts nothing, and nobody may write where authorities would be looked up.
@@ -439,7 +439,7 @@ fn a_credential_works_in_images_with_and_without_a_ca_bundle() {
 fn a_sandbox_from_the_warm_pool_gets_its_credentials() {
     let world = world();
     let (server, mut hosts) = server_with(&world, Options::new().warm_pool(1).other_kinds(1));
-    let first = server.sandbox_with(&wish(allowed()));
+    let first = server.sandbox_with(&spec(allowed()));
     has_it(&first, &mut hosts);
     first.delete();
     let waiting =
@@ -447,7 +447,7 @@ fn a_sandbox_from_the_warm_pool_gets_its_credentials() {
             let agents = server.agents();
             (agents.len() == 2).then_some(agents)
         });
-    let second = server.sandbox_with(&wish(allowed()));
+    let second = server.sandbox_with(&spec(allowed()));
     has_it(&second, &mut hosts);
     let again = server.sandbox_with(&json!({"network": allowed()}));
     has_nothing(&again, &mut hosts);

@@ -129,8 +129,8 @@ fn f45_a_call_in_a_deleted_sandbox_gets_a_permanent_error() {
         let process = json!({"id": "web", "argv": ["python3", "-c", silent]});
         sandbox.post("/processes", &process).expect(201);
         sandbox.await_port(8000);
-        let wish = json!({"port": {"port": 8000, "path": "/"}, "timeout_ms": 60_000});
-        let waiting = posted(&sandbox, "/processes/web/wait", wish);
+        let spec = json!({"port": {"port": 8000, "path": "/"}, "timeout_ms": 60_000});
+        let waiting = posted(&sandbox, "/processes/web/wait", spec);
         runs(&sandbox);
         sandbox.delete();
         refused(waiting.join().expect("it is answered"), "sandbox_destroyed");
@@ -226,8 +226,8 @@ fn f45_a_dialect_reports_a_deleted_sandbox_in_its_own_format() {
     server.healthy();
 }
 
-fn make(http: &Http, sandbox: &Sandbox, wish: &Value) {
-    http.post(&sandbox.path("/sessions"), wish).expect(201);
+fn make(http: &Http, sandbox: &Sandbox, spec: &Value) {
+    http.post(&sandbox.path("/sessions"), spec).expect(201);
 }
 
 /// Promises: P5.
@@ -246,9 +246,9 @@ fn a_command_whose_session_is_deleted_gets_that_error() {
     sandbox.exec("mkdir part");
     let mut rows = Rows::new();
     let parts = json!({"id": "dev", "file_access": {"write": ["part"]}});
-    for (name, wish) in [("a session", json!({"id": "dev"})), ("a session with a scope", parts)] {
+    for (name, spec) in [("a session", json!({"id": "dev"})), ("a session with a scope", parts)] {
         rows.row(name, || {
-            make(&sandbox.http, &sandbox, &wish);
+            make(&sandbox.http, &sandbox, &spec);
             let call = posted(&sandbox, "/sessions/dev/exec", running.clone());
             runs();
             let mut queued = sandbox.http.events(&exec, &json!({"command": "echo more"}));
@@ -258,14 +258,14 @@ fn a_command_whose_session_is_deleted_gets_that_error() {
             sandbox.http.get(&session).expect(404);
         });
         rows.row(&format!("{name}, as events"), || {
-            make(&sandbox.http, &sandbox, &wish);
+            make(&sandbox.http, &sandbox, &spec);
             let mut events = sandbox.http.events(&exec, &running);
             runs();
             end();
             ends_with(&mut events, "session_ended");
         });
         rows.row(&format!("{name}, and one of the same id"), || {
-            make(&sandbox.http, &sandbox, &wish);
+            make(&sandbox.http, &sandbox, &spec);
             assert_eq!(sandbox.command("dev", "echo on")["stdout"], "on\n");
             end();
         });

@@ -48,11 +48,11 @@ fn a_missing_directory_is_bad_cwd_on_every_route() {
         shell.run_with(Start::new("pwd")).is("/workspace\n", 0);
     });
     rows.row("a session", || {
-        let wish = |id: &str, cwd: &str| json!({"id": id, "cwd": cwd});
-        refused(sandbox.post("/sessions", &wish("s", "/no/such")), 400, "bad_cwd");
-        refused(sandbox.post("/sessions", &wish("s", "/etc/passwd")), 400, "bad_cwd");
+        let spec = |id: &str, cwd: &str| json!({"id": id, "cwd": cwd});
+        refused(sandbox.post("/sessions", &spec("s", "/no/such")), 400, "bad_cwd");
+        refused(sandbox.post("/sessions", &spec("s", "/etc/passwd")), 400, "bad_cwd");
         sandbox.exec("mkdir -p dir");
-        sandbox.post("/sessions", &wish("s", "dir")).expect(201);
+        sandbox.post("/sessions", &spec("s", "dir")).expect(201);
         assert_eq!(sandbox.command("s", "pwd")["stdout"], "/workspace/dir\n");
     });
     drop(rows);

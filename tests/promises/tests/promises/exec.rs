@@ -187,8 +187,8 @@ fn a_session_runs_commands_by_http() {
         assert_eq!(said(&sandbox.command("c", "echo $$")).0, pid);
     });
     rows.row("the session's own timeout", || {
-        let wish = json!({"id": "ci", "command_timeout_ms": 200});
-        assert_eq!(sandbox.post("/sessions", &wish).status, 201);
+        let spec = json!({"id": "ci", "command_timeout_ms": 200});
+        assert_eq!(sandbox.post("/sessions", &spec).status, 201);
         assert_eq!(sandbox.command("ci", "sleep 100")["timed_out"], true);
         let body = json!({"command": "sleep 0.5; echo own", "timeout_ms": 20000});
         let answer = sandbox.post("/sessions/ci/exec", &body).expect(200).json();
@@ -281,9 +281,9 @@ fn a_client_that_disconnects_ends_its_exec() {
 #[test]
 fn a_program_in_a_session_starts_with_the_sessions_settings() {
     let (_server, sandbox) = one();
-    let wish =
+    let spec =
         json!({"id": "dev", "cwd": "/srv", "env": {"A": "1", "B": "2"}, "command_timeout_ms": 500});
-    sandbox.post("/sessions", &wish).expect(201);
+    sandbox.post("/sessions", &spec).expect(201);
     let run = |more: Value| {
         let mut body = json!({"command": "echo $PWD $A $B", "session": "dev"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

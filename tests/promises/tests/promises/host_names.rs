@@ -43,10 +43,10 @@ pub(crate) fn trusting(
         "NPM_CONFIG_CAFILE",
     ];
     let env: Value = readers.into_iter().map(|name| (name.to_owned(), json!(AUTHORITY))).collect();
-    let mut wish = json!({"network": network, "env": env});
-    let fields = wish.as_object_mut().expect("an object");
+    let mut spec = json!({"network": network, "env": env});
+    let fields = spec.as_object_mut().expect("an object");
     fields.extend(more.as_object().expect("an object").clone());
-    let sandbox = server.sandbox_with(&wish);
+    let sandbox = server.sandbox_with(&spec);
     let text = internet.authority();
     let write = format!("mkdir -p /etc/ssl && cat >{AUTHORITY} <<'END'\n{text}END");
     assert_eq!(sandbox.exec(&write)["exit_code"], 0);

@@ -81,8 +81,8 @@ fn an_alias_is_the_same_image_in_creates_pulls_and_removals() {
     http.get(&format!("/v1/images/{}", name.replace('/', "%2F"))).expect(404);
     let said = http.post("/v1/images/pull", &json!({"image": "own"})).expect(400).text();
     assert!(said.contains("this machine's own programs"), "{said}");
-    let wish = json!({"image": "own"});
-    assert_eq!(server.sandbox_with(&wish).info()["image_resolved"], "host");
+    let spec = json!({"image": "own"});
+    assert_eq!(server.sandbox_with(&spec).info()["image_resolved"], "host");
 }
 
 /// Promises: A2.

@@ -46,8 +46,8 @@ fn f46_a_process_that_is_seen_to_have_ended_has_its_whole_log() {
         while sandbox.http.get(&sandbox.path(&at(""))).expect(200).json()["status"] == "running" {}
         let log = sandbox.http.get(&sandbox.path(&at("/logs"))).expect(200).json();
         assert_eq!(log["stdout"], SAID, "turn {turn}: {log}");
-        let wish = json!({"log": {"text": "hello"}, "timeout_ms": 1});
-        let waited = sandbox.post(&at("/wait"), &wish).expect(200).json();
+        let spec = json!({"log": {"text": "hello"}, "timeout_ms": 1});
+        let waited = sandbox.post(&at("/wait"), &spec).expect(200).json();
         assert_eq!(waited["outcome"], "met", "turn {turn}: {waited}");
         forget(&sandbox, &id);
     }
@@ -63,8 +63,8 @@ fn f46_a_wait_that_times_out_knows_the_last_line_of_an_ended_process() {
         let body = json!({ "command": "sleep 0.003; echo hello" });
         let begun = sandbox.post("/processes", &body).expect(201).json();
         let id = begun["id"].as_str().expect("an id");
-        let wish = json!({"log": {"text": "hello"}, "timeout_ms": 1 + turn % 8});
-        let waited = sandbox.post(&format!("/processes/{id}/wait"), &wish).expect(200).json();
+        let spec = json!({"log": {"text": "hello"}, "timeout_ms": 1 + turn % 8});
+        let waited = sandbox.post(&format!("/processes/{id}/wait"), &spec).expect(200).json();
         let ended = waited["process"]["status"] == "exited";
         assert!(!ended || waited["outcome"] == "met", "turn {turn}: {waited}");
         forget(&sandbox, id);

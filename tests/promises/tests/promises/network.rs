@@ -116,11 +116,11 @@ fn a_network_survives_sleep_restart_and_the_end_of_the_veth_manager() {
     server.restart();
     assert_eq!(network(&sandbox)["deny"], json!(["192.0.2.0/24"]));
     holds(&sandbox);
-    let owner = veth::manager(&server.data());
+    let killed = veth::manager(&server.data());
     let before = address(&sandbox);
-    process::kill(owner);
+    process::kill(killed);
     wait_until("another veth manager runs", SOON, || {
-        veth::find_manager(&server.data()).filter(|keeper| *keeper != owner)
+        veth::find_manager(&server.data()).filter(|manager| *manager != killed)
     });
     // The old veth pair works until the kernel has removed it.
     wait_until("it has a veth pair again", SOON, || {

@@ -421,8 +421,8 @@ fn a_ticket_opens_one_port_once() {
     let (server, sandbox) = guest();
     sandbox.listen(8001);
     let ticket = || {
-        let wish = json!({"sandbox": sandbox.id, "use": "port", "port": 8000});
-        let made = server.http().post("/v1/tickets", &wish).expect(201).json();
+        let spec = json!({"sandbox": sandbox.id, "use": "port", "port": 8000});
+        let made = server.http().post("/v1/tickets", &spec).expect(201).json();
         made["ticket"].as_str().expect("a ticket").to_owned()
     };
     let keyless =

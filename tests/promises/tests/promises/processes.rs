@@ -252,7 +252,7 @@ fn a_wait_for_a_port_ends_when_it_takes_connections_or_answers() {
     let (_server, sandbox) = one();
     let text = "sleep 0.3; exec python3 -m http.server --bind 127.0.0.1 8123";
     run(&sandbox, "web", text);
-    let port = |wish: Value| wait(&sandbox, "web", &json!({"port": wish, "timeout_ms": 20_000}));
+    let port = |spec: Value| wait(&sandbox, "web", &json!({"port": spec, "timeout_ms": 20_000}));
     assert_eq!(port(json!({"port": 8123}))["outcome"], "met");
     assert_eq!(port(json!({"port": 8123, "path": "/"}))["outcome"], "met");
     assert_eq!(port(json!({"port": 8123, "path": "/none", "status": 404}))["outcome"], "met");
@@ -323,8 +323,8 @@ fn a_log_reports_what_it_no_longer_holds() {
     let missed = held["missed"].as_u64().expect("a number");
     let text = held["stdout"].as_str();
     assert_eq!((held["from"].as_u64(), held["position"].as_u64()), (Some(missed), Some(total)));
-    let kept = text.expect("text").len() as u64;
-    assert!(kept + missed == total && kept > 500_000 && kept <= 1 << 20, "{kept}");
+    let retained = text.expect("text").len() as u64;
+    assert!(retained + missed == total && retained > 500_000 && retained <= 1 << 20, "{retained}");
     let first = follow(&exact(&sandbox), &sandbox, "p", "?since=10").event().expect("an event");
     assert_eq!(first.name, "gap");
     assert_eq!(first.data, json!({"from": 10, "to": missed}).to_string());

@@ -37,21 +37,21 @@ fn a_client_that_reconnects_misses_no_byte_and_gets_none_twice() {
     stays.line("PS1='$ '; stty -echo; echo 'go'", "go\r\n");
     stays.type_in("while :; do seq 1 3000; sleep 0.01; done\r");
     let mut dice = Dice(7);
-    let mut kept = Vec::new();
+    let mut collected = Vec::new();
     let mut place = stays.place();
     let base = stays.offset();
     let mut cuts = 0;
     while cuts < tries(100, 1000) {
         let mut one = back(&sandbox, &place);
         assert_eq!(one.snapshot.len(), 0, "held output is sent unchanged");
-        assert_eq!(one.base, base + kept.len() as u64, "it continues where it was");
+        assert_eq!(one.base, base + collected.len() as u64, "it continues where it was");
         let enough = 1 + dice.below(20_000);
         let end = Instant::now() + LONG;
         while one.output.len() < enough {
             assert!(one.closed.is_none() && Instant::now() < end, "{:?}", one.closed);
             one.step(SOON);
         }
-        kept.extend_from_slice(&one.output);
+        collected.extend_from_slice(&one.output);
         place = one.place();
         assert_eq!(one.jumps, 1, "one offset, at its beginning");
         if dice.below(2) == 0 {
@@ -61,11 +61,11 @@ fn a_client_that_reconnects_misses_no_byte_and_gets_none_twice() {
         }
         cuts += 1;
     }
-    while stays.offset() < base + kept.len() as u64 {
+    while stays.offset() < base + collected.len() as u64 {
         assert!(stays.step(SOON), "it goes on");
     }
     assert_eq!(stays.jumps, 1, "the client that stayed never fell behind");
-    agrees(&stays, base, &kept);
+    agrees(&stays, base, &collected);
     stays.type_in("\x03");
 }
 

@@ -165,7 +165,7 @@ fn a_recording_continues_after_its_server_was_killed() {
     let from = terminal.offset();
     terminal.type_in("for i in $(seq 1 300); do echo line $i; sleep 0.01; done; echo 'e'nd\r");
     terminal.sees("line 100\r\n");
-    wait_until("some of it is written", SOON, || {
+    wait_until("a part is written", SOON, || {
         shown(&cast(&sandbox, &made["id"]).1).contains("line 20\r\n").then_some(())
     });
     let place = terminal.place();

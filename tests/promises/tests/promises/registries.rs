@@ -177,14 +177,14 @@ fn from_an_index_the_requested_platform_or_the_hosts_own_is_used() {
     let file = registry.folder().join("config.json");
     let server = asking(&[&registry.host()], &file, "");
     let http = server.http();
-    let wish = |platform: &str| {
+    let spec = |platform: &str| {
         http.post("/v1/images/pull", &json!({"image": name, "platform": platform}))
     };
     assert_eq!(pull(&http, &name).expect(200).json()["digest"], ours.digest);
     let sandbox = server.sandbox_with(&json!({"image": name}));
     assert_eq!(sandbox.says("cat /word"), "ours");
-    assert_eq!(wish("linux/s390x").expect(200).json()["digest"], theirs.digest);
-    let missing = wish("linux/riscv64");
+    assert_eq!(spec("linux/s390x").expect(200).json()["digest"], theirs.digest);
+    let missing = spec("linux/riscv64");
     assert_eq!(missing.status, 422, "{}", missing.text());
     assert!(missing.text().contains("linux/s390x"), "{}", missing.text());
 }

@@ -8,11 +8,11 @@ use isolet_kit::{Options, Rows, SOON, Server, Value, json, one, quickly, wait_un
 fn a_sandbox_is_created_found_changed_and_deleted() {
     let server = Server::start();
     let http = server.http();
-    let wish = json!({"id": "box-1", "ttl_s": 600, "metadata": {"a": [1, {"b": null}]}, "env": {"FOO": "bar"},
+    let spec = json!({"id": "box-1", "ttl_s": 600, "metadata": {"a": [1, {"b": null}]}, "env": {"FOO": "bar"},
         "memory_mib": 256, "cpu_millis": 500, "pids": 64});
-    let made = http.post("/v1/sandboxes", &wish).expect(201).json();
+    let made = http.post("/v1/sandboxes", &spec).expect(201).json();
     assert_eq!((&made["id"], &made["state"]), (&json!("box-1"), &json!("running")), "{made}");
-    assert_eq!((&made["metadata"], &made["ttl_s"]), (&wish["metadata"], &json!(600)));
+    assert_eq!((&made["metadata"], &made["ttl_s"]), (&spec["metadata"], &json!(600)));
     assert_eq!(
         (&made["memory_mib"], &made["cpu_millis"], &made["pids"]),
         (&json!(256), &json!(500), &json!(64))
@@ -120,7 +120,7 @@ fn a_sandbox_ends_with_its_ttl() {
 fn unknown_and_unimplemented_features_are_refused_by_name() {
     let server = Server::start();
     let mut rows = Rows::new();
-    let wishes = [
+    let specs = [
         ("network", json!({"network": {"allow": ["http://a"]}})),
         ("network", json!({"network": {"deny": ["a b"]}})),
         ("network", json!({"network": {"alow": ["a.b"]}})),
@@ -150,9 +150,9 @@ fn unknown_and_unimplemented_features_are_refused_by_name() {
         ("id", json!({"id": "-a"})),
         ("id", json!({"id": "x".repeat(129)})),
     ];
-    for (field, wish) in wishes {
-        rows.row(&wish.to_string()[..wish.to_string().len().min(60)], || {
-            let reply = server.http().post("/v1/sandboxes", &wish).expect(400);
+    for (field, spec) in specs {
+        rows.row(&spec.to_string()[..wish.to_string().len().min(60)], || {
+            let reply = server.http().post("/v1/sandboxes", &spec).expect(400);
             let body = reply.json();
             assert!(body["message"].as_str().is_some_and(|text| text.contains(field)), "{body}");
             assert!(body["hint"].as_str().is_some_and(|text| !text.is_empty()), "{body}");
@@ -202,7 +202,7 @@ fn limits_hold_inside() {
     assert_eq!(sandbox.says("echo lives"), "lives\n");
 }
 
-/// 400 loopback connections once held 2 GiB of the machine's memory, and TCP's share of it was
+/// 400 loopback connections once held 2 GiB of the machine's memory, and TCP's share was
 /// exhausted for every program.
 #[test]
 fn bytes_that_nobody_reads_from_a_socket_count() {
@@ -263,8 +263,8 @@ fn sessions_follow_their_rules() {
         http.post(&sandbox.path("/sessions"), &json!({"id": "default"})).expect(409);
     });
     rows.row("env and cwd", || {
-        let wish = json!({"id": "build", "env": {"NODE_ENV": "production"}, "cwd": "/usr", "metadata": {"m": 1}});
-        let made = http.post(&sandbox.path("/sessions"), &wish).expect(201).json();
+        let spec = json!({"id": "build", "env": {"NODE_ENV": "production"}, "cwd": "/usr", "metadata": {"m": 1}});
+        let made = http.post(&sandbox.path("/sessions"), &spec).expect(201).json();
         assert_eq!((&made["cwd"], &made["env_names"]), (&json!("/usr"), &json!(["NODE_ENV"])), "{made}");
         assert_eq!((&made["sandbox_id"], &made["metadata"]), (&json!(sandbox.id), &json!({"m": 1})));
         assert_eq!(sandbox.command("build", "echo $NODE_ENV; pwd")["stdout"], "production\n/usr\n");
@@ -272,11 +272,11 @@ fn sessions_follow_their_rules() {
             let found = http.get(&sandbox.path("/sessions/build")).expect(200).json();
             (found["shell_pid"].is_i64() && found["busy"] == false).then_some(())
         });
-        assert_eq!(http.post(&sandbox.path("/sessions"), &wish).expect(409).error(), "session_exists");
+        assert_eq!(http.post(&sandbox.path("/sessions"), &spec).expect(409).error(), "session_exists");
     });
     rows.row("a session that is used after its deletion has defaults", || {
-        let wish = json!({"id": "temp", "env": {"MY_VAR": "value"}});
-        http.post(&sandbox.path("/sessions"), &wish).expect(201);
+        let spec = json!({"id": "temp", "env": {"MY_VAR": "value"}});
+        http.post(&sandbox.path("/sessions"), &spec).expect(201);
         assert_eq!(sandbox.command("temp", "sleep 4245 & echo $MY_VAR")["stdout"], "value\n");
         let deleted = http.delete(&sandbox.path("/sessions/temp"));
         assert!(matches!(deleted.status, 200 | 204));
@@ -290,14 +290,14 @@ fn sessions_follow_their_rules() {
         assert!(list().contains(&"new".to_owned()));
     });
     rows.row("invalid requests", || {
-        for wish in [
+        for spec in [
             json!({"id": "../x y"}),
             json!({"cwd": ""}),
             json!({"nope": 1}),
             json!({"command_timeout_ms": -1}),
         ] {
-            let refused = http.post(&sandbox.path("/sessions"), &wish);
-            assert_eq!(refused.status, 400, "{wish}: {}", refused.text());
+            let refused = http.post(&sandbox.path("/sessions"), &spec);
+            assert_eq!(refused.status, 400, "{spec}: {}", refused.text());
         }
         assert_eq!(
             sandbox.post("/sessions/..%2f..%2fx/exec", &json!({"command": ":"})).status,

@@ -2,8 +2,8 @@
 
 use isolet_kit::{Http, Reply, Rows, Server, Value, json};
 
-fn made(http: &Http, wish: &Value) -> String {
-    let session = http.post("/v1/sessions", wish).expect(201).json();
+fn made(http: &Http, spec: &Value) -> String {
+    let session = http.post("/v1/sessions", spec).expect(201).json();
     format!("/v1/sessions/{}", session["id"].as_str().expect("an id"))
 }
 

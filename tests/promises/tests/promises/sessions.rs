@@ -3,8 +3,8 @@
 use isolet_kit::{Http, Options, Rows, SOON, Server, Start, Value, json, wait_until};
 use std::time::{Duration, Instant};
 
-fn make(http: &Http, wish: &Value) -> Value {
-    http.post("/v1/sessions", wish).expect(201).json()
+fn make(http: &Http, spec: &Value) -> Value {
+    http.post("/v1/sessions", spec).expect(201).json()
 }
 
 fn at(session: &Value) -> String {
@@ -58,11 +58,11 @@ fn a_session_has_the_record_and_the_defaults_of_its_dialect() {
 fn a_session_keeps_its_metadata_and_lives_in_the_requested_sandbox() {
     let server = Server::start();
     let http = server.http();
-    let wish = json!({
+    let spec = json!({
         "persistent": true, "ttl": 60, "metadata": {"for": {"tool": 1}}, "sandbox_id": "other",
         "file_access": {"write": [""]},
     });
-    let made = make(&http, &wish);
+    let made = make(&http, &spec);
     assert_eq!(made["persistent"], true);
     assert_eq!((&made["ttl"], &made["metadata"]), (&json!(60), &json!({"for": {"tool": 1}})));
     assert_eq!(made["sandbox_id"], "other");
@@ -151,8 +151,8 @@ fn only_a_ttl_ends_a_session_created_below_a_sandbox() {
     assert_eq!(made["ttl_s"], 3);
     let end = made["created_at_ms"].as_i64().expect("ms") + 3000;
     assert_eq!(made["expires_at_ms"], end);
-    let kept = http.post(below, &json!({"id": "kept", "ttl_s": 0})).expect(201).json();
-    assert_eq!((&kept["ttl_s"], &kept["expires_at_ms"]), (&Value::Null, &Value::Null));
+    let unlimited = http.post(below, &json!({"id": "kept", "ttl_s": 0})).expect(201).json();
+    assert_eq!((&unlimited["ttl_s"], &unlimited["expires_at_ms"]), (&Value::Null, &Value::Null));
     assert_eq!(http.get("/v1/sessions").json(), json!([]));
     http.get("/v1/sessions/short").expect(404);
     let bulk = http.delete("/v1/sessions?older_than=0s").expect(200).json();
@@ -235,8 +235,8 @@ fn the_end_of_a_session_ends_its_programs() {
 fn a_session_ends_after_its_last_command_and_not_during_one() {
     let server = hasty();
     let http = server.http();
-    let [unused, working, kept] =
-        [json!({}), json!({}), json!({"persistent": true})].map(|wish| make(&http, &wish));
+    let [unused, working, unlimited] =
+        [json!({}), json!({}), json!({"persistent": true})].map(|spec| make(&http, &spec));
     let began = Instant::now();
     let slow = std::thread::spawn({
         let http = server.http();
@@ -254,7 +254,7 @@ fn a_session_ends_after_its_last_command_and_not_during_one() {
         (http.get(&at(&working)).json()["busy"] == false).then_some(())
     });
     wait_until("it ends after it", SOON, || (!is_there(&http, &working)).then_some(()));
-    assert!(is_there(&http, &kept), "a persistent one stays");
+    assert!(is_there(&http, &unlimited), "a persistent one stays");
 }
 
 /// Promises: P3.
@@ -294,16 +294,17 @@ fn a_ttl_ends_a_session_also_in_the_middle_of_a_command() {
 fn a_ttl_counts_across_a_restart() {
     let mut server = hasty();
     let made = make(&server.http(), &json!({"ttl": 4, "persistent": true}));
-    let [idle, kept] = [json!({}), json!({"persistent": true})].map(|w| make(&server.http(), &w));
+    let [idle, unlimited] =
+        [json!({}), json!({"persistent": true})].map(|w| make(&server.http(), &w));
     server.kill();
     server.launch();
     server.wait_until_ready();
     let http = server.http();
-    assert!(is_there(&http, &made) && is_there(&http, &kept));
+    assert!(is_there(&http, &made) && is_there(&http, &unlimited));
     wait_until("both end", SOON, || {
         (!is_there(&http, &made) && !is_there(&http, &idle)).then_some(())
     });
-    assert!(is_there(&http, &kept));
+    assert!(is_there(&http, &unlimited));
 }
 
 /// Promises: P0, P6.
@@ -393,9 +394,9 @@ fn invalid_requests_are_refused_by_name_and_create_nothing() {
         ("file_access", json!({"file_access": [""]})),
         ("id", json!({"sandbox_id": "../x"})),
     ];
-    for (name, wish) in bad {
-        rows.row(&wish.to_string()[..wish.to_string().len().min(60)], || {
-            let reply = http.post("/v1/sessions", &wish).expect(400).json();
+    for (name, spec) in bad {
+        rows.row(&spec.to_string()[..wish.to_string().len().min(60)], || {
+            let reply = http.post("/v1/sessions", &spec).expect(400).json();
             assert!(reply["message"].as_str().unwrap().contains(name), "{reply}");
         });
     }

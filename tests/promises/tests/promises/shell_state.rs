@@ -173,8 +173,8 @@ fn state_of_ended_and_deleted_shells_does_not_come_back() {
         assert_eq!(says(&sandbox, "twice", "echo [$x]"), "[1]\n");
     });
     rows.row("a session with a scope", || {
-        let wish = json!({"id": "scoped", "file_access": {"write": ["mine"]}});
-        sandbox.post("/sessions", &wish).expect(201);
+        let spec = json!({"id": "scoped", "file_access": {"write": ["mine"]}});
+        sandbox.post("/sessions", &spec).expect(201);
         sandbox.command("scoped", "cd /workspace/mine; x=1");
         saved(&server, "scoped");
         sandbox.command("scoped", "x=2; sleep 1000 & disown");

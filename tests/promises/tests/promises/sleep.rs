@@ -244,8 +244,8 @@ fn the_idle_timeout_changes_while_a_sandbox_runs() {
 #[test]
 fn a_session_wakes_with_its_settings() {
     let (mut server, sandbox) = one();
-    let wish = json!({"id": "dev", "cwd": "/usr", "env": {"A": "a"}, "metadata": {"m": 1}});
-    let made = server.http().post(&sandbox.path("/sessions"), &wish).expect(201).json();
+    let spec = json!({"id": "dev", "cwd": "/usr", "env": {"A": "a"}, "metadata": {"m": 1}});
+    let made = server.http().post(&sandbox.path("/sessions"), &spec).expect(201).json();
     sandbox.command("dev", "cd /tmp; A=other; B=b");
     put_to_sleep(&sandbox);
     server.restart();

@@ -112,8 +112,8 @@ fn an_end_by_a_signal_names_it_and_the_next_attach_is_fresh() {
 #[test]
 fn a_terminal_belongs_to_its_session() {
     let (_server, sandbox) = one();
-    let wish = json!({"id": "work", "cwd": "/usr", "env": {"WORD": "known"}});
-    sandbox.post("/sessions", &wish).expect(201);
+    let spec = json!({"id": "work", "cwd": "/usr", "env": {"WORD": "known"}});
+    sandbox.post("/sessions", &spec).expect(201);
     let mut work = sandbox.terminal("session=work");
     work.line("pwd; echo $WORD $TERM", "/usr\r\nknown xterm-256color\r\n");
     let mut other = sandbox.terminal("session=other");

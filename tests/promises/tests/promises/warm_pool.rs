@@ -125,16 +125,16 @@ fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     let name = registry.has("app", image);
     let config = format!("[images]\nregistries = [\"{}\"]\n", registry.host());
     let server = Options::new().warm_pool(1).other_kinds(1).config(&config).start();
-    let wish = json!({"image": name});
-    server.sandbox_with(&wish).delete();
+    let spec = json!({"image": name});
+    server.sandbox_with(&spec).delete();
     let warm = |count: usize| {
         wait_until("the warm pool is full again", SOON, || {
             let agents = server.agents();
             (agents.len() == count).then_some(agents)
         })
     };
-    let waited: Vec<String> = warm(2).into_iter().map(space).collect();
-    let sandbox = server.sandbox_with(&wish);
+    let waited: Vec<String> = warm(2).into_iter().map(network_namespace).collect();
+    let sandbox = server.sandbox_with(&spec);
     assert_eq!(sandbox.says("cat /own; echo $(pwd)"), "kept\n/workspace\n");
     let inside = sandbox.says("readlink /proc/self/ns/net");
     assert!(waited.contains(&inside.trim_end().to_owned()), "it comes from the warm pool");
@@ -142,7 +142,7 @@ fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     assert_eq!(server.http().delete(&path).expect(409).error(), "image_in_use");
     assert_eq!(sandbox.says("cat /own"), "kept\n");
     sandbox.delete();
-    server.sandbox_with(&wish).delete();
+    server.sandbox_with(&spec).delete();
     warm(2);
     server.http().delete(&path).expect(204);
     let layers = server.data().join("images/layers");
@@ -150,6 +150,6 @@ fn the_warm_pool_holds_sandboxes_of_an_image_without_preventing_its_removal() {
     assert!(left.is_empty(), "{left:?}");
     warm(1);
     // The warm pool holds no sandbox of an image before the next request for one.
-    server.sandbox_with(&wish).delete();
+    server.sandbox_with(&spec).delete();
     warm(2);
 }

@@ -160,7 +160,7 @@ impl Siege {
     }
 
     /// Every method to hold a connection open.
-    fn ways(&self) -> Vec<Way<'_>> {
+    fn holdings(&self) -> Vec<Holding<'_>> {
         const EVENTS: &str = "accept: text/event-stream\r\n";
         let greedy = &self.greedy;
         let reads = &self.reads;
@@ -168,30 +168,30 @@ impl Siege {
         let logs = at(&format!("/processes/{}/logs", self.process));
         let exec = r#"{"command":"sleep 10000"}"#;
         vec![
-            way("event streams", || Opened::get(greedy, "/v1/events", "")),
-            way("events, by a key that only reads", || Opened::get(reads, "/v1/events", "")),
-            way("followed logs", move || Opened::get(reads, &logs, EVENTS)),
-            way("watched directories", move || Opened::get(reads, &at("/files?watch=1"), "")),
-            way("shells", move || Opened::socket(greedy, &at("/shell"))),
-            way("terminals", move || Opened::socket(greedy, &at("/terminal?session=t"))),
-            way("views", move || Opened::socket(reads, &at("/terminal?session=t&mode=view"))),
-            way("TCP", move || Opened::socket(greedy, &at("/tcp/8000"))),
-            way("commands", move || Opened::post(greedy, &at("/exec"), exec)),
-            way("uploads", move || Opened::upload(greedy, &format!("PUT {}", at("/files/up")))),
-            way("downloads", move || Opened::get(reads, &at("/files/large"), "")),
-            way("ports", move || Opened::get(greedy, &at("/ports/8000/"), "")),
+            holding("event streams", || Opened::get(greedy, "/v1/events", "")),
+            holding("events, by a key that only reads", || Opened::get(reads, "/v1/events", "")),
+            holding("followed logs", move || Opened::get(reads, &logs, EVENTS)),
+            holding("watched directories", move || Opened::get(reads, &at("/files?watch=1"), "")),
+            holding("shells", move || Opened::socket(greedy, &at("/shell"))),
+            holding("terminals", move || Opened::socket(greedy, &at("/terminal?session=t"))),
+            holding("views", move || Opened::socket(reads, &at("/terminal?session=t&mode=view"))),
+            holding("TCP", move || Opened::socket(greedy, &at("/tcp/8000"))),
+            holding("commands", move || Opened::post(greedy, &at("/exec"), exec)),
+            holding("uploads", move || Opened::upload(greedy, &format!("PUT {}", at("/files/up")))),
+            holding("downloads", move || Opened::get(reads, &at("/files/large"), "")),
+            holding("ports", move || Opened::get(greedy, &at("/ports/8000/"), "")),
         ]
     }
 }
 
 /// One method to hold a connection open.
-struct Way<'a> {
+struct Holding<'a> {
     name: &'static str,
     open: Box<dyn Fn() -> Opened + 'a>,
 }
 
-fn way<'a>(name: &'static str, open: impl Fn() -> Opened + 'a) -> Way<'a> {
-    Way { name, open: Box::new(open) }
+fn holding<'a>(name: &'static str, open: impl Fn() -> Opened + 'a) -> Holding<'a> {
+    Holding { name, open: Box::new(open) }
 }
 
 /// Promises: T20.
@@ -200,7 +200,7 @@ fn heavy_t19_one_key_gets_only_its_share_of_the_connections() {
     let siege = Siege::begin();
     let neighbour = siege.server.sandbox();
     let mut rows = Rows::new();
-    for Way { name, open } in siege.ways() {
+    for Holding { name, open } in siege.holdings() {
         rows.row(name, || {
             let all = fill(&open);
             assert!(!all.is_empty(), "the first is refused");
@@ -223,7 +223,7 @@ fn heavy_t19_one_key_gets_only_its_share_of_the_connections() {
             let mut opened = Opened::get(&siege.greedy, "/v1/events", "");
             opened.is_open().then(|| all.push(opened))
         });
-        for Way { open, .. } in siege.ways() {
+        for Holding { open, .. } in siege.holdings() {
             all.extend(fill(&open));
         }
         served(&neighbour);

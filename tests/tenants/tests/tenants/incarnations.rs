@@ -85,8 +85,8 @@ fn e49_the_next_sandbox_does_not_get_events_of_a_deleted_one() {
     }
 }
 
-fn ticket(http: &Http, wish: &Value) -> String {
-    let made = http.post("/v1/tickets", wish).expect(201).json();
+fn ticket(http: &Http, spec: &Value) -> String {
+    let made = http.post("/v1/tickets", spec).expect(201).json();
     made["ticket"].as_str().expect("a ticket").to_owned()
 }
 
@@ -106,7 +106,7 @@ fn e49_a_ticket_to_a_deleted_sandbox_opens_nothing() {
         ("tcp", json!({"sandbox": ID, "use": "port", "port": 8000}), "/tcp/8000"),
         ("port", json!({"sandbox": ID, "use": "port", "port": 8000}), "/ports/8000/upgrade"),
     ];
-    for (name, wish, path) in uses {
+    for (name, spec, path) in uses {
         let open = |server: &Server, path: &str, ticket: &str| {
             let mark = if path.contains('?') { '&' } else { '?' };
             let path = format!("/v1/sandboxes/{ID}{path}{mark}ticket={ticket}");
@@ -115,19 +115,19 @@ fn e49_a_ticket_to_a_deleted_sandbox_opens_nothing() {
         both(&mut rows, &mut server, name, |server, restart| {
             let old = begin(server);
             old.listen(8000);
-            let spare = ticket(&server.http(), &wish);
-            let used = ticket(&server.http(), &wish);
+            let spare = ticket(&server.http(), &spec);
+            let used = ticket(&server.http(), &spec);
             assert_ne!(open(server, path, &used), Err(401), "it opens the sandbox that it names");
             end(server, &old, restart);
             let new = begin(server);
             new.listen(8000);
             assert_eq!(open(server, path, &spare), Err(401));
-            let own = ticket(&server.http(), &wish);
+            let own = ticket(&server.http(), &spec);
             assert_ne!(open(server, path, &own), Err(401), "a ticket for the new sandbox does");
         });
         rows.row(&format!("{name}, and it makes no other"), || {
             let old = begin(&server);
-            let one = ticket(&server.http(), &wish);
+            let one = ticket(&server.http(), &spec);
             old.delete();
             let refused = open(&server, path, &one).expect_err("there is no sandbox");
             assert!(matches!(refused, 401 | 404), "{refused}");

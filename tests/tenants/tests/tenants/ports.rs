@@ -24,12 +24,12 @@ fn at(server: &Server, name: &str) -> Http {
     Http::new(server.port(), None).with("host", &host)
 }
 
-fn port_url(sandbox: &Sandbox, wish: &Value) -> Value {
-    sandbox.post("/links", wish).expect(201).json()
+fn port_url(sandbox: &Sandbox, spec: &Value) -> Value {
+    sandbox.post("/links", spec).expect(201).json()
 }
 
 fn token(sandbox: &Sandbox) -> String {
-    let made = link(sandbox, &json!({"port": 8000}));
+    let made = port_url(sandbox, &json!({"port": 8000}));
     made["token"].as_str().expect("a token").to_owned()
 }
 

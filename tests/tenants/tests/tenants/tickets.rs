@@ -2,12 +2,12 @@
 
 use isolet_kit::{Http, Reply, Rows, SOON, Server, Shell, Terminal, Value, json, one, wait_until};
 
-fn ask(http: &Http, wish: &Value) -> Reply {
-    http.post("/v1/tickets", wish)
+fn ask(http: &Http, spec: &Value) -> Reply {
+    http.post("/v1/tickets", spec)
 }
 
-fn ticket(http: &Http, wish: &Value) -> String {
-    let made = ask(http, wish).expect(201).json();
+fn ticket(http: &Http, spec: &Value) -> String {
+    let made = ask(http, spec).expect(201).json();
     assert!(made["expires_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{made}");
     made["ticket"].as_str().expect("a ticket").to_owned()
 }
@@ -27,11 +27,11 @@ fn enter(server: &Server, path: &str, ticket: &str) -> Result<Terminal, u16> {
 fn a_ticket_opens_one_terminal_once() {
     let (server, sandbox) = one();
     let http = server.http();
-    let wish = json!({"sandbox": sandbox.id, "session": "dev", "use": "terminal"});
+    let spec = json!({"sandbox": sandbox.id, "session": "dev", "use": "terminal"});
     let dev = sandbox.path("/terminal?session=dev");
     let mut rows = Rows::new();
     rows.row("once", || {
-        let one = ticket(&http, &wish);
+        let one = ticket(&http, &spec);
         let mut terminal = enter(&server, &dev, &one).expect("the client is admitted");
         terminal.frame("ready");
         terminal.line("echo 'i'n", "in\r\n");
@@ -39,20 +39,20 @@ fn a_ticket_opens_one_terminal_once() {
         terminal.line("echo 's'till", "still\r\n");
     });
     let shell = json!({"sandbox": sandbox.id, "use": "shell"});
-    for (name, wish, path) in [
-        ("another session", &wish, sandbox.path("/terminal?session=other")),
-        ("the session of nobody", &wish, sandbox.path("/terminal")),
-        ("another sandbox", &wish, "/v1/sandboxes/other/terminal?session=dev".to_owned()),
-        ("another use", &wish, sandbox.path("/shell?session=dev")),
+    for (name, spec, path) in [
+        ("another session", &spec, sandbox.path("/terminal?session=other")),
+        ("the session of nobody", &spec, sandbox.path("/terminal")),
+        ("another sandbox", &spec, "/v1/sandboxes/other/terminal?session=dev".to_owned()),
+        ("another use", &spec, sandbox.path("/shell?session=dev")),
         ("a shell's for a terminal", &shell, sandbox.path("/terminal")),
         ("a private shell's for a session", &shell, sandbox.path("/shell?session=dev")),
         ("a private shell's for a session, resumed", &shell, sandbox.path("/shell?resume=dev")),
-        ("another address", &wish, format!("/v1/runs/{}/shell?session=dev", sandbox.id)),
+        ("another address", &spec, format!("/v1/runs/{}/shell?session=dev", sandbox.id)),
     ] {
         rows.row(name, || {
-            let one = ticket(&http, wish);
+            let one = ticket(&http, spec);
             assert_eq!(enter(&server, &path, &one).err(), Some(401));
-            let right = if wish["use"] == "shell" { sandbox.path("/shell") } else { dev.clone() };
+            let right = if spec["use"] == "shell" { sandbox.path("/shell") } else { dev.clone() };
             let again = enter(&server, &right, &one).err();
             assert!(matches!(again, Some(401)) || name == "another address", "it is used up");
         });
@@ -67,7 +67,7 @@ fn a_ticket_opens_one_terminal_once() {
         assert_eq!(Shell::open(&page(&server), &path).err(), Some(401));
     });
     rows.row("an ordinary call", || {
-        let one = ticket(&http, &wish);
+        let one = ticket(&http, &spec);
         for path in ["", "/terminals", "/terminal", "/sessions"] {
             let path = sandbox.path(&format!("{path}?ticket={one}"));
             assert_eq!(page(&server).get(&path).status, 401, "{path}");
@@ -88,7 +88,7 @@ fn a_ticket_opens_one_terminal_once() {
     });
     rows.row("tickets that cannot be requested", || {
         let with = |name: &str, value: Value| {
-            let mut other = wish.clone();
+            let mut other = spec.clone();
             other[name] = value;
             ask(&http, &other).status
         };
@@ -106,7 +106,7 @@ fn a_ticket_opens_one_terminal_once() {
             assert_eq!(with(name, value.clone()), 400, "{name} {value}");
         }
         assert_eq!(ask(&http, &json!({})).status, 400);
-        assert_eq!(page(&server).post("/v1/tickets", &wish).status, 401);
+        assert_eq!(page(&server).post("/v1/tickets", &spec).status, 401);
     });
     drop(rows);
     let log = server.log();
@@ -118,10 +118,10 @@ fn a_ticket_opens_one_terminal_once() {
 #[test]
 fn a_ticket_used_concurrently_admits_one_client() {
     let (server, sandbox) = one();
-    let wish = json!({"sandbox": sandbox.id, "use": "terminal"});
+    let spec = json!({"sandbox": sandbox.id, "use": "terminal"});
     let path = sandbox.path("/terminal");
     for _ in 0..100 {
-        let one = ticket(&server.http(), &wish);
+        let one = ticket(&server.http(), &spec);
         let let_in: usize = std::thread::scope(|scope| {
             let all: Vec<_> = (0..4)
                 .map(|_| {
@@ -147,13 +147,13 @@ fn a_ticket_grants_no_more_than_its_creator_had() {
     let stranger = server.add_key(&["--tenant", "other"]);
     let with = |server: &Server, key: &str| Http::new(server.port(), Some(key));
     let path = sandbox.path("/terminal");
-    let wish = json!({"sandbox": sandbox.id, "use": "terminal"});
+    let spec = json!({"sandbox": sandbox.id, "use": "terminal"});
     let view = json!({"sandbox": sandbox.id, "use": "terminal", "mode": "view"});
     let mut terminal = sandbox.terminal("");
     let mut rows = Rows::new();
     rows.row("a read-only key", || {
         let reader = with(&server, &reader);
-        assert_eq!(ask(&reader, &wish).status, 403);
+        assert_eq!(ask(&reader, &spec).status, 403);
         let shell = json!({"sandbox": sandbox.id, "use": "shell"});
         assert_eq!(ask(&reader, &shell).status, 403);
         let one = ticket(&reader, &view);
@@ -178,7 +178,7 @@ fn a_ticket_grants_no_more_than_its_creator_had() {
     });
     rows.row("another tenant's", || {
         // The stranger's own sandbox with that id is created.
-        let one = ticket(&with(&server, &stranger), &wish);
+        let one = ticket(&with(&server, &stranger), &spec);
         let mut own = enter(&server, &path, &one).expect("the client is admitted");
         own.frame("ready");
         own.line("hostname; echo 'o'wn", "own\r\n");
@@ -186,8 +186,8 @@ fn a_ticket_grants_no_more_than_its_creator_had() {
         with(&server, &stranger).delete(&sandbox.path(""));
         terminal.line("echo 'u'nhurt", "unhurt\r\n");
     });
-    let unused = ticket(&with(&server, &writer), &wish);
-    let used = ticket(&with(&server, &writer), &wish);
+    let unused = ticket(&with(&server, &writer), &spec);
+    let used = ticket(&with(&server, &writer), &spec);
     let mut inside = enter(&server, &path, &used).expect("the client is admitted");
     inside.frame("ready");
     let list = server.command(&["keys", "ls"]);
@@ -210,7 +210,7 @@ fn a_ticket_grants_no_more_than_its_creator_had() {
 #[test]
 fn t5_a_page_of_a_foreign_origin_opens_no_socket() {
     let (server, sandbox) = one();
-    let wish = json!({"sandbox": sandbox.id, "use": "terminal"});
+    let spec = json!({"sandbox": sandbox.id, "use": "terminal"});
     let port = server.port();
     let mut rows = Rows::new();
     for origin in [
@@ -222,7 +222,7 @@ fn t5_a_page_of_a_foreign_origin_opens_no_socket() {
         format!("http://localhost:{port}"),
     ] {
         rows.row(&origin.clone(), || {
-            let one = ticket(&server.http(), &wish);
+            let one = ticket(&server.http(), &spec);
             let from = page(&server).with("origin", &origin);
             let path = sandbox.path(&format!("/terminal?ticket={one}"));
             assert_eq!(Terminal::open(&from, &path).err(), Some(403));

@@ -54,7 +54,7 @@ impl Worker {
             self.unless_gone(&wrong)?;
         }
         let end = Instant::now() + LONG;
-        while self.linked && !self.connect()? {
+        while self.egress && !self.connect()? {
             assert!(Instant::now() < end, "{}: its egress does not come back", self.sandbox.id);
         }
         Ok(())

@@ -20,10 +20,10 @@ const VICTIMS: [&str; 12] = [
     "launcher",
     "agent",
     "agent",
-    "edge",
-    "edge",
-    "links",
-    "links",
+    "egress proxy",
+    "egress proxy",
+    "veth manager",
+    "veth manager",
     "two at once",
 ];
 
@@ -45,7 +45,7 @@ impl<'a> Killer<'a> {
         match VICTIMS[self.random.below(VICTIMS.len())] {
             "two at once" => {
                 self.one(server, "launcher");
-                self.one(server, "links");
+                self.one(server, "veth manager");
                 self.one(server, "server");
             }
             victim => self.one(server, victim),
@@ -62,8 +62,8 @@ impl<'a> Killer<'a> {
                 return server.launch();
             }
             "launcher" => launcher(server),
-            "links" => manager,
-            "edge" => manager.and_then(veth::egress_proxy),
+            "veth manager" => manager,
+            "egress proxy" => manager.and_then(veth::egress_proxy),
             _ => return self.agent(server),
         };
         if let Some(pid) = pid {

@@ -36,7 +36,7 @@ pub(super) struct Worker {
     pub(super) field: Arc<Field>,
     worker: usize,
     generation: usize,
-    pub(super) linked: bool,
+    pub(super) egress: bool,
     pub(super) random: Random,
     pub(super) sandbox: Sandbox,
     /// The name of its directory, which the server chose.
@@ -55,13 +55,13 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Worker {
-    pub(super) fn start(field: &Arc<Field>, worker: usize, linked: bool, random: Random) -> Self {
+    pub(super) fn start(field: &Arc<Field>, worker: usize, egress: bool, random: Random) -> Self {
         let sandbox = Sandbox { id: String::new(), http: field.http.clone() };
         let mut worker = Self {
             field: Arc::clone(field),
             worker,
             generation: 0,
-            linked,
+            egress,
             random,
             sandbox,
             directory: String::new(),
@@ -90,14 +90,14 @@ impl Worker {
         self.directory = String::new();
         self.sandbox.id = format!("w{}g{}", self.worker, self.generation);
         let id = self.sandbox.id.clone();
-        let mut wish = json!({"id": id, "sleep_after_s": 0});
-        if self.linked {
-            wish["network"] = network();
+        let mut spec = json!({"id": id, "sleep_after_s": 0});
+        if self.egress {
+            spec["network"] = network();
         }
         let end = Instant::now() + LONG;
         loop {
             assert!(Instant::now() < end, "{id} is not created after {LONG:?}: {}", self.tally);
-            let text = wish.to_string();
+            let text = spec.to_string();
             let made = self.field.http.try_send("POST", "/v1/sandboxes", Some(text.as_bytes()));
             let state = match made {
                 Ok(made) if made.status == 201 => "running".to_owned(),
@@ -212,7 +212,7 @@ impl Worker {
     }
 
     fn step(&mut self) -> Result<(), Gone> {
-        match self.random.below(if self.linked { 12 } else { 10 }) {
+        match self.random.below(if self.egress { 12 } else { 10 }) {
             0..=2 => stream::stream(self),
             3 | 4 => self.command(),
             5 => self.process(),
