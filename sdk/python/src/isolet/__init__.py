@@ -57,9 +57,6 @@ from .errors import (
 )
 from .git import GitCheckout
 from .models import (
-    Credential,
-    CredentialInfo,
-    Denied,
     ExposedPort,
     FileAccess,
     FileEvent,
@@ -68,8 +65,6 @@ from .models import (
     FoundLogLine,
     ListeningPort,
     LostState,
-    NetworkInfo,
-    NetworkRules,
     PortLink,
     ProcessInfo,
     ProcessLog,
@@ -79,9 +74,9 @@ from .models import (
     SavedFile,
     SearchResult,
     SessionInfo,
-    Traffic,
     Usage,
 )
+from .network_models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules, Traffic
 from .results import ExecResult, Output, Truncated
 from .tenant import TenantSession
 from .terminal import (

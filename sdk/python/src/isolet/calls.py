@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .models import Credential, CredentialInfo, Denied, FileAccess, NetworkRules
+from .models import FileAccess
+from .network_models import Credential, CredentialInfo, Denied, NetworkRules
 from .values import (
     AnyPath,
     Duration,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from .models import Denied, time_from_ms
+from .models import time_from_ms
+from .network_models import Denied
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import CommandError
-from .models import Denied, LostState
+from .models import LostState
+from .network_models import Denied
 
 #: Default limit on the output in an :class:`ExecResult`, in bytes per stream.
 OUTPUT_BYTES = 8 * 1024 * 1024

@@ -12,7 +12,8 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import Credential, NetworkRules, SandboxInfo
+from ..models import SandboxInfo
+from ..network_models import Credential, NetworkRules
 from ..values import Duration
 from . import io
 from .events import AsyncEvents

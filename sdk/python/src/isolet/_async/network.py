@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .. import calls
-from ..models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules
+from ..network_models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules
 
 if TYPE_CHECKING:
     from .client import AsyncConnection
