@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What an agent's loop does all day, on real work, with each command's time.
+"""Runs typical commands of an agent's loop on real code, and measures the time of each.
 
-Copies a git repository and a Python package with its own test suite into a sandbox, and in one
-shell session reads, searches, edits, builds and tests. Only the standard library is used.
+Copies a git repository and a Python package with its test suite into a sandbox. In one shell session
+it then reads, searches, edits, builds and tests. Uses only the standard library.
 
     python3 examples/agent-loop/agent_loop.py --repo . --package path/to/package.tar.gz
 
-The server is found at ISOLET_URL (http://127.0.0.1:7300) with the key in ISOLET_API_KEY or in
-ISOLET_DATA_DIR/key. Ends with 1 when a command's exit code is not the expected one.
+Set ISOLET_URL (default: http://127.0.0.1:7300), and the key in ISOLET_API_KEY or in the file
+ISOLET_DATA_DIR/key. Exits with 1 if a command's exit code is not the expected one.
 """
 
 import argparse
@@ -27,7 +27,7 @@ COUNT = "x=$((${x:-0} + 1)); echo $x"
 
 
 class Isolet:
-    """One kept connection to a server."""
+    """A persistent connection to a server."""
 
     def __init__(self, url, key):
         parts = urllib.parse.urlsplit(url)
@@ -46,7 +46,7 @@ class Isolet:
             self.connection.request(method, path, body=data, headers=headers)
             answer = self.connection.getresponse()
         except OSError as error:
-            raise SystemExit("no answer at %s:%d: %s" % (self.connection.host, self.connection.port, error))
+            raise SystemExit("no response from %s:%d: %s" % (self.connection.host, self.connection.port, error))
         text = answer.read()
         if answer.status >= 300:
             raise SystemExit("%s %s: %d %s" % (method, path, answer.status, text.decode(errors="replace")))
@@ -54,7 +54,7 @@ class Isolet:
 
 
 class Loop:
-    """The commands of one session, and how long each took."""
+    """Runs the commands of one session and records their durations."""
 
     def __init__(self, server, sandbox, quiet):
         self.server, self.sandbox, self.quiet = server, sandbox, quiet
@@ -66,19 +66,20 @@ class Loop:
         begun = time.perf_counter()
         answer = self.server.call("POST", path, {"command": command, "timeout_ms": 240000})
         took = (time.perf_counter() - begun) * 1000
-        code, said = answer["exit_code"], answer["stdout"] + answer["stderr"]
-        good = code == expect and (contains is None or contains in said)
+        code = answer["exit_code"]
+        output = answer["stdout"] + answer["stderr"]
+        good = code == expect and (contains is None or contains in output)
         self.times.append((took, command))
         if not self.quiet or not good:
             print("%4d  %9.2f ms  exit %-3d %s" % (len(self.times), took, code, command.splitlines()[0][:100]))
         if not good:
             self.failed += 1
-            print("      expected exit %d%s; it said:\n%s" % (expect, " and %r" % contains if contains else "", said[-2000:]))
+            print("      expected exit %d%s; output:\n%s" % (expect, " and %r" % contains if contains else "", output[-2000:]))
         return answer["stdout"]
 
 
 def key_of():
-    """The key of the environment, or of the server's data directory."""
+    """Reads the key from the environment or from the server's data directory."""
     key = os.environ.get("ISOLET_API_KEY")
     if key:
         return key
@@ -87,11 +88,11 @@ def key_of():
         with open(file) as text:
             return text.read().strip()
     except OSError as error:
-        raise SystemExit("no key: set ISOLET_API_KEY, or ISOLET_DATA_DIR to the server's data directory (%s)" % error)
+        raise SystemExit("no key: set ISOLET_API_KEY, or set ISOLET_DATA_DIR to the server's data directory (%s)" % error)
 
 
 def packed_repository(path):
-    """The repository as git has it, history included, as tar bytes."""
+    """Packs the repository with its history into a tar archive."""
     bundle = subprocess.run(["git", "-C", path, "bundle", "create", "-", "HEAD"], check=True, capture_output=True).stdout
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -102,7 +103,7 @@ def packed_repository(path):
 
 
 def read_around(loop):
-    """An agent's first minute in a repository that it does not know."""
+    """Commands of an agent that explores an unknown repository."""
     loop.run("cd /workspace/repo && pwd", contains="/workspace/repo")
     loop.run("git log --oneline | head -5")
     loop.run("git status --short")
@@ -119,7 +120,7 @@ def read_around(loop):
 
 
 def edit(loop):
-    """Edits that depend on the shell's state, and their undoing."""
+    """Edits that depend on the shell's state, and their reversal."""
     loop.run("git config user.email agent@localhost && git config user.name agent")
     loop.run("git checkout -q -b agent/headers")
     loop.run("first=$(git ls-files | grep '\\.rs$' | head -1); echo $first")
@@ -131,7 +132,7 @@ def edit(loop):
 
 
 def build_and_test(loop):
-    """A real package: its own test suite, a broken change that it catches, and the mend."""
+    """Runs a package's test suite, before and after a change that breaks it."""
     loop.run("cd /workspace/package && ls")
     loop.run("git init -q . && git add -A && git -c user.email=a@b -c user.name=a commit -qm import")
     loop.run("python3 -m compileall -q idna", contains="")
@@ -154,9 +155,9 @@ def build_and_test(loop):
 
 
 def summary(loop, seconds):
-    """Prints how long it all took; 1 when something was not as expected."""
+    """Prints the durations; returns 1 if a command failed."""
     took = sorted(ms for ms, _ in loop.times)
-    # Those that start no process: what the way to the shell and back costs.
+    # Commands that start no process measure only the round trip to the shell.
     plain = [ms for ms, command in loop.times if command == COUNT]
     print("%d commands in %.1f s: median %.2f ms, fastest %.2f ms, p99 %.2f ms; %d that start no process: median %.2f ms; %d not as expected"
           % (len(took), seconds, statistics.median(took), took[0], took[int(len(took) * 0.99) - 1],
@@ -166,11 +167,11 @@ def summary(loop, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repo", default=".", help="a git repository on disk")
+    parser.add_argument("--repo", default=".", help="git repository on disk")
     parser.add_argument("--package", required=True, help="source archive of the Python package idna, with its tests")
     parser.add_argument("--sandbox", default="agent-loop")
-    parser.add_argument("--quiet", action="store_true", help="only the summary and what went wrong")
-    parser.add_argument("--keep", action="store_true", help="leave the sandbox for a look")
+    parser.add_argument("--quiet", action="store_true", help="print only the summary and failures")
+    parser.add_argument("--keep", action="store_true", help="do not delete the sandbox")
     args = parser.parse_args()
     url = os.environ.get("ISOLET_URL", "http://127.0.0.1:7300")
     server = Isolet(url, key_of())
