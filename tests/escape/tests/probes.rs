@@ -266,7 +266,7 @@ fn an_agent_creates_cgroups_within_bounds_and_changes_no_limit() {
     let sandbox = server.sandbox();
     let body = json!({ "command": "sleep 1000" });
     sandbox.post("/processes", &body).expect(201);
-    let tenants: Vec<_> = server.groups().iter().map(|group| group.join("tenant")).collect();
+    let tenants: Vec<_> = server.cgroups().iter().map(|group| group.join("tenant")).collect();
     let tenants: Vec<_> =
         tenants.into_iter().filter(|group| group.try_exists().is_ok_and(|there| there)).collect();
     assert!(!tenants.is_empty());
@@ -296,5 +296,5 @@ fn e38_e51_nothing_outlives_a_delete() {
     assert_eq!(zombies.trim(), "0", "ended orphans are reaped");
     sandbox.delete();
     server.healthy();
-    server.tidy();
+    server.wait_until_tidy();
 }

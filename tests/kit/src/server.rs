@@ -52,7 +52,7 @@ impl Server {
     /// # Panics
     /// When the server does not start.
     #[must_use]
-    pub fn beside(&self, put: impl FnOnce(&Path, &Path)) -> Self {
+    pub fn start_beside(&self, put: impl FnOnce(&Path, &Path)) -> Self {
         let mut other = Self::planned(self.options.clone());
         put(&self.data(), &other.data());
         other.launch();
@@ -65,7 +65,7 @@ impl Server {
     /// # Panics
     /// When the mount fails.
     #[must_use]
-    pub fn bound(&self) -> Self {
+    pub fn with_bind_mounted_data(&self) -> Self {
         let mut other = Self::planned(self.options.clone());
         fs::create_dir(other.data()).expect("it is new");
         rustix::mount::mount_bind(self.data(), other.data()).expect("it is mounted");
@@ -315,8 +315,8 @@ impl Server {
 
     /// The cgroups that contain those of the sandboxes, one in each hierarchy.
     #[must_use]
-    pub fn bases(&self) -> Vec<PathBuf> {
-        traces::bases(&self.data())
+    pub fn parent_cgroups(&self) -> Vec<PathBuf> {
+        traces::parent_cgroups(&self.data())
     }
 
     /// The pids of processes of its sandboxes with this short name, in the host's pid namespace.
@@ -328,8 +328,8 @@ impl Server {
 
     /// The cgroup of each sandbox in each hierarchy, sorted.
     #[must_use]
-    pub fn groups(&self) -> Vec<PathBuf> {
-        traces::groups(&self.data())
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        traces::cgroups(&self.data())
     }
 
     /// The pids of its sandboxes' agents.
@@ -379,7 +379,7 @@ impl Server {
         let sandbox = self.sandbox();
         sandbox.run("echo well").is("well\n", 0);
         sandbox.delete();
-        self.tidy();
+        self.wait_until_tidy();
     }
 
     /// Waits until the machine holds what the lists say.
@@ -387,7 +387,7 @@ impl Server {
     /// # Panics
     /// With the differences, when that does not happen.
     #[track_caller]
-    pub fn tidy(&self) {
+    pub fn wait_until_tidy(&self) {
         let mut ids: Vec<String> = Vec::new();
         for http in self.clients() {
             ids.extend(self.ids(&http));
@@ -412,14 +412,14 @@ impl Server {
                 let _ = http.try_send("DELETE", &format!("/v1/sandboxes/{id}"), None);
             }
         }
-        self.tidy();
+        self.wait_until_tidy();
         let data = self.data();
         self.stop();
         wait_until("the server's own processes end", SOON, || {
             let left = helpers(&data);
             left.is_empty().then_some(())
         });
-        let bases = traces::bases(&data);
+        let bases = traces::parent_cgroups(&data);
         assert!(bases.is_empty(), "groups are left: {bases:?}");
     }
 }

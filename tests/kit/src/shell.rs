@@ -321,7 +321,7 @@ impl Shell {
     /// # Panics
     /// When it does not.
     #[track_caller]
-    pub fn hears(&mut self, text: &str) {
+    pub fn wait_for_background(&mut self, text: &str) {
         let end = Instant::now() + SOON;
         loop {
             let said: Vec<u8> =

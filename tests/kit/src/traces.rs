@@ -27,7 +27,7 @@ impl Traces {
     /// Observes the current state.
     #[must_use]
     pub fn of(data: &Path) -> Self {
-        let groups = bases(data).iter().flat_map(|base| folders(base)).collect();
+        let groups = parent_cgroups(data).iter().flat_map(|base| folders(base)).collect();
         let directories = folders(&data.join("sandboxes")).into_iter().collect();
         let trash = fs::read_dir(data.join("trash")).map_or(0, Iterator::count);
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -82,15 +82,15 @@ pub(crate) fn instance(data: &Path) -> String {
 }
 
 /// The path of that cgroup in every hierarchy that has it.
-pub(crate) fn bases(data: &Path) -> Vec<PathBuf> {
+pub(crate) fn parent_cgroups(data: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     find(Path::new("/sys/fs/cgroup"), &instance(data), 0, &mut found);
     found
 }
 
 /// The cgroup of each sandbox in every hierarchy.
-pub(crate) fn groups(data: &Path) -> Vec<PathBuf> {
-    let all = bases(data).into_iter();
+pub(crate) fn cgroups(data: &Path) -> Vec<PathBuf> {
+    let all = parent_cgroups(data).into_iter();
     let mut all: Vec<_> =
         all.flat_map(|base| folders(&base).into_iter().map(move |name| base.join(name))).collect();
     all.sort();
@@ -117,7 +117,7 @@ fn folders(at: &Path) -> Vec<String> {
 /// The pids in the cgroups of this data directory, agents and tenants.
 pub(crate) fn members(data: &Path) -> Vec<i32> {
     let mut pids = BTreeSet::new();
-    for base in bases(data) {
+    for base in parent_cgroups(data) {
         collect(&base, 0, &mut pids);
     }
     pids.into_iter().collect()
@@ -136,7 +136,7 @@ fn collect(group: &Path, depth: usize, pids: &mut BTreeSet<i32>) {
 /// Process 1 of each sandbox.
 pub(crate) fn agents(data: &Path) -> Vec<i32> {
     let mut pids = BTreeSet::new();
-    for base in bases(data) {
+    for base in parent_cgroups(data) {
         for folder in folders(&base) {
             collect(&base.join(folder).join("agent"), 0, &mut pids);
         }
@@ -146,7 +146,7 @@ pub(crate) fn agents(data: &Path) -> Vec<i32> {
 
 /// Ends every process of this data directory and removes its cgroups, for a server that is gone.
 pub(crate) fn erase(data: &Path) {
-    for base in bases(data) {
+    for base in parent_cgroups(data) {
         let _ = fs::write(base.join("cgroup.kill"), "1");
     }
     crate::wait_until("processes of a dead server end", crate::SOON, || {
@@ -154,7 +154,7 @@ pub(crate) fn erase(data: &Path) {
         left.iter().for_each(|pid| process::kill(*pid));
         left.is_empty().then_some(())
     });
-    for base in bases(data) {
+    for base in parent_cgroups(data) {
         remove(&base, 0);
     }
 }

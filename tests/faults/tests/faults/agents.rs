@@ -238,7 +238,7 @@ fn f11_a_stopped_or_frozen_process_delays_nobody() {
     let other = server.sandbox();
     let mut shell = sandbox.session("frozen");
     shell.start(timed("sleep 1000", 500));
-    let groups = server.groups();
+    let groups = server.cgroups();
     let freezers = groups.iter().map(|group| group.join("cgroup.freeze"));
     for freezer in freezers.filter(|freezer| freezer.is_file()) {
         std::fs::write(freezer, "1").expect("freezes");

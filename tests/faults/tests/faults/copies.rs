@@ -95,7 +95,7 @@ fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
                 let path = all[0].path(&format!("/files/{file}"));
                 let wrote = server.http().send("PUT", &path, Some(file.as_bytes()));
                 assert!(matches!(wrote.status, 200 | 201), "{}", wrote.text());
-                let other = server.beside(copy);
+                let other = server.start_beside(copy);
                 for sandbox in all.iter().chain([&slept]) {
                     asleep(&other, sandbox);
                 }
@@ -120,7 +120,7 @@ fn f44_a_copy_that_starts_beside_its_running_original_touches_nothing_of_it() {
 fn f44_a_copy_made_of_a_version_without_identities_touches_nothing_either() {
     let server = Server::start();
     let sandbox = busy(&server);
-    let other = server.beside(|from, to| {
+    let other = server.start_beside(|from, to| {
         copy(from, to);
         without_identity(to);
     });
@@ -158,7 +158,7 @@ fn f44_a_data_directory_that_was_moved_has_its_sandboxes() {
     let sandbox = busy(&server);
     let before = Traces::agents(&server.data());
     server.kill();
-    let moved = server.beside(|from, to| fs::rename(from, to).expect("moves"));
+    let moved = server.start_beside(|from, to| fs::rename(from, to).expect("moves"));
     assert_eq!(Traces::agents(&moved.data()), before);
     unhurt(&moved.named(&sandbox.id));
     moved.healthy();
@@ -169,7 +169,7 @@ fn f44_a_data_directory_that_was_moved_has_its_sandboxes() {
 fn f44_a_data_directory_under_another_mount_is_the_same() {
     let mut server = Server::start();
     let sandbox = busy(&server);
-    let mut bound = server.bound();
+    let mut bound = server.with_bind_mounted_data();
     bound.launch_with("ISOLET_LOG_JSON", "0");
     assert!(!bound.wait().success(), "its first server holds it");
     assert!(bound.log().contains("held by process"), "{}", bound.log());

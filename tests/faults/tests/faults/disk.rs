@@ -67,7 +67,7 @@ fn f22_a_full_disk_affects_one_sandbox_which_can_be_emptied_and_deleted() {
             );
             sandbox.exec(fill);
             quickly("a delete of a full sandbox", Duration::from_secs(10), || sandbox.delete());
-            server.tidy();
+            server.wait_until_tidy();
         });
     }
     rows.row("a sparse file costs nothing, and its copy is bounded", || {

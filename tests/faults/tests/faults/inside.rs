@@ -139,7 +139,7 @@ fn processes_hidden_from_their_parent_end_with_the_sandbox() {
     sandbox.command("s", hiders);
     sandbox.exec("setsid sleep 1000 >/dev/null 2>&1 & echo up");
     quickly("its delete", Duration::from_secs(5), || sandbox.delete());
-    server.tidy();
+    server.wait_until_tidy();
     assert!(server.processes("sleep").is_empty());
     server.healthy();
 }
@@ -178,7 +178,7 @@ fn f30_cgroups_removed_from_outside_are_reported_and_the_delete_works() {
     let server = Server::start();
     let other = server.sandbox();
     other.command("s", "x=kept");
-    let standing = server.groups();
+    let standing = server.cgroups();
     let agents = server.agents();
     let count = standing.len();
     let mut rows = Rows::new();
@@ -190,7 +190,7 @@ fn f30_cgroups_removed_from_outside_are_reported_and_the_delete_works() {
                 assert_eq!(pid["exit_code"], 0);
                 let agent = server.agents().into_iter().find(|pid| !agents.contains(pid));
                 let agent = agent.expect("its agent");
-                let own = server.groups().into_iter().filter(|group| !standing.contains(group));
+                let own = server.cgroups().into_iter().filter(|group| !standing.contains(group));
                 let own: Vec<_> = own.collect();
                 take_away(&own[at]);
                 let named = own[at].display().to_string();
@@ -216,7 +216,7 @@ fn f30_cgroups_removed_from_outside_are_reported_and_the_delete_works() {
                 }
                 hurt.delete();
                 assert!(!process::alive(agent), "none of its processes survives");
-                assert_eq!(server.groups(), standing);
+                assert_eq!(server.cgroups(), standing);
             });
         }
     }

@@ -94,7 +94,7 @@ fn f43_a_launcher_that_dies_over_a_scope_costs_time_and_nothing_else() {
     }
     sandbox.delete();
     server.healthy();
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// A server that is killed between starting a scope and recording it leaves an agent that belongs
@@ -129,7 +129,7 @@ fn f1_a_scope_without_a_session_ends() {
 #[test]
 fn f30_cgroups_that_an_earlier_launcher_removes_are_created_again() {
     let server = Options::new().warm_pool(0).start();
-    let groups = server.bases();
+    let groups = server.parent_cgroups();
     assert!(!groups.is_empty());
     for group in &groups {
         std::fs::remove_dir(group).expect("it is empty");

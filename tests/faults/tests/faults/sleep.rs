@@ -99,7 +99,7 @@ fn an_error_or_a_panic_at_any_step_of_sleep_or_wake_up_affects_one_request() {
             // The failpoint acts every time that this server reaches it.
             server.restart();
             assert_eq!(sandbox.says("cat /workspace/a"), "kept\n");
-            server.tidy();
+            server.wait_until_tidy();
         });
     }
 }
@@ -130,7 +130,7 @@ fn a_sandbox_is_deleted_while_it_falls_asleep_or_wakes() {
                 let status = call.join().expect("no panic").expect("an answer");
                 assert!(matches!(status, 200 | 404 | 409), "{status}");
             });
-            server.tidy();
+            server.wait_until_tidy();
             server.http().post("/v1/sandboxes", &json!({"id": "one"})).expect(201);
             server.healthy();
         });

@@ -69,7 +69,7 @@ fn f1_an_error_at_any_step_of_create_leaves_nothing() {
                 }
                 (seen.status == 404).then_some(())
             });
-            server.tidy();
+            server.wait_until_tidy();
         });
     }
 }
@@ -116,7 +116,7 @@ fn f3_a_server_killed_during_a_delete_completes_it_after_its_start() {
             server.launch();
             let seen = server.http().get(&sandbox.path(""));
             assert!(seen.status == 404, "it never answers running again: {}", seen.text());
-            server.tidy();
+            server.wait_until_tidy();
             server.http().post("/v1/sandboxes", &json!({"id": "one"})).expect(201);
             server.healthy();
         });

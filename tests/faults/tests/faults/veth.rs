@@ -217,7 +217,7 @@ fn one_round(
         let _ = http.try_send("DELETE", &path, None);
         (http.get(&path).status == 404).then_some(())
     });
-    server.tidy();
+    server.wait_until_tidy();
     let _ = veth::manager(&server.data());
 }
 

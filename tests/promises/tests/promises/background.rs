@@ -41,8 +41,8 @@ fn later_output_of_a_job_belongs_to_no_command() {
     shell.run("mkfifo /tmp/go; (read x </tmp/go; echo later; echo worse >&2) &").is("", 0);
     shell.run("echo between").is("between\n", 0);
     sandbox.says("echo x >/tmp/go");
-    shell.hears("later\n");
-    shell.hears("worse\n");
+    shell.wait_for_background("later\n");
+    shell.wait_for_background("worse\n");
     shell.run("jobs >/dev/null; echo after").is("after\n", 0);
 }
 

@@ -462,16 +462,16 @@ fn a_thousand_rounds_of_start_and_kill_leave_nothing() {
     let usage = || sandbox.info()["usage"]["pids"].clone();
     round(0);
     let before = process::descriptors(agent);
-    let groups = server.groups().len();
+    let groups = server.cgroups().len();
     let own = process::descriptors(server.pid());
     (1..tries(1_000, 10_000)).for_each(round);
     wait_until("no descriptor is left", SOON, || {
         (process::descriptors(agent) <= before).then_some(())
     });
     assert!(process::descriptors(server.pid()) <= own + 8);
-    assert_eq!((server.processes("sleep"), server.groups().len()), (vec![], groups));
+    assert_eq!((server.processes("sleep"), server.cgroups().len()), (vec![], groups));
     assert_eq!(usage(), 0);
-    let folder = server.groups().into_iter().find(|group| group.join("tenant").is_dir());
+    let folder = server.cgroups().into_iter().find(|group| group.join("tenant").is_dir());
     let left = std::fs::read_dir(folder.expect("a group").join("tenant")).expect("reads").flatten();
     assert_eq!(left.filter(|one| one.path().is_dir()).count(), 0, "groups of processes");
     let listed = sandbox.http.get(&sandbox.path("/processes")).expect(200).json();

@@ -75,7 +75,7 @@ fn concurrent_callers_create_one_sandbox() {
         }
     });
     assert_eq!(server.ids(&server.http()), ["together"]);
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_sandbox_ends_with_its_ttl() {
     wait_until("its ttl ends it", SOON, || {
         (server.http().get(&sandbox.path("")).status == 404).then_some(())
     });
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// Promises: B2.
@@ -236,7 +236,7 @@ fn a_delete_waits_for_no_command() {
     session.start(isolet_kit::Start::new("sleep 1000"));
     quickly("a delete", std::time::Duration::from_secs(5), || sandbox.delete());
     assert!(shell.ended()["cause"].is_string());
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// Promises: G4, G8, G9, G17.

@@ -291,7 +291,7 @@ fn a_scope_lives_as_its_session_does() {
     });
     sandbox.delete();
     server.healthy();
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// Two bugs. An agent that ended within 20 ms of its shell's start had not reported the shell: the
@@ -331,7 +331,7 @@ fn a_scope_counts_against_its_sandboxs_disk() {
     assert!((32_000..65_536).contains(&size), "{said}");
     sandbox.delete();
     server.healthy();
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// The pid of the agent that serves a scope and not the whole sandbox.

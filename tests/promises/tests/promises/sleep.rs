@@ -159,7 +159,7 @@ fn concurrent_callers_wake_a_sandbox_once() {
         assert_eq!(reported.into_inner(), 1, "exactly one gets the notice of what was lost");
         assert_eq!(server.agents().len(), 1);
     }
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// Every call either precedes the sleep or wakes the sandbox: none is refused and none is lost.
@@ -185,7 +185,7 @@ fn a_call_that_races_the_sleep_is_carried_out() {
     });
     assert!(slept > 5, "it slept {slept} times");
     sandbox.exec("true");
-    server.tidy();
+    server.wait_until_tidy();
 }
 
 /// Promises: L5.
