@@ -178,7 +178,7 @@ async def test_a_stream_that_is_left_ends_its_command_unless_told(sandbox: Async
 
 async def test_a_command_that_fails_can_be_raised(sandbox: AsyncSandbox) -> None:
     assert (await sandbox.exec("true")).check().ok
-    with pytest.raises(CommandError, match="ended with 2: no such thing") as raised:
+    with pytest.raises(CommandError, match="exited with code 2: no such thing") as raised:
         (await sandbox.exec("echo no such thing >&2; (exit 2)")).check()
     assert raised.value.result.exit_code == 2
 

@@ -201,7 +201,7 @@ def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_breaks(
             command = shell.start("cat >copy; echo unreached", stdin=True)
             command.write("half")
             relay.cut()
-            with pytest.raises(UnreachableError, match="was given its input"):
+            with pytest.raises(UnreachableError, match="while input for command"):
                 command.result()
             assert shell.run("echo on").stdout == "on\n"
 

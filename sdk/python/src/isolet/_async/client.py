@@ -344,11 +344,11 @@ class AsyncIsolet(AsyncTenantSessions):
     def events(self, *, after: int | None = None) -> AsyncEvents:
         """Subscribe to events of all the tenant's sandboxes.
 
-        Returns:
-            an iterator that reconnects after a lost connection and continues with the next event.
-
         Args:
             after: continue after the event with this id; 0 starts with the oldest event that the server has
-                (at most 4,096 events).
+                (at most 4,096 events); by default, only new events.
+
+        Returns:
+            an iterator that reconnects after a lost connection and continues with the next event.
         """
         return AsyncEvents(self._connection, "/v1/events", after, last=None)

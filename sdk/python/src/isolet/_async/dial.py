@@ -45,7 +45,11 @@ class AsyncPortConnection:
         await self.close()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes; waits while the program does not read."""
+        """Send bytes; waits while the program does not read.
+
+        Args:
+            data: bytes of any length.
+        """
         for at in range(0, len(data), _MESSAGE_BYTES):
             await self._send_frame(data[at : at + _MESSAGE_BYTES])
 

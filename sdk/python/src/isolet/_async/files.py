@@ -267,7 +267,11 @@ class AsyncFiles:
         return await self._file_operation("stat", path, follow=follow)
 
     async def exists(self, path: AnyPath) -> bool:
-        """Check whether a path exists. Dangling symbolic links do not."""
+        """Check whether a path exists. Dangling symbolic links do not.
+
+        Args:
+            path: file or directory.
+        """
         try:
             answer = await self._connection.json(
                 file_calls.file_operation(await self._ready_path(), "exists", path)
@@ -277,7 +281,14 @@ class AsyncFiles:
         return bool(answer["exists"])
 
     async def mkdir(self, path: AnyPath) -> FileInfo:
-        """Create a directory and its parents. No error if it exists."""
+        """Create a directory and its parents. No error if it exists.
+
+        Args:
+            path: directory to create.
+
+        Returns:
+            its metadata.
+        """
         return await self._file_operation("mkdir", path)
 
     async def move_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:

@@ -53,6 +53,9 @@ class AsyncPorts:
     async def unexpose_port(self, port: int) -> None:
         """Revoke all links to a port.
 
+        Args:
+            port: 1 to 65535.
+
         Raises:
             NotFoundError: ``no_link``: the port has no links.
         """
@@ -67,6 +70,12 @@ class AsyncPorts:
     async def connect_port(self, port: int) -> AsyncPortConnection:
         """Open a TCP connection to the program on a port, including ports that are bound to the sandbox's
         loopback only.
+
+        Args:
+            port: 1 to 65535.
+
+        Returns:
+            the open connection.
 
         Raises:
             ServerError: ``not_listening``: no program listens on the port.

@@ -268,7 +268,11 @@ class AsyncProcesses:
         return self.process((await self._connection.json(call))["id"])
 
     def process(self, id: str) -> AsyncProcess:
-        """Get a process by id, without a request."""
+        """Get a process by id, without a request.
+
+        Args:
+            id: id of the process.
+        """
         return AsyncProcess(self._connection, self.id, id)
 
     async def processes(self) -> list[ProcessInfo]:

@@ -68,6 +68,12 @@ class AsyncCommand:
         If the command does not read, the call blocks after 256 KiB; so read its output at the same time, in
         another task or thread. If the connection breaks during the write, the command is cancelled, since
         it is unknown how much input arrived.
+
+        Args:
+            data: input; text is encoded as UTF-8.
+
+        Raises:
+            ShellClosedError: the shell has ended.
         """
         await self._send_input(data.encode() if isinstance(data, str) else data, eof=False)
 
@@ -257,7 +263,11 @@ class AsyncShell:
         return AsyncCommand(self, run)
 
     def command(self, id: str) -> AsyncCommand:
-        """Get a command by id that was started before this shell was resumed."""
+        """Get a command by id that was started before this shell was resumed.
+
+        Args:
+            id: :attr:`AsyncCommand.id` of the command.
+        """
         run = Run(id, {})
         self._state.adopt(run)
         return AsyncCommand(self, run)

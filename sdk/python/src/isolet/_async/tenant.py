@@ -55,6 +55,9 @@ class AsyncTenantSessions:
     async def find_session(self, id: str) -> AsyncSession:
         """Get a session that :meth:`create_session` created.
 
+        Args:
+            id: id of the session.
+
         Raises:
             NotFoundError: ``no_session``: it does not exist or has ended.
         """
@@ -62,6 +65,9 @@ class AsyncTenantSessions:
 
     async def session_info(self, id: str) -> TenantSession:
         """Read configuration and state of a session.
+
+        Args:
+            id: id of the session.
 
         Raises:
             NotFoundError: ``no_session``.
@@ -80,6 +86,9 @@ class AsyncTenantSessions:
 
     async def delete_session(self, id: str) -> None:
         """Delete a session, its shell and its programs.
+
+        Args:
+            id: id of the session.
 
         Raises:
             NotFoundError: ``no_session``.

@@ -79,7 +79,11 @@ class AsyncTerminals:
         return [TerminalInfo.from_json(one) for one in answer]
 
     async def close_terminal(self, session: str = "default") -> None:
-        """Close a session's terminal and kill its program. No error if none is running."""
+        """Close a session's terminal and kill its program. No error if none is running.
+
+        Args:
+            session: session of the terminal.
+        """
         with suppress(NotFoundError):
             await self._connection.send(terminal_calls.close(await self._ready_path(), session))
 
@@ -119,18 +123,28 @@ class AsyncTerminals:
         """Record a running terminal until it ends or the recording reaches 64 MiB. No error if it is already
         being recorded.
 
+        Args:
+            session: session of the terminal.
+
         Raises:
             NotFoundError: ``no_terminal``: no terminal is running.
         """
         await self._connection.send(terminal_calls.record(await self._ready_path(), session, "POST"))
 
     async def stop_recording(self, session: str = "default") -> None:
-        """Stop recording; the recording is preserved. No error if none is active."""
+        """Stop recording; the recording is preserved. No error if none is active.
+
+        Args:
+            session: session of the terminal.
+        """
         with suppress(NotFoundError):
             await self._connection.send(terminal_calls.record(await self._ready_path(), session, "DELETE"))
 
     async def read_recording(self, id: str) -> AsyncFileStream:
         """Stream a recording in asciicast version 2, also while it is being recorded.
+
+        Args:
+            id: id of the recording.
 
         Raises:
             NotFoundError: the recording does not exist.
@@ -139,5 +153,12 @@ class AsyncTerminals:
         return AsyncFileStream(self._connection.url, response)
 
     async def delete_recording(self, id: str) -> None:
-        """Delete a recording."""
+        """Delete a recording.
+
+        Args:
+            id: id of the recording.
+
+        Raises:
+            NotFoundError: the recording does not exist.
+        """
         await self._connection.send(terminal_calls.recording(await self._ready_path(), id, "DELETE"))

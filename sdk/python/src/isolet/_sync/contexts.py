@@ -30,6 +30,9 @@ class Contexts:
         """Get a code context by id, without a request.
 
         A context with the name of a language (``python``, ``bash``, …) is created by its first run.
+
+        Args:
+            id: id of the context.
         """
         return Context(self._connection, self.id, id, self._ensure_created)
 

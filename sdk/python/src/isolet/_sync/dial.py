@@ -46,7 +46,11 @@ class PortConnection:
         self.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes; waits while the program does not read."""
+        """Send bytes; waits while the program does not read.
+
+        Args:
+            data: bytes of any length.
+        """
         for at in range(0, len(data), _MESSAGE_BYTES):
             self._send_frame(data[at : at + _MESSAGE_BYTES])
 

@@ -268,7 +268,11 @@ class Files:
         return self._file_operation("stat", path, follow=follow)
 
     def exists(self, path: AnyPath) -> bool:
-        """Check whether a path exists. Dangling symbolic links do not."""
+        """Check whether a path exists. Dangling symbolic links do not.
+
+        Args:
+            path: file or directory.
+        """
         try:
             answer = self._connection.json(
                 file_calls.file_operation(self._ready_path(), "exists", path)
@@ -278,7 +282,14 @@ class Files:
         return bool(answer["exists"])
 
     def mkdir(self, path: AnyPath) -> FileInfo:
-        """Create a directory and its parents. No error if it exists."""
+        """Create a directory and its parents. No error if it exists.
+
+        Args:
+            path: directory to create.
+
+        Returns:
+            its metadata.
+        """
         return self._file_operation("mkdir", path)
 
     def move_file(self, path: AnyPath, to: AnyPath, *, replace: bool = True) -> FileInfo:

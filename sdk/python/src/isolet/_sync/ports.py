@@ -54,6 +54,9 @@ class Ports:
     def unexpose_port(self, port: int) -> None:
         """Revoke all links to a port.
 
+        Args:
+            port: 1 to 65535.
+
         Raises:
             NotFoundError: ``no_link``: the port has no links.
         """
@@ -68,6 +71,12 @@ class Ports:
     def connect_port(self, port: int) -> PortConnection:
         """Open a TCP connection to the program on a port, including ports that are bound to the sandbox's
         loopback only.
+
+        Args:
+            port: 1 to 65535.
+
+        Returns:
+            the open connection.
 
         Raises:
             ServerError: ``not_listening``: no program listens on the port.

@@ -269,7 +269,11 @@ class Processes:
         return self.process((self._connection.json(call))["id"])
 
     def process(self, id: str) -> Process:
-        """Get a process by id, without a request."""
+        """Get a process by id, without a request.
+
+        Args:
+            id: id of the process.
+        """
         return Process(self._connection, self.id, id)
 
     def processes(self) -> list[ProcessInfo]:

@@ -167,6 +167,16 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         Text runs in a session's shell, as with :meth:`exec`. A list of program and arguments runs as a
         separate process, as with :meth:`run_program`.
 
+        Args:
+            command: shell command, or list of program and arguments.
+            session: session to run it in; ``default`` by default.
+            cwd: working directory of this command only.
+            env: environment of this command only; ``None`` unsets a variable.
+            stdin: standard input; empty by default.
+            timeout: seconds, or text such as ``"10m"``, until the command is ended; 0 disables it.
+            max_output_bytes: limit on the output that the final result contains, per stream; 8 MiB by
+                default. The stream delivers all output.
+
         Returns:
             the output; closing it early cancels the command.
 
@@ -264,7 +274,11 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         return Shell(self._connection, self.id, self._ensure_created, session, resume, since, watch)
 
     def session(self, id: str) -> Session:
-        """Get a session by id. Its first command creates it if it does not exist."""
+        """Get a session by id. Its first command creates it if it does not exist.
+
+        Args:
+            id: id of the session.
+        """
         return Session(self, id)
 
     def create_session(
@@ -324,6 +338,9 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
 
     def delete_session(self, id: str) -> None:
         """Delete a session and its shell.
+
+        Args:
+            id: id of the session.
 
         Raises:
             NotFoundError: ``no_session``.
@@ -406,12 +423,12 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
     def events(self, *, after: int | None = None) -> Events:
         """Subscribe to events of this sandbox. Neither creates nor wakes it.
 
-        Returns:
-            an iterator that reconnects after a lost connection and ends after ``destroyed``.
-
         Args:
             after: continue after the event with this id; 0 starts with the oldest event that the server
-                has.
+                has; by default, only new events.
+
+        Returns:
+            an iterator that reconnects after a lost connection and ends after ``destroyed``.
         """
         return Events(self._connection, f"{self._path}/events", after, last="destroyed")
 

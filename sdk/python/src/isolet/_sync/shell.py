@@ -69,6 +69,12 @@ class Command:
         If the command does not read, the call blocks after 256 KiB; so read its output at the same time, in
         another thread. If the connection breaks during the write, the command is cancelled, since
         it is unknown how much input arrived.
+
+        Args:
+            data: input; text is encoded as UTF-8.
+
+        Raises:
+            ShellClosedError: the shell has ended.
         """
         self._send_input(data.encode() if isinstance(data, str) else data, eof=False)
 
@@ -258,7 +264,11 @@ class Shell:
         return Command(self, run)
 
     def command(self, id: str) -> Command:
-        """Get a command by id that was started before this shell was resumed."""
+        """Get a command by id that was started before this shell was resumed.
+
+        Args:
+            id: :attr:`Command.id` of the command.
+        """
         run = Run(id, {})
         self._state.adopt(run)
         return Command(self, run)

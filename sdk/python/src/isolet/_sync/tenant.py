@@ -56,6 +56,9 @@ class TenantSessions:
     def find_session(self, id: str) -> Session:
         """Get a session that :meth:`create_session` created.
 
+        Args:
+            id: id of the session.
+
         Raises:
             NotFoundError: ``no_session``: it does not exist or has ended.
         """
@@ -63,6 +66,9 @@ class TenantSessions:
 
     def session_info(self, id: str) -> TenantSession:
         """Read configuration and state of a session.
+
+        Args:
+            id: id of the session.
 
         Raises:
             NotFoundError: ``no_session``.
@@ -81,6 +87,9 @@ class TenantSessions:
 
     def delete_session(self, id: str) -> None:
         """Delete a session, its shell and its programs.
+
+        Args:
+            id: id of the session.
 
         Raises:
             NotFoundError: ``no_session``.

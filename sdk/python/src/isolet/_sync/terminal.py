@@ -115,7 +115,10 @@ class Terminal(TerminalConnection):
             self._receive(received, None if timeout is None else left)
 
     def write(self, data: str | bytes) -> None:
-        r"""Send input to the terminal. ``"\n"`` is Enter, ``"\x03"`` is Ctrl-C.
+        r"""Send input to the terminal.
+
+        Args:
+            data: text or bytes. ``"\n"`` is Enter, ``"\x03"`` is Ctrl-C.
 
         Raises:
             UsageError: ``view_only``.
@@ -134,8 +137,12 @@ class Terminal(TerminalConnection):
                 raise UnreachableError("the connection broke during the write", code="cut") from None
 
     def resize(self, cols: int, rows: int) -> None:
-        """Report a new size of the client's window, at most 1000 by 400; larger values are reduced. The
-        terminal has the size of the client that typed last; clients in view mode have no influence.
+        """Report a new size of the client's window. The terminal has the size of the client that typed last;
+        clients in view mode have no influence.
+
+        Args:
+            cols: width, at most 1000; larger values are reduced.
+            rows: height, at most 400; larger values are reduced.
 
         Raises:
             UsageError: ``bad_size``.

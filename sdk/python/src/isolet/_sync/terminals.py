@@ -80,7 +80,11 @@ class Terminals:
         return [TerminalInfo.from_json(one) for one in answer]
 
     def close_terminal(self, session: str = "default") -> None:
-        """Close a session's terminal and kill its program. No error if none is running."""
+        """Close a session's terminal and kill its program. No error if none is running.
+
+        Args:
+            session: session of the terminal.
+        """
         with suppress(NotFoundError):
             self._connection.send(terminal_calls.close(self._ready_path(), session))
 
@@ -120,18 +124,28 @@ class Terminals:
         """Record a running terminal until it ends or the recording reaches 64 MiB. No error if it is already
         being recorded.
 
+        Args:
+            session: session of the terminal.
+
         Raises:
             NotFoundError: ``no_terminal``: no terminal is running.
         """
         self._connection.send(terminal_calls.record(self._ready_path(), session, "POST"))
 
     def stop_recording(self, session: str = "default") -> None:
-        """Stop recording; the recording is preserved. No error if none is active."""
+        """Stop recording; the recording is preserved. No error if none is active.
+
+        Args:
+            session: session of the terminal.
+        """
         with suppress(NotFoundError):
             self._connection.send(terminal_calls.record(self._ready_path(), session, "DELETE"))
 
     def read_recording(self, id: str) -> FileStream:
         """Stream a recording in asciicast version 2, also while it is being recorded.
+
+        Args:
+            id: id of the recording.
 
         Raises:
             NotFoundError: the recording does not exist.
@@ -140,5 +154,12 @@ class Terminals:
         return FileStream(self._connection.url, response)
 
     def delete_recording(self, id: str) -> None:
-        """Delete a recording."""
+        """Delete a recording.
+
+        Args:
+            id: id of the recording.
+
+        Raises:
+            NotFoundError: the recording does not exist.
+        """
         self._connection.send(terminal_calls.recording(self._ready_path(), id, "DELETE"))
