@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 
 /// How long `strace` may take to attach to every thread, and to end.
 const ATTACH: Duration = Duration::from_secs(10);
-/// Commands before the counting: connections and buffers stand then.
+/// Commands before the counting, so that connections and buffers exist.
 const WARM: usize = 20;
 
-/// Turns that the two sides take; a cell of the table is the median of its turns, because how often
-/// a thread waits depends on what else the machine does.
+/// Turns of the two sides. A cell of the table is the median of its turns, because the number of waits
+/// of a thread depends on other work of the machine.
 const TURNS: usize = 5;
 
-/// Calls per command by their names.
+/// System calls per command, by name.
 type Counts = BTreeMap<String, f64>;
 
-/// One build with a server, a sandbox, and a connection for each way in.
+/// One build with a server, a sandbox, and a connection of each kind.
 struct Side {
     http: Client,
     shell: Shell,
-    /// Process ids: server and agent.
+    /// Process ids of the server and of the agent.
     pids: [(&'static str, i32); 2],
-    /// By way in and process, one for each turn.
+    /// By connection and process, one entry for each turn.
     turns: BTreeMap<String, Vec<Counts>>,
-    /// Ended, with its sandbox, when the side is dropped.
+    /// Ends with its sandbox when the side is dropped.
     _server: Server,
 }
 
@@ -57,7 +57,7 @@ impl Side {
         Ok(())
     }
 
-    /// The median over turns of what each turn says.
+    /// The median of a value over all turns.
     fn median(&self, key: &str, of: impl Fn(&Counts) -> f64) -> f64 {
         let mut all: Vec<f64> = self.turns[key].iter().map(of).collect();
         all.sort_by(f64::total_cmp);
@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// Prints a table for each way in: calls per command of server and agent, old and new.
+/// Prints a table for each kind of connection: calls per command of server and agent, old and new.
 pub(crate) fn table(programs: [&Path; 2], commands: usize) -> Result<()> {
     let mut sides = [Side::start(programs[0])?, Side::start(programs[1])?];
     for _ in 0..TURNS {
@@ -83,7 +83,7 @@ pub(crate) fn table(programs: [&Path; 2], commands: usize) -> Result<()> {
             let of = |turn: &Counts| turn.get(name).copied().unwrap_or(0.0);
             let was = old.median(key, of);
             let is = new.median(key, of);
-            // Timers of the server have nothing to do with commands.
+            // Timers of the server are independent of commands.
             if was.max(is) >= 0.05 {
                 println!("| {name} | {was:.2} | {is:.2} |");
             }
@@ -94,7 +94,7 @@ pub(crate) fn table(programs: [&Path; 2], commands: usize) -> Result<()> {
     Ok(())
 }
 
-/// The only agent below a server.
+/// The only agent that descends from a server.
 fn agent(server: i32) -> Result<i32> {
     let below = |pid: i32| {
         let mut at = pid;
@@ -115,7 +115,7 @@ fn agent(server: i32) -> Result<i32> {
     Ok(agent)
 }
 
-/// Runs commands while the calls of a process are counted.
+/// Runs commands while `strace` counts the system calls of a process.
 fn trace(pid: i32, commands: usize, mut command: impl FnMut() -> Result<usize>) -> Result<Counts> {
     for _ in 0..WARM {
         command()?;
@@ -158,7 +158,7 @@ fn attached(strace: &mut Child, pid: i32) -> Result<()> {
     }
 }
 
-/// Reads the summary: lines of a count and a name, between rules of dashes.
+/// Parses the summary of `strace`: lines with a count and a name, between lines of dashes.
 fn read(text: &str, commands: usize) -> Counts {
     let line = |line: &str| {
         let (count, name) = line.trim().split_once(' ')?;

@@ -1,7 +1,7 @@
-//! Old programs against new ones: the same commands on both, in turns, and how their times relate.
+//! Compares old and new programs: runs the same commands on both in turns, and prints ratios of their times.
 //!
-//! Noise of the machine comes in spells that last longer than a command, so the two take turns
-//! command by command, and each round begins with the other one. A round gives one ratio of
+//! Noise of the machine lasts longer than a command, so the two sides alternate command by command,
+//! and each round begins with the other side. A round gives one ratio of
 //! medians per row; the confidence interval is that of the mean of their logarithms (Student's t).
 
 use crate::http::Client;
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 const COMMANDS: usize = 200;
 /// Creates of each side in a round.
 const CREATES: usize = 12;
-/// Rest before each create: a server that is not busy with what came before.
+/// The rest before each create, so that the server has finished earlier work.
 const REST: Duration = Duration::from_millis(20);
-/// Of each side and row, not counted: caches fill, pages come.
+/// Warm-up runs of each side and row that are not counted.
 const WARM: usize = 20;
 
 /// Compare two builds: `:` over WebSocket and HTTP, create to first output, and system calls.
@@ -28,34 +28,34 @@ const WARM: usize = 20;
 pub(crate) struct Compare {
     /// Directory of the old isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
     old: PathBuf,
-    /// Directory of the new ones.
+    /// Directory of the new programs.
     new: PathBuf,
-    /// Rounds; each gives one ratio, and the confidence interval is over rounds. At least 2.
+    /// Number of rounds, at least 2. Each gives one ratio; the confidence interval is over rounds.
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// Run everything on this core alone: this program, both servers, and their sandboxes. Quieter
-    /// where other work runs on the machine.
+    /// Run this program, both servers and their sandboxes on this core alone. Less noisy
+    /// if other work runs on the machine.
     #[arg(long, value_name = "N")]
     core: Option<usize>,
-    /// Commands that system calls are counted over, by `strace`; 0 counts none.
+    /// Number of commands over which `strace` counts system calls; 0 to skip the counting.
     #[arg(long, value_name = "N", default_value_t = 500)]
     calls: usize,
 }
 
-/// One row of the table: what is timed, on both sides.
+/// One row of the table: a measurement of both sides.
 struct Row {
     name: &'static str,
-    /// Old and new.
+    /// Times of the old and of the new programs.
     times: [Times; 2],
-    /// One ratio of medians, new to old, for each round.
+    /// For each round, the ratio of the new median to the old one.
     ratios: Vec<f64>,
 }
 
-/// One build with a server of its own.
+/// One build and a server that runs it.
 struct Side {
     http: Client,
     shell: Shell,
-    /// Ended, with its sandboxes, when the side is dropped.
+    /// Ends with its sandboxes when the side is dropped.
     _server: Server,
 }
 
@@ -92,7 +92,7 @@ fn timed(work: impl FnOnce() -> Result<usize>, bytes: usize) -> Result<Duration>
     Ok(time)
 }
 
-/// A step of one side, its name, and how often a round takes it.
+/// A measured step of one side, its name, and its number of runs in a round.
 type Step = (&'static str, fn(&mut Side) -> Result<Duration>, usize);
 
 const STEPS: [Step; 3] = [

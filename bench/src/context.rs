@@ -1,5 +1,5 @@
-//! A run of `1` in a code context, against the same interpreter over bare pipes in this process; of
-//! Python by the small driver and by the image's kernel, and how long both take to begin.
+//! A run of `1` in a code context against the same interpreter over bare pipes in this process: for
+//! Python with the small driver and with the image's kernel. Also the start times of both.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -12,15 +12,15 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs in a row of one variant before the next has its turn.
+/// Runs of one variant in a row before the next variant follows.
 const BURST: usize = 30;
-/// Of these, dropped at the start: caches and pages come back.
+/// Runs at the start of a row that are not counted, because caches are cold.
 const WARM: usize = 4;
 
-/// Until a kernel that was begun ahead waits.
+/// The time after which the spare kernel is ready.
 const AHEAD: Duration = Duration::from_secs(3);
 
-/// Python by the small driver, and by ipykernel.
+/// Python with the small driver, and with ipykernel.
 const DRIVER: &str = "python-driver";
 const KERNEL: &str = "python-kernel";
 const PYTHON: [&str; 3] = [
@@ -28,7 +28,7 @@ const PYTHON: [&str; 3] = [
     "-uc",
     "import sys\nnames = {}\nfor line in sys.stdin: print(repr(eval(line, names)))",
 ];
-/// What reads a line, evaluates it, and says what it is.
+/// A program that reads a line, evaluates it, and prints the result.
 const LOOPS: [(&str, &[&str]); 4] = [
     (DRIVER, &PYTHON),
     (KERNEL, &PYTHON),
@@ -44,7 +44,7 @@ const LOOPS: [(&str, &[&str]); 4] = [
     ("bash", &["bash", "-c", "while IFS= read -r line; do eval \"$line\"; done"]),
 ];
 
-/// An interpreter and its pipes.
+/// An interpreter that is driven over pipes.
 struct Pipe {
     child: Child,
     input: ChildStdin,
@@ -123,8 +123,8 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     begins(&mut client, rounds)
 }
 
-/// How long contexts of Python take to begin, in a sandbox of their own each round: the driver, and
-/// kernels one after the other, of which the third takes the one that was begun ahead.
+/// Start times of Python contexts, in a new sandbox for each round: the driver, and
+/// several kernels in a row, of which the third takes the spare kernel.
 fn begins(client: &mut Client, rounds: usize) -> Result<()> {
     let mut times: [Times; 4] = Default::default();
     for round in 0..rounds {
@@ -137,13 +137,18 @@ fn begins(client: &mut Client, rounds: usize) -> Result<()> {
             let made = client.call(Method::POST, &path, Some(&kernel))?;
             times.push(begun.elapsed());
             ensure!(made["id"].is_string(), "{made}");
-            // A kernel is begun ahead half a second after another has begun.
+            // The spare kernel starts half a second after another kernel.
             std::thread::sleep(AHEAD);
         }
         client.delete(&id)?;
     }
-    let [driver, first, second, ahead] = times;
-    let all = [("driver", driver), ("kernel", first), ("second", second), ("begun ahead", ahead)];
+    let [driver, first, second, spare] = times;
+    let all = [
+        ("driver", driver),
+        ("kernel", first),
+        ("second", second),
+        ("spare, started in advance", spare),
+    ];
     rows("### a context of Python, until it is made", &all);
     Ok(())
 }

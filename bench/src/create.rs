@@ -1,4 +1,4 @@
-//! Table (b): from a create to its first byte of output, and back to nothing.
+//! Table (b): from a create to the first byte of output, and to the end of the delete.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Creates of one variant before the next has its turn.
+/// Creates of one variant in a row before the next variant follows.
 const BURST: usize = 6;
-/// Rest before each, of every variant alike: a create on a server that is not busy with the last.
-/// The parallel part below is without any.
+/// The rest before each create of every variant, so that the server has finished the last one.
+/// The parallel part below has no rest.
 const REST: Duration = Duration::from_millis(20);
-/// How long the parallel part runs.
+/// Duration of the parallel part.
 const PARALLEL: Duration = Duration::from_secs(4);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
@@ -57,7 +57,7 @@ pub(crate) fn bash() -> Command {
     command
 }
 
-/// As much of a sandbox as its flags give, on the host's own root.
+/// Bubblewrap with the namespaces that its flags offer, on the host's root.
 fn bubblewrap() -> Command {
     let mut command = Command::new("bwrap");
     command.args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]);
@@ -65,7 +65,7 @@ fn bubblewrap() -> Command {
     command
 }
 
-/// Starts it, has it say something, and ends it: time to the first byte, and time to its end.
+/// Starts a program that prints, and ends it. Returns the time to the first byte and to the end.
 pub(crate) fn program(command: &mut Command) -> Result<(Duration, Duration)> {
     let begun = Instant::now();
     let mut child =
@@ -81,7 +81,7 @@ pub(crate) fn program(command: &mut Command) -> Result<(Duration, Duration)> {
     Ok((first, begun.elapsed()))
 }
 
-/// The first call that works in a sandbox makes it: one request, one answer with its output.
+/// One request that creates the sandbox and runs a command in it.
 fn create(
     client: &mut Client,
     id: &str,

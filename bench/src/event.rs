@@ -1,4 +1,4 @@
-//! Table (g): what telling of events costs a command, with nobody who listens and with some.
+//! Table (g): the cost of events for a command, without and with readers.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -10,11 +10,11 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Commands in a row of one variant before the next has its turn.
+/// Commands of one variant in a row before the next variant follows.
 const BURST: usize = 60;
-/// Of these, dropped at the start.
+/// Runs at the start of a row that are not counted.
 const WARM: usize = 10;
-/// What a reader hears of one burst at the least: more than the head of an answer.
+/// The least number of bytes that a reader gets from one burst: more than the head of a response.
 const HEARD_BYTES_MIN: usize = 4096;
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
@@ -51,7 +51,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// Reads events as they come, in a thread of its own.
+/// Reads events in a thread.
 struct Reader {
     stream: TcpStream,
     thread: JoinHandle<std::io::Result<usize>>,
@@ -67,7 +67,7 @@ impl Reader {
         stream.write_all(head.as_bytes())?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let mut from = stream.try_clone()?;
-        // The head of the answer: from here on it is listened to.
+        // The head of the response: the reader is subscribed from here on.
         let mut bytes = [0; 16 * 1024];
         from.read_exact(&mut bytes[..12])?;
         ensure!(bytes.starts_with(b"HTTP/1.1 200"), "no events");
@@ -77,7 +77,7 @@ impl Reader {
                 match from.read(&mut bytes) {
                     Ok(0) => return Ok(count),
                     Ok(some) => count += some,
-                    // It was closed over what was not read yet.
+                    // The socket was closed with unread bytes.
                     Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(count),
                     Err(error) => return Err(error),
                 }
@@ -86,7 +86,7 @@ impl Reader {
         Ok(Self { stream, thread })
     }
 
-    /// How many bytes it has heard.
+    /// The number of bytes that were read.
     fn close(self) -> Result<usize> {
         self.stream.shutdown(Shutdown::Both)?;
         Ok(self.thread.join().expect("no panic")?)

@@ -1,6 +1,6 @@
-//! What lies beyond a machine's network: hosts that take connections and answer for names, and a
-//! way there without Isolet, by a plain pair and the same masquerade. All of it in network
-//! namespaces of its own; this machine's own network is left alone.
+//! A host outside the machine's network that accepts connections and answers DNS queries, and a
+//! plain veth pair to it with the same masquerading but without Isolet. Everything is in network
+//! namespaces that this program creates; the machine's own network is not changed.
 
 use anyhow::{Result, ensure};
 use isolet_kit::net::{PUBLIC, World, ip, run};
@@ -11,28 +11,28 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Where the host beyond takes connections, and where it answers for names.
+/// The address of the outside host, and of its DNS server.
 pub(crate) const HOST: SocketAddrV4 = SocketAddrV4::new(PUBLIC, 4433);
 pub(crate) const RESOLVER: SocketAddrV4 = SocketAddrV4::new(PUBLIC, 5300);
-/// Its name.
+/// The name of the outside host.
 pub(crate) const NAME: &str = "bench.example";
-/// What is read and written at once.
+/// Bytes of one read or write.
 const PART_BYTES: usize = 256 * 1024;
-/// The longest wait for an answer: a table ends rather than hangs.
+/// The longest wait for an answer, so that a table fails instead of hanging.
 const WAIT: Duration = Duration::from_secs(20);
-/// What a client asks for once it has said hello, before a count of bytes.
+/// The request after the greeting, which precedes a count of bytes.
 const GIVE: u8 = b'g';
 const TAKE: u8 = b't';
 
-/// The network beyond, and a plain way to it.
+/// The outside network, and the plain veth pair to it.
 pub(crate) struct Far {
-    /// Of a client that is a plain pair away from the host.
+    /// The network namespace of a client at the other end of the plain veth pair.
     pub(crate) plain: OwnedFd,
     _world: World,
 }
 
 impl Far {
-    /// Leaves the machine's network: this thread and what it starts live in another from now on.
+    /// Moves this thread, and all that it starts, into a new network namespace.
     pub(crate) fn new() -> Result<Self> {
         let world = World::new();
         let beyond = world.network();
@@ -51,7 +51,7 @@ impl Far {
     }
 }
 
-/// Does something in another network namespace, on a thread of its own.
+/// Runs a function in another network namespace, on a new thread.
 pub(crate) fn within<R: Send>(
     network: &OwnedFd,
     work: impl FnOnce() -> Result<R> + Send,
@@ -67,7 +67,7 @@ fn enter(network: BorrowedFd<'_>) -> Result<()> {
     Ok(move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?)
 }
 
-/// A client's namespace, a pair into the host's, and the host's address for what comes from there.
+/// Creates the client's namespace, a veth pair into the host's, and masquerading.
 fn plain() -> Result<OwnedFd> {
     let made = std::thread::spawn(|| -> Result<OwnedFd> {
         unshare(UnshareFlags::NEWNET)?;
@@ -90,7 +90,7 @@ fn plain() -> Result<OwnedFd> {
     Ok(network)
 }
 
-/// Reads a hello, answers it, and then gives and takes bytes as it is asked.
+/// Answers a greeting, and then sends or receives bytes as requested.
 fn host(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.read_exact(&mut vec![0; hello().len()])?;
@@ -118,7 +118,7 @@ fn read(stream: &mut TcpStream, into: &mut [u8]) -> Result<usize> {
     Ok(length)
 }
 
-/// Every name has one address.
+/// A DNS server that answers every query with one address.
 fn resolver(socket: &UdpSocket) -> Result<()> {
     let mut packet = [0; 1500];
     loop {
@@ -134,7 +134,7 @@ fn resolver(socket: &UdpSocket) -> Result<()> {
     }
 }
 
-/// What a client of TLS says first, of [`NAME`]. What follows it is nobody's business on the way.
+/// A TLS ClientHello for [`NAME`]. The proxy does not read what follows it.
 pub(crate) fn hello() -> Vec<u8> {
     let sized = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
     let part = |kind: u16, bytes: &[u8]| [&kind.to_be_bytes()[..], &sized(bytes)].concat();
@@ -153,7 +153,7 @@ pub(crate) fn hello() -> Vec<u8> {
     [&[0x16, 3, 1][..], &sized(&message)].concat()
 }
 
-/// A connection from this thread's network, from nothing to the host's first byte.
+/// Opens a connection from this thread's network and waits for the first byte of the host.
 pub(crate) fn connect() -> Result<(TcpStream, Duration)> {
     let hello = hello();
     let begun = Instant::now();
@@ -166,7 +166,7 @@ pub(crate) fn connect() -> Result<(TcpStream, Duration)> {
     Ok((stream, begun.elapsed()))
 }
 
-/// So many bytes from the host, or to it.
+/// Transfers a number of bytes from the host or to it.
 pub(crate) fn carried(count: u64, down: bool) -> Result<Duration> {
     let (mut stream, _) = connect()?;
     let mut part = vec![0; PART_BYTES];
@@ -188,7 +188,7 @@ pub(crate) fn carried(count: u64, down: bool) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Who is asked for names, from this thread's network.
+/// The DNS server of this thread's network.
 pub(crate) fn asks(resolver: SocketAddrV4) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(resolver)?;
@@ -196,7 +196,7 @@ pub(crate) fn asks(resolver: SocketAddrV4) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// One question, until its answer.
+/// Sends one query and waits for the answer.
 pub(crate) fn lookup(socket: &UdpSocket, name: &str) -> Result<Duration> {
     let mut question = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {

@@ -10,21 +10,21 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Small files of one variant before the next has its turn.
+/// Small files of one variant in a row before the next variant follows.
 const BURST: usize = 20;
-/// Bytes of the small file.
+/// Size of the small file, in bytes.
 const SMALL: usize = 1000;
-/// Bytes of the large one.
+/// Size of the large file, in bytes.
 const LARGE: u64 = 1_000_000_000;
-/// Rounds with the large one.
+/// Rounds with the large file.
 const LARGE_ROUNDS: usize = 5;
-/// What is written and read at once.
+/// Bytes of one read or write.
 const PIECE: usize = 1 << 20;
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let server = Server::start(bin)?;
     let mut client = Client::connect(&server)?;
-    // As much of the machine as there is: the copy and the server are to be measured, not a limit.
+    // The limits allow the whole machine, so that the copy and the server are measured and not a limit.
     let wish = json!({"id": "bench", "cpu_millis": 64_000, "memory_mib": 8192});
     client.call(hyper::Method::POST, "/v1/sandboxes", Some(&wish))?;
     small(&server, &mut client, rounds)?;
@@ -61,7 +61,7 @@ fn large(server: &Server, client: &mut Client) -> Result<()> {
     let mut times: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
     for _ in 0..LARGE_ROUNDS {
         for (at, (_, times)) in times.iter_mut().enumerate() {
-            // What the one before has left to be written is not this one's.
+            // Data that the previous run has not flushed would slow this run.
             client.session("bench", "rm -f copy; sync")?;
             let begun = Instant::now();
             match at {
@@ -79,7 +79,7 @@ fn large(server: &Server, client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-/// One kept connection, read and written by hand: no client's own copies are measured.
+/// A keep-alive connection that is read and written directly, so that no client library adds copies.
 struct Wire {
     from: BufReader<TcpStream>,
     to: TcpStream,
@@ -105,7 +105,7 @@ impl Wire {
             "PUT /v1/sandboxes/bench/files/{path} {}content-length: {length}\r\n\r\n",
             self.head
         );
-        // In one packet where it fits, as any client sends it.
+        // In one packet if it fits, as clients send it.
         let first = usize::try_from(length)?.min(PIECE - head.len());
         self.to.write_all(&[head.as_bytes(), &self.piece[..first]].concat())?;
         let mut left = length - first as u64;
@@ -123,7 +123,7 @@ impl Wire {
         self.answer()
     }
 
-    /// Reads a whole answer; how many bytes its body had.
+    /// Reads a whole response. Returns the length of its body.
     fn answer(&mut self) -> Result<u64> {
         let mut line = String::new();
         self.from.read_line(&mut line)?;

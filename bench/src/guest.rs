@@ -1,14 +1,14 @@
-//! A small web server that runs inside a sandbox: `/N` is answered with N bytes. It costs less than
-//! what is measured.
+//! A small web server that runs inside a sandbox and answers `/N` with N bytes. It costs less than
+//! the path that is measured.
 
 use anyhow::Result;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// What is written at once.
+/// Bytes of one write.
 const PART_BYTES: usize = 256 * 1024;
 
-/// Serves on a port of 127.0.0.1, a thread a connection, until it is killed.
+/// Serves on a port of 127.0.0.1 with one thread per connection, until it is killed.
 pub(crate) fn serve(port: u16) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     for stream in listener.incoming() {
@@ -18,7 +18,7 @@ pub(crate) fn serve(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Answers one request after the other; ends with the connection.
+/// Answers the requests of one connection.
 fn answer(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);

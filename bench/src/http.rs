@@ -1,4 +1,4 @@
-//! The HTTP way in, over one connection that stays.
+//! Commands over HTTP, on one keep-alive connection.
 
 use crate::server::Server;
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::net::TcpStream;
 use tokio::runtime::Runtime;
 
-/// One kept connection; blocking, so that a timing is one call.
+/// A keep-alive connection with blocking calls, so that one call is one measurement.
 pub(crate) struct Client {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
@@ -24,12 +24,12 @@ impl Client {
         Self::over(TcpStream::connect(("127.0.0.1", server.port))?, server)
     }
 
-    /// With another key than the server's own.
+    /// A client with another key than the server's own.
     pub(crate) fn connect_with(server: &Server, key: &str) -> Result<Self> {
         Ok(Self { key: key.to_owned(), ..Self::connect(server)? })
     }
 
-    /// Over a connection that was made otherwise.
+    /// A client over a connection that exists already.
     pub(crate) fn over(stream: TcpStream, server: &Server) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let host = format!("127.0.0.1:{}", server.port);
@@ -72,7 +72,7 @@ impl Client {
         if bytes.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&bytes)?) }
     }
 
-    /// The status of an answer, whatever it is.
+    /// The status of a response, also of an error.
     pub(crate) fn status(&mut self, method: Method, path: &str) -> Result<StatusCode> {
         let request = Request::builder()
             .method(method)
@@ -89,7 +89,7 @@ impl Client {
         })
     }
 
-    /// A GET; returns how many bytes came, which are not kept.
+    /// Sends a GET request, discards the body, and returns its length.
     pub(crate) fn fetch(&mut self, path: &str) -> Result<usize> {
         let request = Request::builder()
             .uri(path)
@@ -111,7 +111,7 @@ impl Client {
         })
     }
 
-    /// Writes a file.
+    /// Writes a file through the files API.
     pub(crate) fn put(&mut self, path: &str, bytes: Vec<u8>) -> Result<()> {
         let request = Request::put(path)
             .header("host", &self.host)
@@ -143,7 +143,7 @@ impl Client {
         Ok(rows.iter().filter_map(|row| row["id"].as_str().map(str::to_owned)).collect())
     }
 
-    /// A command of the default session; returns how many bytes it wrote.
+    /// Runs a command in the default session. Returns the number of bytes that it wrote.
     pub(crate) fn session(&mut self, id: &str, text: &str) -> Result<usize> {
         let path = format!("/v1/sandboxes/{id}/sessions/default/exec");
         let body = json!({ "command": text, "max_output_bytes": 64 << 20 });
@@ -151,7 +151,7 @@ impl Client {
         Ok(answer["stdout"].as_str().context("stdout")?.len())
     }
 
-    /// A command without a shell; returns how many bytes it wrote.
+    /// Runs a command without a shell. Returns the number of bytes that it wrote.
     pub(crate) fn exec(&mut self, id: &str, text: &str) -> Result<usize> {
         let path = format!("/v1/sandboxes/{id}/exec");
         let body = json!({ "command": text, "max_output_bytes": 64 << 20 });

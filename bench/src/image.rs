@@ -1,10 +1,10 @@
-//! Images: a layer of 100 MB into a sandbox's reach beside `tar`, and sandboxes of an image beside
-//! those of the host's programs.
+//! Images: unpacking a layer of 100 MB against `tar`, and creating sandboxes from an image against
+//! creating them from the host's programs.
 
-use crate::ahead;
 use crate::http::Client;
 use crate::server::Server;
 use crate::stats::{Times, rows};
+use crate::warm_pool;
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use isolet_kit::image::{Image, Layer, Registry, busybox};
@@ -13,10 +13,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the layer holds: as many files as a userland of that size.
+/// The number of files in the layer, typical for a userland of that size.
 const FILES: usize = 3000;
 const FILE_BYTES: usize = 34_000;
-/// Pulls and unpackings at most: each writes all of it.
+/// The most pulls and unpacks, because each writes the whole layer.
 const PULLS_MAX: usize = 6;
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
@@ -28,7 +28,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     done
 }
 
-/// A server that asks this registry.
+/// A server that pulls from this registry.
 fn server(bin: &Path, folder: &Path, registry: &Registry, ready: &str) -> Result<Server> {
     let config = folder.join("isolet.toml");
     std::fs::write(&config, format!("[images]\nregistries = [\"{}\"]\n", registry.host()))?;
@@ -36,7 +36,7 @@ fn server(bin: &Path, folder: &Path, registry: &Registry, ready: &str) -> Result
     Server::start_with(bin, &[("ISOLET_CONFIG", config), ("ISOLET_WARM_POOL_SIZE", ready)])
 }
 
-/// Files that compress as programs do, by a third to a half.
+/// Writes files that compress as programs do, by a third to a half.
 fn much() -> Vec<u8> {
     let mut layer = Layer::new();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -57,7 +57,7 @@ fn much() -> Vec<u8> {
     layer.bytes()
 }
 
-/// Runs a shell's line.
+/// Runs a command line with `sh -c`.
 fn sh(line: &str) -> Result<Duration> {
     let begun = Instant::now();
     let status = Command::new("sh").args(["-ec", line]).stdin(Stdio::null()).status()?;
@@ -96,7 +96,7 @@ fn unpacking(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
         let sums = format!("sha256sum {at} >/dev/null; zcat {at} | sha256sum >/dev/null");
         times[2].1.push(sh(&format!("{sums}; {unpack}; sync -f {place}"))?);
         sh(&fresh)?;
-        // Unpacking takes longer than the server keeps a connection on which nobody asks.
+        // Unpacking takes longer than the server keeps an idle connection open.
         let mut client = Client::connect(&server)?;
         let begun = Instant::now();
         client.call(Method::POST, "/v1/images/pull", Some(&json!({ "image": name })))?;
@@ -108,18 +108,20 @@ fn unpacking(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// With some made ahead, and with none.
+/// With a warm pool, and without one.
 fn creates(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
     let registry = Registry::start();
     let image = Image::new(&[busybox().bytes(), much()], &json!({}));
     let name = registry.has("some", image);
-    for (title, ready) in [("a create, made ahead (aim: 1.1)", "2"), ("a create, cold", "0")] {
+    for (title, ready) in
+        [("a create, from the warm pool (aim: 1.1)", "2"), ("a create, cold", "0")]
+    {
         let server = server(bin, folder, &registry, ready)?;
         let mut client = Client::connect(&server)?;
         client.call(Method::POST, "/v1/images/pull", Some(&json!({ "image": name })))?;
         let of = |image: &str| json!({ "image": image });
         let variants = [("host", of("host")), ("an image that was pulled", of(&name))];
-        ahead::table(&mut client, title, &variants, rounds)?;
+        warm_pool::table(&mut client, title, &variants, rounds)?;
     }
     Ok(())
 }

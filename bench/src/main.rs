@@ -1,8 +1,7 @@
-//! What Isolet costs, beside what it is built from. Every table is one run in which the variants
-//! take turns, so that noise hits all of them; read ratios, not microseconds.
+//! Measures what Isolet costs against the parts that it is built from. Each table is one run in which
+//! the variants alternate, so that noise affects all of them. Read ratios, not microseconds.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod calls;
 mod compare;
 mod context;
@@ -30,25 +29,26 @@ mod stats;
 mod terminal;
 mod tty_socket;
 mod wake;
+mod warm_pool;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Measures and prints tables. Needs root, the three binaries in one directory, and bubblewrap.
+/// Measure and print tables. Needs root, the four programs in one directory, and bubblewrap.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Which table; all of them unless told.
+    /// Print this table [default: all]
     #[arg(value_enum)]
     what: Vec<Table>,
-    /// Directory of isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
+    /// Directory of the programs isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
     #[arg(long, env = "ISOLET_BIN", default_value = "dist")]
     bin: std::path::PathBuf,
-    /// Rounds of each table; more for quieter numbers.
+    /// Number of rounds of each table. More rounds reduce noise.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Be the web server of a table, inside a sandbox.
+    /// Run the web server of a table inside a sandbox (internal).
     #[arg(long, hide = true, value_name = "PORT")]
     serve: Option<u16>,
 }
@@ -61,7 +61,7 @@ enum Command {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Table {
-    /// Commands and output through every way in, against raw pipes and `sh -c`.
+    /// Commands and output over each protocol, against raw pipes and `sh -c`.
     Shell,
     /// Create to first output and destroy, against bubblewrap and bare bash.
     Create,
@@ -73,9 +73,9 @@ enum Table {
     Wake,
     /// Files of 1 KB and 1 GB, against `cp` inside.
     File,
-    /// What events cost a command, with and without readers.
+    /// The cost of events for a command, with and without readers.
     Event,
-    /// What it costs that shells are saved: a command after a pause, and a sleep.
+    /// The cost of saving shell state: a command after a pause, and a sleep.
     Save,
     /// Terminals against a raw PTY and ttyd: echo, output, many clients, screens, memory.
     Terminal,
@@ -85,11 +85,11 @@ enum Table {
     Process,
     /// A web server inside: 1 KB and 100 MB through `/ports/`, against a connection inside and nginx.
     Port,
-    /// Creates with a way out, and bytes, connections and lookups over it, against a plain pair.
+    /// Creates with egress; bytes, connections and DNS lookups through it, against a plain veth pair.
     Network,
     /// A layer of 100 MB against `tar`; creates from an image against the host's programs.
     Image,
-    /// A nearly right key against a wrong one, and another tenant's id against one that never was.
+    /// Response times of a nearly right key against a wrong one, and of another tenant's id against an unused one.
     Secret,
 }
 

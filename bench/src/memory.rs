@@ -1,7 +1,7 @@
-//! Table (c): what an idle sandbox with one shell holds, and what many of them do to the next.
+//! Table (c): the memory of an idle sandbox with one shell, and the time of a create beside many sandboxes.
 //!
-//! "Available memory" moves with everything else on the machine, so the sum of the parts that a
-//! sandbox is made of is counted: slab, kernel stacks, page tables, per-processor memory and
+//! "Available memory" changes with all other work on the machine. Instead, the table sums the parts that
+//! a sandbox uses: slab, kernel stacks, page tables, per-processor memory and
 //! anonymous memory.
 
 use crate::http::Client;
@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) const PARTS: [&str; 5] = ["Slab", "KernelStack", "PageTables", "Percpu", "AnonPages"];
-/// How many sandboxes stand, in order.
+/// The numbers of sandboxes, in increasing order.
 const STANDS: [usize; 2] = [100, 1000];
-/// Creates timed at each stand.
+/// Timed creates at each number.
 const TIMED: usize = 60;
 
 pub(crate) fn table(bin: &Path) -> Result<()> {
@@ -65,7 +65,7 @@ fn timed(client: &mut Client, prefix: &str) -> Result<Times> {
     Ok(times)
 }
 
-/// What was freed is freed by now; what ended is gone.
+/// Waits until freed memory is returned and ended processes are gone.
 pub(crate) fn settle() {
     std::thread::sleep(Duration::from_secs(5));
 }

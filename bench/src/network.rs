@@ -1,11 +1,11 @@
-//! A way out beside what it is built from: creates with one beside creates without, and bytes,
-//! connections and lookups beside a plain pair with the same masquerade.
+//! Egress against the parts that it is built from: creates with and without egress, and bytes,
+//! connections and DNS lookups against a plain veth pair with the same masquerading.
 
-use crate::ahead;
 use crate::far::{self, Far, NAME, RESOLVER, within};
 use crate::http::Client;
 use crate::server::Server;
 use crate::stats::{Times, rows};
+use crate::warm_pool;
 use anyhow::{Context, Result, bail};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -15,18 +15,18 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Connections, and lookups, in a row of one way before the next has its turn.
+/// Connections, and lookups, of one path in a row before the next path follows.
 const CONNECTIONS: usize = 60;
-/// Of a second that a link may ask: the edge refuses more.
+/// The egress proxy's limit on DNS queries of one sandbox per second.
 const LOOKUPS: usize = 20;
-/// What is carried in each direction, and how often at most.
+/// Bytes that are transferred in each direction, and the most transfers.
 const BYTES: u64 = 1_000_000_000;
 const CARRIED_MAX: usize = 8;
-/// Who answers for names inside.
+/// The DNS server inside the sandbox.
 const GATEWAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 231, 0, 1), 53);
 
-/// One way out, and what it took.
-struct Way {
+/// One path out of the sandbox, and its times.
+struct NetworkPath {
     name: &'static str,
     network: OwnedFd,
     resolver: SocketAddrV4,
@@ -37,14 +37,14 @@ struct Way {
 }
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    // A thread of its own leaves the machine's network, with all that it starts.
+    // A new thread leaves the machine's network, with all that it starts.
     let work = || -> Result<()> {
         let far = Far::new()?;
         let config = std::env::temp_dir().join(format!("isolet-bench-{}.toml", std::process::id()));
         std::fs::write(&config, format!("[network]\nresolvers = [\"{RESOLVER}\"]\n"))?;
         let path = config.to_str().context("a path of text")?;
         let server = Server::start_with(bin, &[("ISOLET_CONFIG", path)])?;
-        let done = creates(&server, rounds).and_then(|()| ways(&server, &far, rounds));
+        let done = creates(&server, rounds).and_then(|()| paths(&server, &far, rounds));
         drop(server);
         let _ = std::fs::remove_file(config);
         done
@@ -52,7 +52,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
 }
 
-/// What a create asks for.
+/// The body of a create request.
 fn networks() -> [(&'static str, Value); 4] {
     [
         ("none", json!("none")),
@@ -65,12 +65,12 @@ fn networks() -> [(&'static str, Value); 4] {
 fn creates(server: &Server, rounds: usize) -> Result<()> {
     let mut client = Client::connect(server)?;
     let variants = networks().map(|(name, network)| (name, json!({ "network": network })));
-    ahead::table(&mut client, "a create, made ahead (aim: 1.15)", &variants, rounds)
+    warm_pool::table(&mut client, "a create, from the warm pool (aim: 1.15)", &variants, rounds)
 }
 
-fn ways(server: &Server, far: &Far, rounds: usize) -> Result<()> {
+fn paths(server: &Server, far: &Far, rounds: usize) -> Result<()> {
     let mut client = Client::connect(server)?;
-    let way = |name, network, resolver| Way {
+    let path = |name, network, resolver| NetworkPath {
         name,
         network,
         resolver,
@@ -79,7 +79,7 @@ fn ways(server: &Server, far: &Far, rounds: usize) -> Result<()> {
         connected: Times::default(),
         looked_up: Times::default(),
     };
-    let mut ways = vec![way("plain pair", far.plain.try_clone()?, RESOLVER)];
+    let mut paths = vec![path("plain pair", far.plain.try_clone()?, RESOLVER)];
     for (name, rules) in [
         ("open", json!("open")),
         ("rules by address", json!({"allow": ["198.51.100.0/24"]})),
@@ -87,48 +87,48 @@ fn ways(server: &Server, far: &Far, rounds: usize) -> Result<()> {
     ] {
         let id = name.split(' ').next_back().unwrap_or(name).to_ascii_lowercase();
         let resolver = if name.contains("name") { GATEWAY } else { RESOLVER };
-        ways.push(way(name, inside(&mut client, &id, &rules)?, resolver));
+        paths.push(path(name, inside(&mut client, &id, &rules)?, resolver));
     }
     for round in 0..rounds {
-        for way in &mut ways {
-            way.lookups(round)?;
-            way.connections()?;
+        for path in &mut paths {
+            path.lookups(round)?;
+            path.connections()?;
             if round < CARRIED_MAX {
-                let bytes = within(&way.network, || {
+                let bytes = within(&path.network, || {
                     Ok((far::carried(BYTES, true)?, far::carried(BYTES, false)?))
                 });
                 let (down, up) = bytes?;
-                way.down.push(down);
-                way.up.push(up);
+                path.down.push(down);
+                path.up.push(up);
             }
         }
     }
     let rate = |times: &Times| BYTES as f64 / times.median();
     println!("\n### 1 GB (aims: 0.9 of a plain pair, 0.6 through the check of TLS)");
-    println!("| way | MB/s in | of plain | MB/s out | of plain |\n|---|---|---|---|---|");
-    let plain = (rate(&ways[0].down), rate(&ways[0].up));
-    for way in &ways {
-        let down = rate(&way.down);
-        let up = rate(&way.up);
+    println!("| path | MB/s in | of plain | MB/s out | of plain |\n|---|---|---|---|---|");
+    let plain = (rate(&paths[0].down), rate(&paths[0].up));
+    for path in &paths {
+        let down = rate(&path.down);
+        let up = rate(&path.up);
         let of_down = down / plain.0;
         let of_up = up / plain.1;
-        println!("| {} | {down:.0} | {of_down:.2} | {up:.0} | {of_up:.2} |", way.name);
+        println!("| {} | {down:.0} | {of_down:.2} | {up:.0} | {of_up:.2} |", path.name);
     }
-    let all = |times: fn(&Way) -> &Times| -> Vec<_> {
-        ways.iter().map(|way| (way.name, times(way).clone())).collect()
+    let all = |times: fn(&NetworkPath) -> &Times| -> Vec<_> {
+        paths.iter().map(|path| (path.name, times(path).clone())).collect()
     };
-    rows("### a connection, to the host's first byte", &all(|way| &way.connected));
-    let asked = [("the resolver itself", &ways[0]), ("the edge", &ways[3])];
-    rows("### a lookup", &asked.map(|(name, way)| (name, way.looked_up.clone())));
+    rows("### a connection, to the host's first byte", &all(|path| &path.connected));
+    let asked = [("the resolver itself", &paths[0]), ("the edge", &paths[3])];
+    rows("### a lookup", &asked.map(|(name, path)| (name, path.looked_up.clone())));
     Ok(())
 }
 
-impl Way {
+impl NetworkPath {
     fn lookups(&mut self, round: usize) -> Result<()> {
         let resolver = self.resolver;
         let times = within(&self.network, || {
             let socket = far::asks(resolver)?;
-            // What is connected to below by its name.
+            // The name that the connections below use.
             far::lookup(&socket, NAME)?;
             (0..LOOKUPS)
                 .map(|n| {
@@ -150,7 +150,7 @@ impl Way {
     }
 }
 
-/// A sandbox with these rules: its network namespace.
+/// Creates a sandbox with these rules. Returns its network namespace.
 fn inside(client: &mut Client, id: &str, network: &Value) -> Result<OwnedFd> {
     client.call(Method::POST, "/v1/sandboxes", Some(&json!({ "id": id, "network": network })))?;
     let mark = format!("97531.{}{}", std::process::id(), id.len());

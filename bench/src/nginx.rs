@@ -1,4 +1,4 @@
-//! nginx as a proxy before a web server in a sandbox's network: what a well-known one takes there.
+//! nginx as a reverse proxy in a sandbox's network, as a well-known proxy to compare with.
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Until it listens.
+/// The longest wait until the server listens.
 const LISTEN_WAIT: Duration = Duration::from_secs(10);
 
-/// A running nginx; ended when dropped.
+/// A running nginx, which ends when it is dropped.
 pub(crate) struct Nginx {
     process: Child,
     folder: PathBuf,
 }
 
 impl Nginx {
-    /// Listens on one port of a network and asks the other over kept connections; `None` where this
+    /// Listens on one port and forwards to the other over keep-alive connections. `None` if this
     /// machine has no nginx.
     pub(crate) fn start(network: &str, port: u16, asked: u16) -> Result<Option<Self>> {
         if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
@@ -45,7 +45,7 @@ impl Nginx {
     }
 }
 
-/// Its settings: one process, connections kept on both sides, bodies passed on as they come.
+/// The configuration: one process, keep-alive on both sides, unbuffered bodies.
 fn said(folder: &str, port: u16, asked: u16) -> String {
     format!(
         "worker_processes 1; daemon off; master_process off;

@@ -1,6 +1,6 @@
-//! A web server inside a sandbox, asked from within its own network and through the server's
-//! `/ports/`; beside it nginx as a proxy within that network, where this machine has it. What any
-//! proxy costs is two processes more to wake a request, and each byte once more in and out.
+//! A web server inside a sandbox, called from its own network and through the server's
+//! `/ports/`, and through nginx as a proxy in that network if this machine has nginx. Any proxy
+//! has to wake two more processes per request, and copies each byte in and out once more.
 
 use crate::http::Client;
 use crate::nginx::Nginx;
@@ -16,29 +16,29 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Where the small one listens inside, and one in Node.
+/// Ports of the small web server and of one in Node, inside.
 const PORT: u16 = 8000;
 const NODE_PORT: u16 = 8001;
-/// Where nginx does.
+/// The port of nginx.
 const NGINX_PORT: u16 = 8002;
-/// A web server as people write them.
+/// A typical web server.
 const NODE: &str = "require('http').createServer((request, response) => {
     response.end('x'.repeat(Number(request.url.slice(1))));
 }).listen(Number(process.argv[2]), '127.0.0.1');";
-/// Requests in a row of one variant before the next has its turn.
+/// Requests of one variant in a row before the next variant follows.
 const BURST: usize = 300;
-/// Of these, dropped at the start.
+/// Runs at the start of a row that are not counted.
 const WARM: usize = 50;
 const SMALL: usize = 1024;
 const LARGE: usize = 100_000_000;
-/// Until it listens.
+/// The longest wait until the server listens.
 const LISTEN_WAIT: Duration = Duration::from_secs(10);
 
-/// One way to a web server, and what it took.
-struct Way {
+/// One path to a web server, and its times.
+struct ServerPath {
     name: &'static str,
     client: Client,
-    /// Before the size that is asked for.
+    /// The path before the requested size.
     path: String,
     small: Times,
     large: Times,
@@ -56,7 +56,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     guest(&mut client, "node", &format!("exec node guest.js {NODE_PORT}"), NODE_PORT)?;
     let network = format!("/proc/{}/ns/net", pid()?);
     let nginx = Nginx::start(&network, NGINX_PORT, PORT)?;
-    let way = |name, client, path: &str| Way {
+    let route = |name, client, path: &str| ServerPath {
         name,
         client,
         path: path.to_owned(),
@@ -65,36 +65,37 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     };
     let through = |port: u16| format!("/v1/sandboxes/bench/ports/{port}/");
     let within = |port: u16| Client::over(within(&network, port)?, &server);
-    let mut plain = vec![way("direct, inside", within(PORT)?, "/")];
+    let mut plain = vec![route("direct, inside", within(PORT)?, "/")];
     if nginx.is_some() {
-        plain.push(way("nginx, inside", within(NGINX_PORT)?, "/"));
+        plain.push(route("nginx, inside", within(NGINX_PORT)?, "/"));
     }
-    plain.push(way("isolet, /ports/", Client::connect(&server)?, &through(PORT)));
+    plain.push(route("isolet, /ports/", Client::connect(&server)?, &through(PORT)));
     let mut node = vec![
-        way("direct, inside", within(NODE_PORT)?, "/"),
-        way("isolet, /ports/", Client::connect(&server)?, &through(NODE_PORT)),
+        route("direct, inside", within(NODE_PORT)?, "/"),
+        route("isolet, /ports/", Client::connect(&server)?, &through(NODE_PORT)),
     ];
     for _ in 0..rounds {
-        for way in plain.iter_mut().chain(&mut node) {
-            way.small()?;
+        for route in plain.iter_mut().chain(&mut node) {
+            route.small()?;
         }
-        for way in &mut plain {
-            way.large.push(fetched(&mut way.client, &format!("{}{LARGE}", way.path), LARGE)?);
+        for route in &mut plain {
+            route.large.push(fetched(&mut route.client, &format!("{}{LARGE}", route.path), LARGE)?);
         }
     }
-    let small =
-        |ways: &[Way]| -> Vec<_> { ways.iter().map(|way| (way.name, way.small.clone())).collect() };
+    let small = |routes: &[ServerPath]| -> Vec<_> {
+        routes.iter().map(|route| (route.name, route.small.clone())).collect()
+    };
     rows("### a request of 1 KB over a kept connection (aim: 1.3)", &small(&plain));
     rows("### the same of a server in Node", &small(&node));
-    println!("\n### 100 MB (aim: 0.7 of direct)\n| way | MB/s | of direct |\n|---|---|---|");
-    let rate = |way: &Way| LARGE as f64 / way.large.median();
-    for way in &plain {
-        println!("| {} | {:.0} | {:.2} |", way.name, rate(way), rate(way) / rate(&plain[0]));
+    println!("\n### 100 MB (aim: 0.7 of direct)\n| route | MB/s | of direct |\n|---|---|---|");
+    let rate = |route: &ServerPath| LARGE as f64 / route.large.median();
+    for route in &plain {
+        println!("| {} | {:.0} | {:.2} |", route.name, rate(route), rate(route) / rate(&plain[0]));
     }
     Ok(())
 }
 
-impl Way {
+impl ServerPath {
     fn small(&mut self) -> Result<()> {
         let path = format!("{}{SMALL}", self.path);
         for turn in 0..BURST {
@@ -126,8 +127,8 @@ fn guest(client: &mut Client, id: &str, command: &str, port: u16) -> Result<()> 
     Ok(())
 }
 
-/// A connection to one that is made within the sandbox's network: a thread goes there and leaves
-/// nothing but the socket.
+/// Connects to a web server from within the sandbox's network: a thread enters the namespace, and only
+/// the socket remains.
 fn within(network: &str, port: u16) -> Result<TcpStream> {
     let network = File::open(network)?;
     let thread = std::thread::spawn(move || -> Result<TcpStream> {
@@ -137,7 +138,7 @@ fn within(network: &str, port: u16) -> Result<TcpStream> {
     thread.join().expect("no panic")
 }
 
-/// Its pid outside.
+/// The pid of a process as seen from the host.
 fn pid() -> Result<u32> {
     let wanted = format!("./guest\0--serve\0{PORT}\0");
     for entry in std::fs::read_dir("/proc")?.flatten() {

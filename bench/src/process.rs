@@ -1,4 +1,4 @@
-//! A program in the background, from its start until its pid is told, and until its end is
+//! A background process: the time from its start until the response with its pid, and until its end is
 //! known.
 
 use crate::http::Client;
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Starts in a row of one variant before the next has its turn.
+/// Starts of one variant in a row before the next variant follows.
 const BURST: usize = 20;
-/// Of these, dropped at the start.
+/// Runs at the start of a row that are not counted.
 const WARM: usize = 4;
-/// Who starts and ends at once.
+/// A program that ends at once.
 const PROGRAM: &str = "/bin/true";
 
-/// Until its pid is told, and until its end is known.
+/// Times until the pid and until the end are known.
 type Both = (Duration, Duration);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
@@ -26,8 +26,8 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let mut client = Client::connect(&server)?;
     client.create("bench")?;
     let names = ["fork and exec", "bubblewrap", "isolet, process", "isolet, program of one call"];
-    let mut told: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
-    let mut known = told.clone();
+    let mut reported: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
+    let mut known = reported.clone();
     for _ in 0..rounds {
         for (at, _) in names.iter().enumerate() {
             for turn in 0..BURST {
@@ -38,21 +38,21 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
                     _ => program(&mut client)?,
                 };
                 if turn >= WARM {
-                    told[at].1.push(pid);
+                    reported[at].1.push(pid);
                     known[at].1.push(end);
                 }
             }
         }
     }
-    // Of bubblewrap's own pid, and of a call that ends with its program, nothing is to be read.
-    told.truncate(3);
-    told.remove(1);
-    rows("### until its pid is told", &told);
+    // Bubblewrap does not report a pid, and neither does a call that ends with its program.
+    reported.truncate(3);
+    reported.remove(1);
+    rows("### until its pid is reported", &reported);
     rows("### until its end is known", &known);
     Ok(())
 }
 
-/// As much of a sandbox as its flags give, on the host's own root.
+/// Bubblewrap with the namespaces that its flags offer, on the host's root.
 fn bubblewrap() -> Command {
     let mut command = Command::new("bwrap");
     command.args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]);
@@ -63,25 +63,25 @@ fn bubblewrap() -> Command {
 fn spawn(command: &mut Command) -> Result<Both> {
     let begun = Instant::now();
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Returns when it was executed.
+    // Returns when the program was executed.
     let mut child = command.spawn().context("spawn")?;
-    let told = begun.elapsed();
+    let reported = begun.elapsed();
     ensure!(child.wait()?.success());
-    Ok((told, begun.elapsed()))
+    Ok((reported, begun.elapsed()))
 }
 
 fn process(client: &mut Client) -> Result<Both> {
     let path = "/v1/sandboxes/bench/processes";
     let begun = Instant::now();
     let made = client.call(Method::POST, path, Some(&json!({ "argv": [PROGRAM] })))?;
-    let told = begun.elapsed();
+    let reported = begun.elapsed();
     let id = made["id"].as_str().context("an id")?;
     let wait = format!("{path}/{id}/wait");
     let waited = client.call(Method::POST, &wait, Some(&json!({ "exit": true })))?;
     let known = begun.elapsed();
     ensure!(waited["process"]["exit_code"] == 0, "{waited}");
     client.call(Method::DELETE, &format!("{path}/{id}"), None)?;
-    Ok((told, known))
+    Ok((reported, known))
 }
 
 fn program(client: &mut Client) -> Result<Both> {

@@ -1,4 +1,4 @@
-//! What no terminal can be faster than: a PTY of this process's own, read and written by it.
+//! The lower bound for any terminal: a PTY that this process reads and writes itself.
 
 use crate::terminal::Terminal;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Stdio};
 
-/// Bash at a terminal.
+/// Bash on a PTY.
 pub(crate) struct Pty {
     child: Child,
     master: OwnedFd,

@@ -1,4 +1,4 @@
-//! What nothing can be faster than: the same bash driven over bare pipes in this process, and a
+//! The lower bound for any command: the same bash over bare pipes in this process, and a
 //! fresh `sh -c`.
 
 use anyhow::{Context, Result};
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// A bash that stays, with its status on a descriptor of its own.
+/// A persistent bash that reports exit codes on a separate descriptor.
 pub(crate) struct Raw {
     child: Child,
     control: ChildStdin,
@@ -21,7 +21,7 @@ impl Raw {
     pub(crate) fn open() -> Result<Self> {
         let (status, theirs) = pipe_with(PipeFlags::empty())?;
         let (out, out_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-        // bash itself moves the status pipe to the number that commands do not use.
+        // Bash moves the status pipe to a descriptor number that commands do not use.
         let script = format!(
             "exec 57>&{0} {0}>&-; exec bash --norc --noprofile --noediting -i",
             theirs.as_raw_fd()
@@ -41,7 +41,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Runs one command; returns how many bytes it wrote.
+    /// Runs one command. Returns the number of bytes that it wrote.
     pub(crate) fn run(&mut self, text: &str) -> Result<usize> {
         let quoted = text.replace('\'', "'\\''");
         let line = format!("\\builtin eval '{quoted}' </dev/null\n\\builtin echo $? >&57\n");
@@ -81,7 +81,7 @@ impl Drop for Raw {
     }
 }
 
-/// A fresh `sh -c`; returns how many bytes it wrote.
+/// Runs a new `sh -c`. Returns the number of bytes that it wrote.
 pub(crate) fn sh(text: &str) -> Result<usize> {
     let output = Command::new("sh").args(["-c", text]).stdin(Stdio::null()).output()?;
     Ok(output.stdout.len())

@@ -1,4 +1,4 @@
-//! Table (h): what it costs that shells are saved: a command after a pause, and a sleep.
+//! Table (h): the cost of saving shell state: a command after a pause, and a sleep.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -10,14 +10,14 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Shells of one kind, that pause together.
+/// Shells of one kind, which pause together.
 const SHELLS: usize = 6;
 /// Commands in a row after the first.
 const ROW: usize = 5;
-/// Long enough that every shell was saved; and up to the moment at which it is.
+/// A pause after which every shell was saved, and one that ends when shells are saved.
 const PAUSE: Duration = Duration::from_millis(1200);
 const MOMENT: Duration = Duration::from_millis(1000);
-/// Commands that fill a shell, by what it then holds.
+/// Commands that fill a shell, by the state that it has then.
 const HELD: [(&str, &str); 3] = [
     ("sleep, a usual shell", "cd /tmp; x=1; export Y=2; f() { echo $x; }"),
     ("sleep, 400 KB in a shell", "x=$(head -c 400000 /dev/zero | tr '\\0' a)"),
@@ -51,7 +51,7 @@ fn commands(server: &Server, client: &mut Client, rounds: usize) -> Result<()> {
     for _ in 0..rounds {
         for (at, pause) in [(1, PAUSE), (3, MOMENT)] {
             for (kind, shells) in kinds.iter_mut().enumerate() {
-                // So that each has something to save.
+                // Each shell needs unsaved state.
                 shells.iter_mut().try_for_each(|shell| shell.run("x=1").map(drop))?;
                 std::thread::sleep(pause);
                 for shell in shells.iter_mut() {
@@ -74,7 +74,7 @@ fn took(shell: &mut Shell) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// From the order to its answer: nothing of the sandbox runs then.
+/// The time of a sleep request. No process of the sandbox runs after it.
 fn sleeps(client: &mut Client, rounds: usize) -> Result<()> {
     let mut result = vec![("sleep, no shell", Times::default())];
     result.extend(HELD.map(|(name, _)| (name, Times::default())));
@@ -88,7 +88,7 @@ fn sleeps(client: &mut Client, rounds: usize) -> Result<()> {
             let path = format!("/v1/sandboxes/{id}/sleep");
             let begun = loop {
                 let begun = Instant::now();
-                // What was used a moment ago may still be in use.
+                // A sandbox may refuse to sleep just after its last use.
                 if client.call(Method::POST, &path, None).is_ok() {
                     break begun;
                 }

@@ -1,5 +1,5 @@
-//! Table (p): what an answer's time tells of a secret. A nearly right key against a wrong one, and
-//! another tenant's id against one that never was; a ratio of 1 tells nothing.
+//! Table (p): what response times reveal about secrets: a nearly right key against a wrong one, and
+//! another tenant's id against an unused one. A ratio of 1 reveals nothing.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// Requests in a row of one variant before the next has its turn. All rounds together stay below
-/// the server's limit on requests for what is not there, of 10,000 in 10 s.
+/// Requests of one variant in a row before the next variant follows. All rounds together stay below
+/// the server's limit on 401 and 404 answers, 10,000 in 10 s.
 const BURST: usize = 60;
-/// An id that nobody has.
+/// An id that no sandbox has.
 const NOBODY: &str = "never-was";
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
@@ -34,7 +34,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// A key of another tenant.
+/// Creates a key of another tenant.
 fn other_key(bin: &Path, server: &Server) -> Result<String> {
     let mut add = Command::new(bin.join("isolet"));
     add.args(["keys", "add", "--tenant", "other"]).env("ISOLET_DATA_DIR", server.data());
@@ -43,7 +43,7 @@ fn other_key(bin: &Path, server: &Server) -> Result<String> {
     Ok(key.with_context(|| format!("no key in {said:?}"))?.to_owned())
 }
 
-/// Variants take turns: each a name, a key and a path.
+/// Measures the variants in turns. A variant is a name, a key and a path.
 fn times(
     server: &Server,
     rounds: usize,

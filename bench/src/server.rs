@@ -1,4 +1,4 @@
-//! A server of its own for a table.
+//! The server that a table measures.
 
 use anyhow::{Context, Result, bail};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running server on loopback; ended, with all its sandboxes, when dropped.
+/// A running server on loopback. It ends with all its sandboxes when it is dropped.
 pub(crate) struct Server {
     process: Child,
     data: PathBuf,
@@ -19,7 +19,7 @@ impl Server {
         Self::start_with(bin, &[])
     }
 
-    /// With variables of its own.
+    /// Starts a server with these environment variables.
     pub(crate) fn start_with(bin: &Path, env: &[(&str, &str)]) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let data = std::env::temp_dir().join(format!("isolet-bench-{port}"));
@@ -47,19 +47,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Its data directory.
     pub(crate) fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 }
 
-/// The name of a variable for the programs in `bin`: those with `isolet-edge` are of a version
-/// before the warm pool's setting had its present name.
+/// The name of a variable for the programs in `bin`. Versions that have `isolet-edge` use the earlier name
+/// of the warm pool's size.
 fn variable<'a>(bin: &Path, name: &'a str) -> &'a str {
     if name == "ISOLET_WARM_POOL_SIZE" && bin.join("isolet-edge").exists() {
         return "ISOLET_READY";
@@ -69,7 +67,7 @@ fn variable<'a>(bin: &Path, name: &'a str) -> &'a str {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Sandboxes outlive a server: they are deleted before it is ended.
+        // Sandboxes outlive a server, so they must be deleted first.
         if let Ok(mut client) = crate::http::Client::connect(self) {
             while let Ok(ids) = client.list() {
                 if ids.is_empty() || ids.iter().all(|id| client.delete(id).is_err()) {

@@ -1,4 +1,4 @@
-//! Table (d): what a session costs, with and without a scope of its own, and a thousand of them.
+//! Table (d): the cost of a session with and without a scope, and of a thousand sessions.
 
 use crate::create::{bash, program};
 use crate::http::Client;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Sessions of one variant before the next has its turn.
+/// Sessions of one variant in a row before the next variant follows.
 const BURST: usize = 6;
-/// Rest before each, of every variant alike.
+/// The rest before each run of every variant.
 const REST: Duration = Duration::from_millis(5);
-/// How many stand at once in the last part.
+/// The number of sessions in the last part.
 const MANY: usize = 1000;
-/// The sandbox of them all.
+/// The sandbox of all sessions.
 const BOX: &str = "/v1/sandboxes/bench";
 
-/// The kinds of sessions, as they are asked for.
+/// The kinds of sessions: name and body of the request.
 fn wishes() -> [(&'static str, Value); 2] {
     let scope = json!({"read": ["shared"], "write": ["own"]});
     [("unscoped", json!({})), ("scoped", json!({ "file_access": scope }))]
@@ -36,7 +36,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     many(&server, &mut client)
 }
 
-/// The answer to a create, and the first output of a session that was just made.
+/// Times until the response to a create, and until the first output of the new session.
 fn made(client: &mut Client, rounds: usize) -> Result<()> {
     let mut create = Vec::new();
     let mut first = vec![("bash, fork and exec", Times::default())];
@@ -77,7 +77,7 @@ fn run(client: &mut Client, session: &str, text: &str) -> Result<usize> {
     Ok(answer["stdout"].as_str().map_or(0, str::len))
 }
 
-/// Memory of many sessions, before and after each has opened its shell, and how long a list takes.
+/// Measures the memory of many sessions before and after their shells are open, and the time of a list.
 fn many(server: &Server, client: &mut Client) -> Result<()> {
     settle();
     let before = parts()?;

@@ -1,4 +1,4 @@
-//! Table (a): what a command and its output cost through every way in.
+//! Table (a): the cost of a command and its output over each protocol.
 
 use crate::http::Client;
 use crate::raw::{Raw, sh};
@@ -9,14 +9,14 @@ use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::Instant;
 
-/// Commands in a row of one variant before the next has its turn.
+/// Commands of one variant in a row before the next variant follows.
 const BURST: usize = 30;
-/// Of these, dropped at the start: caches and pages come back.
+/// Runs at the start of a row that are not counted, because caches are cold.
 const WARM: usize = 4;
-/// Bytes of the large output.
+/// Size of the large output, in bytes.
 const LARGE: usize = 100_000_000;
 
-type Way<'a> = (&'a str, Box<dyn FnMut(&str) -> Result<usize> + 'a>);
+type CommandVariant<'a> = (&'a str, Box<dyn FnMut(&str) -> Result<usize> + 'a>);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let server = Server::start(bin)?;
@@ -32,7 +32,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     json.run(line)?;
     binary.run(line)?;
     session.session("bench", line)?;
-    let mut ways: Vec<Way<'_>> = vec![
+    let mut variants: Vec<CommandVariant<'_>> = vec![
         ("raw pipes", Box::new(|text| raw.run(text))),
         ("WebSocket, JSON", Box::new(|text| json.run(text))),
         ("WebSocket, binary", Box::new(|text| binary.run(text))),
@@ -40,9 +40,9 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
         ("HTTP exec", Box::new(|text| exec.exec("bench", text))),
         ("sh -c", Box::new(sh)),
     ];
-    // One writer, and bytes that JSON need not escape: the way is measured, not what feeds it.
+    // One writer, and bytes that JSON does not escape, so that the path is measured and not the source.
     let file = format!("/tmp/isolet-bench-{}", std::process::id());
-    for (name, run) in &mut ways {
+    for (name, run) in &mut variants {
         if matches!(*name, "raw pipes" | "HTTP session") {
             run(&format!("yes 0123456789abcdef | head -c {LARGE} >{file}"))?;
         }
@@ -54,21 +54,25 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
         ("`/bin/true`", "/bin/true"),
         ("4 KB of text", &long),
     ] {
-        rows(&format!("### {title}"), &latency(&mut ways, text, rounds)?);
+        rows(&format!("### {title}"), &latency(&mut variants, text, rounds)?);
     }
     rows(
         "### 100 MB of output (`cat` of a file)",
-        &volume(&mut ways, &format!("cat {file}"), rounds)?,
+        &volume(&mut variants, &format!("cat {file}"), rounds)?,
     );
     std::fs::remove_file(&file)?;
     Ok(())
 }
 
-fn latency<'a>(ways: &mut [Way<'a>], text: &str, rounds: usize) -> Result<Vec<(&'a str, Times)>> {
-    let mut result: Vec<_> = ways.iter().map(|(name, _)| (*name, Times::default())).collect();
+fn latency<'a>(
+    variants: &mut [CommandVariant<'a>],
+    text: &str,
+    rounds: usize,
+) -> Result<Vec<(&'a str, Times)>> {
+    let mut result: Vec<_> = variants.iter().map(|(name, _)| (*name, Times::default())).collect();
     for _ in 0..rounds {
-        for ((name, run), (_, times)) in ways.iter_mut().zip(&mut result) {
-            // A process per command: fewer of them say as much.
+        for ((name, run), (_, times)) in variants.iter_mut().zip(&mut result) {
+            // Each command is a process, so fewer runs suffice.
             let burst = if *name == "sh -c" || *name == "HTTP exec" { 8 } else { BURST };
             for turn in 0..burst {
                 let begun = Instant::now();
@@ -82,12 +86,16 @@ fn latency<'a>(ways: &mut [Way<'a>], text: &str, rounds: usize) -> Result<Vec<(&
     Ok(result)
 }
 
-fn volume<'a>(ways: &mut [Way<'a>], text: &str, rounds: usize) -> Result<Vec<(&'a str, Times)>> {
-    let mut result: Vec<_> = ways.iter().map(|(name, _)| (*name, Times::default())).collect();
+fn volume<'a>(
+    variants: &mut [CommandVariant<'a>],
+    text: &str,
+    rounds: usize,
+) -> Result<Vec<(&'a str, Times)>> {
+    let mut result: Vec<_> = variants.iter().map(|(name, _)| (*name, Times::default())).collect();
     for _ in 0..rounds {
-        for ((name, run), (_, times)) in ways.iter_mut().zip(&mut result) {
+        for ((name, run), (_, times)) in variants.iter_mut().zip(&mut result) {
             if name.starts_with("HTTP") {
-                // One JSON answer holds at most 64 MiB: not a way for this.
+                // One JSON response holds at most 64 MiB, so it is left out.
                 continue;
             }
             let begun = Instant::now();

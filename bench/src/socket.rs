@@ -1,4 +1,4 @@
-//! The WebSocket way in, in both kinds of frames.
+//! Commands over the shell WebSocket, with both kinds of frames.
 
 use crate::server::Server;
 use anyhow::{Result, bail};
@@ -17,7 +17,7 @@ struct Frame<'a> {
     data: Option<Cow<'a, str>>,
 }
 
-/// A shell of its own.
+/// Opens a private shell.
 pub(crate) struct Shell {
     socket: WebSocket<TcpStream>,
     count: u64,
@@ -28,7 +28,7 @@ impl Shell {
         Self::query(server, id, if binary { "?frames=binary" } else { "" })
     }
 
-    /// The shell of a session.
+    /// Opens the shell of a session.
     pub(crate) fn session(server: &Server, id: &str, session: &str) -> Result<Self> {
         Self::query(server, id, &format!("?session={session}"))
     }
@@ -46,7 +46,7 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Runs one command; returns how many bytes of output came.
+    /// Runs one command. Returns the number of bytes of output.
     pub(crate) fn run(&mut self, text: &str) -> Result<usize> {
         self.count += 1;
         let id = format!("r{}", self.count);

@@ -11,7 +11,7 @@ impl Times {
         self.0.push(time.as_secs_f64() * 1e6);
     }
 
-    /// The value below which `share` (0 to 1) of the times lie; NaN without any.
+    /// The quantile `share` (0 to 1) of the times; NaN if there are none.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -28,7 +28,7 @@ impl Times {
     }
 }
 
-/// Microseconds, or milliseconds where there are many.
+/// Formats microseconds, as milliseconds if there are many.
 pub(crate) fn show(micros: f64) -> String {
     match micros {
         value if value.is_nan() => "-".to_owned(),
@@ -37,7 +37,7 @@ pub(crate) fn show(micros: f64) -> String {
     }
 }
 
-/// One row a variant: median, p99 and the ratio of medians to the first row.
+/// Prints one row per variant: median, p99, and the ratio of its median to that of the first row.
 pub(crate) fn rows(title: &str, variants: &[(&str, Times)]) {
     println!("\n{title}");
     println!("| variant | p50 | p99 | p99/p50 | ratio to {} | n |", variants[0].0);
@@ -57,7 +57,7 @@ pub(crate) fn rows(title: &str, variants: &[(&str, Times)]) {
     }
 }
 
-/// The machine's load, as it says itself.
+/// The load averages of the machine.
 pub(crate) fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")

@@ -1,5 +1,5 @@
-//! Table (i): terminals. What a key costs until its echo is there, what output costs, what many
-//! clients cost, and what it takes to draw a screen for one who comes.
+//! Table (i): terminals: the time from a key to its echo, the cost of output and of many clients, and the
+//! time until a new client sees the screen.
 
 use crate::http::Client;
 use crate::memory::{resident, settle};
@@ -11,29 +11,29 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Keys in a row of one variant before the next has its turn.
+/// Keys of one variant in a row before the next variant follows.
 const BURST: usize = 40;
-/// Of these, dropped at the start.
+/// Runs at the start of a row that are not counted.
 const WARM: usize = 8;
-/// Bytes of the large output.
+/// Size of the large output, in bytes.
 const LARGE: usize = 100_000_000;
-/// What of the last output is looked at for the end.
+/// The length of the tail of the output in which the end is searched, in bytes.
 const TAIL: usize = 96;
-/// Attaches that are timed.
+/// Number of timed attaches.
 const ATTACHES: usize = 60;
 
-/// Somebody at a terminal.
+/// A client of a terminal.
 pub(crate) trait Terminal {
-    /// Types.
+    /// Sends typed bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// What comes next; waits for it.
+    /// Waits for the next output.
     fn read(&mut self) -> Result<&[u8]>;
 }
 
-type Way = (&'static str, Box<dyn Terminal>);
+type TerminalVariant = (&'static str, Box<dyn Terminal>);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    // Nothing is made ahead: the only agent is the one that is looked at.
+    // Without a warm pool, the only agent is the measured one.
     let server = Server::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
     let mut client = Client::connect(&server)?;
     client.create("bench")?;
@@ -42,7 +42,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let write = format!("yes {text} | head -c {LARGE} >{file}");
     client.exec("bench", &write)?;
     crate::raw::sh(&write)?;
-    // First: what the others leave free would be taken without being seen.
+    // This part must be first: it would otherwise reuse memory that the others freed.
     memory(&server)?;
     one_client(&server, &file, rounds)?;
     many_clients(&server, &file, (rounds / 4).max(3))?;
@@ -51,75 +51,79 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 fn one_client(server: &Server, file: &str, rounds: usize) -> Result<()> {
-    let mut ways: Vec<Way> = vec![
+    let mut variants: Vec<TerminalVariant> = vec![
         ("raw PTY", Box::new(Pty::open()?)),
         ("Isolet", Box::new(Attached::open(server, "bench", "&shell=bash&arg=--norc")?)),
     ];
     let ttyd = Path::new("target/clients/ttyd/ttyd");
     match ttyd.is_file() {
-        true => ways.push(("ttyd", Box::new(Ttyd::open(ttyd)?))),
+        true => variants.push(("ttyd", Box::new(Ttyd::open(ttyd)?))),
         false => println!("(no ttyd: `make ttyd` builds it)"),
     }
-    for (_, way) in &mut ways {
-        way.write(b"PS1='$ '; HISTFILE=\r")?;
-        run(way.as_mut(), "stty -echoctl")?;
+    for (_, variant) in &mut variants {
+        variant.write(b"PS1='$ '; HISTFILE=\r")?;
+        run(variant.as_mut(), "stty -echoctl")?;
     }
-    rows("### a key until its echo, bash (readline)", &echoes(&mut ways, rounds)?);
-    for (_, way) in &mut ways {
-        // The terminal echoes by itself from here on, and not a moment later.
+    rows("### a key until its echo, bash (readline)", &echoes(&mut variants, rounds)?);
+    for (_, variant) in &mut variants {
+        // From here on the terminal echoes keys itself.
         let mark = Mark::new();
-        way.write(format!("echo end''-{}; cat >/dev/null\r", mark.0).as_bytes())?;
-        mark.awaited(way.as_mut())?;
+        variant.write(format!("echo end''-{}; cat >/dev/null\r", mark.0).as_bytes())?;
+        mark.awaited(variant.as_mut())?;
     }
-    rows("### a key until its echo, `cat` (the kernel's)", &echoes(&mut ways, rounds)?);
-    for (_, way) in &mut ways {
-        way.write(b"\x03")?;
-        // Bash drops what is typed before its prompt is there again.
+    rows("### a key until its echo, `cat` (the kernel's)", &echoes(&mut variants, rounds)?);
+    for (_, variant) in &mut variants {
+        variant.write(b"\x03")?;
+        // Bash drops input that is typed before its prompt.
         let mut last = Vec::new();
         while !last.ends_with(b"$ ") {
-            last.extend_from_slice(way.read()?);
+            last.extend_from_slice(variant.read()?);
         }
     }
     let rounds = (rounds / 4).max(3);
     rows(
         "### 100 MB of text (`cat` of a file)",
-        &volumes(&mut ways, &format!("cat {file}"), rounds)?,
+        &volumes(&mut variants, &format!("cat {file}"), rounds)?,
     );
-    rows("### `seq 1 5000000`", &volumes(&mut ways, "seq 1 5000000", rounds)?);
+    rows("### `seq 1 5000000`", &volumes(&mut variants, "seq 1 5000000", rounds)?);
     Ok(())
 }
 
-fn echoes(ways: &mut [Way], rounds: usize) -> Result<Vec<(&'static str, Times)>> {
-    let mut all: Vec<_> = ways.iter().map(|(name, _)| (*name, Times::default())).collect();
+fn echoes(variants: &mut [TerminalVariant], rounds: usize) -> Result<Vec<(&'static str, Times)>> {
+    let mut all: Vec<_> = variants.iter().map(|(name, _)| (*name, Times::default())).collect();
     for _ in 0..rounds {
-        for ((_, way), (_, times)) in ways.iter_mut().zip(&mut all) {
+        for ((_, variant), (_, times)) in variants.iter_mut().zip(&mut all) {
             for turn in 0..BURST {
                 let begun = Instant::now();
-                way.write(b"x")?;
-                while !way.read()?.contains(&b'x') {}
+                variant.write(b"x")?;
+                while !variant.read()?.contains(&b'x') {}
                 if turn >= WARM {
                     times.push(begun.elapsed());
                 }
-                // Taken back, so that the line stays short.
-                way.write(b"\x7f")?;
-                while !way.read()?.contains(&b'\x08') {}
+                // Erased again, so that the line stays short.
+                variant.write(b"\x7f")?;
+                while !variant.read()?.contains(&b'\x08') {}
             }
         }
     }
     Ok(all)
 }
 
-fn volumes(ways: &mut [Way], line: &str, rounds: usize) -> Result<Vec<(&'static str, Times)>> {
-    let mut all: Vec<_> = ways.iter().map(|(name, _)| (*name, Times::default())).collect();
+fn volumes(
+    variants: &mut [TerminalVariant],
+    line: &str,
+    rounds: usize,
+) -> Result<Vec<(&'static str, Times)>> {
+    let mut all: Vec<_> = variants.iter().map(|(name, _)| (*name, Times::default())).collect();
     let mut gone = false;
     for _ in 0..rounds {
-        for ((name, way), (_, times)) in ways.iter_mut().zip(&mut all) {
+        for ((name, variant), (_, times)) in variants.iter_mut().zip(&mut all) {
             let theirs = *name == "ttyd";
             if theirs && gone {
                 continue;
             }
             let begun = Instant::now();
-            match run(way.as_mut(), line) {
+            match run(variant.as_mut(), line) {
                 Ok(()) => times.push(begun.elapsed()),
                 Err(error) if theirs => {
                     println!("(ttyd closed its connection within `{line}`: {error})");
@@ -133,14 +137,14 @@ fn volumes(ways: &mut [Way], line: &str, rounds: usize) -> Result<Vec<(&'static 
     Ok(all)
 }
 
-/// Runs a line to its end.
-fn run(way: &mut dyn Terminal, line: &str) -> Result<()> {
+/// Runs a command line and waits for its end.
+fn run(variant: &mut dyn Terminal, line: &str) -> Result<()> {
     let mark = Mark::new();
-    way.write(mark.behind(line).as_bytes())?;
-    mark.awaited(way)
+    variant.write(mark.behind(line).as_bytes())?;
+    mark.awaited(variant)
 }
 
-/// A word that a command says at its end, and that does not stand in what was typed.
+/// A word that a command prints at its end and that its text does not contain.
 struct Mark(String);
 
 impl Mark {
@@ -154,11 +158,11 @@ impl Mark {
         format!("{line}; echo end''-{}\r", self.0)
     }
 
-    fn awaited(&self, way: &mut dyn Terminal) -> Result<()> {
+    fn awaited(&self, variant: &mut dyn Terminal) -> Result<()> {
         let mark = format!("end-{}\r\n", self.0).into_bytes();
         let mut tail = Vec::new();
         loop {
-            let came = way.read()?;
+            let came = variant.read()?;
             tail.extend_from_slice(&came[came.len().saturating_sub(TAIL)..]);
             tail.drain(..tail.len().saturating_sub(TAIL));
             if tail.windows(mark.len()).any(|part| part == mark) {
@@ -226,7 +230,7 @@ fn screens(server: &Server) -> Result<()> {
     let wide = "&cols=200&rows=50";
     let mut empty = Attached::open(server, "bench", &format!("&session=empty{wide}"))?;
     run(&mut empty, "true")?;
-    // A screen in colours, as programmers have it.
+    // A typical coloured screen.
     run(
         &mut empty,
         "for i in {1..400}; do echo \"    if (count_$i > 0 && name[$i] == 'x') { return \\\"text $i\\\"; } \
@@ -258,11 +262,11 @@ fn screens(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// What an idle terminal holds, beside the bash in it.
+/// The memory of an idle terminal, without its bash.
 fn memory(server: &Server) -> Result<()> {
     const COUNT: usize = 24;
     let agent = agent(server).context("the sandbox has no agent")?;
-    // What the first of them costs is the program's, and is there once.
+    // The first terminal also costs what the program needs once.
     let mut all = vec![Attached::open(server, "bench", "&session=first")?];
     settle();
     let before = (resident(server.pid()), resident(agent));
@@ -278,7 +282,7 @@ fn memory(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// The only agent below this server.
+/// The only agent that descends from this server.
 fn agent(server: &Server) -> Option<u32> {
     let parent = |pid: u32| -> Option<u32> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -1,4 +1,4 @@
-//! Terminals behind WebSockets: ours, and those of ttyd.
+//! Terminals over WebSockets: Isolet's and ttyd's.
 
 use crate::server::Server;
 use crate::terminal::Terminal;
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Bytes, Message, WebSocket};
 
-/// Nothing takes longer.
+/// The longest wait for a message.
 const READ: Duration = Duration::from_secs(120);
 
-/// A client of one of our terminals.
+/// A client of one of Isolet's terminals.
 pub(crate) struct Attached {
     socket: WebSocket<TcpStream>,
     last: Bytes,
-    /// Bytes that came before `ready`.
+    /// Bytes that arrived before `ready`.
     pub(crate) drawn: usize,
-    /// Bytes that it was told it is not sent.
+    /// Bytes that the server reported as skipped.
     pub(crate) missed: u64,
 }
 
 impl Attached {
-    /// Attaches and reads up to `ready`.
+    /// Attaches and reads until `ready`.
     pub(crate) fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
         let mut attached = Self::begin(server, id, query)?;
         loop {
@@ -37,7 +37,7 @@ impl Attached {
         }
     }
 
-    /// Attaches and reads nothing.
+    /// Attaches without reading.
     pub(crate) fn begin(server: &Server, id: &str, query: &str) -> Result<Self> {
         let port = server.port;
         let url = format!("ws://127.0.0.1:{port}/v1/sandboxes/{id}/terminal?events=1{query}");
@@ -90,7 +90,7 @@ fn connected(port: u16) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A ttyd of our own with one client.
+/// A ttyd process with one client.
 pub(crate) struct Ttyd {
     process: Child,
     socket: WebSocket<TcpStream>,

@@ -1,4 +1,4 @@
-//! Table (e): a persistent sandbox that sleeps, from a call to its first output, beside a create.
+//! Table (e): a sleeping persistent sandbox, from a call to its first output, against a create.
 
 use crate::http::Client;
 use crate::server::Server;
@@ -8,15 +8,15 @@ use hyper::Method;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Turns of one variant before the next has its turn.
+/// Runs of one variant in a row before the next variant follows.
 const BURST: usize = 3;
-/// Rest before each, of every variant alike.
+/// The rest before each run of every variant.
 const REST: Duration = Duration::from_millis(20);
-/// How long a sandbox may refuse to sleep: what was used a moment ago is in use.
+/// How long a sandbox may refuse to sleep after its last use.
 const DOZE: Duration = Duration::from_secs(10);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    // None made ahead: a create is then as cold as a waking, which none can be made ahead for.
+    // Without a warm pool, a create is as cold as a wake-up, which a warm pool cannot speed up.
     let server = Server::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
     let mut client = Client::connect(&server)?;
     let mut first: Vec<_> = ["cold create", "wake", "wake, with state in its session"]

@@ -1,4 +1,4 @@
-//! Creates of several kinds in turn, with a rest before each in which the next is made ahead.
+//! Creates of several kinds in turn, with a rest before each in which the warm pool refills.
 
 use crate::http::Client;
 use crate::stats::{Times, rows};
@@ -7,13 +7,13 @@ use hyper::Method;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Creates in a row of one variant before the next has its turn.
+/// Creates of one variant in a row before the next variant follows.
 const BURST: usize = 4;
-/// Before a create: the next one is made ahead meanwhile.
+/// The rest before a create, in which the warm pool refills.
 const REST: Duration = Duration::from_millis(60);
 
-/// Prints how long creates take, and how long until the first output of a command. Each variant is
-/// what a create asks for, without an id.
+/// Prints how long creates take, and the time until the first output of a command. A variant is the body of
+/// the create request, without an id.
 pub(crate) fn table(
     client: &mut Client,
     title: &str,
@@ -33,7 +33,7 @@ pub(crate) fn table(
                 client.call(Method::POST, "/v1/sandboxes", Some(&body))?;
                 let created = begun.elapsed();
                 client.exec(&id, "echo ready")?;
-                // The first round is of those that nobody could make ahead.
+                // In the first round the warm pool is still empty.
                 if round > 0 {
                     made[at].1.push(created);
                     first[at].1.push(begun.elapsed());
