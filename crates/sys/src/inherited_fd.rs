@@ -28,7 +28,8 @@ pub fn close_from(first: RawFd) {
 /// `EBADF` when `target` is out of range.
 pub fn dup_to(source: std::os::fd::BorrowedFd<'_>, target: RawFd) -> Result<(), rustix::io::Errno> {
     use std::os::fd::AsRawFd;
-    // SAFETY: no pointers. Callers are about to execute: whoever owned `target` will not run again.
+    // SAFETY: no pointers. Callers are about to execute, so the owner of `target` does not run
+    // again.
     let result = unsafe { libc::dup3(source.as_raw_fd(), target, 0) };
     if result == target { Ok(()) } else { Err(rustix::io::Errno::BADF) }
 }

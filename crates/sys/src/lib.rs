@@ -1,5 +1,5 @@
-//! The only crate with `unsafe`: one kernel interface per file, each with a head that says why it
-//! cannot be done safely elsewhere. Other crates use directly what rustix offers safely.
+//! The only crate with `unsafe`. Each file wraps one facility of the kernel, and its header says
+//! why no safe wrapper exists. Other crates use rustix directly where it has a safe one.
 #![cfg(target_os = "linux")]
 
 pub mod exec;

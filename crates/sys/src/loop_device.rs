@@ -8,16 +8,17 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Attempts to get a free device: another process may take it first.
 const ATTEMPTS: u32 = 64;
-/// Bytes of a block, as of the file systems that are made on it.
+/// The block size in bytes, the same as that of the file systems in the images.
 const BLOCK_BYTES: u32 = 4096;
+/// Requests of `linux/loop.h`, which libc does not define.
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
 /// The device is detached from its file when it is neither open nor mounted.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
-/// `struct loop_info64`.
+/// `struct loop_info64` of `linux/loop.h`.
 #[repr(C)]
-struct Info {
+struct LoopInfo {
     numbers: [u64; 5],
     number: u32,
     encrypt_type: u32,
@@ -29,19 +30,19 @@ struct Info {
     init: [u64; 2],
 }
 
-/// `struct loop_config`.
+/// `struct loop_config` of `linux/loop.h`.
 #[repr(C)]
-struct Configure {
+struct LoopConfig {
     fd: u32,
     block_size: u32,
-    info: Info,
+    info: LoopInfo,
     reserved: [u64; 8],
 }
 
 /// A loop device that is backed by a file.
 #[derive(Debug)]
 pub struct LoopDevice {
-    /// Its path, to mount from.
+    /// The path of the device, to mount from.
     pub path: String,
     /// Keeps the device attached until it is mounted.
     _open: OwnedFd,
@@ -74,7 +75,7 @@ pub fn attach(image: BorrowedFd<'_>) -> Result<LoopDevice, Errno> {
 
 fn configure(device: &OwnedFd, image: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: all zeroes is a valid value of both structures.
-    let mut config: Configure = unsafe { std::mem::zeroed() };
+    let mut config: LoopConfig = unsafe { std::mem::zeroed() };
     config.fd = image.as_raw_fd() as u32;
     config.block_size = BLOCK_BYTES;
     config.info.flags = LO_FLAGS_AUTOCLEAR;
@@ -93,6 +94,6 @@ mod tests {
 
     #[test]
     fn the_structures_are_as_long_as_the_kernels() {
-        assert_eq!((size_of::<Info>(), size_of::<Configure>()), (232, 304));
+        assert_eq!((size_of::<LoopInfo>(), size_of::<LoopConfig>()), (232, 304));
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 /// Brings `lo` up.
 ///
 /// # Errors
-/// `EPERM` without the right over the network namespace.
+/// `EPERM` without privileges over the network namespace.
 pub fn bring_up() -> Result<(), Errno> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all zeroes is a valid ifreq; only its name and flags are read.

@@ -5,13 +5,13 @@
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Read-only.
+/// No file can be changed.
 pub const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
-/// Set-user-id bits mean nothing.
+/// Set-user-id bits and file capabilities are ignored.
 pub const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
 /// Device nodes cannot be opened.
 pub const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
-/// Nothing can be executed.
+/// No file can be executed.
 pub const NOEXEC: u64 = libc::MOUNT_ATTR_NOEXEC;
 const IDMAP: u64 = libc::MOUNT_ATTR_IDMAP;
 
@@ -26,7 +26,7 @@ struct Attributes {
 /// Sets attributes on the mount that `tree` is the root of.
 ///
 /// # Errors
-/// `EPERM` without the right, `EINVAL` for a mount that is attached and cannot be mapped.
+/// `EPERM` without the privilege.
 pub fn set_attributes(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) -> Result<(), Errno> {
     apply(tree, &Attributes { set: attributes, clear: 0, propagation: 0, userns: 0 }, recursive)
 }
@@ -34,7 +34,8 @@ pub fn set_attributes(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) ->
 /// Shows the files of a detached mount under the ids of `userns`, and sets `attributes`.
 ///
 /// # Errors
-/// `EINVAL` where the file system cannot be mapped, `EPERM` without the right.
+/// `EINVAL` where the file system does not support it or the mount is attached, `EPERM` without the
+/// privilege.
 pub fn map_ids(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
     let userns = userns.as_raw_fd() as u64;
     apply(tree, &Attributes { set: attributes | IDMAP, clear: 0, propagation: 0, userns }, false)

@@ -1,4 +1,4 @@
-//! Namespaces: a child that is forked into new ones, and new ones for this process.
+//! Namespaces: forks a child into new namespaces, and moves this process into new ones.
 //!
 //! UNSAFETY: `clone3` with namespaces has no safe wrapper. The child is a copy with one thread,
 //! so it may do what its single-threaded parent may.
@@ -19,23 +19,23 @@ pub const SANDBOX_NAMESPACES: u64 = (libc::CLONE_NEWUSER
 /// The flag of [`SANDBOX_NAMESPACES`] that is left out when a network namespace was prepared.
 pub const NETWORK_NAMESPACE: u64 = libc::CLONE_NEWNET as u64;
 
-/// The namespaces that a session with a scope has for itself, below those of its sandbox.
+/// The namespaces of a session with a scope, below those of its sandbox.
 pub const SCOPE_NAMESPACES: u64 =
     (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC) as u64;
 
-/// A process made by [`fork_in_namespaces`].
+/// A process created by [`fork_in_namespaces`].
 #[derive(Debug)]
 pub struct ForkedChild {
-    /// Its process id, as the caller sees it.
+    /// The process id of the child, as the caller sees it.
     pub pid: i32,
-    /// Readable when it has ended.
+    /// Readable once the child has ended.
     pub pidfd: OwnedFd,
 }
 
 /// Runs `work` in a copy of this process inside new namespaces; the copy ends with its result.
 ///
 /// # Errors
-/// `EPERM` without the right to make one of them, `ENOSPC` or `EAGAIN` at a limit.
+/// `EPERM` without the privilege to create one of them, `ENOSPC` or `EAGAIN` at a limit.
 ///
 /// # Panics
 /// Never in the caller. Must be called while the process has one thread.
@@ -67,21 +67,21 @@ pub fn fork_in_namespaces(
     if pid < 0 {
         return Err(io::Error::from_raw_os_error(-pid as i32));
     }
-    // SAFETY: the kernel just made it and nobody else owns it.
+    // SAFETY: the kernel has just created it, and nothing else owns it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     Ok(ForkedChild { pid: pid as i32, pidfd })
 }
 
-/// A child that does nothing but keep a new user namespace alive until this value is dropped.
-/// The child is then killed but not waited for: whoever reaps this process's children reaps it.
+/// A child that only keeps a new user namespace alive until this value is dropped. The child is
+/// then killed but not waited for: the code that reaps this process's children reaps it.
 #[derive(Debug)]
 pub struct PinnedUserns {
-    /// Its process id, as the caller sees it.
+    /// The process id of the child, as the caller sees it.
     pub pid: i32,
 }
 
 extern "C" fn pin_main(_: usize) -> ! {
-    // It holds copies of its parent's descriptors: it must not outlive a parent that is killed.
+    // The child has copies of its parent's descriptors, so it must not outlive a killed parent.
     let die = [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0];
     // SAFETY: prctl takes no pointers here.
     unsafe { syscall::syscall(libc::SYS_prctl, die) };
@@ -124,10 +124,11 @@ impl Drop for PinnedUserns {
     }
 }
 
-/// Moves this process into new namespaces of the kinds in `flags`. Must be called while the process has one thread.
+/// Moves this process into new namespaces of the kinds in `flags`. Must be called while the process
+/// has one thread.
 ///
 /// # Errors
-/// `EPERM` without the right, `ENOSPC` at a limit.
+/// `EPERM` without the privilege, `ENOSPC` at a limit.
 pub fn unshare(flags: rustix::thread::UnshareFlags) -> Result<(), rustix::io::Errno> {
     // SAFETY: `FILES` and similar flags are unsound in a program with threads; callers have one.
     unsafe { rustix::thread::unshare_unsafe(flags) }

@@ -1,5 +1,5 @@
-//! A terminal for a tenant's process: opened by that process, once it is the tenant, so that the
-//! node in `/dev/pts` belongs to who uses it. The other side is handed to the agent.
+//! A terminal for a tenant's process. The process opens it itself once it runs as the tenant, so
+//! that the tenant owns the node in `/dev/pts`. It sends the controlling side to the agent.
 //!
 //! UNSAFETY: the first half runs between `clone` and `exec`, in memory shared with the agent: it
 //! calls the kernel directly and allocates nothing.
@@ -15,15 +15,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// controlling terminal.
 #[derive(Debug)]
 pub struct Terminal<'a> {
-    /// A unix socket by which the child hands over the other side; see [`receive`].
+    /// A unix socket by which the child sends the controlling side; see [`receive`].
     pub handover: BorrowedFd<'a>,
-    /// Its width before the program begins.
+    /// The width in columns before the program starts.
     pub cols: u16,
-    /// Its height.
+    /// The height in rows before the program starts.
     pub rows: u16,
 }
 
-/// What carries a descriptor, in the kernel's layout (`cmsghdr`, the number, padding).
+/// The control message that carries a descriptor, in the kernel's layout (`cmsghdr`, the number,
+/// padding).
 #[repr(C)]
 struct Rights {
     length: usize,
@@ -33,7 +34,7 @@ struct Rights {
     padding: i32,
 }
 
-/// The kernel's `termios`, which is not libc's.
+/// The kernel's `termios`, which differs from libc's.
 #[repr(C)]
 #[derive(Default)]
 struct Termios {
@@ -69,7 +70,7 @@ pub(crate) unsafe fn open(terminal: &Terminal<'_>, floor: usize) -> Result<usize
         let program = ioctl(control, libc::TIOCGPTPEER, flags)?;
         ioctl(program, libc::TIOCSWINSZ, &raw const size as usize)?;
         ioctl(program, libc::TCGETS, &raw mut modes as usize)?;
-        // Otherwise the kernel's line editing erases a byte and not a character.
+        // Without it the kernel's line editing erases a byte instead of a character.
         modes.input |= libc::IUTF8;
         ioctl(program, libc::TCSETS, &raw const modes as usize)?;
         hand_over(terminal, control as i32)?;
@@ -112,8 +113,8 @@ pub(crate) unsafe fn control(fd: usize) -> Result<(), i32> {
     if result < 0 { Err(-result as i32) } else { Ok(()) }
 }
 
-/// Receives the controlling side of a [`Terminal`] from the other end of its socket. Anything else is
-/// refused. The descriptor is non-blocking and close-on-exec. Does not wait.
+/// Receives the controlling side of a [`Terminal`] from the other end of its socket. Anything else
+/// is refused. The descriptor is non-blocking and close-on-exec. Does not wait.
 ///
 /// # Errors
 /// `EAGAIN` when nothing was sent, `ENOTTY` for a descriptor of another kind.

@@ -1,11 +1,14 @@
-//! Installing a seccomp program.
+//! Reads and installs seccomp programs.
 //!
 //! UNSAFETY: `seccomp(2)` has no safe wrapper.
 
-use std::{fs::File, io, os::fd::OwnedFd, os::unix::fs::FileExt};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 
-/// Reads a program of 8 bytes an instruction, from the beginning of the file: the descriptor may be
-/// shared, and so may its position.
+/// Reads a program of 8 bytes per instruction, from the beginning of the file: another process may
+/// share the descriptor and its position.
 ///
 /// # Errors
 /// Those of the file; `InvalidData` where its length is not a multiple of 8.
@@ -19,7 +22,7 @@ pub fn read(fd: OwnedFd) -> io::Result<Vec<u64>> {
 }
 
 /// Installs `program` (raw `sock_filter`s) for this thread and all its children, permanently.
-/// The thread must have given up new privileges.
+/// The thread must have set `no_new_privs`.
 ///
 /// # Errors
 /// `EINVAL` for a program that is malformed or longer than 4,096 steps.

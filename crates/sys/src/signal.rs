@@ -1,4 +1,4 @@
-//! Signals as the agent needs them: received from a descriptor, sent by number.
+//! Signals of the agent: `SIGCHLD` as a descriptor, and sending any signal by number.
 //!
 //! UNSAFETY: signalfd and the mask have no safe wrapper, nor has a real-time signal's number.
 
@@ -11,7 +11,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// # Errors
 /// `EMFILE`, `ENOMEM`.
 pub fn sigchld_fd() -> io::Result<OwnedFd> {
-    // SAFETY: the set lives in this frame; the descriptor is new and nobody else's.
+    // SAFETY: the set lives in this frame; the descriptor is new, and nothing else owns it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -23,10 +23,10 @@ pub fn sigchld_fd() -> io::Result<OwnedFd> {
 }
 
 /// Sends `signal` (1 to 64) to a process, or to a group when `pid` is negative. 0 and -1, which
-/// would reach the caller's own group or everybody, are refused.
+/// mean the caller's own group and every process, are refused.
 ///
 /// # Errors
-/// `ESRCH` when it is gone, `EPERM`, `EINVAL` for a bad number.
+/// `ESRCH` when the process has ended, `EPERM`, `EINVAL` for a bad number.
 pub fn send(pid: i32, signal: i32) -> io::Result<()> {
     if pid == 0 || pid == -1 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));

@@ -1,4 +1,4 @@
-//! Starting a tenant's process from the agent, without ever stopping the agent.
+//! Starts a tenant's process from the agent, without ever blocking the agent.
 //!
 //! UNSAFETY: the child shares the agent's memory until it executes (`CLONE_VM` without
 //! `CLONE_VFORK`), so that no page table is copied and the agent never waits: a tenant could stop
@@ -23,21 +23,22 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Stack of a child until it executes: a few small frames.
 const STACK_BYTES: usize = 32 * 1024;
 
-/// A started process.
+/// A process that [`spawn`] or [`fork`] started.
 #[derive(Debug)]
 pub struct Child {
-    /// Its process id, as the agent sees it.
+    /// The process id, as the agent sees it.
     pub pid: i32,
-    /// Readable when it has ended.
+    /// Readable once the process has ended.
     pub pidfd: OwnedFd,
-    /// Readable when it has executed (end of file) or failed to (see [`Child::exec_result`]).
+    /// Readable once the program was executed (end of file) or failed to (see
+    /// [`Child::exec_result`]).
     pub started: OwnedFd,
-    shared: Option<Box<Shared>>,
+    shared: Option<Box<ChildMemory>>,
 }
 
-/// What the child reads and writes while it shares the agent's memory.
+/// The memory of the agent that the child uses until it executes.
 #[derive(Debug)]
-struct Shared {
+struct ChildMemory {
     plan: Plan<'static>,
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
@@ -69,7 +70,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: ours, mapped with this length; a `Shared` is dropped only when no child runs on it.
+        // SAFETY: ours, mapped with this length; a `ChildMemory` is dropped only when no child runs
+        // on it.
         let _ = unsafe { rustix::mm::munmap(self.0, STACK_BYTES) };
     }
 }
@@ -90,8 +92,8 @@ pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
     args.flags |= libc::CLONE_VM as u64;
     args.stack = shared.stack.0 as u64;
     args.stack_size = STACK_BYTES as u64;
-    // SAFETY: the stack is mapped and unused, `shared` outlives the child's use of it (see `Child`),
-    // and `child_main` never returns.
+    // SAFETY: the stack is mapped and unused, `shared` outlives the child's use of it (see
+    // `Child`), and `child_main` never returns.
     let pid =
         unsafe { syscall::clone_onto(&args, child_main, std::ptr::from_ref(&*shared) as usize) };
     drop(hold);
@@ -99,16 +101,17 @@ pub fn spawn(plan: Plan<'_>) -> io::Result<Child> {
 }
 
 /// A pipe whose write end the child holds until it has executed. Its number is above all targets of
-/// inherited descriptors: if one of these replaced it, the pipe would report the execution too early,
-/// and the child's stack would be freed while it is in use.
+/// inherited descriptors: if one of these replaced it, the pipe would report the execution too
+/// early, and the child's stack would be freed while it is in use.
 fn exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (started, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let hold = rustix::io::fcntl_dupfd_cloexec(&hold, confine::FD_FLOOR as RawFd)?;
     Ok((started, hold))
 }
 
-/// Copies what the plan borrows. Of descriptors the number is enough: the clone itself copies them.
-fn own_plan(plan: Plan<'_>) -> io::Result<Box<Shared>> {
+/// Copies everything that the plan borrows. For descriptors the number is enough, because the clone
+/// copies them.
+fn own_plan(plan: Plan<'_>) -> io::Result<Box<ChildMemory>> {
     let filter = plan.filter.map(<[u64]>::to_vec);
     // SAFETY: the numbers are read by the clone and by the child's copy of the table, which is made
     // at the clone; the borrow in the caller outlives that moment.
@@ -116,7 +119,7 @@ fn own_plan(plan: Plan<'_>) -> io::Result<Box<Shared>> {
     let pointers = |strings: &[CString]| {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
-    Ok(Box::new(Shared {
+    Ok(Box::new(ChildMemory {
         argv: pointers(&plan.argv),
         envp: pointers(&plan.envp),
         filter,
@@ -159,20 +162,20 @@ fn into_child(
     pid: isize,
     pidfd: RawFd,
     started: OwnedFd,
-    shared: Option<Box<Shared>>,
+    shared: Option<Box<ChildMemory>>,
 ) -> io::Result<Child> {
     if pid < 0 {
         return Err(io::Error::from_raw_os_error(-pid as i32));
     }
-    // SAFETY: the kernel just made it and nobody else owns it.
+    // SAFETY: the kernel has just created it, and nothing else owns it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     Ok(Child { pid: pid as i32, pidfd, started, shared })
 }
 
-/// Where the child starts, on a stack of its own in shared memory.
+/// The child's entry point, on a stack of its own in shared memory.
 extern "C" fn child_main(arg: usize) -> ! {
-    // SAFETY: `spawn` passes a `Shared` that lives until this process has executed or ended.
-    let shared = unsafe { &*(arg as *const Shared) };
+    // SAFETY: `spawn` passes a `ChildMemory` that lives until this process has executed or ended.
+    let shared = unsafe { &*(arg as *const ChildMemory) };
     let plan = &shared.plan;
     // SAFETY: a fresh child with one thread; see the modules' headers.
     let (stage, errno) = unsafe {
@@ -187,8 +190,9 @@ extern "C" fn child_main(arg: usize) -> ! {
 }
 
 impl Child {
-    /// The result of the execution: `None` while it is pending, `Some(Ok)` once the child has executed
-    /// (or was killed before), `Some(Err)` with the failed stage and the kernel's error. Does not block.
+    /// The result of the execution: `None` while it is pending, `Some(Ok)` once the child has
+    /// executed (or was killed before), `Some(Err)` with the failed stage and the kernel's error.
+    /// Does not block.
     pub fn exec_result(&mut self) -> Option<Result<(), (Stage, Errno)>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -218,10 +222,10 @@ impl Drop for Child {
     }
 }
 
-/// Forks a copy of this process that becomes the tenant as [`spawn`] would, but instead of
-/// executing calls `work` and ends with its result as exit code. For calls that may block.
-/// Only descriptors in `plan.fds` stay open, under their numbers in the child.
-/// Allocation is fine in `work`: the caller is single-threaded and the memory is a copy.
+/// Forks a copy of this process that becomes the tenant as with [`spawn`], but calls `work` instead
+/// of executing a program, and ends with its result as exit code. For calls that may block. Only
+/// descriptors in `plan.fds` stay open, under their numbers in the child. Allocation is fine in
+/// `work`: the caller is single-threaded and the memory is a copy.
 ///
 /// # Errors
 /// As [`spawn`]. A child that could not confine itself ends with exit code 125.

@@ -1,14 +1,14 @@
 //! System calls without the C library.
 //!
 //! UNSAFETY: a child that shares its parent's memory must not touch `errno`, which is a
-//! thread-local of the parent; libc's wrappers all do. x86-64 only, as are the filters.
+//! thread-local of the parent; all of libc's wrappers do. x86-64 only, as are the filters.
 
 use std::arch::asm;
 
-/// One system call. Negative results are `-errno`.
+/// Makes one system call. Negative results are `-errno`.
 ///
 /// # Safety
-/// As unsafe as the call itself: pointers must be valid for what the kernel does with them.
+/// As unsafe as the call itself: the kernel must be able to use the pointers.
 #[inline]
 pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 5]) -> isize {
     let result: isize;
@@ -30,7 +30,7 @@ pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 5]) -> isize {
     result
 }
 
-/// Ends this process at once, all threads.
+/// Ends this process with all of its threads at once.
 pub(crate) fn exit(code: i32) -> ! {
     loop {
         // SAFETY: exit_group takes no pointer and does not return.
@@ -38,7 +38,7 @@ pub(crate) fn exit(code: i32) -> ! {
     }
 }
 
-/// What `clone3` takes, in the kernel's layout (version 2, with the cgroup).
+/// The arguments of `clone3`, in the kernel's layout (version 2, with the cgroup).
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct CloneArgs {
@@ -55,7 +55,7 @@ pub(crate) struct CloneArgs {
     pub(crate) cgroup: u64,
 }
 
-/// `CLONE_INTO_CGROUP`, which libc's type for flags cannot hold.
+/// `CLONE_INTO_CGROUP`, which does not fit libc's type for flags.
 pub(crate) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `clone3` whose child runs `entry(arg)` on the stack named in `args`.

@@ -1,9 +1,8 @@
-//! Removes a directory with its content, however deep: without recursion, with few descriptors, and
-//! in linear time. Follows no link.
+//! Deletes a directory tree of any depth, without recursion, with few descriptors, and in time that
+//! grows with the number of files. Follows no symbolic link.
 //!
-//! A directory that is too deep is renamed to the top and removed from there. Going up by `..`
-//! would cost the kernel a walk to the root each time, and there are not enough descriptors for one
-//! per level.
+//! A directory that is too deep is moved to the top and emptied there. Going up by `..` would cost
+//! the kernel a walk to the root each time, and there are not enough descriptors for every level.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
@@ -17,19 +16,19 @@ const DIRECTORY: OFlags =
 /// Opens a directory to be emptied.
 ///
 /// # Errors
-/// `ENOTDIR` for anything else, a link to one among them.
+/// `ENOTDIR` for anything else, also for a symbolic link to a directory.
 pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, DIRECTORY, Mode::empty())
 }
 
-/// What a directory is called that was too deep, until it is removed; 16 hexadecimal digits follow.
+/// The prefix of the name of a moved directory; 16 hexadecimal digits follow.
 pub const LIFTED: &str = ".isolet-remove-";
 
 /// Removes a file, a link, or a directory with everything below it. A path that does not exist is
 /// no error.
 ///
 /// # Errors
-/// As the kernel says; part of the directory may be gone by then.
+/// The kernel's error; a part of the directory may be removed by then.
 pub fn remove(path: &Path) -> Result<(), Errno> {
     remove_at(rustix::fs::CWD, path.as_os_str().as_bytes())
 }
@@ -37,7 +36,7 @@ pub fn remove(path: &Path) -> Result<(), Errno> {
 /// The same for a name in an open directory.
 ///
 /// # Errors
-/// As the kernel says; part of the directory may be gone by then.
+/// The kernel's error; a part of the directory may be removed by then.
 pub fn remove_at(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     let removed = match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => remove_directory(parent, name),
@@ -54,23 +53,23 @@ fn remove_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Levels that are held open at a time.
+/// The most levels that are open at the same time.
 const LEVELS_MAX: usize = 100;
 
-/// A directory on the way down, and its name in the one above.
-struct Level {
+/// An open directory, and its name in the directory above.
+struct TreeLevel {
     dir: OwnedFd,
     name: Vec<u8>,
 }
 
-/// Removes all that lies in `top`.
+/// Removes everything in `top`.
 ///
 /// # Errors
-/// As the kernel says, `EMFILE` for what is too deep and cannot be moved up; what was removed by then
-/// is gone.
+/// The kernel's error, or `EMFILE` for a directory that is too deep and cannot be moved; a part may
+/// be removed by then.
 pub fn clear(top: impl AsFd) -> Result<(), Errno> {
     let top = top.as_fd();
-    let mut below: Vec<Level> = Vec::new();
+    let mut below: Vec<TreeLevel> = Vec::new();
     let mut moved = 0_u64;
     loop {
         let dir = below.last().map_or(top, |level| level.dir.as_fd());
@@ -78,17 +77,17 @@ pub fn clear(top: impl AsFd) -> Result<(), Errno> {
             Some(name) if below.len() >= LEVELS_MAX => lift(dir, &name, top, &mut moved)?,
             Some(name) => {
                 match rustix::fs::openat(dir, name.as_slice(), DIRECTORY, Mode::empty()) {
-                    Ok(dir) => below.push(Level { dir, name }),
-                    // It was removed or replaced: the next pass finds out.
+                    Ok(dir) => below.push(TreeLevel { dir, name }),
+                    // The directory was removed or replaced: the next pass detects that.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                     Err(errno) => return Err(errno),
                 }
             }
             None => {
-                let Some(Level { name, .. }) = below.pop() else { return Ok(()) };
+                let Some(TreeLevel { name, .. }) = below.pop() else { return Ok(()) };
                 let above = below.last().map_or(top, |level| level.dir.as_fd());
                 match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
-                    // Something was created in it: the next pass removes that.
+                    // A file was created in it: the next pass removes that.
                     Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                     Err(errno) => return Err(errno),
                 }
@@ -97,7 +96,7 @@ pub fn clear(top: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Gives a directory a name at the top.
+/// Moves a directory to the top.
 fn lift(
     dir: BorrowedFd<'_>,
     name: &[u8],
@@ -116,10 +115,10 @@ fn lift(
     }
 }
 
-/// Removes what is no directory; gives the first that is one.
+/// Removes files, up to the first directory, whose name it returns.
 ///
-/// It is not tried whether that one is empty: the kernel walks through all that it knows below a
-/// directory before it refuses.
+/// It does not try to remove the directory in case it is empty: the kernel walks through all cached
+/// entries below a directory before it refuses.
 fn unlink(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
     rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
     let mut buffer = Vec::with_capacity(32 * 1024);
@@ -137,7 +136,7 @@ fn unlink(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
         match found {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return Ok(Some(name.to_bytes().to_vec())),
-            // Some file systems say so of a directory.
+            // Some file systems return this for a directory.
             Err(Errno::PERM) if is_dir(dir, name) => return Ok(Some(name.to_bytes().to_vec())),
             Err(errno) => return Err(errno),
         }
@@ -155,8 +154,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A deletion that went down by recursion, with a descriptor a level, never came back from
-    /// trees that a tenant makes with `mkdir x; cd x` in a loop.
+    /// A recursive deletion with a descriptor per level never finished for trees that a tenant
+    /// creates with `mkdir x; cd x` in a loop.
     #[test]
     fn depth_costs_neither_stack_nor_descriptors_and_links_are_not_followed() {
         let root = std::env::temp_dir().join(format!("isolet-tree-{}", std::process::id()));
@@ -173,7 +172,7 @@ mod tests {
             rustix::fs::symlinkat(&beside, &dir, "link").expect("links");
             dir = rustix::fs::openat(&dir, "a", DIRECTORY, Mode::empty()).expect("opens");
         }
-        // One that is held keeps the kernel's memory of all that was above it.
+        // An open directory would keep all directories above it in the kernel's cache.
         drop(dir);
         clear(open(&tree).expect("opens")).expect("clears");
         assert_eq!(fs::read_dir(&tree).expect("reads").count(), 0);

@@ -1,4 +1,4 @@
-//! A started process gets what its plan says and nothing else.
+//! A started process gets exactly what its plan contains.
 #![allow(missing_docs)]
 
 use isolet_sys::spawn::{Plan, Stage, fork, spawn};
@@ -51,7 +51,7 @@ fn a_child_gets_its_environment_its_descriptors_and_no_others() {
     std::fs::File::from(std::mem::replace(&mut read, pipe().0))
         .read_to_string(&mut said)
         .expect("read");
-    // 0 is what `ls` opened for the directory itself: neither 0 nor 2 was given.
+    // 0 is the descriptor that `ls` opened for the directory: the plan contains neither 0 nor 2.
     assert!(said.starts_with("b\n"), "{said:?}");
     assert!(!said.contains('5') && !said.contains('6'), "{said:?}");
     reap(&child);
@@ -72,9 +72,9 @@ fn a_missing_program_and_a_missing_directory_are_told_apart() {
     assert_eq!(reap(&child), 127);
 }
 
-/// An agent with many shells has its pipes at the numbers that a child places descriptors on. The
-/// child once closed the very pipe that says it has executed: its stack was freed under it, and
-/// from the fifth shell on bash died of SIGSEGV.
+/// The pipes of an agent with many shells have the numbers to which a child moves its descriptors.
+/// A child once closed the pipe by which it reports its execution: the agent freed its stack too
+/// early, and from the fifth shell on bash died of SIGSEGV.
 #[test]
 fn a_child_may_place_descriptors_on_any_number_of_ours() {
     let (_read, write) = pipe();
@@ -98,7 +98,7 @@ fn a_fork_keeps_only_what_it_was_given() {
     let plan = Plan { fds: vec![(write.as_raw_fd(), 5)], umask: 0o22, ..Plan::default() };
     let child = fork(plan, || {
         let open = |fd| {
-            // SAFETY: only asked about; a number that is not open is an answer.
+            // SAFETY: only used to ask whether the number is open; it need not be.
             rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }).is_ok()
         };
         i32::from(open(5)) * 10 + (0..64).filter(|fd| open(*fd)).count() as i32
@@ -135,7 +135,7 @@ fn a_terminal_is_the_childs_own_and_its_other_side_ours() {
     }
     let said = String::from_utf8(said).expect("text").replace("\r\n", "\n");
     let name = name.to_str().expect("text");
-    // The last one is the directory itself.
+    // The last descriptor is that of the directory.
     assert_eq!(said, format!("33 91\n iutf8\n{name}\nx\n0 1 2 3\n"));
 }
 

@@ -1,4 +1,4 @@
-//! How a child of the agent becomes a tenant: the calls between `clone` and `exec`.
+//! The system calls between `clone` and `exec`, by which a child of the agent becomes the tenant.
 //!
 //! UNSAFETY: runs in memory shared with the agent. Nothing here allocates, logs, reads the
 //! environment or sets `errno`; every call is in this file.
@@ -10,10 +10,10 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Targets of inherited descriptors lie below this; copies are made above it.
 pub(crate) const FD_FLOOR: usize = 64;
-/// The most descriptors that one child is given.
+/// The most descriptors that one child inherits.
 pub(crate) const FDS_MAX: usize = 16;
 
-/// What `execve` takes, in memory that the child may read.
+/// The arguments of `execve`, in memory that the child may read.
 pub(crate) struct ExecArgs<'a> {
     pub(crate) plan: &'a Plan<'a>,
     /// Pointers to `plan.argv`, ended by null.
@@ -33,7 +33,7 @@ fn check(result: isize) -> Result<usize, Failed> {
     usize::try_from(result).map_err(|_| (Stage::Confine, -result as i32))
 }
 
-/// Everything up to, and not including, the execution.
+/// Makes every call up to, but not including, the execution.
 ///
 /// # Safety
 /// Only in a fresh child that has one thread.
@@ -87,7 +87,7 @@ unsafe fn dup_above_floor(plan: &Plan<'_>) -> Result<[usize; FDS_MAX], Failed> {
     Ok(copies)
 }
 
-/// User namespace, ids and capabilities.
+/// Joins the user namespace, and sets ids and capabilities.
 unsafe fn set_identity(plan: &Plan<'_>) -> Result<(), Failed> {
     let Some(userns) = plan.userns else { return Ok(()) };
     let uid = plan.uid as usize;
@@ -99,7 +99,8 @@ unsafe fn set_identity(plan: &Plan<'_>) -> Result<(), Failed> {
         for capability in 0..=CAP_LAST_CAP {
             if plan.capabilities & (1 << capability) == 0 {
                 let drop = [libc::PR_CAPBSET_DROP as usize, capability, 0, 0, 0];
-                // A kernel that does not know the capability says EINVAL: nothing to drop.
+                // A kernel that does not know the capability returns EINVAL: there is nothing to
+                // drop.
                 syscall(libc::SYS_prctl, drop);
             }
         }
@@ -137,7 +138,7 @@ unsafe fn install_fds(plan: &Plan<'_>, copies: &[usize; FDS_MAX]) -> Result<(), 
     Ok(())
 }
 
-/// No signal blocked, none ignored.
+/// Unblocks all signals, and resets them to their default actions.
 unsafe fn reset_signals() -> Result<(), Failed> {
     let none: u64 = 0;
     // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
@@ -145,7 +146,7 @@ unsafe fn reset_signals() -> Result<(), Failed> {
     // SAFETY: both values live in this frame and have the kernel's sizes.
     unsafe {
         for signal in 1..=64_usize {
-            // KILL and STOP refuse; nothing to do about these.
+            // Fails for KILL and STOP, which always have their default action.
             syscall(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0]);
         }
         let mask = [libc::SIG_SETMASK as usize, std::ptr::from_ref(&none) as usize, 0, 8, 0];
@@ -154,7 +155,7 @@ unsafe fn reset_signals() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Installs the seccomp program.
+/// Installs the seccomp program of the tenant.
 unsafe fn install_filter(filter: &[u64]) -> Result<(), Failed> {
     #[repr(C)]
     struct Program {
@@ -176,7 +177,7 @@ unsafe fn install_filter(filter: &[u64]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Closes every descriptor that is no target in `fds`; for a fork that does not execute.
+/// Closes every descriptor that is not a target in `fds`, in a fork that does not execute.
 pub(crate) fn close_unlisted(fds: &[(RawFd, RawFd)]) {
     let mut from = 0;
     let mut targets = [RawFd::MAX; FDS_MAX];
@@ -193,7 +194,7 @@ pub(crate) fn close_unlisted(fds: &[(RawFd, RawFd)]) {
 
 fn close_between(first: RawFd, last: RawFd) {
     if first <= last {
-        // SAFETY: no pointers; what is closed is this copy's alone.
+        // SAFETY: no pointers; only descriptors of this copy are closed.
         unsafe { syscall(libc::SYS_close_range, [first as usize, last as usize, 0, 0, 0]) };
     }
 }
@@ -214,7 +215,7 @@ pub(crate) unsafe fn execute(exec: &ExecArgs<'_>) -> Failed {
         };
         match -result as i32 {
             libc::ENOENT | libc::ENOTDIR => {}
-            // A later directory of PATH may hold one that may be executed.
+            // A later directory of PATH may have a program that may be executed.
             libc::EACCES => worst = libc::EACCES,
             errno => return (Stage::Exec, errno),
         }
