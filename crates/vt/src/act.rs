@@ -3,7 +3,7 @@
 use crate::buffer::Charsets;
 use crate::cell::{Cell, ExtendedStyle, PROTECTED, Style};
 use crate::csi::Csi;
-use crate::line::Line;
+use crate::line::ScreenLine;
 use crate::model::Model;
 use crate::sgr;
 
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Moves the cursor; within the scroll region, up to its edges.
+    /// Moves the cursor. Within the scroll region it stops at the edges.
     fn move_cursor(&mut self, csi: &Csi) {
         let count = csi.count(0);
         let origin = self.modes.origin;
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Erases a row.
+    /// Erases a row, which then no longer continues the row before it.
     fn erase_row(&mut self, y: usize, keep: bool) {
         let erased = self.erased();
         let buffer = self.shown();
@@ -136,7 +136,8 @@ impl Model {
             1 => {
                 buffer.cursor_line().erase(0..(x + 1).min(cols), erased, cols, keep);
                 buffer.cursor_line().wrapped = false;
-                // Not the next row, as long as there is a history: so xterm.js counts here.
+                // The index counts from the first line of history, as in xterm.js: this is the next
+                // row only while there is no history.
                 if let Some(line) = buffer.lines.get_mut(y + 1).filter(|_| x + 1 >= cols) {
                     line.wrapped = false;
                 }
@@ -202,7 +203,7 @@ impl Model {
         buffer.x = 0;
     }
 
-    /// Scrolls the region; nothing becomes history.
+    /// Scrolls the region without adding to the history.
     fn scroll_region(&mut self, which: u8, count: usize) {
         let erased = self.erased();
         let buffer = self.shown();
@@ -226,7 +227,7 @@ impl Model {
         let count = csi.count(0);
         let x = if csi.intermediate == b'\'' { buffer.x } else { 0 };
         for y in buffer.top..=buffer.bottom {
-            let row: &mut Line = buffer.row(y);
+            let row: &mut ScreenLine = buffer.row(y);
             if matches!(csi.final_byte, b'A' | b'}') {
                 row.insert(x, count, erased, cols);
             } else {
@@ -279,7 +280,7 @@ impl Model {
         (buffer.x, buffer.y) = (0, if origin { buffer.top } else { 0 });
     }
 
-    /// The rows that scroll, counted from 1; 0 is the first and the last.
+    /// Sets the scroll region. Rows are counted from 1; 0 stands for the first or the last row.
     fn set_scroll_region(&mut self, top: usize, bottom: usize) {
         let buffer = self.shown();
         let top = top.max(1);

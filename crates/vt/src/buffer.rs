@@ -1,16 +1,16 @@
 //! One of the two screens: its lines, its history, and its cursor.
 
 use crate::cell::Style;
-use crate::line::Line;
+use crate::line::ScreenLine;
 use isolet_wire::terminal::COLS_MAX;
 use std::collections::VecDeque;
 
-/// Most lines of history.
+/// The most lines of history.
 const HISTORY_LINES: usize = 1000;
-/// Most cells of history: wide terminals keep fewer lines.
+/// The most cells of history, so wide terminals have fewer lines of it.
 const HISTORY_CELLS: usize = 200_000;
 
-/// Tab stops, a bit for each column.
+/// Tab stops: one bit per column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tabs([u64; (COLS_MAX as usize).div_ceil(64)]);
 
@@ -31,7 +31,7 @@ impl Tabs {
         }
     }
 
-    /// Adds stops for a new width: every eight columns from the last stop on.
+    /// Adds stops for a new width: one every eight columns after the last stop.
     pub(crate) fn resize(&mut self, old: usize, cols: usize) {
         let plain = Self::default();
         (old..usize::from(COLS_MAX)).for_each(|x| self.set(x, false));
@@ -40,7 +40,7 @@ impl Tabs {
         (cols..usize::from(COLS_MAX)).for_each(|x| self.set(x, plain.get(x)));
     }
 
-    /// The stops are the same, up to a column.
+    /// Whether the stops up to a column are the same.
     pub(crate) fn is_same(&self, other: &Self, cols: usize) -> bool {
         (0..cols).all(|x| self.get(x) == other.get(x))
     }
@@ -53,9 +53,9 @@ impl Tabs {
 /// The character sets that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charsets {
-    /// Final bytes of the four: `B` is plain, `0` draws lines.
+    /// The final bytes of the sequences that selected the four sets: `B` is ASCII, `0` draws lines.
     pub(crate) sets: [u8; 4],
-    /// Which of them is active.
+    /// The index of the active set.
     pub(crate) active: u8,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct SavedCursor {
 #[derive(Debug, Clone)]
 pub(crate) struct Buffer {
     /// History, then `rows` lines of screen.
-    pub(crate) lines: VecDeque<Line>,
+    pub(crate) lines: VecDeque<ScreenLine>,
     pub(crate) cols: usize,
     pub(crate) rows: usize,
     /// Column of the cursor; `cols` when the next character goes on the next line.
@@ -96,10 +96,10 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// An empty screen. With `keeps_history`, lines that scroll out at the top are kept.
+    /// An empty screen. With `keeps_history`, lines that scroll out at the top become history.
     pub(crate) fn new(cols: usize, rows: usize, keeps_history: bool, style: Style) -> Self {
         Self {
-            lines: (0..rows).map(|_| Line::filled(style, cols)).collect(),
+            lines: (0..rows).map(|_| ScreenLine::filled(style, cols)).collect(),
             cols,
             rows,
             x: 0,
@@ -112,12 +112,12 @@ impl Buffer {
         }
     }
 
-    /// Whether lines that scroll out at the top are kept.
+    /// Whether lines that scroll out at the top become history.
     pub(crate) const fn has_history(&self) -> bool {
         self.keeps_history
     }
 
-    /// The most lines of history in this width.
+    /// The most lines of history at this width.
     pub(crate) fn history_max(&self, cols: usize) -> usize {
         if self.keeps_history { HISTORY_LINES.min(HISTORY_CELLS / cols) } else { 0 }
     }
@@ -128,13 +128,13 @@ impl Buffer {
     }
 
     /// A row of the screen.
-    pub(crate) fn row(&mut self, y: usize) -> &mut Line {
+    pub(crate) fn row(&mut self, y: usize) -> &mut ScreenLine {
         let base = self.history_len();
         &mut self.lines[base + y]
     }
 
-    /// The cursor's row.
-    pub(crate) fn cursor_line(&mut self) -> &mut Line {
+    /// The line that the cursor is in.
+    pub(crate) fn cursor_line(&mut self) -> &mut ScreenLine {
         self.row(self.y)
     }
 
@@ -153,7 +153,7 @@ impl Buffer {
         self.lines.insert(base + self.bottom + usize::from(grows), line);
     }
 
-    /// Moves rows `from` to `last` up by `count`; nothing becomes history.
+    /// Moves rows `from` to `last` up by `count`, without adding to the history.
     pub(crate) fn scroll_up(&mut self, from: usize, last: usize, count: usize, style: Style) {
         let base = self.history_len();
         for _ in 0..count.min(last + 1 - from) {
@@ -173,18 +173,18 @@ impl Buffer {
         }
     }
 
-    /// Removes the history.
+    /// Removes the history; the screen stays.
     pub(crate) fn clear_history(&mut self) {
         let base = self.history_len();
         self.lines.drain(..base);
     }
 
-    /// The next tab stop.
+    /// The column of the next tab stop.
     pub(crate) fn next_tab_stop(&self, x: usize) -> usize {
         (x + 1..self.cols).find(|x| self.tabs.get(*x)).unwrap_or(self.cols - 1)
     }
 
-    /// The tab stop before a column.
+    /// The column of the tab stop before this one.
     pub(crate) fn previous_tab_stop(&self, x: usize) -> usize {
         (0..x.min(self.cols)).rev().find(|x| self.tabs.get(*x)).unwrap_or(0)
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Colour: none of its own.
+/// The default colour of the terminal.
 pub(crate) const COLOUR_NONE: u32 = 0;
 const KIND: u32 = 3 << 24;
 const BASIC: u32 = 1 << 24;
@@ -27,7 +27,7 @@ pub(crate) const DIM: u32 = 1 << 27;
 pub(crate) const PROTECTED: u32 = 1 << 28;
 pub(crate) const OVERLINE: u32 = 1 << 29;
 
-/// A colour.
+/// A colour of text or background, unpacked from the bits of a [`Style`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colour {
     Default,
@@ -68,8 +68,8 @@ pub(crate) struct Style {
     pub(crate) fg: u32,
     /// Background colour, and flags.
     pub(crate) bg: u32,
-    /// The kind of underline (0 to 5) in the low three bits, the number of the [`ExtendedStyle`] in the
-    /// others.
+    /// The kind of underline (0 to 5) in the low three bits, the number of the [`ExtendedStyle`] in
+    /// the others.
     pub(crate) more: u32,
 }
 
@@ -119,7 +119,7 @@ impl Cell {
         Self { text: 0, style }
     }
 
-    /// A character that takes `width` cells.
+    /// A cell with a character that is `width` columns wide.
     pub(crate) const fn of(c: char, width: usize, style: Style) -> Self {
         let width = match width {
             0 => NARROW,
@@ -139,7 +139,8 @@ impl Cell {
         Self { text: self.text & (WIDE | NARROW) | CLUSTER | number & CHAR, ..self }
     }
 
-    /// Columns that it takes: 0 for the second cell of a wide character, and for a lone mark.
+    /// Its width in columns: 0 for the second cell of a wide character, and for a lone combining
+    /// mark.
     pub(crate) const fn width(self) -> usize {
         if self.text & WIDE != 0 {
             2
@@ -171,7 +172,7 @@ impl Cell {
 
 /// The most items that a table holds.
 const ITEMS_MAX: usize = 16 * 1024;
-/// The most bytes that they may have together.
+/// The most bytes of all items of a table together.
 const BYTES_MAX: usize = 1024 * 1024;
 /// After this many new items, unused ones are swept.
 const SWEEP: usize = 4096;
@@ -204,7 +205,7 @@ impl<T: Eq + Hash> InternTable<T> {
         self.items.get(number as usize)?.as_ref()
     }
 
-    /// Number of items.
+    /// The number of items that the table holds.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()

@@ -1,4 +1,4 @@
-//! Control sequences taken apart: `ESC [`, a private prefix, parameters, an intermediate, a final
+//! Parses control sequences: `ESC [`, a private prefix, parameters, an intermediate, a final
 //! byte.
 
 /// The most parameters that are stored; further ones are ignored.
@@ -20,9 +20,9 @@ pub(crate) struct Csi {
 /// A parameter, or a sub-parameter of the one before it (after a colon).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Param {
-    /// `None` where nothing was written.
+    /// `None` for an empty parameter.
     pub(crate) value: Option<u32>,
-    /// It stood after a colon.
+    /// Whether it follows a colon.
     pub(crate) is_sub: bool,
 }
 

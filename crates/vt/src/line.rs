@@ -5,14 +5,14 @@ use std::ops::Range;
 
 /// A line, and whether it continues the one before it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Line {
+pub(crate) struct ScreenLine {
     cells: Vec<Cell>,
-    /// It continues the line before it, whose text was wrapped.
+    /// Whether it continues the line before it, whose text was wrapped.
     pub(crate) wrapped: bool,
 }
 
-impl Line {
-    /// A line that has only a background.
+impl ScreenLine {
+    /// An empty line with the background of a style.
     pub(crate) fn filled(style: Style, cols: usize) -> Self {
         let mut line = Self::default();
         line.clear(style, cols);
@@ -69,7 +69,7 @@ impl Line {
         self.cells.truncate(cols);
     }
 
-    /// The column behind the last thing that was written.
+    /// The column behind the last cell that has content.
     pub(crate) fn text_len(&self) -> usize {
         let last = self.cells.iter().rposition(|cell| cell.has_content());
         last.map_or(0, |last| last + self.cells[last].width())
@@ -88,7 +88,7 @@ impl Line {
             self.set(end, blank);
         }
         if blank == Cell::default() && !keep {
-            // Behind the last cell all is empty anyway.
+            // The cells behind the last one are empty anyway.
             if end >= self.cells.len() {
                 self.cells.truncate(start);
             } else {

@@ -1,22 +1,22 @@
 //! The state of a terminal: two screens, modes, titles, colours. Text, control characters and
-//! sequences have the effect that they have in xterm.js.
+//! sequences have the same effect as in xterm.js.
 
 use crate::buffer::{Buffer, Charsets, SavedCursor};
 use crate::cell::{Cell, ExtendedStyle, InternTable, Style};
-use crate::line::Line;
-use crate::modes::{Keys, Modes};
+use crate::line::ScreenLine;
+use crate::modes::{KeyModes, Modes};
 use crate::width;
 use isolet_wire::terminal::Size;
 use std::collections::{BTreeMap, HashSet};
 
-/// Most titles that a program may push.
+/// The most titles that a program may push.
 const TITLES_MAX: usize = 16;
 /// The longest title, in bytes.
 const TITLE_BYTES_MAX: usize = 256;
-/// Most combining marks on one character; more are ignored.
+/// The most combining marks on one character; more are ignored.
 const MARKS_MAX: usize = 4;
 
-/// The whole state.
+/// The state of a terminal; see the module.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) primary: Buffer,
@@ -26,14 +26,15 @@ pub(crate) struct Model {
     pub(crate) charsets: Charsets,
     pub(crate) modes: Modes,
     /// Keyboard modes of the screen that is shown, and of the one that is not.
-    pub(crate) keys: [Keys; 2],
+    pub(crate) keys: [KeyModes; 2],
     pub(crate) title: String,
     pub(crate) titles: Vec<String>,
     /// Colours that were set, by number; 256 to 258 are text, background and cursor.
     pub(crate) colours: BTreeMap<u16, [u8; 3]>,
     pub(crate) extended_styles: InternTable<ExtendedStyle>,
     pub(crate) clusters: InternTable<String>,
-    /// The last output was a character, which marks may join and which may be repeated.
+    /// Whether the last output was a character, which combining marks may join and `REP` may
+    /// repeat.
     cluster_open: bool,
 }
 
@@ -69,7 +70,7 @@ impl Model {
         self.style.erased()
     }
 
-    /// Text and controls, without sequences.
+    /// Writes text and executes control characters; `bytes` contain no escape sequence.
     pub(crate) fn text(&mut self, text: &[u8]) {
         let mut rest = text;
         while let Some(first) = rest.first() {
@@ -115,7 +116,8 @@ impl Model {
         }
     }
 
-    /// Writes ASCII without controls: the common case, as much as fits the line at a time.
+    /// Writes ASCII without control characters, as much as fits on the line at a time: the common
+    /// case.
     fn put_ascii(&mut self, text: &[u8]) {
         let draws = matches!(self.charsets.sets[usize::from(self.charsets.active)], b'0' | b'A');
         if draws || self.modes.insert || !self.modes.wrap {
@@ -145,7 +147,7 @@ impl Model {
         self.cluster_open = true;
     }
 
-    /// Writes one character.
+    /// Writes one character, translated by the active character set.
     fn put(&mut self, c: char) {
         let c = match self.charsets.sets[usize::from(self.charsets.active)] {
             b'0' => dec_special_graphics(c),
@@ -237,12 +239,12 @@ impl Model {
         }
     }
 
-    /// Ends the cluster: marks that follow do not join the last character.
+    /// Ends the cluster: combining marks that follow do not join the last character.
     pub(crate) const fn end_cluster(&mut self) {
         self.cluster_open = false;
     }
 
-    /// Whether marks that follow join the character before the cursor.
+    /// Whether combining marks that follow join the character before the cursor.
     pub(crate) const fn in_cluster(&self) -> bool {
         self.cluster_open
     }
@@ -339,7 +341,7 @@ impl Model {
     /// Sets a tab stop at the cursor.
     pub(crate) fn set_tab_stop(&mut self) {
         let buffer = self.shown();
-        // Not behind the last column, where the cursor may wait.
+        // The cursor may be behind the last column, where no stop can be.
         let x = buffer.x.min(buffer.cols - 1);
         buffer.tabs.set(x, true);
     }
@@ -372,7 +374,7 @@ impl Model {
         self.clamp_cursor(0);
     }
 
-    /// The extended part of the present style.
+    /// The extended part of the current style.
     pub(crate) fn extended_style(&self) -> ExtendedStyle {
         self.extended_styles
             .get(self.style.extended())
@@ -380,7 +382,7 @@ impl Model {
             .unwrap_or_default()
     }
 
-    /// Sets the extended part of the present style.
+    /// Sets the extended part of the current style.
     pub(crate) fn set_extended_style(&mut self, extended: ExtendedStyle) {
         if self.extended_styles.is_due() {
             self.sweep();
@@ -399,7 +401,7 @@ impl Model {
         let mut clusters = HashSet::new();
         for buffer in [Some(&self.primary), self.alternate.as_deref()].into_iter().flatten() {
             used_styles.insert(buffer.saved.style.extended());
-            for cell in buffer.lines.iter().flat_map(Line::cells) {
+            for cell in buffer.lines.iter().flat_map(ScreenLine::cells) {
                 used_styles.insert(cell.style.extended());
                 clusters.extend(cell.cluster());
             }
@@ -428,13 +430,13 @@ impl Model {
         }
     }
 
-    /// A full reset. The title stays.
+    /// Performs a full reset (RIS). The title stays.
     pub(crate) fn reset(&mut self) {
         let size = Size { cols: self.primary.cols as u16, rows: self.primary.rows as u16 };
         *self = Self { title: std::mem::take(&mut self.title), ..Self::new(size) };
     }
 
-    /// Another size.
+    /// Changes the size, at least to 2 columns by 1 row.
     pub(crate) fn resize(&mut self, size: Size) {
         let cols = usize::from(size.cols).max(2);
         let rows = usize::from(size.rows).max(1);
@@ -443,7 +445,7 @@ impl Model {
         if let Some(buffer) = self.alternate.as_deref_mut() {
             buffer.resize(cols, rows);
         }
-        // What the last character was may be elsewhere now.
+        // The last character may be on another line now.
         let style = self.style;
         let buffer = self.shown();
         let cell = buffer.cursor_line().get(before.saturating_sub(1));
@@ -452,7 +454,7 @@ impl Model {
         self.cluster_open &= is_there;
     }
 
-    /// A title, cut, without controls.
+    /// A title without control characters, truncated to [`TITLE_BYTES_MAX`].
     pub(crate) fn set_title(&mut self, title: &str) {
         self.title.clear();
         for c in title.chars().filter(|c| !c.is_control()) {
@@ -491,7 +493,7 @@ fn wrap(buffer: &mut Buffer, erased: Style) {
 }
 
 /// Clears the second cell of a wide character whose first was overwritten.
-fn clear_orphaned_half(line: &mut Line, x: usize, cols: usize, style: Style) {
+fn clear_orphaned_half(line: &mut ScreenLine, x: usize, cols: usize, style: Style) {
     let cell = line.get(x);
     if x < cols && cell.width() == 0 && !cell.has_content() {
         line.set(x, Cell::blank(style));

@@ -2,7 +2,7 @@
 
 /// Modes that have no effect on the model and are only repeated in snapshots.
 const PASSED_ON: [u16; 10] = [5, 1005, 1007, 1015, 1034, 1036, 1039, 1042, 2027, 2031];
-/// Most keyboard modes that a program may push.
+/// The most keyboard modes that a program may push.
 const KEYS_MAX: usize = 16;
 
 /// Which mouse events are reported.
@@ -14,7 +14,7 @@ pub(crate) enum Mouse {
     Mode(u16),
 }
 
-/// All modes.
+/// The modes of a terminal. Most are independent switches, so the struct has a field for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Modes {
     pub(crate) cursor_keys: bool,
@@ -26,17 +26,17 @@ pub(crate) struct Modes {
     /// A line feed also returns the carriage: mode 20.
     pub(crate) newline: bool,
     pub(crate) cursor_hidden: bool,
-    /// Mode 12.
+    /// Mode 12; `None` until a program sets or resets it.
     pub(crate) cursor_blink: Option<bool>,
-    /// As `CSI … SP q` gave it, 0 to 6; 7 and 8 for a shape of the terminal's own that blinks and
-    /// that does not.
+    /// The number of `CSI … SP q`, 0 to 6; 7 and 8 stand for the terminal's default shape, blinking
+    /// and steady.
     pub(crate) cursor_shape: u8,
     pub(crate) mouse: Mouse,
     /// 0, 1006 or 1016.
     pub(crate) mouse_encoding: u16,
     pub(crate) focus_events: bool,
     pub(crate) bracketed_paste: bool,
-    /// Output is shown only once it is complete: mode 2026.
+    /// Synchronized output (mode 2026): the terminal shows output once it is complete.
     pub(crate) synchronized_output: bool,
     /// 0 to 2; see `CSI > 4 ; n m`.
     pub(crate) other_keys: u8,
@@ -90,7 +90,8 @@ impl Modes {
         }
     }
 
-    /// The cursor's shape. Numbers that name none still say whether it blinks, the odd ones.
+    /// Sets the shape of the cursor. Numbers without a shape still set blinking: the odd ones
+    /// blink.
     pub(crate) const fn set_cursor_style(&mut self, number: usize) {
         let steady = number.is_multiple_of(2) as u8;
         self.cursor_shape = match (number, self.cursor_shape) {
@@ -100,7 +101,7 @@ impl Modes {
         };
     }
 
-    /// The modes that were set or reset and are only repeated.
+    /// The modes of [`PASSED_ON`] that were set or reset.
     pub(crate) fn passed_on(&self) -> impl Iterator<Item = (u16, bool)> {
         PASSED_ON.into_iter().zip(self.passed_on).filter_map(|(mode, on)| Some((mode, on?)))
     }
@@ -118,14 +119,14 @@ impl Modes {
     }
 }
 
-/// Keyboard modes of one screen, as the kitty protocol has them.
+/// The keyboard modes of one screen, by the kitty protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Keys {
-    /// The active mode last, and below it those that were pushed.
+pub(crate) struct KeyModes {
+    /// The active mode is the last; those before it were pushed.
     pub(crate) stack: Vec<u8>,
 }
 
-impl Keys {
+impl KeyModes {
     pub(crate) fn now(&self) -> u8 {
         self.stack.last().copied().unwrap_or(0)
     }
@@ -141,7 +142,7 @@ impl Keys {
         self.stack.truncate(self.stack.len().saturating_sub(count));
     }
 
-    /// `how`: 1 sets all, 2 adds, 3 takes away.
+    /// `how`: 1 replaces the flags, 2 adds to them, 3 removes from them.
     pub(crate) fn set(&mut self, flags: u8, how: usize) {
         let now = match how {
             2 => self.now() | flags,

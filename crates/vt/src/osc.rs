@@ -1,5 +1,5 @@
-//! Operating system commands: titles, links, colours. All others do nothing here, the clipboard
-//! above all.
+//! Operating system commands: titles, links, colours. All others are ignored, above all those for
+//! the clipboard.
 
 use crate::model::Model;
 
@@ -7,11 +7,11 @@ use crate::model::Model;
 const LINK_BYTES_MAX: usize = 1024;
 /// The longest parameters of a link.
 const LINK_PARAMETERS_MAX: usize = 256;
-/// Numbers of the colours of text, ground and cursor.
+/// Number of the text colour; those of background and cursor follow.
 pub(crate) const SPECIAL: u16 = 256;
 
 impl Model {
-    /// Does what a command says.
+    /// Executes a command.
     pub(crate) fn osc(&mut self, body: &[u8]) {
         let mut text: String = body.utf8_chunks().map(|chunk| chunk.valid()).collect();
         text.retain(|c| c >= ' ' && c != '\u{feff}');
@@ -41,7 +41,9 @@ impl Model {
 
     fn set_palette_colours(&mut self, rest: &str) {
         let mut parts = rest.split(';');
-        while let (Some(index), Some(colour)) = (parts.next(), parts.next()) {
+        while let Some(index) = parts.next()
+            && let Some(colour) = parts.next()
+        {
             if let Ok(index) = index.parse::<u8>() {
                 self.colour(u16::from(index), colour);
             }
@@ -54,7 +56,7 @@ impl Model {
         }
     }
 
-    /// `parameters;address`; without an address the link ends.
+    /// Begins a link, from `parameters;address`; without an address the link ends.
     fn hyperlink(&mut self, rest: &str) {
         let Some((parameters, address)) = rest.split_once(';') else { return };
         let clean = |text: &str| !text.chars().any(char::is_control);

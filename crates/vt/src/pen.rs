@@ -1,12 +1,12 @@
-//! Writes to a terminal, knowing which style it has.
+//! Writes the bytes of a snapshot, and tracks the style that the terminal has after them.
 
 use crate::cell::{COLOUR, Cell, ExtendedStyle, Style};
-use crate::line::Line;
+use crate::line::ScreenLine;
 use crate::model::Model;
 use crate::sgr;
 use std::io::Write;
 
-/// What is written, and what the terminal's style is behind it.
+/// The bytes of a snapshot, and the style of the terminal after them.
 pub(crate) struct Pen<'a> {
     pub(crate) out: Vec<u8>,
     pub(crate) model: &'a Model,
@@ -28,7 +28,7 @@ impl<'a> Pen<'a> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// `CSI`, a number, and a last byte; the number is left out where it is 1.
+    /// Writes a control sequence with one number and a final byte; a number of 1 is omitted.
     pub(crate) fn csi(&mut self, number: usize, last: u8) {
         self.raw(b"\x1b[");
         if number != 1 {
@@ -37,12 +37,12 @@ impl<'a> Pen<'a> {
         self.out.push(last);
     }
 
-    /// To a place, counted from 0.
-    pub(crate) fn go(&mut self, x: usize, y: usize) {
+    /// Moves the cursor to a column and a row, counted from 0.
+    pub(crate) fn move_cursor(&mut self, x: usize, y: usize) {
         let _ = write!(self.out, "\x1b[{};{}H", y + 1, x + 1);
     }
 
-    /// The terminal's style is this from here on.
+    /// Sets the style of the terminal.
     pub(crate) fn style(&mut self, style: Style) {
         let extended = self
             .model
@@ -69,19 +69,19 @@ impl<'a> Pen<'a> {
         (self.style, self.extended) = (style, extended);
     }
 
-    /// No ground of its own: what scrolls in is empty.
-    pub(crate) fn ground(&mut self) {
+    /// Sets the default background, so that lines that scroll in are empty.
+    pub(crate) fn default_background(&mut self) {
         if self.style.bg & COLOUR != 0 {
             self.style(Style::default());
         }
     }
 
-    /// Marks that follow do not join the character before.
+    /// Writes a sequence, so that combining marks that follow do not join the character before it.
     pub(crate) fn end_cluster(&mut self) {
         sgr::write(&mut self.out, self.style, &self.extended);
     }
 
-    /// One place of a line: a character, or nothing. Behind it the cursor stands `width` further.
+    /// Writes one cell: its character, or a space. The cursor moves by the width of the cell.
     pub(crate) fn cell(&mut self, cell: Cell) {
         self.style(cell.style);
         let mark = cell.width() == 0;
@@ -97,27 +97,27 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// Cells `from` on of a line, on a row that is empty there. The cursor ends behind the last
-    /// one that is not empty, or `cols`.
-    pub(crate) fn cells(&mut self, line: &Line, from: usize, cols: usize) -> usize {
-        let emptied = emptied(line, cols);
-        if emptied < cols {
+    /// Writes the cells of a line from `from` on; the row must be empty there. Returns the column
+    /// behind the last cell that is not empty, which is where the cursor is, or `cols`.
+    pub(crate) fn cells(&mut self, line: &ScreenLine, from: usize, cols: usize) -> usize {
+        let blanks = styled_blanks_from(line, cols);
+        if blanks < cols {
             self.end(line, cols);
             self.csi(from + 1, b'G');
         }
         let cells = line.cells();
         let mut x = from;
-        while let Some(cell) = cells.get(x).copied().filter(|_| x < emptied) {
+        while let Some(cell) = cells.get(x).copied().filter(|_| x < blanks) {
             if is_erased(cell) {
                 let count = cells[x..].iter().take_while(|next| **next == cell).count();
-                self.nothing(cell.style, x, count, cols);
+                self.erased(cell.style, x, count, cols);
                 x += count;
                 continue;
             }
             let width = cell.width().max(1);
-            // Halves of wide characters that stand alone cannot be drawn.
+            // A lone half of a wide character cannot be drawn.
             if x + width > cols || !cell.has_content() {
-                self.empty(cell.style, x, emptied);
+                self.styled_blank(cell.style, x, blanks);
                 x += 1;
                 continue;
             }
@@ -127,11 +127,12 @@ impl<'a> Pen<'a> {
                 self.csi(x + 1, b'G');
             }
         }
-        x.max(if emptied < cols { cols } else { 0 })
+        x.max(if blanks < cols { cols } else { 0 })
     }
 
-    /// An empty place with a style that only text has: half of a wide character is written over.
-    fn empty(&mut self, style: Style, x: usize, end: usize) {
+    /// Draws an empty cell with a style that an erase cannot give it: writes a wide character and
+    /// overwrites half of it.
+    fn styled_blank(&mut self, style: Style, x: usize, end: usize) {
         if x + 1 == end {
             return self.cell(Cell::blank(style));
         }
@@ -144,9 +145,10 @@ impl<'a> Pen<'a> {
         self.raw(b"\x1b[X");
     }
 
-    /// The last place of a row, with such empty ones before it. The cursor is in the row then.
-    pub(crate) fn end(&mut self, line: &Line, cols: usize) {
-        let from = emptied(line, cols);
+    /// Draws the last cell of a row, and the styled blanks before it (see [`styled_blanks_from`]).
+    /// The cursor stays in the row.
+    pub(crate) fn end(&mut self, line: &ScreenLine, cols: usize) {
+        let from = styled_blanks_from(line, cols);
         if from == cols {
             self.csi(cols, b'G');
             self.style(line.get(cols - 1).style);
@@ -159,7 +161,7 @@ impl<'a> Pen<'a> {
             self.style(line.get(x).style);
             self.raw(b" ");
         }
-        // The place before them was written over.
+        // The cell before them was overwritten.
         let wide = from > 1 && line.get(from - 2).width() == 2;
         let x = from - 1 - usize::from(wide);
         self.csi(x + 1, b'G');
@@ -172,8 +174,8 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// Empty cells on some ground, and over them.
-    fn nothing(&mut self, style: Style, x: usize, count: usize, cols: usize) {
+    /// Erases cells in a style, and moves the cursor behind them.
+    fn erased(&mut self, style: Style, x: usize, count: usize, cols: usize) {
         if style != Style::default() {
             self.style(style);
             if x + count == cols && x > 0 {
@@ -188,24 +190,25 @@ impl<'a> Pen<'a> {
     }
 }
 
-/// Stands where half of it is written over.
+/// A wide character, half of which is then overwritten.
 const WIDE: &[u8] = "\u{6f22}".as_bytes();
 
-/// What an erase leaves.
+/// Whether an erase leaves such a cell.
 pub(crate) fn is_erased(cell: Cell) -> bool {
     !cell.has_content() && cell.width() == 1 && cell.style == cell.style.erased()
 }
 
-/// Where the empty places at the end of a row begin that have styles which only text has; not the
-/// first of all, which cannot be drawn beside others. `cols` without any.
-fn emptied(line: &Line, cols: usize) -> usize {
+/// The column where the styled blanks at the end of a row begin: empty cells with a style that an
+/// erase cannot give them. Column 0 never counts, because it cannot be drawn beside others. `cols`
+/// when there are none.
+fn styled_blanks_from(line: &ScreenLine, cols: usize) -> usize {
     let is_second = |x: usize| line.get(x).width() == 0 && line.get(x - 1).width() == 2;
     let is_emptied =
         |x: &usize| !line.get(*x).has_content() && !is_erased(line.get(*x)) && !is_second(*x);
     cols - (1..cols).rev().take_while(is_emptied).count()
 }
 
-/// Terminals do not agree on how wide these are.
+/// Whether terminals disagree about the width of a character.
 const fn is_doubtful(c: char) -> bool {
     matches!(c, '\u{200d}' | '\u{231a}'..='\u{27ff}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }

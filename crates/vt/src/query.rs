@@ -1,6 +1,6 @@
 //! Queries of programs to their terminal, and the model's replies. The replies are those of
-//! xterm.js, so programs see the same kind of terminal whether or not a client is attached. No reply
-//! contains text that a program has chosen.
+//! xterm.js, so programs see the same kind of terminal whether or not a client is attached. No
+//! reply contains text that a program chose.
 
 use crate::csi::Csi;
 use crate::model::Model;
@@ -28,7 +28,7 @@ pub(crate) enum QueryKind {
     Mode,
     /// Name and version: `CSI > q`.
     Version,
-    /// Sizes of window and cells: `CSI 14 t` and its like.
+    /// Sizes of the window and of cells: `CSI 14 t` and similar.
     Size,
     /// `OSC 4`, `10`, `11`, `12` with `?`.
     Colour,

@@ -1,11 +1,11 @@
 //! Lets one reply to each query through to the program. Every attached terminal replies to a
-//! query, and one that is shown old output replies to the queries in it again. The program would
+//! query, and one that receives old output replies to the queries in it again. The program would
 //! read the surplus replies as typed text.
 
 use crate::query::{Query, QueryKind};
 use std::collections::VecDeque;
 
-/// Queries that may wait for a reply at a time; a newer one takes the place of the oldest.
+/// Queries that may wait for a reply at the same time; a newer one replaces the oldest.
 const EXPECTED_MAX: usize = 16;
 /// The longest reply, in bytes. Anything longer counts as typed text.
 const REPLY_BYTES_MAX: usize = 4096;
@@ -15,7 +15,7 @@ const REPLY_BYTES_MAX: usize = 4096;
 pub struct ClientInput {
     /// The beginning of what may become a reply.
     partial: Vec<u8>,
-    /// Within a bracketed paste, in which nothing is a reply.
+    /// Whether the input is within a bracketed paste, in which nothing counts as a reply.
     in_paste: bool,
     /// Whether the last input contained anything but replies and focus reports.
     pub has_keys: bool,
@@ -42,9 +42,9 @@ pub struct ReplyFilter {
     expected: VecDeque<QueryKind>,
 }
 
-/// What the beginning of some input is.
+/// How some input begins.
 enum Typed {
-    /// This many bytes of keys.
+    /// Typed keys, of this many bytes.
     Keys(usize),
     /// A reply of this kind and length in bytes.
     Reply(QueryKind, usize),
@@ -53,7 +53,7 @@ enum Typed {
 }
 
 impl ReplyFilter {
-    /// Notes that a program sent a query to the clients.
+    /// Records that a program sent a query to the clients.
     pub fn expect_reply(&mut self, query: &Query) {
         if self.expected.len() >= EXPECTED_MAX {
             self.expected.pop_front();
@@ -82,7 +82,7 @@ impl ReplyFilter {
                 input.has_keys = true;
                 out.extend_from_slice(&rest[..end.unwrap_or(rest.len())]);
                 rest = &rest[end.unwrap_or(rest.len())..];
-                // The end marker of a paste may be cut, too.
+                // The end marker of a paste may be incomplete.
                 if input.in_paste {
                     let cut = (1..6).rev().find(|cut| out.ends_with(&b"\x1b[201~"[..*cut]));
                     input.partial = out.split_off(out.len() - cut.unwrap_or(0));
@@ -210,7 +210,7 @@ fn classify_string(typed: &[u8], kind: fn(&[u8]) -> Option<QueryKind>) -> Typed 
     }
 }
 
-/// Whether so short a string may still become a reply. An empty one is a key with Alt.
+/// Whether such a short string may still become a reply. An empty one is a key with Alt.
 fn may_become_reply(body: &[u8]) -> bool {
     (1..=3).contains(&body.len()) && body.iter().all(|byte| b"0123456789;$+>!".contains(byte))
 }

@@ -1,14 +1,14 @@
-//! Another size for a screen: rows come from and go to the history, and on the primary screen
-//! text that ran over into the next line is laid out anew. Follows xterm.js line by line in what
-//! comes out, since clients that stay do it themselves.
+//! Changes the size of a screen: rows move between screen and history, and on the primary screen
+//! wrapped text is reflowed. The result must equal that of xterm.js, because attached clients
+//! reflow their own screens.
 
 use crate::buffer::Buffer;
 use crate::cell::Cell;
-use crate::line::Line;
+use crate::line::ScreenLine;
 use std::collections::VecDeque;
 
 impl Buffer {
-    /// Makes it `cols` by `rows`.
+    /// Changes the size to `cols` by `rows`.
     pub(crate) fn resize(&mut self, cols: usize, rows: usize) {
         let mut base = self.history_len();
         if rows > self.rows {
@@ -32,9 +32,9 @@ impl Buffer {
         }
         self.tabs.resize(self.cols, cols);
         (self.cols, self.rows) = (cols, rows);
-        // Whatever happened: the screen is whole.
+        // The screen always has all of its rows.
         while self.lines.len() < rows {
-            self.lines.push_back(Line::default());
+            self.lines.push_back(ScreenLine::default());
         }
         let most = self.history_max(cols) + rows;
         let over = self.lines.len().saturating_sub(most);
@@ -51,7 +51,7 @@ impl Buffer {
                 *base -= 1;
                 down += 1;
             } else {
-                self.lines.push_back(Line::default());
+                self.lines.push_back(ScreenLine::default());
             }
         }
         self.y = (self.y + down).min(rows - 1);
@@ -70,12 +70,12 @@ impl Buffer {
         }
     }
 
-    /// Lays out anew what ran over, but for the lines that the cursor is in: their program does.
+    /// Reflows wrapped lines, except those that the cursor is in: their program redraws them.
     fn reflow(&mut self, cols: usize, rows: usize, base: &mut usize) {
         if cols > self.cols { self.widen(cols, rows, base) } else { self.narrow(cols, rows, base) }
     }
 
-    /// Lines become fewer.
+    /// Joins wrapped lines for a greater width.
     fn widen(&mut self, cols: usize, rows: usize, base: &mut usize) {
         let cursor = *base + self.y;
         let before = self.lines.len();
@@ -98,19 +98,19 @@ impl Buffer {
             }
             self.y = self.y.saturating_sub(1);
             if self.lines.len() < rows {
-                self.lines.push_back(Line::default());
+                self.lines.push_back(ScreenLine::default());
             }
         }
         self.saved.line = self.saved.line.saturating_sub(gone);
     }
 
-    /// Lines become more. From the last one up, as each moves the cursor's line: which lines it is
-    /// in is asked anew each time.
+    /// Splits lines for a smaller width, from the last one up. Each added line moves the cursor, so
+    /// its line is looked up each time.
     fn narrow(&mut self, cols: usize, rows: usize, base: &mut usize) {
         let most = self.history_max(cols) + rows;
         let mut room = ReflowLines { rows, most, length: self.lines.len(), fresh: 0 };
-        // Lines to come in, and behind which line; the lowest first.
-        let mut fresh: Vec<(usize, Vec<Line>)> = Vec::new();
+        // Lines to insert, and the index that they are inserted at; the highest index first.
+        let mut fresh: Vec<(usize, Vec<ScreenLine>)> = Vec::new();
         let mut end = self.lines.len();
         while end > 0 {
             let last = end - 1;
@@ -125,7 +125,7 @@ impl Buffer {
             if (first..behind).contains(&(*base + self.y)) {
                 continue;
             }
-            let group: Vec<Line> =
+            let group: Vec<ScreenLine> =
                 (first..behind).map(|y| std::mem::take(&mut self.lines[y])).collect();
             let had = group.len();
             let mut laid = narrower(group, self.cols, cols);
@@ -139,7 +139,7 @@ impl Buffer {
             self.make_room(added, &mut room, base);
             self.saved.line = (self.saved.line + added).min(*base + rows - 1);
         }
-        // Those that have given up their place were looked at, too, as xterm.js does.
+        // Lines that were replaced are reflowed too, as in xterm.js.
         self.lines.truncate(room.length);
         let mut lines = VecDeque::with_capacity(room.length + room.fresh);
         let mut fresh = fresh.into_iter().rev().peekable();
@@ -154,8 +154,8 @@ impl Buffer {
         self.lines = lines;
     }
 
-    /// So many lines come in. While nothing has gone out at the top, they take the place of those
-    /// below the cursor.
+    /// Makes room for `added` lines. While there is no history, they replace lines below the
+    /// cursor.
     fn make_room(&mut self, added: usize, room: &mut ReflowLines, base: &mut usize) {
         let before = if *base == 0 && self.y + 1 != room.length { self.y } else { room.length };
         let trimmed = (before + added).saturating_sub(room.most).min(added);
@@ -172,21 +172,21 @@ impl Buffer {
     }
 }
 
-/// How much there is while lines are laid out anew.
+/// Line counts during a reflow.
 struct ReflowLines {
     /// Rows of the screen.
     rows: usize,
-    /// The most lines that are kept.
+    /// The most lines of screen and history.
     most: usize,
-    /// Lines of before that stay, from the first.
+    /// Lines from before the reflow that stay, counted from the first.
     length: usize,
-    /// Lines that come in.
+    /// Lines that were inserted.
     fresh: usize,
 }
 
-/// Lines that go on with one another.
-fn logical_lines(lines: VecDeque<Line>) -> Vec<Vec<Line>> {
-    let mut groups: Vec<Vec<Line>> = Vec::new();
+/// Groups of lines, each of which continues the one before it.
+fn logical_lines(lines: VecDeque<ScreenLine>) -> Vec<Vec<ScreenLine>> {
+    let mut groups: Vec<Vec<ScreenLine>> = Vec::new();
     for line in lines {
         match groups.last_mut() {
             Some(group) if line.wrapped => group.push(line),
@@ -196,26 +196,26 @@ fn logical_lines(lines: VecDeque<Line>) -> Vec<Vec<Line>> {
     groups
 }
 
-/// The lines of one text, more than one, in a greater width.
-fn wider(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
-    let mut out = laid(&group, old, cols);
+/// Reflows a group of several lines to a greater width.
+fn wider(group: Vec<ScreenLine>, old: usize, cols: usize) -> Vec<ScreenLine> {
+    let mut out = reflowed(&group, old, cols);
     while out.len() > 1 && out.last().is_some_and(|line| line.text_len() == 0) {
         out.pop();
     }
     out
 }
 
-/// The lines of one text in a smaller width: no fewer than there were.
-fn narrower(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
-    let mut out = laid(&group, old, cols);
+/// Reflows a group to a smaller width. Returns at least as many lines as before.
+fn narrower(group: Vec<ScreenLine>, old: usize, cols: usize) -> Vec<ScreenLine> {
+    let mut out = reflowed(&group, old, cols);
     if out.len() == 1 && out[0].cells().is_empty() {
         return group;
     }
     let had = group.len();
     let first = group[0].wrapped;
     if out.len() <= had {
-        // What stood on a ground of its own behind the text stays, but for one place.
-        let end = out.last().map_or(0, Line::text_len);
+        // Cells with a background behind the text stay, except one.
+        let end = out.last().map_or(0, ScreenLine::text_len);
         let mut last = group.into_iter().nth(out.len() - 1).unwrap_or_default();
         if let Some(line) = out.last_mut() {
             last.copy(line, 0, 0, end);
@@ -224,7 +224,7 @@ fn narrower(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
             }
             std::mem::swap(line, &mut last);
         }
-        out.resize_with(had, Line::default);
+        out.resize_with(had, ScreenLine::default);
     }
     for (index, line) in out.iter_mut().enumerate() {
         line.wrapped = index > 0 || first;
@@ -232,9 +232,9 @@ fn narrower(group: Vec<Line>, old: usize, cols: usize) -> Vec<Line> {
     out
 }
 
-/// The text of some lines in another width.
-fn laid(group: &[Line], old: usize, cols: usize) -> Vec<Line> {
-    let mut out = vec![Line::default()];
+/// Lays out the text of a group at another width.
+fn reflowed(group: &[ScreenLine], old: usize, cols: usize) -> Vec<ScreenLine> {
+    let mut out = vec![ScreenLine::default()];
     out[0].wrapped = group[0].wrapped;
     let mut x = 0;
     for (index, line) in group.iter().enumerate() {
@@ -243,7 +243,7 @@ fn laid(group: &[Line], old: usize, cols: usize) -> Vec<Line> {
         while at < length {
             let width = line.get(at).width().max(1).min(length - at);
             if x + width > cols {
-                out.push(Line::default());
+                out.push(ScreenLine::default());
                 x = 0;
             }
             let last = out.len() - 1;
@@ -256,9 +256,9 @@ fn laid(group: &[Line], old: usize, cols: usize) -> Vec<Line> {
     out
 }
 
-/// How much of a line counts: all of it where it goes on, but for the place that a wide
-/// character did not fit in.
-fn wrapped_len(group: &[Line], index: usize, cols: usize) -> usize {
+/// The columns of a line that belong to its text: all of them where the next line continues it,
+/// except a last column that a wide character did not fit into.
+fn wrapped_len(group: &[ScreenLine], index: usize, cols: usize) -> usize {
     let Some(next) = group.get(index + 1) else { return group[index].text_len() };
     let last = group[index].get(cols - 1);
     let early = !last.has_content() && last.width() == 1 && next.get(0).width() == 2;

@@ -25,15 +25,15 @@ pub(crate) enum SequenceKind {
     Csi,
     /// Operating system command: text.
     Osc,
-    /// Device control: text.
+    /// Device control string: text.
     Dcs,
     /// A string that is ignored: SOS, PM, APC.
     Ignored,
 }
 
 impl SequenceKind {
-    /// The beginning of a sequence of this kind that has no effect, whatever follows. It stands for a
-    /// sequence that grew too long.
+    /// The beginning of a sequence of this kind that has no effect, whatever follows. It stands for
+    /// a sequence that grew too long.
     pub(crate) const fn inert_prefix(self) -> &'static [u8] {
         match self {
             Self::Escape => b"\x1b",
@@ -49,27 +49,27 @@ impl SequenceKind {
     }
 }
 
-/// What some bytes begin with.
+/// The result of scanning bytes that begin with a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// A whole sequence.
+pub(crate) enum ScanResult {
+    /// A sequence whose end was found.
     Complete {
         kind: SequenceKind,
-        /// What stands between its introduction and its end; for [`SequenceKind::Escape`] and
-        /// [`SequenceKind::Csi`] with the final byte.
+        /// The bytes between introducer and terminator; for [`SequenceKind::Escape`] and
+        /// [`SequenceKind::Csi`] including the final byte.
         body: Range<usize>,
-        /// Where the next thing begins.
+        /// The index behind the sequence.
         end: usize,
     },
     /// A sequence that was aborted. Only the controls in its first bytes take effect.
     Aborted { end: usize, controls: usize },
-    /// More is needed.
+    /// The sequence may end in bytes that have not come yet.
     Incomplete(SequenceKind),
-    /// More is needed, but the sequence is too long already.
+    /// The sequence has no end yet, and is too long already.
     TooLong(SequenceKind),
 }
 
-/// Where the next sequence may begin, from `from` on.
+/// The index, from `from` on, at which the next sequence may begin.
 pub(crate) fn next(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(step) = bytes[at..].iter().position(|byte| *byte == ESC || *byte == C1) {
@@ -82,7 +82,7 @@ pub(crate) fn next(bytes: &[u8], from: usize) -> usize {
     bytes.len()
 }
 
-/// The controls of eight bits that begin a sequence or are one.
+/// The kind of sequence that an 8-bit control character begins.
 const fn introduces(byte: u8) -> Option<SequenceKind> {
     match byte {
         0x90 => Some(SequenceKind::Dcs),
@@ -93,18 +93,18 @@ const fn introduces(byte: u8) -> Option<SequenceKind> {
     }
 }
 
-/// What stands at one place of a sequence.
+/// One unit of a sequence.
 enum Unit {
     Ascii(u8),
-    /// A control of eight bits, by its second byte.
+    /// An 8-bit control character, by its second byte in UTF-8.
     Control(u8),
-    /// Any other character.
+    /// A character that is neither ASCII nor a control character.
     Other,
-    /// Bytes that are no character, and the mark of byte order: they are as if not there.
+    /// Invalid UTF-8, or a byte order mark. Both are ignored.
     Nothing,
 }
 
-/// What stands at a place, and how many bytes it takes; `None` when more is needed.
+/// The unit at an index, and its length in bytes; `None` when it is incomplete.
 fn unit(bytes: &[u8], at: usize) -> Option<(Unit, usize)> {
     let first = *bytes.get(at)?;
     if first < 0x80 {
@@ -127,15 +127,15 @@ fn unit(bytes: &[u8], at: usize) -> Option<(Unit, usize)> {
     Some((unit, c.len_utf8()))
 }
 
-/// Looks at the sequence that begins with the first byte.
-pub(crate) fn sequence(bytes: &[u8]) -> Found {
+/// Scans the sequence that begins with the first byte.
+pub(crate) fn sequence(bytes: &[u8]) -> ScanResult {
     let mut at = 2;
     let mut kind = match (bytes.first(), bytes.get(1)) {
         (Some(&C1), Some(second)) => introduces(*second).unwrap_or(SequenceKind::Ignored),
         _ => SequenceKind::Escape,
     };
     if kind == SequenceKind::Escape {
-        // Controls may stand before what says its kind.
+        // Control characters may precede the byte that decides the kind.
         at = 1;
         while let Some((unit, length)) = unit(bytes, at) {
             match unit {
@@ -156,21 +156,25 @@ pub(crate) fn sequence(bytes: &[u8]) -> Found {
     if kind == SequenceKind::Csi { codes(bytes, at, kind) } else { text(bytes, at, kind) }
 }
 
-/// An escape or control sequence, whose bytes from `from` on decide.
-fn codes(bytes: &[u8], from: usize, kind: SequenceKind) -> Found {
+/// Scans an escape or control sequence, from `from` on.
+fn codes(bytes: &[u8], from: usize, kind: SequenceKind) -> ScanResult {
     let last = if kind == SequenceKind::Csi { 0x40..=0x7e } else { 0x30..=0x7e };
-    // Numbers have begun; bytes between them and the last one have; it makes no sense any more.
+    // Whether parameters have begun, whether intermediates have, and whether it is invalid.
     let mut begun = false;
     let mut middle = false;
     let mut senseless = false;
     let mut at = from;
     while let Some((unit, length)) = unit(bytes, at) {
         match unit {
-            Unit::Ascii(ESC) | Unit::Control(_) => return Found::Aborted { end: at, controls: at },
-            Unit::Ascii(CAN | SUB) => return Found::Aborted { end: at + 1, controls: at },
-            Unit::Other if !senseless => return Found::Aborted { end: at + length, controls: at },
+            Unit::Ascii(ESC) | Unit::Control(_) => {
+                return ScanResult::Aborted { end: at, controls: at };
+            }
+            Unit::Ascii(CAN | SUB) => return ScanResult::Aborted { end: at + 1, controls: at },
+            Unit::Other if !senseless => {
+                return ScanResult::Aborted { end: at + length, controls: at };
+            }
             Unit::Ascii(byte) if last.contains(&byte) => {
-                return Found::Complete { kind, body: from..at + 1, end: at + 1 };
+                return ScanResult::Complete { kind, body: from..at + 1, end: at + 1 };
             }
             Unit::Ascii(0x20..=0x2f) => middle = true,
             Unit::Ascii(byte @ 0x30..=0x3f) => {
@@ -181,20 +185,24 @@ fn codes(bytes: &[u8], from: usize, kind: SequenceKind) -> Found {
         }
         at += length;
     }
-    if bytes.len() > SEQUENCE_BYTES_MAX { Found::TooLong(kind) } else { Found::Incomplete(kind) }
-}
-
-/// A sequence with a text of any length from `from` on.
-fn text(bytes: &[u8], from: usize, kind: SequenceKind) -> Found {
-    match end_of(kind, bytes, from, kind == SequenceKind::Dcs) {
-        Some((last, end, true)) => Found::Complete { kind, body: from..last, end },
-        Some((_, end, false)) => Found::Aborted { end, controls: from },
-        None if bytes.len() > STRING_BYTES_MAX => Found::TooLong(kind),
-        None => Found::Incomplete(kind),
+    if bytes.len() > SEQUENCE_BYTES_MAX {
+        ScanResult::TooLong(kind)
+    } else {
+        ScanResult::Incomplete(kind)
     }
 }
 
-/// Where a sequence of which too much has come ends: what follows begins there.
+/// Scans a sequence with a text of any length, from `from` on.
+fn text(bytes: &[u8], from: usize, kind: SequenceKind) -> ScanResult {
+    match end_of(kind, bytes, from, kind == SequenceKind::Dcs) {
+        Some((last, end, true)) => ScanResult::Complete { kind, body: from..last, end },
+        Some((_, end, false)) => ScanResult::Aborted { end, controls: from },
+        None if bytes.len() > STRING_BYTES_MAX => ScanResult::TooLong(kind),
+        None => ScanResult::Incomplete(kind),
+    }
+}
+
+/// The index behind the end of a sequence that was too long; `None` when it has not ended.
 pub(crate) fn resume(kind: SequenceKind, bytes: &[u8]) -> Option<usize> {
     if kind.is_text() {
         return end_of(kind, bytes, 0, false).map(|(_, end, _)| end);
@@ -203,8 +211,9 @@ pub(crate) fn resume(kind: SequenceKind, bytes: &[u8]) -> Option<usize> {
     Some(if bytes[at] == ESC { at } else { at + 1 })
 }
 
-/// Where a text ends, where what follows it begins, and whether it counts. An `ESC` ends it and
-/// begins what follows. `header`: the numbers before a device control's text are not over.
+/// The end of a text, the index behind its terminator, and whether the text is valid. An `ESC` ends
+/// the text and begins the next sequence. With `header`, the parameters of a device control string
+/// come first.
 fn end_of(
     kind: SequenceKind,
     bytes: &[u8],
@@ -234,7 +243,7 @@ fn end_of(
     }
 }
 
-/// How much of some text is whole: it may end within a character.
+/// The length of a text without an incomplete character at its end.
 pub(crate) fn complete_len(text: &[u8]) -> usize {
     let from = text.len().saturating_sub(3);
     let last =

@@ -7,7 +7,7 @@ use crate::Size;
 use crate::csi::Csi;
 use crate::model::Model;
 use crate::query::{self, Query};
-use crate::scan::{self, Found, SequenceKind};
+use crate::scan::{self, ScanResult, SequenceKind};
 use crate::snapshot;
 use isolet_wire::terminal::{COLS_MAX, ROWS_MAX};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,13 +15,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Queries that may wait for [`Screen::take_queries`]; more are dropped.
 const QUERIES_MAX: usize = 256;
 
-/// What a terminal shows, and the part of its output that is not interpreted yet.
+/// The state of a terminal, and the part of its output that is not interpreted yet.
 ///
-/// A panic in the model never reaches the caller: an empty screen takes the place of the broken one.
+/// A panic in the model never reaches the caller: an empty screen replaces the broken one.
 #[derive(Debug)]
 pub struct Screen {
     model: Model,
-    /// The beginning of an escape sequence or of a character whose end has not come yet.
+    /// The beginning of an incomplete escape sequence or character.
     pending: Vec<u8>,
     /// Set while the rest of a sequence that grew too long is skipped.
     skipping: Option<SequenceKind>,
@@ -57,7 +57,7 @@ impl Screen {
         self.catch_panic(|screen| screen.interpret(&all, end));
     }
 
-    /// Changes the size. The program learns of it by `SIGWINCH` and draws again.
+    /// Changes the size. The program receives `SIGWINCH` and redraws.
     pub fn resize(&mut self, size: Size) {
         let size = clamp(size);
         if size == self.size {
@@ -67,7 +67,7 @@ impl Screen {
         self.catch_panic(|screen| screen.model.resize(size));
     }
 
-    /// The bytes that draw this screen on a terminal of the same size, whatever that showed before.
+    /// The bytes that draw this screen on a terminal of the same size, whatever its state was.
     /// They begin with a full reset and contain no query. Live output may follow at once.
     pub fn snapshot(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -82,7 +82,7 @@ impl Screen {
     /// The pending bytes, except that a clipboard command becomes one without effect.
     fn safe_pending(&self) -> Vec<u8> {
         match scan::sequence(&self.pending) {
-            Found::Incomplete(SequenceKind::Osc) if self.pending[2..].starts_with(b"52;") => {
+            ScanResult::Incomplete(SequenceKind::Osc) if self.pending[2..].starts_with(b"52;") => {
                 SequenceKind::Osc.inert_prefix().to_vec()
             }
             _ => self.pending.clone(),
@@ -111,7 +111,7 @@ impl Screen {
             let title = std::mem::take(&mut self.model.title);
             self.model = Model::new(self.size);
             self.model.set_title(&title);
-            self.model.text(b"[the screen could not be kept]\r\n");
+            self.model.text(b"[the screen was lost after an internal error]\r\n");
             self.pending.clear();
             self.skipping = None;
         }
@@ -133,19 +133,19 @@ impl Screen {
             let text = &bytes[at..start];
             let rest = &bytes[start..];
             let found = if rest.is_empty() {
-                Found::Incomplete(SequenceKind::Escape)
+                ScanResult::Incomplete(SequenceKind::Escape)
             } else {
                 scan::sequence(rest)
             };
             match found {
-                Found::Incomplete(_) => {
+                ScanResult::Incomplete(_) => {
                     let complete =
                         if rest.is_empty() { scan::complete_len(text) } else { text.len() };
                     self.model.text(&text[..complete]);
                     self.set_pending(&bytes[at + complete..]);
                     return;
                 }
-                Found::TooLong(kind) => {
+                ScanResult::TooLong(kind) => {
                     self.model.text(text);
                     if !kind.is_text() {
                         self.controls(rest);
@@ -153,13 +153,13 @@ impl Screen {
                     self.skipping = Some(kind);
                     return;
                 }
-                Found::Aborted { end, controls } => {
+                ScanResult::Aborted { end, controls } => {
                     self.model.text(text);
                     self.controls(&rest[..controls]);
                     self.model.end_cluster();
                     at = start + end;
                 }
-                Found::Complete { kind, body, end: next } => {
+                ScanResult::Complete { kind, body, end: next } => {
                     self.model.text(text);
                     let offset = end - (bytes.len() - start - next) as u64;
                     self.controls(&rest[..if kind.is_text() { body.start } else { body.end }]);
@@ -175,7 +175,7 @@ impl Screen {
     fn set_pending(&mut self, bytes: &[u8]) {
         let executes_controls = matches!(
             scan::sequence(bytes),
-            Found::Incomplete(SequenceKind::Escape | SequenceKind::Csi)
+            ScanResult::Incomplete(SequenceKind::Escape | SequenceKind::Csi)
         );
         self.pending = bytes.to_vec();
         if executes_controls {

@@ -1,4 +1,4 @@
-//! Attributes of text: `CSI … m`, read and written.
+//! Parses and writes text attributes: `CSI … m` (SGR).
 
 use crate::cell::{
     BLINK, BOLD, COLOUR, Colour, DIM, ExtendedStyle, HIDDEN, INVERSE, ITALIC, OVERLINE, STRIKE,
@@ -7,7 +7,7 @@ use crate::cell::{
 use crate::csi::{Csi, Param};
 use std::io::Write;
 
-/// What a sequence makes of a style, and of the colour of the line under the text.
+/// Applies a sequence to a style and to the underline colour.
 pub(crate) fn apply(csi: &Csi, style: &mut Style, line: &mut u32) {
     let params = csi.raw_params();
     let mut index = 0;
@@ -45,7 +45,7 @@ fn underline(style: &mut Style, kind: u32) {
     style.fg = if kind == 0 { style.fg & !UNDERLINE } else { style.fg | UNDERLINE };
 }
 
-/// The attributes that are a number alone.
+/// Applies an attribute that has no parameters.
 fn simple(value: u32, style: &mut Style) {
     let basic = |first: u32, add: u32| Colour::Basic((value - first + add) as u8).pack();
     match value {
@@ -79,12 +79,13 @@ fn simple(value: u32, style: &mut Style) {
     }
 }
 
-/// A colour of 38, 48 or 58, written with semicolons or colons, and how many parameters it took.
+/// Parses a colour behind 38, 48 or 58, with semicolons or colons; returns it with the number of
+/// parameters that it took.
 fn extended(rest: &[Param], subs: usize) -> (Option<u32>, usize) {
     let value = |index: usize| rest.get(index).and_then(|param| param.value).unwrap_or(0);
     let byte = |index: usize| value(index) as u8;
     if subs > 0 {
-        // With colons, a colour space may stand before the three components.
+        // With colons, a colour space may precede the three components.
         let space = usize::from(subs > 4);
         let colour = match value(0) {
             2 if subs > 3 => {
@@ -98,13 +99,13 @@ fn extended(rest: &[Param], subs: usize) -> (Option<u32>, usize) {
     match value(0) {
         2 => (Some(Colour::Rgb(byte(1), byte(2), byte(3)).pack()), rest.len().min(4)),
         5 => (Some(Colour::Indexed(byte(1)).pack()), rest.len().min(2)),
-        // What xterm.js skips over, too.
+        // xterm.js skips these too.
         0 => (None, rest.len().min(6)),
         _ => (None, rest.len().min(5)),
     }
 }
 
-/// Writes the sequence that makes a terminal's style this one, whatever it was. Links are not part of it.
+/// Writes the sequence that sets a style, whatever the style was before. It does not set links.
 pub(crate) fn write(out: &mut Vec<u8>, style: Style, extended: &ExtendedStyle) {
     out.extend_from_slice(b"\x1b[0");
     for (flag, param) in [(BOLD, 1), (BLINK, 5), (INVERSE, 7), (HIDDEN, 8), (STRIKE, 9)] {

@@ -1,5 +1,5 @@
-//! A model as the bytes that draw it: fed to a terminal of its size, whatever that showed before,
-//! they give the same state. The live output may follow at once.
+//! Writes a model as bytes: a terminal of the same size that reads them has the same state,
+//! whatever its state was before. Live output may follow at once.
 //!
 //! Order: a full reset; names and colours; the primary screen with what went out at its top; the
 //! alternate screen, if one is shown; then what belongs to neither. Lines that ran over into the
@@ -17,24 +17,24 @@
 
 use crate::buffer::{Buffer, Charsets, Tabs};
 use crate::cell::{COLOUR, Style};
-use crate::line::Line;
+use crate::line::ScreenLine;
 use crate::model::Model;
-use crate::modes::{Keys, Mouse};
+use crate::modes::{KeyModes, Mouse};
 use crate::osc::SPECIAL;
 use crate::pen::{Pen, is_erased};
 use std::io::Write;
 
-/// Draws a model.
+/// The snapshot of a model.
 pub(crate) fn draw(model: &Model) -> Vec<u8> {
     let mut pen = Pen::new(model);
     pen.raw(b"\x1bc");
     if model.modes.synchronized_output {
-        // What is not complete yet is shown with what completes it.
+        // The terminal shows an incomplete frame once the live output completes it.
         pen.raw(b"\x1b[?2026h");
     }
-    names(&mut pen);
+    titles_and_colours(&mut pen);
     if model.alternate.is_none() && !model.keys[1].stack.is_empty() {
-        // The alternate screen has keyboard modes of its own while it is not shown.
+        // The alternate screen has keyboard modes of its own, also while it is hidden.
         pen.raw(b"\x1b[?1047h");
         keys(&mut pen, &model.keys[1]);
         pen.raw(b"\x1b[?1047l");
@@ -42,7 +42,7 @@ pub(crate) fn draw(model: &Model) -> Vec<u8> {
     screen(&mut pen, &model.primary);
     if let Some(alternate) = model.alternate.as_deref() {
         keys(&mut pen, &model.keys[1]);
-        // What programs find when they leave: the cursor that was saved.
+        // The saved cursor, which programs get back when they leave the alternate screen.
         saved(&mut pen, &model.primary);
         pen.raw(b"\x1b[?1049h");
         pen.style(Style::default());
@@ -64,8 +64,8 @@ pub(crate) fn draw(model: &Model) -> Vec<u8> {
     pen.out
 }
 
-/// Titles and colours.
-fn names(pen: &mut Pen<'_>) {
+/// Writes the colours, the title stack and the title.
+fn titles_and_colours(pen: &mut Pen<'_>) {
     pen.raw(b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\");
     for (index, [r, g, b]) in &pen.model.colours {
         let _ = match index.checked_sub(SPECIAL) {
@@ -81,17 +81,17 @@ fn names(pen: &mut Pen<'_>) {
     let _ = write!(pen.out, "\x1b]2;{}\x1b\\", pen.model.title);
 }
 
-/// Lines, scroll region and tabs. The cursor is somewhere then.
+/// Writes lines, scroll region and tab stops. The position of the cursor is undefined after that.
 fn screen<'a>(pen: &mut Pen<'a>, buffer: &'a Buffer) {
     let base = buffer.history_len();
     let used = buffer.lines.iter().rposition(|line| !line.cells().is_empty() || line.wrapped);
     let count = if base > 0 { buffer.lines.len() } else { used.map_or(0, |last| last + 1) };
-    // The first line goes on with one that is gone: all are drawn from the last row up then.
+    // Where the first line continues one that is gone, the lines are drawn from the last row up.
     let first = base == 0 && buffer.lines[0].wrapped;
     let count = if first { buffer.rows } else { count };
     let mut lines = Lines { pen, cols: buffer.cols, rows: buffer.rows, hole: None };
     if first {
-        lines.pen.go(buffer.cols - 1, buffer.rows - 1);
+        lines.pen.move_cursor(buffer.cols - 1, buffer.rows - 1);
         lines.pen.style(Style::default());
         lines.pen.raw(b" ");
     }
@@ -100,7 +100,7 @@ fn screen<'a>(pen: &mut Pen<'a>, buffer: &'a Buffer) {
         let wrapped = (first || index > 0) && buffer.lines[index].wrapped;
         lines.line(&buffer.lines[index], wrapped, next);
         if next.is_none() && index + 1 < count {
-            lines.pen.ground();
+            lines.pen.default_background();
             lines.pen.raw(b"\r\n");
         }
     }
@@ -116,25 +116,26 @@ fn screen<'a>(pen: &mut Pen<'a>, buffer: &'a Buffer) {
     }
 }
 
-/// Draws lines one below the other.
+/// Draws lines from top to bottom.
 struct Lines<'p, 'a> {
     pen: &'p mut Pen<'a>,
     cols: usize,
     rows: usize,
-    /// The line before, whose last place is not to have the space that it has.
-    hole: Option<&'a Line>,
+    /// The line before, whose last cell holds a space that it should not have.
+    hole: Option<&'a ScreenLine>,
 }
 
 impl<'a> Lines<'_, 'a> {
-    /// One line. When it is `wrapped`, the line before ended so that the next character goes on
-    /// here; when `next` is, it ends so itself.
-    fn line(&mut self, line: &'a Line, wrapped: bool, next: Option<&Line>) {
-        let from = if wrapped { self.run_over(line) } else { 0 };
+    /// Draws one line. When it is `wrapped`, the cursor is behind the last column of the line
+    /// before; when there is a `next` line that continues it, the cursor is left behind its own
+    /// last column.
+    fn line(&mut self, line: &'a ScreenLine, wrapped: bool, next: Option<&ScreenLine>) {
+        let from = if wrapped { self.wrap_into(line) } else { 0 };
         let end = self.pen.cells(line, from, self.cols);
         let Some(next) = next else { return };
         let last = line.get(self.cols - 1);
         if !last.has_content() && last.width() == 1 {
-            // Here a wide character did not fit any more, or something was erased later.
+            // A wide character did not fit here, or the cell was erased later.
             self.pen.csi(self.cols, b'G');
             let wide = next.get(0).width() == 2;
             if !wide {
@@ -149,8 +150,8 @@ impl<'a> Lines<'_, 'a> {
         }
     }
 
-    /// The first place of a line that goes on with the one before. Gives where it goes on.
-    fn run_over(&mut self, line: &Line) -> usize {
+    /// Draws the first cell of a line that continues the one before; returns the column behind it.
+    fn wrap_into(&mut self, line: &ScreenLine) -> usize {
         let first = line.get(0);
         let written = first.has_content() && first.width() > 0;
         let ground = if written { first.style.bg & COLOUR } else { 0 };
@@ -163,7 +164,7 @@ impl<'a> Lines<'_, 'a> {
             0
         };
         if ground != 0 && x < self.cols {
-            // It may have scrolled in with that ground.
+            // The row may have scrolled in with that background.
             self.pen.style(Style::default());
             self.pen.raw(b"\x1b[K");
         }
@@ -192,7 +193,7 @@ fn tabs(pen: &mut Pen<'_>, buffer: &Buffer) {
     }
 }
 
-/// Cursor, style and character sets as they were saved.
+/// Sets cursor, style and character sets to those that `ESC 7` saved.
 fn saved(pen: &mut Pen<'_>, buffer: &Buffer) {
     let saved = buffer.saved;
     let y = saved.line.saturating_sub(buffer.history_len()).min(buffer.rows - 1);
@@ -201,15 +202,15 @@ fn saved(pen: &mut Pen<'_>, buffer: &Buffer) {
     charsets(pen, saved.charsets);
 }
 
-/// The cursor to a place. It comes behind the last column only by writing there: on the alternate
-/// screen, which is emptied when it is left, or, while that is shown, what stands there again.
+/// Moves the cursor. It gets behind the last column only by writing there: on the alternate screen,
+/// which is cleared when it is left, or, while that is shown, by writing the same character again.
 fn place(pen: &mut Pen<'_>, buffer: &Buffer, x: usize, y: usize, top: usize) {
     if x < buffer.cols {
-        return pen.go(x, y - top);
+        return pen.move_cursor(x, y - top);
     }
     let line = &buffer.lines[buffer.history_len() + y];
     if !buffer.has_history() {
-        again(pen, line, buffer.cols, y - top);
+        rewrite(pen, line, buffer.cols, y - top);
         let first = line.get(0);
         if is_erased(first) && (1..buffer.cols).all(|x| line.get(x) == first) {
             pen.style(first.style);
@@ -218,19 +219,19 @@ fn place(pen: &mut Pen<'_>, buffer: &Buffer, x: usize, y: usize, top: usize) {
         return pen.end_cluster();
     }
     pen.raw(b"\x1b[?47h");
-    again(pen, line, buffer.cols, y);
+    rewrite(pen, line, buffer.cols, y);
     pen.raw(b"\x1b[?47l");
 }
 
-/// What ends at a column, written again. The cursor is behind it then.
-fn again(pen: &mut Pen<'_>, line: &Line, end: usize, y: usize) {
+/// Writes the character that ends at a column again; the cursor is behind it after that.
+fn rewrite(pen: &mut Pen<'_>, line: &ScreenLine, end: usize, y: usize) {
     let x = begin(line, end);
-    pen.go(x, y);
+    pen.move_cursor(x, y);
     pen.cell(line.get(x));
 }
 
-/// Where the character begins that ends at a column.
-fn begin(line: &Line, end: usize) -> usize {
+/// The column at which the character begins that ends at `end`.
+fn begin(line: &ScreenLine, end: usize) -> usize {
     let wide = end > 1 && line.get(end - 1).width() == 0 && line.get(end - 2).width() == 2;
     end - 1 - usize::from(wide)
 }
@@ -249,7 +250,7 @@ fn charsets(pen: &mut Pen<'_>, charsets: Charsets) {
     }
 }
 
-/// Plain character sets, where these were in force.
+/// Resets the character sets that differ from the default.
 fn reset_charsets(pen: &mut Pen<'_>, were: Charsets) {
     for (set, which) in were.sets.iter().zip(*b"()*+") {
         if *set != b'B' {
@@ -261,14 +262,14 @@ fn reset_charsets(pen: &mut Pen<'_>, were: Charsets) {
     }
 }
 
-/// Keyboard modes of the screen that is shown.
-fn keys(pen: &mut Pen<'_>, keys: &Keys) {
+/// Pushes the keyboard modes of the screen that is shown.
+fn keys(pen: &mut Pen<'_>, keys: &KeyModes) {
     for flags in &keys.stack {
         let _ = write!(pen.out, "\x1b[>{flags}u");
     }
 }
 
-/// What belongs to no screen, and the cursor.
+/// Writes the modes that belong to no screen, and the cursor.
 fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
     let model = pen.model;
     let modes = &model.modes;
@@ -312,7 +313,7 @@ fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
         let _ = write!(pen.out, "\x1b[>4;{}m", modes.other_keys);
     }
     if let Some(x) = joins {
-        // What follows may put a mark on it, or repeat it.
+        // The live output may add a combining mark to this character, or repeat it.
         if modes.insert {
             pen.csi(shown.x - x, b'P');
         }

@@ -1,5 +1,5 @@
-//! Snapshots against streams, cut anywhere: what a client sees that comes back must be what one
-//! sees that stayed.
+//! Compares snapshots with streams that are cut anywhere: a client that attaches again must see the
+//! same as a client that stayed attached.
 
 mod comparison;
 mod limits;
@@ -10,15 +10,15 @@ mod xterm_cases;
 
 use super::*;
 use crate::cell::{Cell, Style};
-use crate::line::Line;
+use crate::line::ScreenLine;
 use crate::model::Model;
 use proptest::prelude::*;
 
 const SMALL: Size = Size { cols: 20, rows: 6 };
 
-/// A model as something to compare and to read: each cell by what it shows.
+/// The state of a model as text that can be compared and read.
 fn seen(mut screen: Screen) -> String {
-    // What is held comes out, or is given up.
+    // Ends an incomplete sequence.
     screen.feed(b"\x18", 0);
     let model = &screen.model;
     let mut out = String::new();
@@ -62,8 +62,8 @@ fn style(model: &Model, style: Style) -> String {
     format!("{:x}/{:x}/{shown}{extended}", style.fg, style.bg)
 }
 
-/// Cells, as one reads them: a space is `_`, an empty place `·`.
-fn cells(model: &Model, line: &Line) -> String {
+/// Cells as text: a space is `_`, an empty cell `·`.
+fn cells(model: &Model, line: &ScreenLine) -> String {
     let mut out = String::new();
     let mut last = Style::default();
     let cells: Vec<Cell> = line.cells().to_vec();
@@ -84,7 +84,7 @@ fn cells(model: &Model, line: &Line) -> String {
     out
 }
 
-/// Feeds all, in parts.
+/// A screen that was fed these parts.
 fn fed(size: Size, parts: &[&[u8]]) -> Screen {
     let mut screen = Screen::new(size);
     let mut at = 0;
@@ -95,14 +95,14 @@ fn fed(size: Size, parts: &[&[u8]]) -> Screen {
     screen
 }
 
-/// A snapshot asks for nothing, rings no bell and leaves the clipboard alone.
+/// Asserts that a snapshot contains no query, no bell and no clipboard command.
 fn asks_nothing(size: Size, snapshot: &[u8]) {
     let mut screen = fed(size, &[snapshot]);
     assert_eq!(screen.take_queries(), [], "{:?}", String::from_utf8_lossy(snapshot));
     assert!(!snapshot.windows(4).any(|window| window == b"\x1b]52"));
 }
 
-/// The one that stayed and the one that came back see the same.
+/// Compares a client that stayed with one that attached again after `cut` bytes.
 fn same(size: Size, bytes: &[u8], cut: usize) -> Result<(), (String, String, String)> {
     let stayed = fed(size, &[bytes]);
     let mut first = fed(size, &[&bytes[..cut]]);
@@ -149,7 +149,7 @@ fn a_snapshot_gives_the_same_screen_wherever_the_output_is_cut() {
     }
 }
 
-/// Pieces of which streams are made.
+/// Parts of generated streams.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![20 => 0..30_u32, 1 => Just(65_535), 1 => Just(4_000_000_000)];
     let numbers = proptest::collection::vec(number, 0..4);
@@ -234,7 +234,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece(), 1..40).prop_map(|pieces| pieces.concat())
 }
 
-/// The same streams in every run; others each time, and many more, with `ISOLET_SOAK`.
+/// The same streams in every run; with `ISOLET_SOAK` other streams each time, and many more.
 fn search() -> ProptestConfig {
     use proptest::test_runner::RngSeed;
     if std::env::var_os("ISOLET_SOAK").is_some() {
@@ -264,7 +264,7 @@ proptest! {
     }
 }
 
-/// What real programs wrote: vim, less, htop, tmux and bash. Names end with the size.
+/// Recorded output of vim, less, htop, tmux and bash. File names end with the size.
 fn recorded() -> Vec<(String, Size, Vec<u8>)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams");
     let mut all = Vec::new();
@@ -284,7 +284,7 @@ fn recorded() -> Vec<(String, Size, Vec<u8>)> {
 #[test]
 fn a_snapshot_gives_the_same_screen_for_what_real_programs_write() {
     for (name, size, bytes) in recorded() {
-        // Every byte of all of them would take minutes.
+        // To cut at every byte of all of them would take minutes.
         for cut in (0..bytes.len()).step_by(499).chain(bytes.len() - 40..=bytes.len()) {
             if let Err((stayed, back, _)) = same(size, &bytes, cut) {
                 let differs = stayed.lines().zip(back.lines()).find(|(a, b)| a != b);

@@ -1,10 +1,10 @@
-// Compares what xterm.js shows of a stream (one that stayed) with what it shows of a snapshot and
-// the rest of the stream (one that came back), and with what the model shows. The cases are
-// written by `cases_for_xterm_js`; `make xterm` does both.
+// Compares the screen of an xterm.js that read a whole stream with that of an xterm.js that read a
+// snapshot and the rest of the stream, and with the screen of the model. The test
+// `cases_for_xterm_js` writes the cases; `make xterm` runs both.
 //
-// Fails on any difference that KNOWN does not name. Streams and seeds are the same each time.
+// Fails on any difference that KNOWN does not name. Streams and seeds are the same in every run.
 //
-//   node compare.mjs FOLDER [PREFIX]      SHOW=n: tell so many differences (10)
+//   node compare.mjs FOLDER [PREFIX]      SHOW=n: print at most n differences (10)
 import { readFileSync, readdirSync } from "node:fs";
 import headless from "@xterm/headless";
 import unicode from "@xterm/addon-unicode11";
@@ -49,7 +49,7 @@ function fed(file, cols, rows, first) {
   return {
     head: `${cols} ${rows} ${Math.min(active.cursorX, cols)} ${active.cursorY}`,
     normal: lines(term.buffer.normal, cols),
-    // xterm.js keeps a history of it, out of reach, once the window was higher.
+    // After a larger window xterm.js has a hidden history of the alternate screen.
     alternate: active.type === "alternate" ? lines(term.buffer.alternate, cols).slice(-rows) : undefined,
     modes: JSON.stringify([modes, core.coreService.modes, core.coreService.isCursorHidden,
       core.coreMouseService.activeProtocol, core.coreMouseService.activeEncoding]),
@@ -59,11 +59,11 @@ function fed(file, cols, rows, first) {
   };
 }
 
-/** A line as one reads it. */
+/** A line as readable text. */
 function read(line) {
   const cells = line.slice(1).split(CELL).map((cell, x, all) => {
     let [text, width, ...looks] = cell.split(PART);
-    // A narrower window has cut off its second half: nothing draws that.
+    // A narrower window cut off the second half of a wide character, which cannot be drawn.
     if (width === "2" && x === all.length - 1) [text, width] = [" ", "1"];
     const styled = looks.some((look) => look !== "0") ? `{${looks}}` : "";
     return (text || (width === "0" ? "»" : "·")) + styled;
@@ -81,7 +81,7 @@ function differences(one, two) {
     const [first, second] = [one[which] ?? [], two[which] ?? []];
     if (first.length !== second.length) out.push(`${which}: ${first.length} and ${second.length} lines`);
     first.slice(0, second.length).forEach((line, y) => {
-      // Whether the first line goes on with one that is gone cannot be seen.
+      // It is not visible whether the first line continues one that is gone.
       const [p, q] = [line, second[y]].map(read).map((text) => (y === 0 ? text.slice(1) : text));
       if (p !== q) out.push(`${which} ${y}\n  ${p}\n  ${q}`);
     });
@@ -131,7 +131,7 @@ for (const file of readdirSync(folder).filter((name) => name.endsWith(".stayed")
   try {
     stayed = fed(`${folder}/${file}`, cols, rows, first);
   } catch {
-    // It has faults of its own, as with `CSI 1 J` in the last place.
+    // xterm.js itself fails for some streams, as with `CSI 1 J` in the last column.
     skipped++;
     continue;
   }

@@ -1,6 +1,6 @@
-//! The model beside `alacritty_terminal`, the best of the models that there are, and `avt`, the one of
-//! asciinema: a measurement, for release
-//! builds. What they show is compared as text alone, the least that they can agree on.
+//! Measures the model beside `alacritty_terminal`, the most complete of the existing models, and
+//! `avt`, that of asciinema, in release builds. Compares only the text that they show, because
+//! their attributes differ.
 
 use super::*;
 use alacritty_terminal::event::VoidListener;
@@ -11,11 +11,11 @@ use alacritty_terminal::term::{Config, Term};
 use alacritty_terminal::vte::ansi::Processor;
 use std::time::Instant;
 
-/// Lines of history, as ours has them.
+/// Lines of history, as many as our model has.
 const HISTORY: usize = 1000;
-/// Made-up streams.
+/// Generated streams that are compared.
 const STREAMS: usize = 2000;
-/// Terminals whose memory is looked at.
+/// Terminals whose memory is measured together.
 const MANY: usize = 20;
 
 struct Window(Size);
@@ -49,7 +49,7 @@ impl Other {
         self.parser.advance(&mut self.term, bytes);
     }
 
-    /// The lines of the screen, without what is empty at their ends.
+    /// The lines of the screen without trailing spaces.
     fn text(&self) -> Vec<String> {
         let grid = self.term.grid();
         let line = |y: usize| {
@@ -69,7 +69,7 @@ impl Other {
     }
 }
 
-/// The same of ours.
+/// The lines of our screen without trailing spaces.
 fn text(screen: &mut Screen, size: Size) -> Vec<String> {
     let rows = usize::from(size.rows);
     let model = &mut screen.model;
@@ -96,7 +96,7 @@ fn text(screen: &mut Screen, size: Size) -> Vec<String> {
     all
 }
 
-/// A terminal of `avt`, which takes text: bytes are decoded as they come.
+/// A terminal of `avt`, which reads text: bytes are decoded first.
 struct Avt {
     vt: avt::Vt,
     undecoded: Vec<u8>,
@@ -125,20 +125,20 @@ impl Avt {
     }
 }
 
-/// MB a second of feeding in parts of 4 KiB.
+/// Throughput in MB/s, fed in parts of 4 KiB.
 fn rate(bytes: &[u8], mut feed: impl FnMut(&[u8])) -> f64 {
     let start = Instant::now();
     bytes.chunks(4096).for_each(&mut feed);
     bytes.len() as f64 / start.elapsed().as_secs_f64() / 1e6
 }
 
-/// KiB of this process.
+/// Resident memory of this process, in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
     status.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4
 }
 
-/// KiB that each of many holds.
+/// Memory of one terminal, in KiB, averaged over many.
 fn each<T>(make: impl Fn() -> T) -> usize {
     let before = resident();
     let all: Vec<T> = (0..MANY).map(|_| make()).collect();

@@ -1,4 +1,4 @@
-//! What a hostile program writes: memory and time stay bounded, and the agent lives.
+//! Output of a hostile program: memory and time stay bounded, and the agent survives.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn sequences_without_an_end_are_not_kept() {
         assert!(screen.pending.len() <= 9 * 1024, "{begin:?} keeps {}", screen.pending.len());
         let snapshot = screen.snapshot();
         assert!(snapshot.len() < 10 * 1024);
-        // And what follows its end is seen, here and behind the snapshot.
+        // Output behind its end has effect, here and after the snapshot.
         let mut back = fed(SMALL, &[&snapshot]);
         for screen in [&mut screen, &mut back] {
             screen.feed(b"\x1b\\after", 0);

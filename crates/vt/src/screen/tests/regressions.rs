@@ -1,8 +1,8 @@
-//! What searches and comparisons have found once.
+//! Regressions that property tests and comparisons found.
 
 use super::*;
 
-/// What a small screen shows of a stream: its first row, and its modes.
+/// The first row of a small screen that was fed this stream, and its modes.
 fn first_row(bytes: &[u8]) -> String {
     let screen = fed(SMALL, &[bytes]);
     cells(&screen.model, &screen.model.primary.lines[0])
@@ -12,14 +12,14 @@ fn first_row(bytes: &[u8]) -> String {
 #[test]
 fn what_breaks_a_sequence_is_what_breaks_it_in_xterm_js() {
     let streams: &[(&[u8], &str)] = &[
-        // Controls of a text that was broken off are not done.
+        // Control characters in an aborted string are not executed.
         (b"ab\x1bP+q\r\n\x18cd", "abcd"),
         (b"ab\x1b]2;t\r\n\x18cd", "abcd"),
-        // Those within a control sequence are, and before what says that it is one.
+        // Those within a control sequence are, and those before its introducer is complete.
         (b"ab\x1b[3\r1\x18cd", "cd"),
         (b"ab\x1b\r[31mcd", "<1000001/0/0>cd"),
         (b"ab\x1b[\x00?25lcd", "abcd"),
-        // Bytes that are no character are as if not there; characters end a sequence.
+        // Invalid bytes are ignored; characters end a sequence.
         (b"ab\x1b[\xff1\xc3Ccd", "ab·cd"),
         ("ab\x1b[\u{6f22}1Ccd".as_bytes(), "ab1Ccd"),
         ("ab\x1b]2;\u{6f22}\u{9b}2Ccd".as_bytes(), "ab··cd"),
@@ -48,28 +48,27 @@ fn numbers_that_name_no_cursor_only_say_whether_it_blinks() {
     }
 }
 
-/// Streams that searches have found, and where they were cut.
-/// Promises: Z15.
+/// Streams that property tests found, and where they were cut.
 #[test]
 fn what_was_found_once_is_not_lost_again() {
     let found: &[(&str, &str)] = &[
-        // A mark that stands alone behind the last column joined the space that brought the
-        // cursor there.
+        // A lone combining mark behind the last column joined the space that moved the cursor
+        // there.
         ("01234567890123456789\x1b[ @", "\u{301}a"),
         ("01234567890123456789\x1b[0;10 @\u{301}", "a"),
-        // Keyboard modes of the alternate screen were lost while it was not shown.
+        // Keyboard modes of the alternate screen were lost while it was hidden.
         ("\x1b[?1047h\x1b[>u\x1b[?1047l", "\x1b[?1047hx"),
-        // Places that text emptied came back without its style.
+        // Cells that a wide character left empty came back without its style.
         ("0123456789012345678\x1b[1m\u{6f22}\x1b[1K", "x"),
         ("\x1b[1m0123456789012345678\x1b[1J\u{6f22}0\x1b[m", "x"),
         ("\x1b[7m\u{6f22}\u{6f22}\x1b[4m\x1b[2Gx\x1b[3Gy\x1b[m", "x"),
-        // A mark joins across a delete, and behind eight others.
+        // A combining mark joins across a delete, and behind eight others.
         ("0 \x7f", "\u{301}"),
         ("e\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}", "\u{302}x"),
-        // The first line goes on with one that has gone out at the top.
+        // The first line continues one that has left the history.
         ("\x1b[?47h01234567890123456789ab\x1b[5B\n", "\x1b[H\x1bM"),
         ("01234567890123456789ab\x1b[5B\n\x1b[3J", "\x1b[H\x1bM"),
-        // The cursor waits behind an empty place.
+        // The cursor is behind an empty last column.
         ("0123456789012345678\x1b[65535;0@\x1b[0 @9", "\x1b[0 @"),
         ("\x1b[4h0123456789\x1b[5G\u{6f22}", "\u{301}\x1b[3b"),
     ];

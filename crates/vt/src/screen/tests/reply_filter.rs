@@ -1,16 +1,16 @@
-//! Answers that clients type, and keys that look like them.
+//! Replies of terminals, and keys that look like them.
 
 use super::*;
 use crate::reply_filter::replies;
 use crate::reply_filter::{ClientInput, ReplyFilter};
 
-/// What comes through of what one client types in parts.
+/// The input that passes when a client sends these parts.
 fn through(filter: &mut ReplyFilter, parts: &[&[u8]]) -> Vec<u8> {
     let mut input = ClientInput::default();
     parts.iter().flat_map(|part| filter.filter(&mut input, part)).collect()
 }
 
-/// ReplyFilter that a program has asked.
+/// A filter after the queries in some output.
 fn asked(output: &[u8]) -> ReplyFilter {
     let mut screen = fed(SMALL, &[output]);
     let mut filter = ReplyFilter::default();
@@ -90,7 +90,7 @@ fn keys_come_through_as_they_are() {
     for key in KEYS {
         for other in KEYS {
             let typed = [key, other].concat();
-            // An escape before a bracket is not the same as both as one key.
+            // An escape key and then a bracket differ from Alt with a bracket.
             if key.len() <= 2 && key[0] == 0x1b {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Other sizes: what ran over runs over elsewhere, and the cursor stays with its text.
+//! Resizing: wrapped text is reflowed, and the cursor stays with its text.
 
 use super::*;
 
@@ -47,7 +47,7 @@ proptest! {
                 prop_assert!(buffer.lines.iter().all(|line| line.cells().len() <= buffer.cols));
             }
             let snapshot = screen.snapshot();
-            prop_assert!(!String::from_utf8_lossy(&snapshot).contains("could not be kept"));
+            prop_assert!(!String::from_utf8_lossy(&snapshot).contains("the screen was lost"));
             let mut again = Screen::new(size);
             again.feed(&snapshot, 0);
             let one = seen(fed_again(&screen, size));
@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// What a second snapshot of the same screen gives.
+/// The screen of a terminal that was fed the snapshot.
 fn fed_again(screen: &Screen, size: Size) -> Screen {
     let first = crate::snapshot::draw(&screen.model);
     let mut again = fed(size, &[&first]);

@@ -1,10 +1,10 @@
-//! Cases for `tests/xterm/compare.mjs`: streams, what the model makes of them, and snapshots.
+//! Writes cases for `tests/xterm/compare.mjs`: streams, the resulting states, and snapshots.
 
 use super::*;
 
-/// Each row as xterm.js tells of its cells: text, width, colours, attributes.
+/// Each row in the form in which xterm.js describes cells: text, width, colours, attributes.
 fn rows(model: &Model, buffer: &crate::buffer::Buffer) -> Vec<String> {
-    let line = |line: &Line| {
+    let line = |line: &ScreenLine| {
         let cells = (0..buffer.cols).map(|x| line.get(x)).map(|cell| {
             let text = match cell.cluster().and_then(|number| model.clusters.get(number)) {
                 Some(text) => text.to_string(),
@@ -26,8 +26,8 @@ fn rows(model: &Model, buffer: &crate::buffer::Buffer) -> Vec<String> {
     buffer.lines.iter().map(line).collect()
 }
 
-/// Streams, and what the model makes of them, for `tests/xterm/compare.mjs` to compare with xterm.js.
-/// With `other`, the size changes in the middle of what comes before the cut.
+/// Writes a case: a stream, and the state of the model after it. With `other`, the size changes in
+/// the middle of the part before the cut.
 fn write_case(
     folder: &std::path::Path,
     name: &str,
@@ -36,7 +36,7 @@ fn write_case(
     bytes: &[u8],
     cut: usize,
 ) {
-    // Not within a character: xterm.js may lose one that is cut.
+    // Not within a character, because xterm.js may lose a character that is split.
     let changed = (0..=cut / 2).rev().find(|at| *at == 0 || bytes[at - 1] < 0x80).unwrap_or(0);
     let begun = || {
         let mut screen = fed(size, &[&bytes[..changed]]);
@@ -98,7 +98,7 @@ fn cases_for_xterm_js() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for index in 0..3000 {
         let bytes = stream().new_tree(&mut runner).expect("a stream").current();
-        // xterm.js inserts as many lines as it is told to, one by one.
+        // xterm.js inserts any number of lines one by one, which takes too long.
         let bytes = smaller(bytes);
         let other = (index % 2 == 1)
             .then(|| Size { cols: 5 + index as u16 % 31, rows: 2 + index as u16 % 11 });
