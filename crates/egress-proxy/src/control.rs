@@ -1,4 +1,4 @@
-//! The control socket to the process that owns the veth pairs: its orders, and the reports to it.
+//! The control socket to the process that owns the veth pairs: its requests, and the reports to it.
 
 use crate::state::freed_memory::BurstDetector;
 use crate::state::table::SandboxTable;
@@ -15,10 +15,10 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// Traffic is reported with every n-th report of denials.
 const ROUNDS_PER_TRAFFIC_REPORT: u32 = 10;
 
-/// Executes orders until the server closes the socket.
+/// Executes requests until the server closes the socket.
 ///
 /// # Errors
-/// The socket fails, or a packet is no order.
+/// The socket fails, or a packet cannot be decoded.
 pub(crate) async fn serve(sandboxes: &SandboxTable, control: OwnedFd) -> Result<()> {
     // Each read and write of a SOCK_SEQPACKET socket is one packet.
     let control = std::os::unix::net::UnixStream::from(control);

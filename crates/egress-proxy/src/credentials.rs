@@ -27,7 +27,7 @@ pub(crate) struct HeadersTooLong;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct InjectedCredentials {
     credentials: Vec<Credential>,
-    /// Signs the certificates with which TLS is terminated in the hosts' place.
+    /// Signs the certificates with which the proxy terminates TLS for the hosts.
     pub(crate) authority: Option<Arc<CertificateAuthority>>,
 }
 
@@ -48,7 +48,8 @@ impl InjectedCredentials {
     /// Injects the credentials for this host into a request's headers.
     ///
     /// # Errors
-    /// [`HeadersTooLong`]; some credentials may be injected by then, and the request must be dropped.
+    /// [`HeadersTooLong`]; some credentials may be injected by then, and the request must be
+    /// dropped.
     pub(crate) fn inject(
         &self,
         headers: &mut HeaderMap,
@@ -80,7 +81,7 @@ impl InjectedCredentials {
     }
 }
 
-/// Sets a header to the value of the credential, whatever it was before.
+/// Sets a header to the value of the credential, and replaces an earlier value.
 fn set_header(headers: &mut HeaderMap, header: HeaderName, credential: &Credential) {
     if role(header.as_str()) == HeaderRole::Framing {
         return;

@@ -4,8 +4,8 @@
 //! The process that owns the veth pairs starts it with four sockets: 3 is the control socket
 //! (packets of `isolet_wire::network`), 4 accepts connections, 5 and 6 receive DNS queries by UDP
 //! and TCP. They were opened in the network namespace of the sandboxes; every socket that the proxy
-//! opens itself is in the namespace of the host. A sandbox is known by its source address, which
-//! the packet filter does not let it choose.
+//! opens itself is in the namespace of the host. A sandbox is identified by its source address,
+//! which the packet filter does not let it choose.
 //!
 //! ```text
 //! accept ─► first bytes ─► TLS: SNI ──────────────────────┐

@@ -1,5 +1,5 @@
-//! `isolet-egress-proxy`, the egress proxy: started by the process that owns the veth pairs, with its sockets
-//! as descriptors.
+//! `isolet-egress-proxy`, the egress proxy: started by the process that owns the veth pairs, with
+//! its sockets as descriptors.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, ensure};
@@ -17,34 +17,35 @@ const SECCOMP_FILTER: RawFd = 7;
 /// Worker threads: more do not make one sandbox's download faster.
 const THREADS_MAX: usize = 4;
 
-/// Answers sandboxes' names and carries their connections. Started by isolet, with descriptors 3
-/// to 7: control, carrier, names by UDP, names by TCP, and the system calls that it may make.
+/// Answer the DNS queries of sandboxes and forward their connections. Started by isolet with the
+/// descriptors 3 to 7: control socket, connections, DNS by UDP, DNS by TCP, and the seccomp filter.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Options {
-    /// The user and group that it becomes when it is started as root.
+struct ProxyOptions {
+    /// User and group id to switch to when started as root
     #[arg(long, default_value_t = 65_534)]
     id: u32,
 }
 
 fn main() -> Result<()> {
-    let options = Options::parse();
-    ensure!(options.id != 0, "--id 0 is root");
+    let options = ProxyOptions::parse();
+    ensure!(options.id != 0, "--id must not be 0 (root)");
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let inherited = |number| {
         isolet_sys::inherited_fd::adopt(number).with_context(|| {
-            format!("no descriptor {number}: isolet-egress-proxy is started by isolet")
+            format!("descriptor {number} is not open: only isolet starts isolet-egress-proxy")
         })
     };
     let control = inherited(CONTROL)?;
     let listener = TcpListener::from(inherited(LISTENER)?);
     let dns_udp = UdpSocket::from(inherited(DNS_UDP)?);
     let dns_tcp = TcpListener::from(inherited(DNS_TCP)?);
-    let filter = seccomp::read(inherited(SECCOMP_FILTER)?).context("cannot read the filter")?;
+    let filter =
+        seccomp::read(inherited(SECCOMP_FILTER)?).context("cannot read the seccomp filter")?;
     isolet_sys::inherited_fd::close_from(SECCOMP_FILTER + 1);
-    privileges::drop_all(options.id).context("cannot give up privileges")?;
+    privileges::drop_all(options.id).context("cannot drop privileges")?;
     // Before other threads start: they inherit the filter.
-    seccomp::install(&filter).context("cannot take the filter")?;
+    seccomp::install(&filter).context("cannot install the seccomp filter")?;
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads.min(THREADS_MAX))

@@ -23,8 +23,8 @@ pub(crate) enum Destination {
 pub(crate) enum Decision {
     /// Dial the address that the sandbox connected to.
     DialOriginal,
-    /// Dial an address of this name: the one that the sandbox connected to, if the name was resolved
-    /// to it.
+    /// Dial an address of this name: the one that the sandbox connected to, if the name was
+    /// resolved to it.
     DialName(String),
     /// Deny it, by this rule or for this reason.
     Deny(String),

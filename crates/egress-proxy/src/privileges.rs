@@ -1,5 +1,5 @@
-//! Drops all privileges before the proxy serves anybody: it talks to sandboxes and to the internet,
-//! and needs no right over this machine.
+//! Drops all privileges before the proxy serves a sandbox: it talks to sandboxes and to the
+//! internet, and needs no privileges on this machine.
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -21,10 +21,9 @@ const DESCRIPTORS: u64 = 128 * 1024;
 pub fn drop_all(id: u32) -> Result<(), Errno> {
     raise_descriptor_limit();
     if getuid().is_root() {
-        for number in 0..64_u64 {
-            let Some(one) = CapabilitySet::from_bits(1 << number) else { continue };
+        for capability in CapabilitySet::all().iter() {
             // Fails for capabilities that the kernel does not know.
-            let _ = remove_capability_from_bounding_set(one);
+            let _ = remove_capability_from_bounding_set(capability);
         }
         set_thread_groups(&[])?;
         let uid = Uid::from_raw(id);

@@ -1,4 +1,4 @@
-//! The TCP side of the egress proxy: accept a connection, learn the host that it asks for, apply
+//! The TCP side of the egress proxy: accept a connection, find out which host it asks for, apply
 //! the rules, and forward it.
 //!
 //! | module | content |
@@ -6,7 +6,7 @@
 //! | `sockets`, `protocol`, `client_hello` | socket options, protocol detection, the TLS SNI |
 //! | `connection` | one connection of a sandbox: decide, dial, and end it when rules change |
 //! | `counted_stream` | the sandbox's socket with byte counters |
-//! | `passthrough`, `http`, `tls_terminate` | the three ways to forward a connection |
+//! | `passthrough`, `http`, `tls_terminate` | the three handlers of connections |
 //! | `listener` | the accept loop, which chooses between the three |
 
 pub mod client_hello;

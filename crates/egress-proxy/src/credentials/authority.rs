@@ -11,7 +11,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::ServerSessionMemoryCache;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hosts whose certificates are cached; above this the cache starts over.
 const HOSTS_MAX: usize = 64;
@@ -54,7 +54,7 @@ impl CertificateAuthority {
     /// # Errors
     /// The name cannot be written into a certificate.
     pub(crate) fn server_config(&self, name: &str) -> Result<Arc<ServerConfig>, std::io::Error> {
-        let mut hosts = self.hosts.lock().expect("nobody panics with it");
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = hosts.get(name) {
             return Ok(known.clone());
         }

@@ -1,4 +1,4 @@
-//! TLS to hosts in the sandbox's place, verified with the root certificates of this machine.
+//! TLS to hosts on behalf of a sandbox, verified with the root certificates of this machine.
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
@@ -24,7 +24,7 @@ fn config() -> Result<Arc<ClientConfig>> {
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err(Error::other("this machine has no certificates of authorities"));
+        return Err(Error::other("this machine has no root certificates: install ca-certificates"));
     }
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -35,7 +35,7 @@ fn config() -> Result<Arc<ClientConfig>> {
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
 }
 
-/// Does the handshake, and verifies that the peer is this host.
+/// Performs the handshake, and verifies the certificate of the host.
 ///
 /// # Errors
 /// The handshake or the verification fails.

@@ -25,7 +25,7 @@ const BLOCKED: u16 = 15;
 /// EDNS option of extended errors.
 const EXTENDED_ERROR_OPTION: u16 = 15;
 
-/// How a query came.
+/// The transport that a query came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Udp,
@@ -57,9 +57,11 @@ pub(crate) async fn answer(
     }
     match resolve_query(sandboxes, sandbox, &request).await {
         Ok(records) => response.answers = records,
-        Err(Refusal { code, rule }) => {
+        Err(DnsRefusal { code, rule }) => {
             response.metadata.response_code = code;
-            if let (Some(edns), Some(rule)) = (&mut response.edns, rule) {
+            if let Some(edns) = &mut response.edns
+                && let Some(rule) = rule
+            {
                 let mut data = BLOCKED.to_be_bytes().to_vec();
                 data.extend_from_slice(format!("isolet: rule {rule}").as_bytes());
                 edns.options_mut().insert(EdnsOption::Unknown(EXTENDED_ERROR_OPTION, data));
@@ -82,13 +84,13 @@ pub(crate) async fn answer(
 }
 
 /// Why a query gets no records.
-struct Refusal {
+struct DnsRefusal {
     code: ResponseCode,
     /// The rule or reason that denies it.
     rule: Option<String>,
 }
 
-impl From<ResponseCode> for Refusal {
+impl From<ResponseCode> for DnsRefusal {
     fn from(code: ResponseCode) -> Self {
         Self { code, rule: None }
     }
@@ -98,7 +100,7 @@ async fn resolve_query(
     sandboxes: &SandboxTable,
     sandbox: &SandboxEntry,
     request: &Message,
-) -> Result<Vec<Record>, Refusal> {
+) -> Result<Vec<Record>, DnsRefusal> {
     let [question] = &request.queries[..] else { return Err(ResponseCode::FormErr.into()) };
     if request.metadata.op_code != OpCode::Query {
         return Err(ResponseCode::NotImp.into());
@@ -112,7 +114,7 @@ async fn resolve_query(
         if !text.ends_with(".arpa.") {
             sandboxes.log_denied_query(sandbox, text.trim_end_matches('.'), rule);
         }
-        Err(Refusal { code, rule: Some(rule.to_owned()) })
+        Err(DnsRefusal { code, rule: Some(rule.to_owned()) })
     };
     if !sandbox.take_query() {
         return deny(ResponseCode::Refused, "limit");

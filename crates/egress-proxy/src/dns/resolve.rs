@@ -19,7 +19,7 @@ const TTL_MAX_S: u64 = 300;
 pub(crate) enum ResolveError {
     #[error("no such host")]
     NoSuchHost,
-    /// No resolver answers.
+    /// None of the resolvers answered in time.
     #[error("no resolver answers")]
     NoAnswer,
     /// All addresses of the name are closed, for this reason.
@@ -79,7 +79,7 @@ pub(crate) async fn records(
     sandbox: &SandboxEntry,
     query: &Query,
 ) -> Result<Vec<Record>, ResolveError> {
-    let _permit = sandbox.lookups.try_acquire().map_err(|_| ResolveError::TooMany)?;
+    let _permit = sandbox.limits.lookups.try_acquire().map_err(|_| ResolveError::TooMany)?;
     let resolvers = sandboxes.resolvers();
     let response = upstream::query(&resolvers, query).await.ok_or(ResolveError::NoAnswer)?;
     match response.metadata.response_code {

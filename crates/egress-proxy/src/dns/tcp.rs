@@ -24,7 +24,7 @@ pub(crate) async fn serve(sandboxes: Arc<SandboxTable>, listener: TcpListener) {
         let Some((stream, peer)) = accept(&listener).await else { continue };
         let SocketAddr::V4(peer) = peer else { continue };
         let Some(sandbox) = sandboxes.find(*peer.ip()) else { continue };
-        let Ok(slot) = sandbox.undecided.clone().try_acquire_owned() else { continue };
+        let Ok(slot) = sandbox.limits.undecided.clone().try_acquire_owned() else { continue };
         let sandboxes = sandboxes.clone();
         tokio::spawn(async move {
             let rule_changes = sandbox.rule_changes();

@@ -1,4 +1,4 @@
-//! DNS over UDP.
+//! DNS over UDP: every query is answered by a task of its own.
 
 use super::answer::{Transport, answer};
 use super::upstream::UDP_BYTES_MAX;

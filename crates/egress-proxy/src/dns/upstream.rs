@@ -12,7 +12,7 @@ use tokio::time::timeout;
 pub(crate) const UDP_BYTES_MAX: usize = 1232;
 /// How long one resolver may take.
 const RESOLVER_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How often all resolvers are tried.
+/// How many times every resolver is tried.
 const ROUNDS: usize = 2;
 /// The longest response by TCP, in bytes.
 const TCP_BYTES_MAX: usize = 16 * 1024;

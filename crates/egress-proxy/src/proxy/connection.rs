@@ -28,7 +28,7 @@ pub(crate) enum DialError {
     Failed(std::io::Error),
 }
 
-/// Where a connection goes at the moment.
+/// The host that a connection is forwarded to at the moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) destination: Destination,
@@ -47,15 +47,15 @@ pub(crate) struct TlsHost {
     pub(crate) authority: Arc<CertificateAuthority>,
 }
 
-/// A connection of a sandbox, and the address that it was made to.
+/// A connection of a sandbox, and the address that the sandbox connected to.
 #[derive(Debug, Clone)]
-pub(crate) struct Connection {
+pub(crate) struct SandboxConnection {
     pub(crate) sandboxes: Arc<SandboxTable>,
     pub(crate) sandbox: Arc<SandboxEntry>,
     pub(crate) original: SocketAddrV4,
 }
 
-impl Connection {
+impl SandboxConnection {
     /// The host as denials name it.
     pub(crate) fn host(&self, destination: &Destination) -> String {
         match destination {
@@ -189,8 +189,8 @@ impl Connection {
         }
     }
 
-    /// Runs `work` while the rules allow it; `None`: a change of rules ended it. `target` says where
-    /// the connection goes at the moment.
+    /// Runs `work` while the rules allow it; `None`: a change of rules ended it. `target` says
+    /// where the connection goes at the moment.
     pub(crate) async fn run_while_allowed<T>(
         &self,
         rule_changes: &mut watch::Receiver<u64>,

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(crate) struct CountedStream {
     stream: TcpStream,
-    /// Bytes that were read before.
+    /// Bytes that were read to detect the protocol, and are replayed.
     head: Vec<u8>,
     replayed_bytes: usize,
     sandbox: Arc<SandboxEntry>,
@@ -63,8 +63,8 @@ impl AsyncWrite for CountedStream {
         Poll::Ready(Ok(length))
     }
 
-    /// When a handshake fails, rustls writes what it has left with one vectored write, and the alert
-    /// is the last buffer of it.
+    /// When a handshake fails, rustls writes what it has left with one vectored write, and the
+    /// alert is the last buffer of it.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,11 +1,11 @@
 //! Proxies HTTP/1. Each request is parsed, checked by its own `Host`, and serialised again for its
-//! host, so that no server further on can read other requests in it than we did (request smuggling).
+//! host, so that no server behind the proxy can read other requests in it (request smuggling).
 
 mod head_budget;
 mod request;
 mod upstream;
 
-use super::connection::{Connection, DialError, Target};
+use super::connection::{DialError, SandboxConnection, Target};
 use crate::header_size::{HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::policy::Destination;
 use head_budget::{HeadCharge, head_bytes};
@@ -18,7 +18,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use isolet_wire::network::{BAD_REQUEST, HEADERS_TOO_LONG, LIMIT, TRACE};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Estimate of the memory that a connection frees when it ends, in bytes.
 const CONNECTION_BYTES: usize = 64 * 1024;
 
-type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+type ProxyBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// One connection of a sandbox, and the upstream connection of its last request.
 struct HttpSession {
@@ -52,10 +52,10 @@ impl Drop for HttpSession {
     }
 }
 
-/// Serves a connection until it ends, or until the rules forbid it. `tls_host` is the host whose TLS
-/// was terminated here.
+/// Serves a connection until it ends, or until the rules forbid it. `tls_host` is the host whose
+/// TLS was terminated here.
 pub(crate) async fn serve(
-    connection: Connection,
+    connection: SandboxConnection,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     tls_host: Option<String>,
     rule_changes: &mut watch::Receiver<u64>,
@@ -85,7 +85,7 @@ pub(crate) async fn serve(
         if served.is_err_and(|error| error.is_parse() && session.target().is_none()) {
             session.connection().log_denied(&Destination::Unknown, BAD_REQUEST);
         }
-        let upgrade = session.upgrade.lock().expect("nobody panics with it").take();
+        let upgrade = session.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(upgrade) = upgrade {
             copy_upgraded(upgrade).await;
         }
@@ -103,7 +103,7 @@ async fn copy_upgraded(upgrade: Upgrade) {
 }
 
 impl HttpSession {
-    fn connection(&self) -> &Connection {
+    fn connection(&self) -> &SandboxConnection {
         &self.dialer.connection
     }
 
@@ -111,7 +111,7 @@ impl HttpSession {
         self.dialer.target()
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<ProxyBody> {
         let destination = match request::destination(&request) {
             Ok(destination) => destination,
             Err(reason) => {
@@ -126,7 +126,7 @@ impl HttpSession {
             return plain_text(StatusCode::MISDIRECTED_REQUEST, &text);
         }
         let (mut response, closes) = match self.prepare(request, &destination) {
-            Ok(Prepared { request, has_long_head }) => {
+            Ok(PreparedRequest { request, has_long_head }) => {
                 (self.forward(request, &destination).await, has_long_head)
             }
             Err(rejection) => {
@@ -145,7 +145,7 @@ impl HttpSession {
         &self,
         request: Request<Incoming>,
         destination: &Destination,
-    ) -> Response<Body> {
+    ) -> Response<ProxyBody> {
         let connection = self.connection();
         match self.send(request, destination).await {
             Ok(response) => response,
@@ -153,8 +153,8 @@ impl HttpSession {
                 let host = connection.host(destination);
                 let port = connection.original.port();
                 let text = format!(
-                    "connecting to {host}:{port} is refused in this sandbox (rule: {rule}); \
-                     whoever made the sandbox can allow it in its network rules"
+                    "this sandbox may not connect to {host}:{port} (rule: {rule}); \
+                     its owner can allow it in the network rules of the sandbox"
                 );
                 plain_text(StatusCode::FORBIDDEN, &text)
             }
@@ -196,7 +196,7 @@ impl HttpSession {
         &self,
         mut request: Request<Incoming>,
         destination: &Destination,
-    ) -> Result<Prepared, Rejection> {
+    ) -> Result<PreparedRequest, HttpRejection> {
         let sandbox = &self.connection().sandbox;
         let received_bytes = head_bytes(&request);
         request::strip_hop_headers(&mut request);
@@ -214,15 +214,15 @@ impl HttpSession {
         if has_long_head && !request::is_upgrade(&request) {
             request::set_connection_close(request.headers_mut());
         }
-        *self.head_charge.lock().expect("nobody panics with it") = charge;
-        Ok(Prepared { request, has_long_head })
+        *self.head_charge.lock().unwrap_or_else(PoisonError::into_inner) = charge;
+        Ok(PreparedRequest { request, has_long_head })
     }
 
     async fn send(
         &self,
         mut request: Request<Incoming>,
         destination: &Destination,
-    ) -> Result<Response<Body>, DialError> {
+    ) -> Result<Response<ProxyBody>, DialError> {
         let sandbox_upgrade = hyper::upgrade::on(&mut request);
         let mut upstream = self.upstream.lock().await;
         // The rules may have changed since the last request.
@@ -236,9 +236,9 @@ impl HttpSession {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let upgrade =
                 Upgrade { sandbox: sandbox_upgrade, upstream: hyper::upgrade::on(&mut response) };
-            *self.upgrade.lock().expect("nobody panics with it") = Some(upgrade);
+            *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
             // The buffers of heads are dropped together with HTTP.
-            self.head_charge.lock().expect("nobody panics with it").take();
+            self.head_charge.lock().unwrap_or_else(PoisonError::into_inner).take();
         } else {
             request::strip_response_hop_headers(&mut response);
         }
@@ -247,13 +247,13 @@ impl HttpSession {
 }
 
 /// A request that may be sent to its host.
-struct Prepared {
+struct PreparedRequest {
     request: Request<Incoming>,
     has_long_head: bool,
 }
 
 /// Why a request is not sent.
-struct Rejection {
+struct HttpRejection {
     status: StatusCode,
     /// What the denial log names as the rule.
     rule: &'static str,
@@ -261,13 +261,13 @@ struct Rejection {
     text: &'static str,
 }
 
-const HEADERS_REJECTED: Rejection = Rejection {
+const HEADERS_REJECTED: HttpRejection = HttpRejection {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     rule: HEADERS_TOO_LONG,
     text: "the headers of this request are longer than 128 KiB with the credentials in place of \
            their placeholders; use each placeholder once",
 };
-const BUDGET_REJECTED: Rejection = Rejection {
+const BUDGET_REJECTED: HttpRejection = HttpRejection {
     status: StatusCode::TOO_MANY_REQUESTS,
     rule: LIMIT,
     text: "this sandbox has too many requests with more than 16 KiB of headers at once; wait for \
@@ -275,7 +275,7 @@ const BUDGET_REJECTED: Rejection = Rejection {
 };
 
 /// A response of the proxy itself.
-fn plain_text(status: StatusCode, text: &str) -> Response<Body> {
+fn plain_text(status: StatusCode, text: &str) -> Response<ProxyBody> {
     let body = Full::new(Bytes::from(format!("isolet: {text}\n"))).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = status;

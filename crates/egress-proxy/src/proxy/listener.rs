@@ -2,12 +2,13 @@
 //! `tls_terminate`.
 
 use super::client_hello::{self, ClientHello, HELLO_BYTES_MAX};
-use super::connection::Connection;
+use super::connection::SandboxConnection;
 use super::counted_stream::CountedStream;
 use super::protocol::{Protocol, detect};
 use super::{http, passthrough, tls_terminate};
 use crate::policy::{Destination, may_be_unnamed};
 use crate::sockets::{accept, reset, set_keepalive};
+use crate::state::sandbox::SandboxEntry;
 use crate::state::table::SandboxTable;
 use rustix::net::sockopt;
 use std::net::SocketAddr;
@@ -52,33 +53,47 @@ pub(crate) async fn serve(sandboxes: Arc<SandboxTable>, listener: TcpListener) {
             continue;
         };
         let connection =
-            Connection { sandboxes: sandboxes.clone(), sandbox: sandbox.clone(), original };
+            SandboxConnection { sandboxes: sandboxes.clone(), sandbox: sandbox.clone(), original };
         if let Some(reason) = connection.closed(*original.ip()) {
             connection.log_denied(&Destination::Unknown, reason);
             reset(stream);
             continue;
         }
-        let limits = [slots.clone(), sandbox.connections.clone(), sandbox.undecided.clone()];
-        let permits = limits.map(|limit| limit.try_acquire_owned().ok());
-        let ([Some(slot), Some(own_slot), Some(undecided)], Some(rule_changes)) =
-            (permits, sandbox.rule_changes())
-        else {
+        let permits = Permits::acquire(&slots, &sandbox);
+        let Some((permits, rule_changes)) = permits.zip(sandbox.rule_changes()) else {
             connection.log_denied(&Destination::Unknown, "limit");
             reset(stream);
             continue;
         };
         set_keepalive(&stream);
         tokio::spawn(async move {
-            proxy(connection, stream, rule_changes, undecided).await;
-            drop(own_slot);
-            drop(slot);
+            proxy(connection, stream, rule_changes, permits.undecided).await;
+            drop(permits.slots);
         });
+    }
+}
+
+/// The permits of one connection.
+struct Permits {
+    /// Of the limits on the connections of all sandboxes, and of this one.
+    slots: [OwnedSemaphorePermit; 2],
+    /// Of the limit on connections that have not yet shown which host they ask for.
+    undecided: OwnedSemaphorePermit,
+}
+
+impl Permits {
+    /// `None` when a limit is reached.
+    fn acquire(slots: &Arc<Semaphore>, sandbox: &SandboxEntry) -> Option<Self> {
+        let slot = slots.clone().try_acquire_owned().ok()?;
+        let own_slot = sandbox.limits.connections.clone().try_acquire_owned().ok()?;
+        let undecided = sandbox.limits.undecided.clone().try_acquire_owned().ok()?;
+        Some(Self { slots: [slot, own_slot], undecided })
     }
 }
 
 /// Serves one connection to its end. `undecided` is held until the protocol is known.
 async fn proxy(
-    connection: Connection,
+    connection: SandboxConnection,
     mut stream: TcpStream,
     mut rule_changes: watch::Receiver<u64>,
     undecided: OwnedSemaphorePermit,
@@ -120,7 +135,7 @@ enum Detected {
 
 /// Reads until the protocol is known; `None`: the connection ended before.
 async fn read_head(
-    connection: &Connection,
+    connection: &SandboxConnection,
     stream: &mut TcpStream,
     head: &mut Vec<u8>,
 ) -> Option<Detected> {

@@ -3,7 +3,7 @@
 
 mod splice;
 
-use super::connection::{Connection, DialError, Dialed, Target};
+use super::connection::{DialError, Dialed, SandboxConnection, Target};
 use crate::policy::Destination;
 use crate::sockets::reset;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ const LINGER_BYTES_MAX: u64 = 256 * 1024;
 
 /// Forwards TLS without terminating it.
 pub(crate) async fn tls(
-    connection: &Connection,
+    connection: &SandboxConnection,
     mut stream: TcpStream,
     rule_changes: &mut watch::Receiver<u64>,
     head: &[u8],
@@ -45,7 +45,7 @@ pub(crate) async fn tls(
 
 /// Forwards a protocol that names no host.
 pub(crate) async fn other(
-    connection: &Connection,
+    connection: &SandboxConnection,
     stream: TcpStream,
     rule_changes: &mut watch::Receiver<u64>,
     head: &[u8],
@@ -63,7 +63,7 @@ pub(crate) async fn other(
 
 /// Sends `head`, which was read already, and copies both directions until they end.
 async fn forward(
-    connection: &Connection,
+    connection: &SandboxConnection,
     stream: TcpStream,
     upstream: Dialed,
     rule_changes: &mut watch::Receiver<u64>,

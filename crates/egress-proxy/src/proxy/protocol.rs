@@ -7,7 +7,7 @@ pub enum Protocol {
     Tls,
     /// HTTP/1, or what a server may take for it.
     Http,
-    /// Neither.
+    /// A protocol that is neither TLS nor HTTP.
     Other,
     /// Too few bytes to tell.
     Undecided,

@@ -1,7 +1,7 @@
-//! Terminates TLS for hosts that credentials are injected for. The requests within are handled as
-//! plain HTTP is, and go to the host over TLS of our own.
+//! Terminates TLS for hosts that credentials are injected for. The requests inside are handled
+//! like plain HTTP, and the proxy sends them to the host over a TLS connection of its own.
 
-use super::connection::{Connection, TlsHost};
+use super::connection::{SandboxConnection, TlsHost};
 use super::counted_stream::CountedStream;
 use super::http;
 use crate::policy::Destination;
@@ -14,9 +14,9 @@ use tokio_rustls::TlsAcceptor;
 /// How long the sandbox may take for its side of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Does the TLS handshake in the host's place, and serves the requests.
+/// Performs the TLS handshake as the host, and serves the requests.
 pub(crate) async fn serve(
-    connection: Connection,
+    connection: SandboxConnection,
     stream: CountedStream,
     host: TlsHost,
     rule_changes: &mut watch::Receiver<u64>,

@@ -3,7 +3,7 @@
 use isolet_wire::network::{ProxyResponse, Refused};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Different denials of one sandbox that may wait for their report; more are dropped. They wait at
 /// most for a tenth of a second.
@@ -26,7 +26,7 @@ pub(crate) struct DenialLog {
 
 impl DenialLog {
     pub(crate) fn record(&self, sandbox: Ipv4Addr, denial: Denial) {
-        let mut pending = self.pending.lock().expect("nobody panics with it");
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let denials = pending.entry(sandbox).or_default();
         if denials.len() < PENDING_MAX || denials.contains_key(&denial) {
             let times = denials.entry(denial).or_insert(0);
@@ -36,7 +36,8 @@ impl DenialLog {
 
     /// Takes all pending denials, as messages to the server.
     pub(crate) fn take(&self) -> Vec<ProxyResponse> {
-        let pending = std::mem::take(&mut *self.pending.lock().expect("nobody panics with it"));
+        let pending =
+            std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
         let messages = pending.into_iter().flat_map(|(address, denials)| {
             denials.into_iter().map(move |(denial, times)| {
                 let Denial { host, port, protocol, rule } = denial;

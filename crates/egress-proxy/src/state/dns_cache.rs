@@ -1,5 +1,5 @@
-//! The DNS answers that one sandbox was given: the addresses of a name, and the names of an address.
-//! Bounded; the least recently queried name is evicted first.
+//! The DNS answers that one sandbox was given: the addresses of a name, and the names of an
+//! address. Bounded; the least recently queried name is evicted first.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Freed memory that is worth a walk through the allocator's arenas.
 const BURST_BYTES: usize = 8 * 1024 * 1024;
-/// A round that frees less than this is quiet, and the burst is over. Until then the memory is
-/// reused, and to return it would only cost page faults.
+/// A round that frees less than this is quiet, which means that the burst is over. During a burst
+/// the memory is reused, and returning it would only cost page faults.
 const QUIET_BYTES: usize = 1024 * 1024;
 
 /// Counts the memory that connections of all sandboxes have freed.

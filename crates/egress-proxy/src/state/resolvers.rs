@@ -1,10 +1,10 @@
 //! The upstream DNS resolvers: the configured ones, or those of `/etc/resolv.conf`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// More are ignored, as in glibc.
+/// The most resolvers that are used; more are ignored, as in glibc.
 const RESOLVERS_MAX: usize = 3;
 /// How long the contents of `/etc/resolv.conf` are reused.
 const REREAD_INTERVAL: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ pub(crate) struct Resolvers {
     from_host: Mutex<Option<HostResolvers>>,
 }
 
-/// What `/etc/resolv.conf` said when it was last read.
+/// The resolvers of `/etc/resolv.conf` when it was last read.
 #[derive(Debug)]
 struct HostResolvers {
     read_at: Instant,
@@ -27,15 +27,15 @@ impl Resolvers {
     /// Replaces the configured resolvers; those of the host are used when there are none.
     pub(crate) fn set(&self, mut resolvers: Vec<SocketAddr>) {
         resolvers.truncate(RESOLVERS_MAX);
-        *self.configured.lock().expect("nobody panics with it") = Arc::new(resolvers);
+        *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(resolvers);
     }
 
     pub(crate) fn get(&self) -> Arc<Vec<SocketAddr>> {
-        let configured = self.configured.lock().expect("nobody panics with it").clone();
+        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !configured.is_empty() {
             return configured;
         }
-        let mut from_host = self.from_host.lock().expect("nobody panics with it");
+        let mut from_host = self.from_host.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         match &*from_host {
             Some(host) if now.duration_since(host.read_at) < REREAD_INTERVAL => {

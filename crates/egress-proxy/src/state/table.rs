@@ -10,9 +10,9 @@ use isolet_wire::network::{Guard, Policy, ProxyResponse};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// All sandboxes.
+/// The state of all sandboxes, and what they share.
 #[derive(Debug, Default)]
 pub(crate) struct SandboxTable {
     entries: RwLock<HashMap<Ipv4Addr, Arc<SandboxEntry>>>,
@@ -24,12 +24,12 @@ pub(crate) struct SandboxTable {
 
 impl SandboxTable {
     pub(crate) fn find(&self, address: Ipv4Addr) -> Option<Arc<SandboxEntry>> {
-        self.entries.read().expect("nobody panics with it").get(&address).cloned()
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).get(&address).cloned()
     }
 
     /// The addresses that are closed for every sandbox.
     pub(crate) fn guard(&self) -> Arc<Guard> {
-        self.guard.read().expect("nobody panics with it").clone()
+        self.guard.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The upstream DNS resolvers.
@@ -39,7 +39,7 @@ impl SandboxTable {
 
     /// Sets the rules of a sandbox, and adds the sandbox where it is new.
     pub(crate) fn set_policy(&self, address: Ipv4Addr, policy: Policy) {
-        let mut entries = self.entries.write().expect("nobody panics with it");
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         match entries.get(&address) {
             Some(sandbox) => sandbox.set_policy(policy),
             None => {
@@ -58,7 +58,7 @@ impl SandboxTable {
         tls: bool,
     ) -> Option<ProxyResponse> {
         let sandbox = self.find(address)?;
-        let mut current = sandbox.credentials.write().expect("nobody panics with it");
+        let mut current = sandbox.credentials.write().unwrap_or_else(PoisonError::into_inner);
         let authority = match (&current.authority, tls) {
             (Some(known), true) => Some(known.clone()),
             (None, true) => Some(Arc::new(CertificateAuthority::new(address).ok()?)),
@@ -70,7 +70,7 @@ impl SandboxTable {
 
     /// Removes a sandbox and ends its connections.
     pub(crate) fn remove(&self, address: Ipv4Addr) {
-        let removed = self.entries.write().expect("nobody panics with it").remove(&address);
+        let removed = self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(sandbox) = removed {
             sandbox.close();
         }
@@ -78,9 +78,9 @@ impl SandboxTable {
 
     /// Sets which addresses are closed, and which resolvers are queried.
     pub(crate) fn set_guard(&self, guard: Guard, resolvers: Vec<SocketAddr>) {
-        *self.guard.write().expect("nobody panics with it") = Arc::new(guard);
+        *self.guard.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(guard);
         self.resolvers.set(resolvers);
-        for sandbox in self.entries.read().expect("nobody panics with it").values() {
+        for sandbox in self.entries.read().unwrap_or_else(PoisonError::into_inner).values() {
             sandbox.notify_rule_change();
         }
     }
@@ -116,7 +116,7 @@ impl SandboxTable {
 
     /// Takes the bytes that each sandbox sent and received since the last call.
     pub(crate) fn take_traffic(&self) -> Vec<ProxyResponse> {
-        let entries = self.entries.read().expect("nobody panics with it");
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let traffic = entries.values().map(|sandbox| ProxyResponse::Carried {
             address: sandbox.address,
             out: sandbox.sent_bytes.swap(0, Relaxed),

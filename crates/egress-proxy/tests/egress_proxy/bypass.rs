@@ -1,5 +1,5 @@
-//! Ways round: other protocols, addresses that are closed, the edge's own ports, and the edge
-//! itself.
+//! Attempts to bypass the rules: other protocols, closed addresses, the proxy's own ports, and the
+//! proxy itself.
 
 use crate::names::addresses;
 use crate::servers::{always, banner, line, resolver, source};
@@ -10,13 +10,13 @@ use isolet_wire::network::{ProxyRequest, ProxyResponse};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
-/// Whether somebody is answered at all.
+/// Whether a server answers on this connection.
 fn answers(stream: &mut TcpStream) -> bool {
     let _ = stream.write_all(b"hello\n");
     matches!(stream.read(&mut [0]), Ok(1..))
 }
 
-/// Whether it is cut, perhaps in a moment.
+/// Whether the connection ends before the timeout.
 fn is_cut(stream: &mut TcpStream) -> bool {
     use std::io::ErrorKind::{TimedOut, WouldBlock};
     loop {
@@ -28,12 +28,12 @@ fn is_cut(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Whether the sandbox gets an answer from there.
+/// Whether the sandbox can connect to this address and gets an answer.
 fn reaches(world: &World, to: Ipv4Addr, port: u16) -> bool {
-    world.inside(|| {
+    world.in_sandbox(|| {
         let to = SocketAddr::from((to, port));
         let Ok(mut stream) = TcpStream::connect_timeout(&to, SOON) else { return false };
-        stream.set_read_timeout(Some(SOON)).expect("a limit");
+        stream.set_read_timeout(Some(SOON)).expect("the timeout is valid");
         answers(&mut stream)
     })
 }
@@ -47,19 +47,19 @@ fn other_protocols_go_where_a_rule_names_their_port() {
         banner(&world, GOOD, port);
         banner(&world, EVIL, port);
     }
-    // Its name was not asked for: then nobody knows whose address it is.
+    // Nothing has resolved the name yet, so the proxy does not know which name the address has.
     assert!(!reaches(&world, GOOD, 25));
     addresses(&world, "good.example").expect("answered");
     assert_eq!(line(&mut world.connect(GOOD, 25)), Ok(format!("220 {GOOD}")));
     assert_eq!(line(&mut world.connect(EVIL, 26)), Ok(format!("220 {EVIL}")));
-    world.refused();
+    world.denials();
     assert!(!reaches(&world, EVIL, 25) && !reaches(&world, GOOD, 26));
-    // Where only TLS and HTTP are spoken, nothing else is.
+    // On port 443 the proxy forwards only TLS and HTTP.
     let mut stream = world.connect(GOOD, 443);
-    stream.write_all(b"SSH-2.0-me\r\n").expect("it reads");
+    stream.write_all(b"SSH-2.0-me\r\n").expect("the peer reads");
     assert!(!answers(&mut stream));
     assert_eq!(
-        world.refused(),
+        world.denials(),
         [
             "tcp 198.51.100.11:25 default",
             "tcp good.example:26 default",
@@ -79,8 +79,8 @@ fn closed_addresses_stay_closed_whatever_rules_say() {
     for at in [PRIVATE, METADATA] {
         banner(&world, at, 7000);
     }
-    world.order(&ProxyRequest::Set { address: OTHER, policy: policy(&["*"], &[]) });
-    world.beside(|| {
+    world.send(&ProxyRequest::Set { address: OTHER, policy: policy(&["*"], &[]) });
+    world.on_host(|| {
         for at in [HOST, Ipv4Addr::LOCALHOST] {
             let listener = TcpListener::bind((at, 7000)).expect("a free port");
             std::thread::spawn(move || {
@@ -94,7 +94,7 @@ fn closed_addresses_stay_closed_whatever_rules_say() {
         assert!(!reaches(&world, to, 7000), "{to}");
     }
     assert_eq!(
-        world.refused(),
+        world.denials(),
         [
             "tcp 10.231.9.9:7000 private",
             "tcp 10.9.9.9:7000 private",
@@ -103,12 +103,12 @@ fn closed_addresses_stay_closed_whatever_rules_say() {
             "tcp 240.0.0.1:7000 reserved",
         ]
     );
-    // Whoever runs the server opens them.
+    // The operator of the server opens them.
     world.guard(vec![HOST], &[(Ipv4Addr::new(10, 0, 0, 0), 8)]);
     assert!(reaches(&world, PRIVATE, 7000));
-    // The edge's own port, and nobody's link.
+    // The proxy's own port stays closed.
     assert!(!reaches(&world, GATEWAY, 15_001));
-    assert_eq!(world.refused(), ["tcp gateway:15001 host"]);
+    assert_eq!(world.denials(), ["tcp gateway:15001 host"]);
 }
 
 /// Promises: R4.
@@ -117,7 +117,7 @@ fn who_has_no_rules_is_answered_nothing() {
     let world = World::new(&["*"], &[]);
     banner(&world, GOOD, 25);
     assert!(reaches(&world, GOOD, 25));
-    world.order(&ProxyRequest::Forget { address: SANDBOX });
+    world.send(&ProxyRequest::Forget { address: SANDBOX });
     world.settle();
     assert!(!reaches(&world, GOOD, 25));
 }
@@ -129,7 +129,7 @@ fn a_link_that_is_gone_takes_its_connections_with_it() {
     banner(&world, GOOD, 25);
     let mut stream = world.connect(GOOD, 25);
     line(&mut stream).expect("a greeting");
-    world.order(&ProxyRequest::Forget { address: SANDBOX });
+    world.send(&ProxyRequest::Forget { address: SANDBOX });
     assert!(is_cut(&mut stream));
 }
 
@@ -143,7 +143,7 @@ fn every_byte_comes_through_and_is_counted() {
     let mut buffer = vec![0; 1 << 20];
     let mut sum = 0;
     loop {
-        match stream.read(&mut buffer).expect("it goes on") {
+        match stream.read(&mut buffer).expect("the connection stays open") {
             0 => break,
             length => {
                 assert!(buffer[..length].iter().all(|byte| *byte == 7));
@@ -152,16 +152,16 @@ fn every_byte_comes_through_and_is_counted() {
         }
     }
     assert_eq!(sum, BYTES);
-    let mut told = 0;
-    while told < BYTES as u64 {
-        for tell in world.heard() {
+    let mut counted = 0;
+    while counted < BYTES as u64 {
+        for tell in world.reports() {
             if let ProxyResponse::Carried { address: SANDBOX, back, .. } = tell {
-                told += back;
+                counted += back;
             }
         }
         std::thread::yield_now();
     }
-    assert_eq!(told, BYTES as u64);
+    assert_eq!(counted, BYTES as u64);
 }
 
 /// Promises: R8.
@@ -169,7 +169,7 @@ fn every_byte_comes_through_and_is_counted() {
 fn the_edge_has_no_rights_and_ends_with_who_started_it() {
     let world = World::new(&["good.example"], &[]);
     let status =
-        std::fs::read_to_string(format!("/proc/{}/status", world.pid())).expect("it lives");
+        std::fs::read_to_string(format!("/proc/{}/status", world.pid())).expect("the process runs");
     for line in
         ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
     {

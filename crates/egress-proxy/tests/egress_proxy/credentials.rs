@@ -1,6 +1,6 @@
-//! Credentials: with the host that they are for, and never inside.
+//! Credentials reach the host that they are for, and never the sandbox.
 
-use crate::servers::{Certificates, Heard, always, resolver, trusting, web};
+use crate::servers::{Certificates, ReceivedHeads, always, resolver, trusting, web};
 use crate::world::{EVIL, GOOD, SANDBOX, World};
 use isolet_wire::credential::{Credential, Secret};
 use isolet_wire::network::{ProxyRequest, ProxyResponse, Rule};
@@ -22,8 +22,9 @@ pub(crate) fn credential(to: &str, header: Option<&str>, placeholder: Option<&st
     }
 }
 
-/// Lends; a client that trusts the authority that is told then.
-pub(crate) fn lend(
+/// Sets the credentials of the sandbox; returns the configuration of a client that trusts the
+/// authority that the proxy reports.
+pub(crate) fn set_credentials(
     world: &World,
     credentials: Vec<Credential>,
     tls: bool,
@@ -31,16 +32,17 @@ pub(crate) fn lend(
     authority(world, credentials, tls).map(trusting)
 }
 
-/// Lends; the authority that is told then.
+/// Sets the credentials of the sandbox; returns the certificate of the authority that the proxy
+/// reports.
 pub(crate) fn authority(
     world: &World,
     credentials: Vec<Credential>,
     tls: bool,
 ) -> Option<CertificateDer<'static>> {
-    world.order(&ProxyRequest::Lend { address: SANDBOX, credentials, tls });
-    let told = world.heard();
-    assert!(!format!("{told:?}").contains(VALUE));
-    told.into_iter().find_map(|tell| match tell {
+    world.send(&ProxyRequest::Lend { address: SANDBOX, credentials, tls });
+    let reports = world.reports();
+    assert!(!format!("{reports:?}").contains(VALUE));
+    reports.into_iter().find_map(|tell| match tell {
         ProxyResponse::Authority { address: SANDBOX, certificate } => {
             assert!(!certificate.contains("PRIVATE"));
             let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
@@ -50,8 +52,8 @@ pub(crate) fn authority(
     })
 }
 
-/// What is answered within TLS to a sandbox that trusts this.
-pub(crate) fn asked(
+/// The answer to a request of the sandbox over TLS, or the error.
+pub(crate) fn request_over_tls(
     world: &World,
     trust: &Arc<ClientConfig>,
     at: Ipv4Addr,
@@ -70,12 +72,13 @@ pub(crate) fn asked(
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
-pub(crate) fn heads(heard: &Heard) -> String {
-    heard.lock().expect("nobody panics with it").concat()
+pub(crate) fn heads(heard: &ReceivedHeads) -> String {
+    heard.lock().expect("no thread panicked with the lock").concat()
 }
 
-/// A world with two web servers within TLS, of which the host trusts one.
-pub(crate) fn world() -> (World, Certificates, Heard, Heard, tempfile::NamedTempFile) {
+/// A network with two TLS web servers, of which the proxy trusts one.
+pub(crate) fn world() -> (World, Certificates, ReceivedHeads, ReceivedHeads, tempfile::NamedTempFile)
+{
     let known = Certificates::new(&["api.example", "other.example"]);
     let unknown = Certificates::new(&["false.example"]);
     let mut roots = tempfile::NamedTempFile::new().expect("a file");
@@ -104,43 +107,46 @@ fn a_credential_reaches_its_host_within_tls_and_never_comes_inside() {
         credential("api.example", Some("X-Api-Key"), None),
         credential("false.example", Some("X-Api-Key"), None),
     ];
-    let trust = lend(&world, all, true).expect("an authority");
+    let trust = set_credentials(&world, all, true).expect("an authority");
     let get = |host: &str| format!("GET /me HTTP/1.1\r\nHost: {host}\r\nX-Api-Key: mine\r\n\r\n");
-    let answer = asked(&world, &trust, GOOD, "api.example", &get("api.example"));
+    let answer = request_over_tls(&world, &trust, GOOD, "api.example", &get("api.example"));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("api.example"), "{answer}");
     let head = heads(&good);
     assert!(head.to_ascii_lowercase().contains(&format!("x-api-key: {VALUE}\r\n")), "{head}");
     assert!(!head.contains("mine"), "{head}");
-    // Whoever is asked for within must be whom TLS was spoken with.
-    let answer = asked(&world, &trust, GOOD, "api.example", &get("other.example"));
+    // The `Host` of a request must be the SNI of its connection.
+    let answer = request_over_tls(&world, &trust, GOOD, "api.example", &get("other.example"));
     assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
-    // A host that would send back what it was sent.
+    // The host would send back what it received.
     let trace = get("api.example").replace("GET", "TRACE");
-    world.refused();
-    assert!(asked(&world, &trust, GOOD, "api.example", &trace).starts_with("HTTP/1.1 421"));
-    assert_eq!(world.refused(), ["tcp api.example:443 trace"]);
-    // Nobody is in the place of a host that nothing is lent for.
-    let plain = known.greeted(&world, GOOD, "other.example", &get("other.example"));
+    world.denials();
+    assert!(
+        request_over_tls(&world, &trust, GOOD, "api.example", &trace).starts_with("HTTP/1.1 421")
+    );
+    assert_eq!(world.denials(), ["tcp api.example:443 trace"]);
+    // The proxy terminates TLS for no host without credentials.
+    let plain = known.request(&world, GOOD, "other.example", &get("other.example"));
     assert!(plain.starts_with("HTTP/1.1 200"), "{plain}");
     assert!(
-        asked(&world, &trust, GOOD, "other.example", &get("other.example")).contains("certificate")
+        request_over_tls(&world, &trust, GOOD, "other.example", &get("other.example"))
+            .contains("certificate")
     );
-    // A host that is not proven to be itself gets nothing.
-    let answer = asked(&world, &trust, EVIL, "false.example", &get("false.example"));
+    // A host whose certificate cannot be verified gets nothing.
+    let answer = request_over_tls(&world, &trust, EVIL, "false.example", &get("false.example"));
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
     assert_eq!(heads(&evil), "");
-    world.refused();
-    // A sandbox that does not trust the authority is told so.
-    let answer = known.greeted(&world, GOOD, "api.example", &get("api.example"));
+    world.denials();
+    // A sandbox that does not trust the authority gets a certificate error.
+    let answer = known.request(&world, GOOD, "api.example", &get("api.example"));
     assert!(answer.contains("certificate"), "{answer}");
     let mut refused = Vec::new();
     while refused.is_empty() {
-        refused = world.refused();
+        refused = world.denials();
     }
     assert_eq!(refused, ["tcp api.example:443 certificate"]);
-    // Taken back.
-    assert!(lend(&world, Vec::new(), true).is_some());
-    let answer = known.greeted(&world, GOOD, "api.example", &get("api.example"));
+    // The credentials are removed.
+    assert!(set_credentials(&world, Vec::new(), true).is_some());
+    let answer = known.request(&world, GOOD, "api.example", &get("api.example"));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(heads(&good).matches(VALUE).count(), 1);
 }
@@ -150,14 +156,14 @@ fn a_credential_reaches_its_host_within_tls_and_never_comes_inside() {
 fn a_rule_still_decides_where_a_credential_is_lent() {
     let (world, _, good, _, _roots) = world();
     let all = vec![credential("api.example", None, Some("KEY"))];
-    let trust = lend(&world, all, true).expect("an authority");
+    let trust = set_credentials(&world, all, true).expect("an authority");
     let get = "GET / HTTP/1.1\r\nHost: api.example\r\nAuthorization: Bearer KEY\r\n\r\n";
-    assert!(asked(&world, &trust, GOOD, "api.example", get).starts_with("HTTP/1.1 200"));
+    assert!(request_over_tls(&world, &trust, GOOD, "api.example", get).starts_with("HTTP/1.1 200"));
     assert!(heads(&good).contains(&format!("Bearer {VALUE}")));
     world.rules(&["other.example"], &[]);
-    let answer = asked(&world, &trust, GOOD, "api.example", get);
+    let answer = request_over_tls(&world, &trust, GOOD, "api.example", get);
     assert!(!answer.starts_with("HTTP"), "{answer}");
-    assert_eq!(world.refused(), ["tcp api.example:443 default"]);
+    assert_eq!(world.denials(), ["tcp api.example:443 default"]);
 }
 
 /// Promises: R9.
@@ -171,12 +177,12 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
         credential("api.example", Some("X-Api-Key"), None),
         credential("near.example:80", Some("X-Api-Key"), None),
     ];
-    assert!(lend(&world, all, false).is_none());
+    assert!(set_credentials(&world, all, false).is_none());
     for (at, host) in [(GOOD, "api.example"), (EVIL, "near.example")] {
         let mut stream = world.connect(at, 80);
         let request =
             format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close, X-Api-Key\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("it reads");
+        stream.write_all(request.as_bytes()).expect("the peer reads");
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
         assert!(answer.contains(" 200 ") && !answer.contains(VALUE), "{answer}");
@@ -184,9 +190,8 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
     assert!(!heads(&api).contains(VALUE) && heads(&near).contains(VALUE));
 }
 
-/// A sandbox that may connect to any address said the name of a host to another one, and that one
-/// was sent what is lent for the host.
-/// Promises: Q22.
+/// A sandbox with access to every address once sent the name of a host to the address of another
+/// one, which then received the credential.
 #[test]
 fn what_is_lent_goes_to_no_address_that_the_sandbox_takes_for_its_host() {
     let world = World::new(&["*"], &[]);
@@ -194,17 +199,24 @@ fn what_is_lent_goes_to_no_address_that_the_sandbox_takes_for_its_host() {
     let good = web(&world, GOOD, 80);
     let evil = web(&world, EVIL, 80);
     let ask = |stream: &mut std::net::TcpStream| {
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n").expect("it reads");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n").expect("the peer reads");
         let mut answer = vec![0; 4096];
         let length = stream.read(&mut answer).expect("it answers");
         String::from_utf8_lossy(&answer[..length]).into_owned()
     };
     let mut before = world.connect(EVIL, 80);
     assert!(ask(&mut before).contains(" 200 "));
-    assert_eq!(heads(&evil).matches("api.example").count(), 1, "nothing is lent: it may");
-    assert!(lend(&world, vec![credential("api.example:80", Some("X-Key"), None)], false).is_none());
-    assert!(ask(&mut before).contains(" 200 "), "a connection that stood");
-    assert!(ask(&mut world.connect(EVIL, 80)).contains(" 200 "), "and a new one");
+    assert_eq!(
+        heads(&evil).matches("api.example").count(),
+        1,
+        "without credentials the request goes to the address"
+    );
+    assert!(
+        set_credentials(&world, vec![credential("api.example:80", Some("X-Key"), None)], false)
+            .is_none()
+    );
+    assert!(ask(&mut before).contains(" 200 "), "on a connection from before");
+    assert!(ask(&mut world.connect(EVIL, 80)).contains(" 200 "), "on a new connection");
     assert_eq!(heads(&good).matches(VALUE).count(), 2);
     assert!(!heads(&evil).contains(VALUE), "{}", heads(&evil));
 }

@@ -1,20 +1,19 @@
-//! Where credentials are put: not into headers that servers repeat, and never into a body.
+//! Where the proxy injects credentials: not into headers that servers echo, and never into a body.
 
-use crate::lent::{VALUE, asked, credential, heads, lend, world};
+use crate::credentials::{VALUE, credential, heads, request_over_tls, set_credentials, world};
 use crate::servers::{always, capture, resolver};
 use crate::world::{GOOD, World};
 use isolet_wire::credential::Credential;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-/// A host may answer a request to upgrade with the protocol, a preflight with the headers and any
-/// request with its `Origin`: the value came inside by that.
-/// Promises: R11.
+/// A host may echo the protocol of an upgrade, the headers of a preflight and the `Origin` of any
+/// request. The value of a credential once reached the sandbox in such an answer.
 #[test]
 fn a_placeholder_is_replaced_in_no_header_that_servers_repeat() {
     let (world, _, good, _, _roots) = world();
     let all = vec![credential("api.example", None, Some("ISOLET_KEY"))];
-    let trust = lend(&world, all, true).expect("an authority");
+    let trust = set_credentials(&world, all, true).expect("an authority");
     for header in [
         "Upgrade: ISOLET_KEY\r\nConnection: Upgrade",
         "Origin: https://ISOLET_KEY",
@@ -37,17 +36,18 @@ fn a_placeholder_is_replaced_in_no_header_that_servers_repeat() {
     ] {
         let request =
             format!("GET / HTTP/1.1\r\nHost: api.example\r\nX-Key: ISOLET_KEY\r\n{header}\r\n\r\n");
-        asked(&world, &trust, GOOD, "api.example", &request);
-        let head = std::mem::take(&mut *good.lock().expect("nobody panics with it")).concat();
+        request_over_tls(&world, &trust, GOOD, "api.example", &request);
+        let head =
+            std::mem::take(&mut *good.lock().expect("no thread panicked with the lock")).concat();
         assert_eq!(head.matches(VALUE).count(), 1, "{header}: {head}");
         assert!(head.contains(&format!("X-Key: {VALUE}")), "{header}: {head}");
     }
-    // Whoever names the header means it.
+    // A credential that names the header is injected there.
     let named = credential("api.example", Some("Sec-WebSocket-Protocol"), Some("ISOLET_KEY"));
-    let trust = lend(&world, vec![named], true).expect("the same authority");
+    let trust = set_credentials(&world, vec![named], true).expect("the same authority");
     let request =
         "GET / HTTP/1.1\r\nHost: api.example\r\nSec-WebSocket-Protocol: k.ISOLET_KEY\r\n\r\n";
-    asked(&world, &trust, GOOD, "api.example", request);
+    request_over_tls(&world, &trust, GOOD, "api.example", request);
     assert!(heads(&good).contains(&format!("k.{VALUE}")), "{}", heads(&good));
 }
 
@@ -56,33 +56,32 @@ fn a_placeholder_is_replaced_in_no_header_that_servers_repeat() {
 fn a_host_with_a_port_that_is_no_number_is_no_request() {
     let (world, _, good, _, _roots) = world();
     let all = vec![credential("api.example", None, Some("ISOLET_KEY"))];
-    let trust = lend(&world, all, true).expect("an authority");
+    let trust = set_credentials(&world, all, true).expect("an authority");
     for host in ["api.example:ISOLET_KEY", "api.example:80ISOLET_KEY", "api.example:65536"] {
         for request in [
             format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
             format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"),
         ] {
-            let answer = asked(&world, &trust, GOOD, "api.example", &request);
+            let answer = request_over_tls(&world, &trust, GOOD, "api.example", &request);
             assert!(answer.starts_with("HTTP/1.1 400"), "{request}: {answer}");
         }
     }
     assert_eq!(heads(&good), "");
-    assert_eq!(world.refused(), ["tcp 198.51.100.10:443 bad request"]);
+    assert_eq!(world.denials(), ["tcp 198.51.100.10:443 bad request"]);
     for host in ["api.example:443", "api.example"] {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let answer = asked(&world, &trust, GOOD, "api.example", &request);
+        let answer = request_over_tls(&world, &trust, GOOD, "api.example", &request);
         assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
     }
 }
 
-/// `trace` in lower case went on with the credential; servers that compare methods without their
-/// case, or that know `TRACK`, answer with all that they were sent.
-/// Promises: R11.
+/// The proxy once forwarded `trace` in lower case with the credential. Servers that ignore the case
+/// of methods, or that know `TRACK`, answer with everything that they received.
 #[test]
 fn no_method_that_servers_answer_with_the_request_goes_on_with_a_credential() {
     let (world, _, good, _, _roots) = world();
     let all = vec![credential("api.example", Some("X-Key"), None)];
-    let trust = lend(&world, all, true).expect("an authority");
+    let trust = set_credentials(&world, all, true).expect("an authority");
     let get = "GET / HTTP/1.1\r\nHost: api.example\r\n";
     let others = ["TRACE", "trace", "Trace", "tRaCe", "TRACK", "track"];
     let mut requests: Vec<String> =
@@ -91,29 +90,29 @@ fn no_method_that_servers_answer_with_the_request_goes_on_with_a_credential() {
         requests.push(format!("{get}{name}: Trace\r\n\r\n"));
     }
     for request in &requests {
-        let answer = asked(&world, &trust, GOOD, "api.example", request);
+        let answer = request_over_tls(&world, &trust, GOOD, "api.example", request);
         assert!(answer.starts_with("HTTP/1.1 421"), "{request}: {answer}");
     }
     assert_eq!(heads(&good), "");
-    assert_eq!(world.refused(), ["tcp api.example:443 trace"]);
-    // Only where something would be shown.
-    let answer = asked(&world, &trust, GOOD, "api.example", &format!("{get}\r\n"));
+    assert_eq!(world.denials(), ["tcp api.example:443 trace"]);
+    // Other methods are forwarded.
+    let answer = request_over_tls(&world, &trust, GOOD, "api.example", &format!("{get}\r\n"));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    lend(&world, Vec::new(), true);
+    set_credentials(&world, Vec::new(), true);
     assert!(heads(&good).contains(VALUE));
 }
 
-/// What a plain web server was sent, whole, by a sandbox that sends this.
+/// What a web server without TLS receives when the sandbox sends this request.
 fn sent(world: &World, heard: &crate::servers::Captured, request: &[u8]) -> Vec<u8> {
     let mut stream = world.connect(GOOD, 80);
-    stream.write_all(request).expect("it reads");
+    stream.write_all(request).expect("the peer reads");
     let mut answer = answer_head(&mut stream);
     if answer.starts_with(b"HTTP/1.1 100") {
         answer = answer_head(&mut stream);
     }
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     let _ = stream.shutdown(Shutdown::Both);
-    std::mem::take(&mut *heard.lock().expect("nobody panics with it"))
+    std::mem::take(&mut *heard.lock().expect("no thread panicked with the lock"))
 }
 
 fn answer_head(stream: &mut std::net::TcpStream) -> Vec<u8> {
@@ -166,7 +165,7 @@ fn a_body_arrives_as_it_was_sent_compressed_or_not_and_its_head_has_the_credenti
     resolver(&world, vec![("api.example", always(GOOD))]);
     let heard = capture(&world, GOOD, 80);
     let all: Vec<Credential> = vec![credential("api.example:80", None, Some("ISOLET_KEY"))];
-    assert!(lend(&world, all, false).is_none());
+    assert!(set_credentials(&world, all, false).is_none());
     let text = b"{\"key\": \"ISOLET_KEY\"}".repeat(100);
     for (coding, body) in [("identity", text.clone()), ("gzip", gzip(&text)), ("br", gzip(&text))] {
         let head = format!(

@@ -1,13 +1,13 @@
-//! HTTP/1: each request is held to its own host.
+//! HTTP/1: the rules decide about each request of a connection by its own host.
 
 use crate::names::addresses;
-use crate::servers::{Heard, always, resolver, web};
+use crate::servers::{ReceivedHeads, always, resolver, web};
 use crate::world::{EVIL, GOOD, World};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-/// A world with a web server at both hosts; what that at the good one was sent.
-fn world(allow: &[&str]) -> (World, Heard) {
+/// A network with a web server on both hosts; returns the heads that the good one receives.
+fn world(allow: &[&str]) -> (World, ReceivedHeads) {
     let world = World::new(allow, &[]);
     let heard = web(&world, GOOD, 80);
     web(&world, EVIL, 80);
@@ -16,10 +16,10 @@ fn world(allow: &[&str]) -> (World, Heard) {
     (world, heard)
 }
 
-/// Everything that is answered to these bytes, by somebody who says no more.
+/// The whole answer to these bytes, after which the client closes its side.
 fn answered(world: &World, bytes: &[u8]) -> String {
     let mut stream = world.connect(GOOD, 80);
-    stream.write_all(bytes).expect("it reads");
+    stream.write_all(bytes).expect("the peer reads");
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -47,8 +47,8 @@ fn every_request_of_a_connection_is_held_to_its_host() {
     assert_eq!(lines[4], "HTTP/1.1 403 Forbidden");
     assert!(lines[5].contains("evil.example:80") && lines[5].contains("rule: default"), "{answer}");
     assert_eq!((lines[6], lines[7]), ("HTTP/1.1 200 OK", "198.51.100.10 good.example 0"));
-    assert_eq!(world.refused(), ["tcp evil.example:80 default"]);
-    let heard = heard.lock().expect("nobody panics with it").clone();
+    assert_eq!(world.denials(), ["tcp evil.example:80 default"]);
+    let heard = heard.lock().expect("no thread panicked with the lock").clone();
     assert_eq!(heard.len(), 3);
     assert!(heard[0].contains("X-CaSe: kept\r\n"), "{heard:?}");
 }
@@ -84,7 +84,7 @@ fn no_second_host_is_smuggled_in() {
         let passed = answer.starts_with("HTTP/1.1 200") && !answer.contains("evil");
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4") || passed, "{what}: {answer}");
     }
-    for head in heard.lock().expect("nobody panics with it").iter() {
+    for head in heard.lock().expect("no thread panicked with the lock").iter() {
         let lower = head.to_ascii_lowercase();
         assert!(!lower.contains("evil") && !lower.contains("upgrade"), "{head}");
         assert_eq!(lower.matches("host").count(), 1, "{head}");
@@ -103,9 +103,9 @@ fn a_body_is_a_body_whatever_is_in_it() {
     let answer = answered(&world, chunked.as_bytes());
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 2, "{answer}");
     assert!(answer.contains(&format!("good.example {}", hidden.len())), "{answer}");
-    let heard = heard.lock().expect("nobody panics with it").clone();
+    let heard = heard.lock().expect("no thread panicked with the lock").clone();
     assert!(heard[1].contains("/last") && heard.iter().all(|head| !head.contains("hidden")));
-    assert_eq!(world.refused(), [""; 0]);
+    assert_eq!(world.denials(), [""; 0]);
 }
 
 /// Promises: R3.
@@ -122,7 +122,7 @@ fn a_request_without_a_name_is_judged_by_its_address() {
     let other = b"GET / HTTP/1.1\r\nHost: 198.51.100.11\r\n\r\n";
     assert!(answered(&world, other).starts_with("HTTP/1.1 403"));
     assert_eq!(
-        world.refused(),
+        world.denials(),
         [
             "tcp 198.51.100.10:80 default",
             "tcp 198.51.100.10:80 other host",
@@ -138,7 +138,7 @@ fn a_connection_becomes_another_protocol_and_is_cut_by_rules_all_the_same() {
     let mut stream = world.connect(GOOD, 80);
     let request =
         b"GET / HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-    stream.write_all(request).expect("it reads");
+    stream.write_all(request).expect("the peer reads");
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -146,11 +146,11 @@ fn a_connection_becomes_another_protocol_and_is_cut_by_rules_all_the_same() {
         head.push(byte[0]);
     }
     assert!(head.starts_with(b"HTTP/1.1 101"), "{head:?}");
-    stream.write_all(b"ping").expect("it reads");
+    stream.write_all(b"ping").expect("the peer reads");
     let mut echo = [0; 4];
     stream.read_exact(&mut echo).expect("an echo");
     assert_eq!(&echo, b"ping");
     world.rules(&[], &[]);
     assert!(!matches!(stream.read(&mut [0]), Ok(1..)));
-    assert_eq!(world.refused(), ["tcp good.example:80 default"]);
+    assert_eq!(world.denials(), ["tcp good.example:80 default"]);
 }

@@ -1,4 +1,4 @@
-//! Limits: nobody takes the edge for himself.
+//! Limits: no sandbox can use up the resources of the proxy.
 
 use crate::names::{addresses, ask, question};
 use crate::servers::{always, resolver, web};
@@ -9,9 +9,9 @@ use isolet_wire::network::ProxyRequest;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
-/// One request of the sandbox with this address.
+/// The answer to a request from this address of the sandbox.
 fn get(world: &World, from: Ipv4Addr) -> String {
-    world.inside(|| {
+    world.in_sandbox(|| {
         let socket = rustix::net::socket(
             rustix::net::AddressFamily::INET,
             rustix::net::SocketType::STREAM,
@@ -19,7 +19,8 @@ fn get(world: &World, from: Ipv4Addr) -> String {
         )
         .expect("a socket");
         rustix::net::bind(&socket, &std::net::SocketAddrV4::new(from, 0)).expect("its own address");
-        rustix::net::connect(&socket, &std::net::SocketAddrV4::new(GOOD, 80)).expect("it listens");
+        rustix::net::connect(&socket, &std::net::SocketAddrV4::new(GOOD, 80))
+            .expect("the proxy listens");
         let mut stream = TcpStream::from(socket);
         let _ = stream.write_all(b"GET / HTTP/1.0\r\nHost: good.example\r\n\r\n");
         let mut answer = String::new();
@@ -34,14 +35,14 @@ fn silent_connections_are_bounded_for_a_link_and_hurt_no_other() {
     let world = World::new(&["good.example"], &[]);
     web(&world, GOOD, 80);
     resolver(&world, vec![("good.example", always(GOOD))]);
-    world.order(&ProxyRequest::Set { address: OTHER, policy: policy(&["good.example"], &[]) });
+    world.send(&ProxyRequest::Set { address: OTHER, policy: policy(&["good.example"], &[]) });
     let silent: Vec<_> = (0..200).map(|_| world.connect(GOOD, 80)).collect();
-    // Some are half a head, which counts no more.
+    // Some send half a head, which does not count as a request.
     for mut stream in silent.iter().take(50) {
         let _ = stream.write_all(b"GE");
     }
     assert_eq!(get(&world, crate::world::SANDBOX), "");
-    assert_eq!(world.refused(), ["tcp 198.51.100.10:80 limit"]);
+    assert_eq!(world.denials(), ["tcp 198.51.100.10:80 limit"]);
     assert!(get(&world, OTHER).contains(" 200 "));
     drop(silent);
     while !get(&world, crate::world::SANDBOX).contains(" 200 ") {
@@ -55,7 +56,7 @@ fn questions_are_bounded_for_a_link() {
     let world = World::new(&["*.example"], &[]);
     let asked = resolver(&world, vec![("good.example", always(GOOD))]);
     assert_eq!(addresses(&world, "good.example"), Ok(vec![GOOD]));
-    world.inside(|| {
+    world.in_sandbox(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
         for number in 0..2_000 {
             let name = format!("data{number}.example");
@@ -64,12 +65,12 @@ fn questions_are_bounded_for_a_link() {
         }
     });
     assert!(ask_until_refused(&world));
-    assert!(world.refused().iter().any(|line| line.ends_with("limit")));
-    let asked = asked.lock().expect("nobody panics with it").len();
-    assert!(asked < 1_500, "{asked} questions went on");
+    assert!(world.denials().iter().any(|line| line.ends_with("limit")));
+    let asked = asked.lock().expect("no thread panicked with the lock").len();
+    assert!(asked < 1_500, "{asked} queries reached the resolver");
 }
 
-/// Whether the limit is told to who asks.
+/// Asks until the proxy refuses a query because of the limit.
 fn ask_until_refused(world: &World) -> bool {
     (0..500).any(|_| {
         let answer = ask(world, "good.example", RecordType::A);
@@ -94,7 +95,7 @@ fn heads_are_bounded() {
         let _ = stream.read(&mut answer);
         assert!(answer.starts_with(b"HTTP/1.1 431") || answer == [0; 12], "{answer:?}");
     }
-    // A ClientHello without an end.
+    // A ClientHello that never ends.
     let mut stream = world.connect(GOOD, 443);
     let mut record = vec![0x16, 3, 1, 0x3f, 0xff, 1, 0, 0xff, 0xff];
     record.resize(16 * 1024, 0);

@@ -1,4 +1,4 @@
-//! Names: what is answered, and what is not.
+//! DNS: which queries the proxy answers.
 
 use crate::servers::{a, always, resolver};
 use crate::world::{EVIL, GATEWAY, GOOD, METADATA, PRIVATE, SANDBOX, SOON, World};
@@ -10,10 +10,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for before the question is sent once more.
+/// Time before an unanswered query is sent again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A question, as a packet.
+/// A DNS query.
 pub(crate) fn question(name: &str, kind: RecordType) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = true;
@@ -23,15 +23,15 @@ pub(crate) fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-/// What the sandbox is answered.
+/// The response to a query of the sandbox by UDP.
 pub(crate) fn ask(world: &World, name: &str, kind: RecordType) -> Message {
     let bytes = question(name, kind).to_vec().expect("encodes");
-    world.inside(|| {
+    world.in_sandbox(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
-        socket.set_read_timeout(Some(AGAIN)).expect("a limit");
+        socket.set_read_timeout(Some(AGAIN)).expect("the timeout is valid");
         let begun = Instant::now();
         let mut packet = [0; 2048];
-        // A datagram may be lost among many: it is sent again, as every resolver does.
+        // A datagram may be lost: it is sent again, as every resolver does.
         let length = loop {
             socket.send_to(&bytes, (GATEWAY, 53)).expect("sent");
             match socket.recv(&mut packet) {
@@ -43,7 +43,7 @@ pub(crate) fn ask(world: &World, name: &str, kind: RecordType) -> Message {
     })
 }
 
-/// The addresses of a name.
+/// The addresses that the sandbox gets for a name.
 pub(crate) fn addresses(world: &World, name: &str) -> Result<Vec<Ipv4Addr>, ResponseCode> {
     let answer = ask(world, name, RecordType::A);
     match answer.metadata.response_code {
@@ -52,7 +52,7 @@ pub(crate) fn addresses(world: &World, name: &str) -> Result<Vec<Ipv4Addr>, Resp
             .iter()
             .map(|one| match &one.data {
                 RData::A(address) => address.0,
-                other => panic!("{other:?} is shown"),
+                other => panic!("the response has {other:?}"),
             })
             .collect()),
         code => Err(code),
@@ -76,21 +76,21 @@ fn names_are_answered_by_rule_and_refusals_are_told() {
     assert_eq!(addresses(&world, "GOOD.example"), Ok(vec![GOOD]));
     assert_eq!(addresses(&world, "a.wild.example"), Ok(vec![GOOD]));
     assert_eq!(addresses(&world, "none.wild.example"), Err(ResponseCode::NXDomain));
-    assert_eq!(world.refused(), [""; 0]);
+    assert_eq!(world.denials(), [""; 0]);
     for name in ["evil.example", "bad.wild.example", "wild.example", "4.3.2.1.in-addr.arpa"] {
         assert_eq!(addresses(&world, name), Err(ResponseCode::NXDomain), "{name}");
     }
     assert_eq!(
-        world.refused(),
+        world.denials(),
         [
             "dns bad.wild.example bad.wild.example",
             "dns evil.example default",
             "dns wild.example default"
         ]
     );
-    let asked = asked.lock().expect("nobody panics with it").clone();
+    let asked = asked.lock().expect("no thread panicked with the lock").clone();
     assert!(!asked.iter().any(|line| line.contains("evil") || line.contains("bad")), "{asked:?}");
-    // What was answered is answered again while it holds.
+    // The second query was answered from the cache.
     assert_eq!(asked.iter().filter(|line| *line == "A good.example.").count(), 1);
     world.rules(&["evil.example"], &[]);
     assert_eq!(addresses(&world, "evil.example"), Ok(vec![EVIL]));
@@ -102,7 +102,7 @@ fn names_are_answered_by_rule_and_refusals_are_told() {
 fn a_refusal_says_why_to_who_understands_it() {
     let world = World::new(&[], &["bad.example"]);
     let answer = ask(&world, "bad.example", RecordType::A);
-    let edns = answer.edns.expect("asked with it, answered with it");
+    let edns = answer.edns.expect("the query has EDNS, so the response has it");
     let said = format!("{:?}", edns.options());
     let text: Vec<u8> = [0_u8, 15].iter().chain(b"isolet: rule bad.example").copied().collect();
     assert!(said.contains(&format!("{text:?}").trim_matches(['[', ']']).to_owned()), "{said}");
@@ -129,7 +129,7 @@ fn addresses_that_are_closed_are_never_answered() {
         assert_eq!(addresses(&world, &name), Err(ResponseCode::NXDomain), "{name}");
     }
     assert_eq!(
-        world.refused(),
+        world.denials(),
         [
             "dns host.example host",
             "dns loop.example loopback",
@@ -138,7 +138,7 @@ fn addresses_that_are_closed_are_never_answered() {
         ]
     );
     assert_eq!(addresses(&world, "both.example"), Ok(vec![GOOD]));
-    // Rebinding: the answer holds, and is judged when it is another.
+    // Rebinding: the cached answer stays, and a new answer is checked again.
     for _ in 0..3 {
         assert_eq!(addresses(&world, "turns.example"), Ok(vec![GOOD]));
     }
@@ -157,7 +157,7 @@ fn no_other_kind_of_record_leads_round_the_rules() {
         &world,
         vec![("good.example", Box::new(all)), ("cdn.other.example", always(GOOD))],
     );
-    // An alias is not shown, and allows nothing.
+    // The response omits the alias, and the alias allows nothing.
     assert_eq!(addresses(&world, "good.example"), Ok(vec![GOOD]));
     assert_eq!(addresses(&world, "cdn.other.example"), Err(ResponseCode::NXDomain));
     for kind in [RecordType::AAAA, RecordType::HTTPS, RecordType::SVCB] {
@@ -178,7 +178,7 @@ fn no_other_kind_of_record_leads_round_the_rules() {
             assert_eq!(answer.metadata.response_code, ResponseCode::NXDomain, "{kind}");
         }
     }
-    let asked = asked.lock().expect("nobody panics with it").clone();
+    let asked = asked.lock().expect("no thread panicked with the lock").clone();
     assert!(!asked.iter().any(|line| line.contains("evil")), "{asked:?}");
 }
 
@@ -190,38 +190,39 @@ fn names_are_answered_by_tcp_and_nonsense_is_not_answered() {
     let question = question("good.example", RecordType::A).to_vec().expect("encodes");
     let mut framed = u16::try_from(question.len()).expect("short").to_be_bytes().to_vec();
     framed.extend_from_slice(&question);
-    let mut stream = world.inside(|| TcpStream::connect((GATEWAY, 53)).expect("it listens"));
-    stream.set_read_timeout(Some(SOON)).expect("a limit");
+    let mut stream =
+        world.in_sandbox(|| TcpStream::connect((GATEWAY, 53)).expect("the proxy listens"));
+    stream.set_read_timeout(Some(SOON)).expect("the timeout is valid");
     for _ in 0..2 {
-        stream.write_all(&framed).expect("it reads");
+        stream.write_all(&framed).expect("the peer reads");
         let mut length = [0; 2];
         stream.read_exact(&mut length).expect("an answer");
         let mut answer = vec![0; u16::from_be_bytes(length).into()];
         stream.read_exact(&mut answer).expect("an answer");
         assert_eq!(Message::from_vec(&answer).expect("a message").answers.len(), 1);
     }
-    stream.write_all(&[0, 3, 1, 2, 3]).expect("it reads");
-    assert_eq!(stream.read(&mut [0]).expect("an end"), 0);
+    stream.write_all(&[0, 3, 1, 2, 3]).expect("the peer reads");
+    assert_eq!(stream.read(&mut [0]).expect("the end of the stream"), 0);
     let mut response = Message::from_vec(&question).expect("a message");
     response.metadata.message_type = hickory_proto::op::MessageType::Response;
     let noise = [vec![], vec![0; 11], vec![255; 40], response.to_vec().expect("encodes")];
-    world.inside(|| {
+    world.in_sandbox(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
         for packet in &noise {
             socket.send_to(packet, (GATEWAY, 53)).expect("sent");
         }
-        socket.set_read_timeout(Some(SOON)).expect("a limit");
+        socket.set_read_timeout(Some(SOON)).expect("the timeout is valid");
         socket.send_to(&question, (GATEWAY, 53)).expect("sent");
         let mut packet = [0; 2048];
         let length = socket.recv(&mut packet).expect("an answer");
-        // The first answer is that to the first question.
+        // The first response belongs to the valid query.
         let answer = Message::from_vec(&packet[..length]).expect("a message");
         assert_eq!(answer.answers.len(), 1);
     });
-    world.order(&ProxyRequest::Forget { address: SANDBOX });
+    world.send(&ProxyRequest::Forget { address: SANDBOX });
     world.settle();
-    assert!(world.inside(|| {
-        let mut stream = TcpStream::connect((GATEWAY, 53)).expect("it listens");
+    assert!(world.in_sandbox(|| {
+        let mut stream = TcpStream::connect((GATEWAY, 53)).expect("the proxy listens");
         let _ = stream.write_all(&framed);
         !matches!(stream.read(&mut [0]), Ok(1..))
     }));

@@ -1,4 +1,4 @@
-//! The internet: a resolver, web servers with and without TLS, and others.
+//! Servers of the test internet: a resolver, web servers with and without TLS, and others.
 
 use crate::world::{RESOLVER, SOON, World};
 use hickory_proto::op::{Message, MessageType, Metadata, ResponseCode};
@@ -10,27 +10,27 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 
-/// What a server was sent.
-pub(crate) type Heard = Arc<Mutex<Vec<String>>>;
+/// The request heads that a server received, or the queries of a resolver.
+pub(crate) type ReceivedHeads = Arc<Mutex<Vec<String>>>;
 
-/// Answers to a name, by how often it was asked before.
-pub(crate) type Answer = Box<dyn Fn(usize) -> Vec<RData> + Send>;
+/// The records of a name, by how many queries for it came before.
+pub(crate) type NameAnswers = Box<dyn Fn(usize) -> Vec<RData> + Send>;
 
 pub(crate) fn a(address: Ipv4Addr) -> RData {
     RData::A(hickory_proto::rr::rdata::A(address))
 }
 
-/// A name that always has this address.
-pub(crate) fn always(address: Ipv4Addr) -> Answer {
+/// The records of a name that always has this address.
+pub(crate) fn always(address: Ipv4Addr) -> NameAnswers {
     Box::new(move |_| vec![a(address)])
 }
 
-/// A resolver with these names; what it was asked.
-pub(crate) fn resolver(world: &World, names: Vec<(&str, Answer)>) -> Heard {
-    let names: HashMap<String, Answer> =
+/// Starts a resolver that knows these names; returns the queries that it receives.
+pub(crate) fn resolver(world: &World, names: Vec<(&str, NameAnswers)>) -> ReceivedHeads {
+    let names: HashMap<String, NameAnswers> =
         names.into_iter().map(|(name, answer)| (format!("{name}."), answer)).collect();
-    let socket = world.outside(|| UdpSocket::bind((RESOLVER, 53)).expect("a free port"));
-    let heard = Heard::default();
+    let socket = world.on_internet(|| UdpSocket::bind((RESOLVER, 53)).expect("a free port"));
+    let heard = ReceivedHeads::default();
     let asked = heard.clone();
     std::thread::spawn(move || {
         let mut packet = [0; 2048];
@@ -40,7 +40,7 @@ pub(crate) fn resolver(world: &World, names: Vec<(&str, Answer)>) -> Heard {
             let name = query.name().to_lowercase().to_ascii();
             let line = format!("{} {name}", query.query_type());
             let before = {
-                let mut asked = asked.lock().expect("nobody panics with it");
+                let mut asked = asked.lock().expect("no thread panicked with the lock");
                 asked.push(line.clone());
                 asked.iter().filter(|it| **it == line).count() - 1
             };
@@ -68,7 +68,7 @@ fn listen(
     port: u16,
     serve: impl Fn(TcpStream) + Send + Sync + 'static,
 ) {
-    let listener = world.outside(|| TcpListener::bind((at, port)).expect("a free port"));
+    let listener = world.on_internet(|| TcpListener::bind((at, port)).expect("a free port"));
     let serve = Arc::new(serve);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -81,15 +81,15 @@ fn listen(
     });
 }
 
-/// A web server: answers each request with its own address and the request's `Host`; the heads it
-/// was sent.
-pub(crate) fn web(world: &World, at: Ipv4Addr, port: u16) -> Heard {
-    let heard = Heard::default();
+/// Starts a web server that answers each request with its own address and the request's `Host`;
+/// returns the heads that it receives.
+pub(crate) fn web(world: &World, at: Ipv4Addr, port: u16) -> ReceivedHeads {
+    let heard = ReceivedHeads::default();
     let heads = heard.clone();
     listen(world, at, port, move |stream| {
         let Ok(mut copy) = stream.try_clone() else { return };
         let mut stream = BufReader::new(stream);
-        // Somebody who asked for another protocol is echoed.
+        // After an upgrade the server echoes.
         if requests(&mut stream, at, &heads).is_some() {
             let _ = std::io::copy(&mut stream, &mut copy);
         }
@@ -97,9 +97,12 @@ pub(crate) fn web(world: &World, at: Ipv4Addr, port: u16) -> Heard {
     heard
 }
 
-/// Answers requests; comes back when there are no more, with something when the last one asked
-/// for another protocol.
-fn requests<S: Read + Write>(stream: &mut BufReader<S>, at: Ipv4Addr, heads: &Heard) -> Option<()> {
+/// Answers requests until the connection ends (`None`) or a request upgrades the protocol.
+fn requests<S: Read + Write>(
+    stream: &mut BufReader<S>,
+    at: Ipv4Addr,
+    heads: &ReceivedHeads,
+) -> Option<()> {
     loop {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -111,7 +114,7 @@ fn requests<S: Read + Write>(stream: &mut BufReader<S>, at: Ipv4Addr, heads: &He
             let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
             line.map(|line| line[name.len()..].trim().to_owned())
         };
-        heads.lock().expect("nobody panics with it").push(head.clone());
+        heads.lock().expect("no thread panicked with the lock").push(head.clone());
         if value("upgrade:").is_some() {
             let answer = "HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
             stream.get_mut().write_all(answer.as_bytes()).ok()?;
@@ -134,13 +137,13 @@ fn requests<S: Read + Write>(stream: &mut BufReader<S>, at: Ipv4Addr, heads: &He
     }
 }
 
-/// Bytes that a server was sent.
+/// The bytes that a server received.
 pub(crate) type Captured = Arc<Mutex<Vec<u8>>>;
 
-/// A web server that keeps each request whole, as it came, before it answers.
+/// Starts a web server that records each request, with its body, before it answers.
 pub(crate) fn capture(world: &World, at: Ipv4Addr, port: u16) -> Captured {
     let heard = Captured::default();
-    let kept = heard.clone();
+    let captured = heard.clone();
     listen(world, at, port, move |mut stream| {
         let mut request = Vec::new();
         let mut buffer = [0; 4096];
@@ -150,7 +153,7 @@ pub(crate) fn capture(world: &World, at: Ipv4Addr, port: u16) -> Captured {
                 _ => return,
             }
         }
-        kept.lock().expect("nobody panics with it").extend_from_slice(&request);
+        captured.lock().expect("no thread panicked with the lock").extend_from_slice(&request);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.read(&mut buffer);
     });
@@ -169,39 +172,39 @@ fn is_whole(request: &[u8]) -> bool {
     }
 }
 
-/// A server that takes connections and reads nothing from them; how many it has.
-pub(crate) fn deaf(world: &World, at: Ipv4Addr, port: u16) -> Arc<Mutex<Vec<TcpStream>>> {
+/// Starts a server that accepts connections and reads nothing from them; returns the connections.
+pub(crate) fn never_reading(world: &World, at: Ipv4Addr, port: u16) -> Arc<Mutex<Vec<TcpStream>>> {
     let held = Arc::new(Mutex::new(Vec::new()));
-    let listener = world.outside(|| TcpListener::bind((at, port)).expect("a free port"));
+    let listener = world.on_internet(|| TcpListener::bind((at, port)).expect("a free port"));
     let taken = held.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            taken.lock().expect("nobody panics with it").push(stream);
+            taken.lock().expect("no thread panicked with the lock").push(stream);
         }
     });
     held
 }
 
-/// Certificates of an authority that clients of the tests know.
+/// A self-signed certificate, with a server that presents it and a client that trusts it.
 pub(crate) struct Certificates {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
-    /// As PEM.
+    /// The certificate as PEM.
     pub(crate) pem: String,
     pub(crate) certificate: CertificateDer<'static>,
 }
 
-/// Named: another crate of a build may bring another one.
+/// Chosen explicitly, because another crate of the build may enable a second provider.
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// A client that trusts this certificate alone.
+/// The configuration of a client that trusts this certificate alone.
 pub(crate) fn trusting(certificate: CertificateDer<'static>) -> Arc<ClientConfig> {
     trusting_all([certificate])
 }
 
-/// A client that trusts these.
+/// The configuration of a client that trusts these certificates.
 pub(crate) fn trusting_all(
     certificates: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Arc<ClientConfig> {
@@ -233,15 +236,15 @@ impl Certificates {
         Self { server: Arc::new(server), client, pem: made.cert.pem(), certificate }
     }
 
-    /// A client that trusts these alone.
+    /// The configuration of a client that trusts this certificate alone.
     pub(crate) fn trust(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }
 
-    /// A web server, as [`web`], within TLS.
-    pub(crate) fn web(&self, world: &World, at: Ipv4Addr, port: u16) -> Heard {
+    /// Starts a web server like [`web`] that speaks TLS.
+    pub(crate) fn web(&self, world: &World, at: Ipv4Addr, port: u16) -> ReceivedHeads {
         let config = self.server.clone();
-        let heard = Heard::default();
+        let heard = ReceivedHeads::default();
         let heads = heard.clone();
         listen(world, at, port, move |stream| {
             let Ok(tls) = ServerConnection::new(config.clone()) else { return };
@@ -251,24 +254,30 @@ impl Certificates {
         heard
     }
 
-    /// A server that keeps what it is sent within TLS, also before the handshake is done, and
-    /// answers each piece; with the name it was asked by in front.
-    pub(crate) fn keep(&self, world: &World, at: Ipv4Addr, port: u16, alpn: &[&[u8]]) -> Captured {
+    /// Starts a TLS server that records what it receives, also as early data, and answers each
+    /// piece; returns the recorded bytes.
+    pub(crate) fn capture(
+        &self,
+        world: &World,
+        at: Ipv4Addr,
+        port: u16,
+        alpn: &[&[u8]],
+    ) -> Captured {
         let mut config = (*self.server).clone();
         config.alpn_protocols = alpn.iter().map(|it| it.to_vec()).collect();
         config.max_early_data_size = 16 * 1024;
         let config = Arc::new(config);
         let heard = Captured::default();
-        let kept = heard.clone();
+        let captured = heard.clone();
         listen(world, at, port, move |stream| {
             let Ok(tls) = ServerConnection::new(config.clone()) else { return };
             let mut stream = rustls::StreamOwned::new(tls, stream);
-            keep_all(&mut stream, &kept);
+            capture_all(&mut stream, &captured);
         });
         heard
     }
 
-    /// A server that says its address and the name it was asked by, then echoes.
+    /// Starts a TLS server that sends its address and the SNI of the client, and then echoes.
     pub(crate) fn serve(&self, world: &World, at: Ipv4Addr, port: u16) {
         let config = self.server.clone();
         listen(world, at, port, move |stream| {
@@ -286,22 +295,20 @@ impl Certificates {
         });
     }
 
-    /// A client that asks for this name.
+    /// A client with this SNI.
     pub(crate) fn client(&self, name: &str) -> ClientConnection {
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         ClientConnection::new(self.client.clone(), name).expect("a client")
     }
 
-    /// The line that a server says to somebody who asks for `name`, or what went wrong.
+    /// The line that a server sends to a client with the SNI `name`, or the error.
     pub(crate) fn greeting(&self, stream: TcpStream, name: &str) -> Result<String, String> {
         let mut stream = rustls::StreamOwned::new(self.client(name), stream);
         line(&mut stream)
     }
-}
 
-impl Certificates {
-    /// What is answered to a request by somebody who trusts these.
-    pub(crate) fn greeted(&self, world: &World, at: Ipv4Addr, name: &str, request: &str) -> String {
+    /// The answer to a request of a client that trusts the certificate, or the error.
+    pub(crate) fn request(&self, world: &World, at: Ipv4Addr, name: &str, request: &str) -> String {
         let mut stream = rustls::StreamOwned::new(self.client(name), world.connect(at, 443));
         if let Err(error) = stream.write_all(request.as_bytes()) {
             return error.to_string();
@@ -312,9 +319,10 @@ impl Certificates {
     }
 }
 
-/// Keeps what comes, early or not, until it ends. Each piece is answered once the handshake is
-/// done, which is what a ticket comes with.
-fn keep_all(stream: &mut rustls::StreamOwned<ServerConnection, TcpStream>, kept: &Captured) {
+/// Records what a client sends, as early data or later, until it ends. Once the handshake is
+/// complete it answers each piece, because the client receives its session tickets with the
+/// answers.
+fn capture_all(stream: &mut rustls::StreamOwned<ServerConnection, TcpStream>, captured: &Captured) {
     let mut buffer = [0; 4096];
     while stream.conn.is_handshaking() {
         if stream.conn.complete_io(&mut stream.sock).is_err() {
@@ -322,24 +330,24 @@ fn keep_all(stream: &mut rustls::StreamOwned<ServerConnection, TcpStream>, kept:
         }
         if let Some(mut early) = stream.conn.early_data() {
             while let Ok(length @ 1..) = early.read(&mut buffer) {
-                keep_piece(kept, b"early:", &buffer[..length]);
+                capture_piece(captured, b"early:", &buffer[..length]);
             }
         }
     }
     let _ = stream.write_all(b"hello\n");
     while let Ok(length @ 1..) = stream.read(&mut buffer) {
-        keep_piece(kept, b"", &buffer[..length]);
-        let _ = stream.write_all(b"kept\n");
+        capture_piece(captured, b"", &buffer[..length]);
+        let _ = stream.write_all(b"received\n");
     }
 }
 
-fn keep_piece(kept: &Captured, mark: &[u8], piece: &[u8]) {
-    let mut kept = kept.lock().expect("nobody panics with it");
-    kept.extend_from_slice(mark);
-    kept.extend_from_slice(piece);
+fn capture_piece(captured: &Captured, mark: &[u8], piece: &[u8]) {
+    let mut captured = captured.lock().expect("no thread panicked with the lock");
+    captured.extend_from_slice(mark);
+    captured.extend_from_slice(piece);
 }
 
-/// One line.
+/// Reads one line.
 pub(crate) fn line(stream: &mut impl Read) -> Result<String, String> {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -353,7 +361,7 @@ pub(crate) fn line(stream: &mut impl Read) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// A server that speaks first, then echoes.
+/// Starts a server that sends a banner and then echoes.
 pub(crate) fn banner(world: &World, at: Ipv4Addr, port: u16) {
     listen(world, at, port, move |mut stream| {
         let _ = stream.write_all(format!("220 {at}\n").as_bytes());
@@ -362,7 +370,7 @@ pub(crate) fn banner(world: &World, at: Ipv4Addr, port: u16) {
     });
 }
 
-/// A server that sends so many bytes to whoever comes.
+/// Starts a server that sends this many bytes on each connection.
 pub(crate) fn source(world: &World, at: Ipv4Addr, port: u16, bytes: usize) {
     listen(world, at, port, move |mut stream| {
         let block = vec![7; 1 << 20];

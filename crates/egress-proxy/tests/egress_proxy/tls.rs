@@ -1,4 +1,4 @@
-//! TLS: held to the name that it asks for.
+//! TLS: the rules decide about a connection by its SNI.
 
 use crate::names::addresses;
 use crate::servers::{Certificates, always, line, resolver};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 
 const NAMES: [&str; 3] = ["good.example", "evil.example", "a.wild.example"];
 
-/// A world with TLS at both hosts.
+/// A network with a TLS server on both hosts.
 fn world(allow: &[&str], deny: &[&str]) -> (World, Certificates) {
     let world = World::new(allow, deny);
     let certificates = Certificates::new(&NAMES);
@@ -26,16 +26,16 @@ fn world(allow: &[&str], deny: &[&str]) -> (World, Certificates) {
     (world, certificates)
 }
 
-/// What a client sends first when it asks for this name; `None`: for nobody.
+/// The ClientHello of a client that connects to `name`; without SNI when that is an address.
 pub(crate) fn hello(certificates: &Certificates, name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     certificates.client(name).write_tls(&mut bytes).expect("a ClientHello");
     bytes
 }
 
-/// The kind of alert that comes back; `None`: no alert.
+/// The code of the alert that the proxy answers with; `None`: no alert.
 pub(crate) fn alert(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
-    stream.write_all(bytes).expect("it reads");
+    stream.write_all(bytes).expect("the peer reads");
     let mut answer = [0; 7];
     stream.read_exact(&mut answer).ok()?;
     (answer[..6] == [0x15, 3, 3, 0, 2, 2]).then_some(answer[6])
@@ -49,15 +49,16 @@ fn tls_goes_where_the_name_that_it_asks_for_may_go() {
     assert_eq!(addresses(&world, "good.example"), Ok(vec![GOOD]));
     assert_eq!(said(GOOD, "good.example"), Ok(format!("{GOOD} good.example")));
     assert_eq!(said(GOOD, "a.wild.example"), Ok(format!("{GOOD} a.wild.example")));
-    // Another name on an address that is allowed.
+    // Another name at the address of a name that is allowed.
     assert!(said(GOOD, "evil.example").is_err());
-    // A name that is allowed, at an address that is not its own: the edge goes to the name's.
+    // A name that is allowed, at the address of another host: the proxy dials the address of the
+    // name.
     assert_eq!(said(EVIL, "good.example"), Ok(format!("{GOOD} good.example")));
-    assert_eq!(world.refused(), ["tcp evil.example:443 default"]);
+    assert_eq!(world.denials(), ["tcp evil.example:443 default"]);
     world.rules(&["evil.example"], &["good.example"]);
     assert!(said(GOOD, "good.example").is_err());
     assert_eq!(said(EVIL, "evil.example"), Ok(format!("{EVIL} evil.example")));
-    assert_eq!(world.refused(), ["tcp good.example:443 good.example"]);
+    assert_eq!(world.denials(), ["tcp good.example:443 good.example"]);
 }
 
 /// Promises: R5.
@@ -66,13 +67,13 @@ fn a_refusal_is_an_alert_and_told_before_it_is_answered() {
     let (world, certificates) = world(&["good.example"], &[]);
     let stream = world.connect(GOOD, 443);
     assert_eq!(alert(stream, &hello(&certificates, "evil.example")), Some(49));
-    assert_eq!(world.refused(), ["tcp evil.example:443 default"]);
-    // Without a name: an address is no name.
+    assert_eq!(world.denials(), ["tcp evil.example:443 default"]);
+    // A client that connects to an address sends no SNI.
     assert_eq!(alert(world.connect(GOOD, 443), &hello(&certificates, "198.51.100.10")), Some(49));
     addresses(&world, "good.example").expect("answered");
     assert_eq!(alert(world.connect(GOOD, 443), &hello(&certificates, "198.51.100.10")), Some(49));
-    assert_eq!(world.refused(), ["tcp 198.51.100.10:443 no name", "tcp good.example:443 no name"]);
-    // Its rules allow the address: then nothing needs a name.
+    assert_eq!(world.denials(), ["tcp 198.51.100.10:443 no name", "tcp good.example:443 no name"]);
+    // Where the rules allow the address, no name is needed.
     world.rules(&["198.51.100.10:443"], &[]);
     let greeting = certificates.greeting(world.connect(GOOD, 443), "evil.example");
     assert_eq!(greeting, Ok(format!("{GOOD} evil.example")));
@@ -85,11 +86,11 @@ fn names_that_lead_to_closed_addresses_are_not_dialled() {
     certificates.serve(&world, PRIVATE, 443);
     let hello = hello(&certificates, "inner.example");
     assert_eq!(alert(world.connect(EVIL, 443), &hello), Some(49));
-    assert_eq!(world.refused(), ["tcp inner.example:443 private"]);
-    // An address that a rule of `deny` has is not dialled for a name either.
+    assert_eq!(world.denials(), ["tcp inner.example:443 private"]);
+    // The proxy dials no address that a `deny` rule names, for any name.
     world.rules(&["*.example"], &["198.51.100.11"]);
     assert!(certificates.greeting(world.connect(GOOD, 443), "evil.example").is_err());
-    assert_eq!(world.refused(), ["tcp evil.example:443 198.51.100.11"]);
+    assert_eq!(world.denials(), ["tcp evil.example:443 198.51.100.11"]);
 }
 
 /// Promises: R2.
@@ -98,24 +99,24 @@ fn a_hello_in_pieces_is_the_same_hello() {
     let (world, certificates) = world(&["good.example"], &[]);
     for (name, goes) in [("good.example", true), ("evil.example", false)] {
         let whole = hello(&certificates, name);
-        // Each byte a segment of its own.
+        // One byte per segment.
         let mut stream = world.connect(GOOD, 443);
         stream.set_nodelay(true).expect("a socket");
         for byte in &whole {
-            stream.write_all(&[*byte]).expect("it reads");
+            stream.write_all(&[*byte]).expect("the peer reads");
         }
         assert_eq!(first(&mut stream) == 0x16, goes, "{name} in segments");
-        // Records of eleven bytes.
+        // One TLS record per eleven bytes.
         let mut records = Vec::new();
         for piece in whole[5..].chunks(11) {
             records.extend_from_slice(&[0x16, 3, 1, 0, piece.len() as u8]);
             records.extend_from_slice(piece);
         }
         let mut stream = world.connect(GOOD, 443);
-        stream.write_all(&records).expect("it reads");
+        stream.write_all(&records).expect("the peer reads");
         assert_eq!(first(&mut stream) == 0x16, goes, "{name} in records");
     }
-    assert_eq!(world.refused(), ["tcp evil.example:443 default"]);
+    assert_eq!(world.denials(), ["tcp evil.example:443 default"]);
 }
 
 fn first(stream: &mut TcpStream) -> u8 {
@@ -128,14 +129,14 @@ fn first(stream: &mut TcpStream) -> u8 {
 #[test]
 fn a_name_that_may_be_hidden_counts_for_nothing() {
     let (world, certificates) = world(&["good.example"], &[]);
-    // As clients make it: outer, a suite, a key's number, a key, and what is hidden.
+    // An `encrypted_client_hello` extension: type, cipher suite, config id, key, payload.
     let mut outer = vec![0, 0, 1, 0, 1, 7, 0, 32];
     outer.extend_from_slice(&[9; 32]);
     outer.extend_from_slice(&[0, 16]);
     outer.extend_from_slice(&[8; 16]);
     let hello = with_extension(&hello(&certificates, "good.example"), 0xfe0d, &outer);
     assert_eq!(alert(world.connect(GOOD, 443), &hello), Some(49));
-    assert_eq!(world.refused(), ["tcp good.example:443 hidden name"]);
+    assert_eq!(world.denials(), ["tcp good.example:443 hidden name"]);
 }
 
 /// Promises: R2.
@@ -145,25 +146,25 @@ fn two_names_are_none() {
     let mut name = b"\0\x0f\0\0\x0cevil.example".to_vec();
     let hello = with_extension(&hello(&certificates, "good.example"), 0, &name);
     let mut stream = world.connect(GOOD, 443);
-    stream.write_all(&hello).expect("it reads");
+    stream.write_all(&hello).expect("the peer reads");
     assert!(!matches!(stream.read(&mut [0]), Ok(1..)));
-    // What is no host: rustls would pass over it, and a server might not.
+    // A name that is not a host name: rustls would ignore it, and a server might not.
     name[10] = b'/';
-    let nobody = self::hello(&certificates, "198.51.100.10");
-    let hello = with_extension(&nobody, 0, &name);
+    let nameless = self::hello(&certificates, "198.51.100.10");
+    let hello = with_extension(&nameless, 0, &name);
     let mut stream = world.connect(GOOD, 443);
-    stream.write_all(&hello).expect("it reads");
+    stream.write_all(&hello).expect("the peer reads");
     assert!(!matches!(stream.read(&mut [0]), Ok(1..)));
-    assert_eq!(world.refused(), ["tcp 198.51.100.10:443 default"]);
+    assert_eq!(world.denials(), ["tcp 198.51.100.10:443 default"]);
 }
 
-/// The same hello with one more extension behind the others.
+/// The same ClientHello with one more extension.
 fn with_extension(hello: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
     let mut extension = kind.to_be_bytes().to_vec();
     extension.extend_from_slice(&u16::try_from(data.len()).expect("short").to_be_bytes());
     extension.extend_from_slice(data);
     let mut message = hello[5..].to_vec();
-    // Where the extensions' length stands: behind version, random, session, suites, compression.
+    // The length of the extensions follows version, random, session, suites and compression.
     let session = 4 + 2 + 32;
     let suites = session + 1 + usize::from(message[session]);
     let compression =
@@ -171,7 +172,7 @@ fn with_extension(hello: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
     let length = compression + 1 + usize::from(message[compression]);
     let all = u16::from_be_bytes([message[length], message[length + 1]]) + extension.len() as u16;
     message[length..length + 2].copy_from_slice(&all.to_be_bytes());
-    // Not behind the last: a binder of keys would have to be that one.
+    // Not at the end, because a `pre_shared_key` extension must be the last one.
     message.splice(length + 2..length + 2, extension);
     let body = u32::try_from(message.len() - 4).expect("short").to_be_bytes();
     message[1..4].copy_from_slice(&body[1..]);
@@ -187,7 +188,7 @@ fn what_changed_rules_forbid_is_cut_and_the_rest_goes_on() {
     let (world, certificates) = world(&["good.example", "evil.example"], &[]);
     let open = |to, name: &str| {
         let stream = world.connect(to, 443);
-        stream.set_read_timeout(Some(SOON)).expect("a limit");
+        stream.set_read_timeout(Some(SOON)).expect("the timeout is valid");
         let mut stream = rustls::StreamOwned::new(certificates.client(name), stream);
         line(&mut stream).expect("a greeting");
         stream
@@ -196,10 +197,10 @@ fn what_changed_rules_forbid_is_cut_and_the_rest_goes_on() {
     let mut evil = open(EVIL, "evil.example");
     world.rules(&["good.example"], &[]);
     assert!(line(&mut evil).is_err());
-    assert_eq!(world.refused(), ["tcp evil.example:443 default"]);
-    good.write_all(b"still\n").expect("it goes on");
+    assert_eq!(world.denials(), ["tcp evil.example:443 default"]);
+    good.write_all(b"still\n").expect("the connection stays open");
     assert_eq!(line(&mut good), Ok("still".to_owned()));
     world.guard(vec![GOOD], &[]);
     assert!(line(&mut good).is_err());
-    assert_eq!(world.refused(), ["tcp good.example:443 host"]);
+    assert_eq!(world.denials(), ["tcp good.example:443 host"]);
 }

@@ -1,7 +1,8 @@
-//! Four network namespaces, and the edge between them.
+//! The test network: the namespaces of a sandbox, of the gateway, of the host and of the internet,
+//! with the egress proxy between gateway and host.
 //!
 //! ```text
-//! sandbox 10.231.0.2 (and .3) ── edge's 10.231.0.1 │ host 198.51.100.254 ── internet 198.51.100.1…
+//! sandbox 10.231.0.2 (and .3) ── gateway 10.231.0.1 │ host 198.51.100.254 ── internet 198.51.100.1…
 //! ```
 
 use isolet_jail::filter::{FilterKind, bytes};
@@ -25,12 +26,12 @@ pub(crate) const OTHER: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 3);
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 1);
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 254);
 pub(crate) const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-/// Hosts of the internet.
+/// Two hosts of the internet, one of which the rules of most tests allow.
 pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 pub(crate) const EVIL: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 11);
 pub(crate) const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
 pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
-/// Long enough on any machine; reached only by what hangs.
+/// Timeout of every wait: long enough on any machine, so that only a hang reaches it.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 const LAYOUT: &str = r#"
@@ -62,13 +63,13 @@ table inet isolet {
 END
 "#;
 
-/// A process that holds a network namespace.
-struct Place {
+/// A network namespace, kept alive by a process.
+struct NetworkNamespace {
     holder: Child,
     namespace: OwnedFd,
 }
 
-impl Place {
+impl NetworkNamespace {
     fn new() -> Self {
         let mut holder = Command::new("unshare")
             .args(["-n", "sh", "-c", "echo; exec sleep 600"])
@@ -76,9 +77,10 @@ impl Place {
             .spawn()
             .expect("unshare starts");
         let mut byte = [0];
-        let said = holder.stdout.as_mut().expect("piped");
-        std::io::Read::read_exact(said, &mut byte).expect("a namespace of its own");
-        let namespace = File::open(format!("/proc/{}/ns/net", holder.id())).expect("it lives");
+        let output = holder.stdout.as_mut().expect("piped");
+        std::io::Read::read_exact(output, &mut byte).expect("unshare creates a namespace");
+        let namespace =
+            File::open(format!("/proc/{}/ns/net", holder.id())).expect("the process runs");
         Self { holder, namespace: namespace.into() }
     }
 
@@ -93,7 +95,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
@@ -105,35 +107,36 @@ fn enter(namespace: &OwnedFd) {
         .expect("tests run as root");
 }
 
-/// All of it; ends with the test.
+/// The test network with a running egress proxy. Dropping it ends everything.
 pub(crate) struct World {
-    internet: Place,
-    sandbox: Place,
-    host: Place,
-    _edges: Place,
-    edge: Child,
+    internet: NetworkNamespace,
+    sandbox: NetworkNamespace,
+    host: NetworkNamespace,
+    _gateway: NetworkNamespace,
+    proxy: Child,
     control: OwnedFd,
     settled: std::cell::Cell<u64>,
-    /// What was told and nobody has asked for.
-    heard: std::cell::RefCell<Vec<ProxyResponse>>,
+    /// Reports of the proxy that no test has read yet.
+    reports: std::cell::RefCell<Vec<ProxyResponse>>,
 }
 
 impl World {
-    /// A world whose sandbox has these rules.
+    /// A network whose sandbox has these rules.
     pub(crate) fn new(allow: &[&str], deny: &[&str]) -> Self {
         Self::trusting(Path::new("/dev/null"), allow, deny)
     }
 
-    /// The same, with a host that trusts these certificates.
+    /// The same, where the proxy trusts the root certificates of this file.
     pub(crate) fn trusting(roots: &Path, allow: &[&str], deny: &[&str]) -> Self {
-        let host = Place::new();
-        let internet = Place::new();
-        let edges = Place::new();
-        let sandbox = Place::new();
+        let host = NetworkNamespace::new();
+        let internet = NetworkNamespace::new();
+        let gateway = NetworkNamespace::new();
+        let sandbox = NetworkNamespace::new();
         let mut layout = Command::new("sh");
         layout.args(["-c", LAYOUT]);
-        for (name, place) in [("H", &host), ("I", &internet), ("E", &edges), ("S", &sandbox)] {
-            layout.env(name, place.holder.id().to_string());
+        for (name, namespace) in [("H", &host), ("I", &internet), ("E", &gateway), ("S", &sandbox)]
+        {
+            layout.env(name, namespace.holder.id().to_string());
         }
         assert!(layout.status().expect("sh starts").success());
         let (control, theirs) = rustix::net::socketpair(
@@ -143,80 +146,83 @@ impl World {
             None,
         )
         .expect("a pair");
-        sockopt::set_socket_timeout(&control, sockopt::Timeout::Recv, Some(SOON)).expect("a limit");
+        sockopt::set_socket_timeout(&control, sockopt::Timeout::Recv, Some(SOON))
+            .expect("the timeout is valid");
         let filter = tempfile::tempfile().expect("a file");
         filter.write_all_at(&bytes(FilterKind::EgressProxy), 0).expect("it is written");
-        let sockets: [OwnedFd; 5] = edges.within(|| {
-            let carrier = TcpListener::bind((GATEWAY, 15_001)).expect("the carrier's port");
-            let names = UdpSocket::bind((GATEWAY, 53)).expect("the names' port");
-            let names_tcp = TcpListener::bind((GATEWAY, 53)).expect("the names' port");
-            [theirs, carrier.into(), names.into(), names_tcp.into(), filter.into()]
+        let sockets: [OwnedFd; 5] = gateway.within(|| {
+            let connections =
+                TcpListener::bind((GATEWAY, 15_001)).expect("the port for connections is free");
+            let dns_udp = UdpSocket::bind((GATEWAY, 53)).expect("port 53 is free");
+            let dns_tcp = TcpListener::bind((GATEWAY, 53)).expect("port 53 is free");
+            [theirs, connections.into(), dns_udp.into(), dns_tcp.into(), filter.into()]
         });
-        let edge = host.within(|| start(&sockets, roots));
+        let proxy = host.within(|| start(&sockets, roots));
         drop(sockets);
         let world = Self {
             internet,
             sandbox,
             host,
-            _edges: edges,
-            edge,
+            _gateway: gateway,
+            proxy,
             control,
             settled: std::cell::Cell::default(),
-            heard: std::cell::RefCell::default(),
+            reports: std::cell::RefCell::default(),
         };
-        assert_eq!(world.told(), ProxyResponse::Ready);
+        assert_eq!(world.receive(), ProxyResponse::Ready);
         world.guard(vec![HOST], &[]);
         world.rules(allow, deny);
         world
     }
 
-    /// What is closed, in force when it returns.
+    /// Sets the addresses that are closed for every sandbox. They are in force when this returns.
     pub(crate) fn guard(&self, host: Vec<Ipv4Addr>, opened: &[(Ipv4Addr, u8)]) {
         let guard = Guard { host, opened: opened.to_vec() };
         let resolvers = vec![SocketAddr::from((RESOLVER, 53))];
-        self.order(&ProxyRequest::Guard { guard, resolvers });
+        self.send(&ProxyRequest::Guard { guard, resolvers });
         self.settle();
     }
 
-    /// The sandbox's rules, in force when it returns.
+    /// Sets the rules of the sandbox. They are in force when this returns.
     pub(crate) fn rules(&self, allow: &[&str], deny: &[&str]) {
-        self.order(&ProxyRequest::Set { address: SANDBOX, policy: policy(allow, deny) });
+        self.send(&ProxyRequest::Set { address: SANDBOX, policy: policy(allow, deny) });
         self.settle();
     }
 
-    pub(crate) fn order(&self, order: &ProxyRequest) {
-        send(&self.control, &encode(order), SendFlags::NOSIGNAL).expect("the edge lives");
+    pub(crate) fn send(&self, request: &ProxyRequest) {
+        send(&self.control, &encode(request), SendFlags::NOSIGNAL).expect("the proxy runs");
     }
 
-    fn told(&self) -> ProxyResponse {
+    fn receive(&self) -> ProxyResponse {
         let mut packet = vec![0; PACKET_BYTES_MAX];
         let (_, length) = recv(&self.control, packet.as_mut_slice(), RecvFlags::empty())
-            .expect("the edge says something in time");
+            .expect("the proxy reports something in time");
         decode(&packet[..length]).expect("a packet")
     }
 
-    /// Until everything is told that was to be told.
+    /// Waits until the proxy has carried out every request and sent every report.
     pub(crate) fn settle(&self) {
         let number = self.settled.get() + 1;
         self.settled.set(number);
-        self.order(&ProxyRequest::Settle { number });
+        self.send(&ProxyRequest::Settle { number });
         loop {
-            match self.told() {
+            match self.receive() {
                 ProxyResponse::Settled { number: it } if it == number => return,
-                other => self.heard.borrow_mut().push(other),
+                other => self.reports.borrow_mut().push(other),
             }
         }
     }
 
-    /// What was told since the last call.
-    pub(crate) fn heard(&self) -> Vec<ProxyResponse> {
+    /// The reports since the last call.
+    pub(crate) fn reports(&self) -> Vec<ProxyResponse> {
         self.settle();
-        self.heard.take()
+        self.reports.take()
     }
 
-    /// The refusals that were told since the last call: `host:port rule`, sorted.
-    pub(crate) fn refused(&self) -> Vec<String> {
-        let all = self.heard().into_iter().filter_map(|tell| match tell {
+    /// The denials that were reported since the last call, as `protocol host:port rule`, sorted and
+    /// each once.
+    pub(crate) fn denials(&self) -> Vec<String> {
+        let all = self.reports().into_iter().filter_map(|tell| match tell {
             ProxyResponse::Refused { refused, .. } => Some(line(&refused)),
             _ => None,
         });
@@ -226,10 +232,10 @@ impl World {
         all
     }
 
-    /// How often this line of [`Self::refused`] was told since the last call.
-    pub(crate) fn refused_times(&self, what: &str) -> usize {
-        let all = self.heard().into_iter().map(|tell| match tell {
-            ProxyResponse::Refused { refused, .. } if line(&refused) == what => {
+    /// How many denials with this line of [`Self::denials`] were reported since the last call.
+    pub(crate) fn denial_count(&self, expected: &str) -> usize {
+        let all = self.reports().into_iter().map(|tell| match tell {
+            ProxyResponse::Refused { refused, .. } if line(&refused) == expected => {
                 refused.times as usize
             }
             _ => 0,
@@ -237,47 +243,47 @@ impl World {
         all.sum()
     }
 
-    /// Does something as a program of the sandbox.
-    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` in the network namespace of the sandbox.
+    pub(crate) fn in_sandbox<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.sandbox.within(work)
     }
 
-    /// Does something as a host of the internet.
-    pub(crate) fn outside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` in the network namespace of the internet.
+    pub(crate) fn on_internet<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.internet.within(work)
     }
 
-    /// Does something as a program of the host.
-    pub(crate) fn beside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` in the network namespace of the host.
+    pub(crate) fn on_host<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.host.within(work)
     }
 
-    /// A connection of the sandbox.
+    /// Connects from the sandbox.
     pub(crate) fn connect(&self, to: Ipv4Addr, port: u16) -> TcpStream {
-        self.inside(|| {
-            let stream = TcpStream::connect((to, port)).expect("the edge takes it");
-            stream.set_read_timeout(Some(SOON)).expect("a limit");
+        self.in_sandbox(|| {
+            let stream = TcpStream::connect((to, port)).expect("the proxy accepts");
+            stream.set_read_timeout(Some(SOON)).expect("the timeout is valid");
             stream
         })
     }
 
-    /// The edge's process.
+    /// The process id of the proxy.
     pub(crate) fn pid(&self) -> u32 {
-        self.edge.id()
+        self.proxy.id()
     }
 
-    /// Ends control, and waits for the edge to end by itself.
+    /// Closes the control socket and waits until the proxy ends; returns whether it succeeded.
     pub(crate) fn end(mut self) -> bool {
         let (spare, _) = rustix::pipe::pipe().expect("a pipe");
         drop(std::mem::replace(&mut self.control, spare));
-        self.edge.wait().expect("a child").success()
+        self.proxy.wait().expect("a child").success()
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = self.edge.kill();
-        let _ = self.edge.wait();
+        let _ = self.proxy.kill();
+        let _ = self.proxy.wait();
     }
 }
 
@@ -291,16 +297,15 @@ fn line(refused: &Refused) -> String {
     format!("{} {}{port} {}", refused.protocol, refused.host, refused.rule)
 }
 
-/// The program with its five descriptors: a shell puts them in their places.
+/// Starts the proxy with its five descriptors. A shell moves them to the numbers 3 to 7.
 fn start(sockets: &[OwnedFd; 5], roots: &Path) -> Child {
-    let mut places = String::new();
-    for (place, socket) in (3..).zip(sockets) {
+    let mut redirections = String::new();
+    for (number, socket) in (3..).zip(sockets) {
         rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::empty()).expect("open");
-        places.push_str(&format!(" {place}<&{}", socket.as_raw_fd()));
+        redirections.push_str(&format!(" {number}<&{}", socket.as_raw_fd()));
     }
-    // Those in the places themselves would be written over by others: copies lie above.
     let mut bash = Command::new("bash");
     let program = env!("CARGO_BIN_EXE_isolet-egress-proxy");
-    bash.args(["-c", &format!("exec {program} {places}")]).env("SSL_CERT_FILE", roots);
+    bash.args(["-c", &format!("exec {program} {redirections}")]).env("SSL_CERT_FILE", roots);
     bash.spawn().expect("bash starts")
 }

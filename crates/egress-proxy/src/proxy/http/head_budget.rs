@@ -45,7 +45,7 @@ impl HeadCharge {
         // The head as received, its values with credentials, and the write buffer, which doubles.
         let bytes = received_bytes + 3 * sent_bytes;
         let bytes = u32::try_from(bytes).map_err(|_| BudgetExhausted)?;
-        let permit = sandbox.long_heads.clone().try_acquire_many_owned(bytes);
+        let permit = sandbox.limits.long_heads.clone().try_acquire_many_owned(bytes);
         let permit = permit.map_err(|_| BudgetExhausted)?;
         Ok(Some(Self { sandbox: sandbox.clone(), permit }))
     }

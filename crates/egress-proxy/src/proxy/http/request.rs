@@ -102,7 +102,9 @@ fn parse_authority(authority: &Authority) -> Result<Destination, &'static str> {
 /// Removes the headers of this hop, and rewrites an absolute target to its path.
 pub(crate) fn strip_hop_headers(request: &mut Request<Incoming>) {
     let path = request.uri().path_and_query().cloned();
-    if let (Some(authority), Some(path)) = (request.uri().authority().cloned(), path) {
+    if let Some(authority) = request.uri().authority().cloned()
+        && let Some(path) = path
+    {
         if let Ok(value) = authority.as_str().parse() {
             request.headers_mut().entry(HOST).or_insert(value);
         }
@@ -132,7 +134,10 @@ fn allowed_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     named.flat_map(|it| it.split(',')).find(|it| it.trim().eq_ignore_ascii_case("upgrade"))?;
     let mut all = headers.get_all(UPGRADE).iter();
-    let (one, None) = (all.next()?, all.next()) else { return None };
+    let one = all.next()?;
+    if all.next().is_some() {
+        return None;
+    }
     let mut kinds = one.to_str().ok()?.split(',').map(|it| it.trim().to_ascii_lowercase());
     let bad = kinds.any(|kind| {
         let name = kind.split('/').next().unwrap_or_default();
@@ -146,7 +151,7 @@ fn remove_hop_headers(headers: &mut HeaderMap) {
     let listed = listed.flat_map(|it| it.split(','));
     let listed: Vec<_> = listed.filter_map(|it| it.trim().parse::<HeaderName>().ok()).collect();
     for name in listed {
-        // These frame the body and name its host: listing them in `Connection` must not remove them.
+        // These frame the body and name the host: a `Connection` header must not remove them.
         if ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) {
             headers.remove(name);
         }

@@ -3,14 +3,14 @@
 use crate::credentials::upstream_tls;
 use crate::header_size::{HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::policy::Destination;
-use crate::proxy::connection::{Connection, DialError, Dialed, Target};
+use crate::proxy::connection::{DialError, Dialed, SandboxConnection, Target};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddrV4;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
@@ -21,7 +21,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dials hosts for the requests of one connection, and remembers where the last one went.
 pub(super) struct Dialer {
-    pub(super) connection: Connection,
+    pub(super) connection: SandboxConnection,
     /// The host whose TLS was terminated here; it is dialled by TLS too.
     pub(super) tls_host: Option<String>,
     target: Mutex<Option<Target>>,
@@ -42,17 +42,17 @@ pub(super) struct Sent {
 }
 
 impl Dialer {
-    pub(super) fn new(connection: Connection, tls_host: Option<String>) -> Self {
+    pub(super) fn new(connection: SandboxConnection, tls_host: Option<String>) -> Self {
         Self { connection, tls_host, target: Mutex::default() }
     }
 
     /// Where the last request went.
     pub(super) fn target(&self) -> Option<Target> {
-        self.target.lock().expect("nobody panics with it").clone()
+        self.target.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_target(&self, target: Target) {
-        *self.target.lock().expect("nobody panics with it") = Some(target);
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
     }
 
     async fn dial(&self, destination: &Destination) -> Result<Upstream, DialError> {

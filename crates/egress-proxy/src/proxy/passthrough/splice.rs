@@ -33,7 +33,7 @@ async fn one_direction(from: &TcpStream, to: &TcpStream, counter: &AtomicU64) ->
         splice_rest(from, to, counter).await?;
     }
     rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| {
-        // The peer has gone already.
+        // The peer has closed its connection.
         if errno == rustix::io::Errno::NOTCONN { Ok(()) } else { Err(errno.into()) }
     })
 }
