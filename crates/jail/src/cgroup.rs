@@ -1,12 +1,13 @@
 //! Control groups, in both of the kernel's versions.
 //!
-//! A host has version 2 alone, or version 1 for the limits beside a version 2 tree without
-//! controllers ("hybrid"). Either way the version 2 tree kills: one write ends all processes.
+//! A host has only version 2, or version 1 for the limits beside a version 2 tree without
+//! controllers ("hybrid"). In both cases one write to the version 2 tree kills all processes of a
+//! sandbox.
 //!
 //! ```text
 //! v2      <own>/<instance>/<sandbox>/{agent,tenant}      kill, freeze; limits if it has controllers
 //! v2      …/agent/s-<session>                             the agent of a session's scope
-//! v2      …/tenant/p-<random>                             a process in the background, made by an agent
+//! v2      …/tenant/p-<random>                             a background process, created by an agent
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
 //! ```
 
@@ -22,7 +23,8 @@ use std::path::{Path, PathBuf};
 /// The period of the processor time quota.
 const PERIOD_US: u64 = 100_000;
 
-/// Socket buffers may take the memory limit divided by this, in addition to it (version 1).
+/// With version 1, socket buffers may take the memory limit divided by this, in addition to the
+/// limit.
 const SOCKETS_DIVISOR: u64 = 4;
 
 /// The most groups of background processes in a sandbox, with those of its sessions with a scope.
@@ -40,7 +42,7 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Reads them from `/proc`.
+    /// Reads the groups from `/proc`.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -54,15 +56,14 @@ impl Hierarchies {
         let mut found = Self::default();
         for line in mounts.lines() {
             let Some((left, right)) = line.split_once(" - ") else { continue };
-            let (left, right): (Vec<_>, Vec<_>) =
-                (left.split(' ').collect(), right.split(' ').collect());
-            let (Some(point), Some(kind), Some(options)) =
-                (left.get(4), right.first(), right.get(2))
-            else {
-                continue;
-            };
+            // Before the dash the fifth field is the mount point; behind it come type, source,
+            // options.
+            let Some(point) = left.split(' ').nth(4) else { continue };
+            let mut right = right.split(' ');
+            let Some(kind) = right.next() else { continue };
+            let Some(options) = right.nth(1) else { continue };
             let point = Path::new(point);
-            match *kind {
+            match kind {
                 "cgroup2" if found.unified.is_none() => {
                     found.unified = own_path(own, "").map(|path| point.join(path));
                 }
@@ -80,7 +81,7 @@ impl Hierarchies {
         found
     }
 
-    /// Whether there is version 2 alone, which then has the limits.
+    /// Whether the host has only version 2, which then sets the limits.
     #[must_use]
     pub fn unified_only(&self) -> bool {
         self.legacy.iter().all(Option::is_none)
@@ -112,12 +113,12 @@ pub struct CgroupRoot {
 }
 
 impl CgroupRoot {
-    /// Their paths, whether or not they exist; `None` without a version 2 tree.
+    /// The paths of the groups, whether or not they exist; `None` without a version 2 tree.
     fn locate(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
         let unified_only = hierarchies.unified_only();
         let own = hierarchies.unified.as_ref()?;
-        // In version 2 no process may be beside groups that have limits, and a service manager restarts
-        // us in our own group. Only the root of the tree has neither problem.
+        // In version 2 no process may be in a group whose child groups have limits, and a service
+        // manager restarts us in our own group. Only the root of the tree is exempt.
         let top = if unified_only { mount_point(own) } else { own.clone() };
         Some(Self {
             unified: top.join(instance),
@@ -126,7 +127,7 @@ impl CgroupRoot {
         })
     }
 
-    /// Creates them.
+    /// Creates the groups.
     ///
     /// # Errors
     /// When a hierarchy is missing or cannot be written.
@@ -156,7 +157,7 @@ impl CgroupRoot {
         self.legacy.iter().flatten().chain([&self.unified])
     }
 
-    /// Removes those that are empty.
+    /// Removes the groups that are empty.
     pub fn remove_if_empty(&self) {
         for group in self.all() {
             let _ = fs::remove_dir(group);
@@ -233,13 +234,14 @@ impl Cgroups {
         }
         fs::create_dir(self.agent())?;
         fs::create_dir(self.tenant())?;
-        // The agent creates groups below it. These limits hold even if a tenant controls the agent.
+        // The agent creates groups below this one. These limits hold even if a tenant controls the
+        // agent.
         fs::write(self.tenant().join("cgroup.max.depth"), "1")?;
         fs::write(self.tenant().join("cgroup.max.descendants"), PROCESS_GROUPS_MAX)?;
         self.set_limits(limits)
     }
 
-    /// The agent's group.
+    /// The group of the sandbox's own agent, in the version 2 tree.
     #[must_use]
     pub fn agent(&self) -> PathBuf {
         self.unified.join("agent")
@@ -258,7 +260,7 @@ impl Cgroups {
         self.unified.join("tenant")
     }
 
-    /// Sets the limits, also of a running sandbox.
+    /// Sets the limits. The sandbox may be running.
     ///
     /// # Errors
     /// `EBUSY` when more memory than the new limit is in use and none can be freed.
@@ -278,8 +280,8 @@ impl Cgroups {
         let [memory_at, cpu_at, pids_at] = &self.legacy;
         if let Some(at) = memory_at {
             fs::write(at.join("memory.limit_in_bytes"), memory)?;
-            // Version 1 counts the buffers of TCP and UDP apart, and only where there is a limit:
-            // without one a sandbox could fill the whole machine's share of them.
+            // Version 1 counts the buffers of TCP and UDP separately, and only if a limit is set:
+            // without one a sandbox could use up the buffers of the whole machine.
             let sockets = limits.memory_mib.saturating_mul(1 << 20) / SOCKETS_DIVISOR;
             match fs::write(at.join("memory.kmem.tcp.limit_in_bytes"), sockets.to_string()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -302,7 +304,7 @@ impl Cgroups {
         self.legacy.iter().flatten().map(open).collect()
     }
 
-    /// The file whose `oom_kill` line counts.
+    /// The file whose `oom_kill` line counts the processes killed for memory.
     #[must_use]
     pub fn oom_events(&self) -> PathBuf {
         match &self.legacy[0] {
@@ -311,7 +313,8 @@ impl Cgroups {
         }
     }
 
-    /// As text, for the sandbox's directory: a later server may be in another group.
+    /// Serialises the paths for the sandbox's directory, because a later server may be in another
+    /// group.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("unified {}\n", self.unified.display());
@@ -335,7 +338,7 @@ impl Cgroups {
         Some(Self { unified: find("unified")?, legacy, unified_only })
     }
 
-    /// Tries to remove all of them. Those that are not empty stay.
+    /// Tries to remove all groups. Those that are not empty stay.
     pub fn try_remove(&self) {
         self.remove_children(&self.agent());
         self.remove_children(&self.tenant());
@@ -346,7 +349,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes the empty groups of background processes that an agent left.
+    /// Removes empty groups of background processes that an agent left behind.
     pub(crate) fn remove_process_groups(&self) {
         self.remove_children(&self.tenant());
     }
@@ -359,7 +362,7 @@ impl Cgroups {
         }
     }
 
-    /// Whether any of them exists.
+    /// Whether any of the groups exists.
     #[must_use]
     pub fn exist(&self) -> bool {
         self.legacy.iter().flatten().chain([&self.unified]).any(|group| group.is_dir())

@@ -1,6 +1,5 @@
 //! A child of the launcher that becomes an agent: ids, masks, limits, capabilities, filter, and the
-//! descriptors that the agent inherits. The same for the agent of a sandbox and for that of a
-//! session with a scope.
+//! descriptors that the agent inherits. Agents of sandboxes and of scopes share this code.
 
 pub(crate) mod agent_exec;
 pub(crate) mod agent_socket;
@@ -20,14 +19,15 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Files of `/proc` that any user may read and a tenant has no use for. Others of the kind (`kcore`,
-/// `kmsg`, `sysrq-trigger`, `timer_list`, …) belong to the host's root, which no id inside maps to.
+/// Files of `/proc` that any user may read and a tenant has no use for. Others of the kind
+/// (`kcore`, `kmsg`, `sysrq-trigger`, `timer_list`, …) belong to the host's root, which no id
+/// inside maps to.
 const MASKED: &[&str] = &["interrupts", "kallsyms", "keys"];
 
 /// Terminals that all sessions of a sandbox without a scope share: 32 that the API opens
 /// (`TERMINALS_MAX` of the agent), and as many that programs such as tmux and script open.
 pub(crate) const SANDBOX_TERMINALS: u32 = 64;
-/// Terminals of a session with a scope: one that the API opens, the others are its programs'.
+/// Terminals of a session with a scope: one that the API opens, and those that its programs open.
 pub(crate) const SCOPE_TERMINALS: u32 = 32;
 
 /// The most descriptors of a process, unless the host allows less.
@@ -62,7 +62,7 @@ pub(crate) fn new_devpts(terminals_max: u32) -> Result<OwnedFd, Errno> {
 
 /// Covers the parts of `/proc` that a tenant may not see or change.
 pub(crate) fn mask_proc() -> Result<(), Errno> {
-    // The settings of the sandbox's own network would be writable for root inside.
+    // Root inside could otherwise write the settings of the sandbox's network.
     cover("/proc/sys", "/proc/sys")?;
     for name in MASKED {
         cover("/dev/null", &format!("/proc/{name}"))?;
@@ -83,7 +83,8 @@ fn cover(source: &str, target: &str) -> Result<(), Errno> {
 
 /// Sets the limits of each process.
 pub(crate) fn set_process_limits() -> Result<(), Errno> {
-    // One byte: neither a file nor, for a host that pipes dumps to a program, a call of it.
+    // With a limit of one byte the kernel writes no core file, and does not run a program for
+    // dumps.
     let core = Rlimit { current: Some(1), maximum: Some(1) };
     rustix::process::setrlimit(Resource::Core, core)?;
     let files = rustix::process::getrlimit(Resource::Nofile);
@@ -92,16 +93,16 @@ pub(crate) fn set_process_limits() -> Result<(), Errno> {
     rustix::process::setrlimit(Resource::Nofile, files)
 }
 
-/// Gives up all capabilities for good, also those that an execution would give back.
+/// Drops all capabilities for good, also those that executing a program would restore.
 pub(crate) fn drop_capabilities() -> Result<(), Errno> {
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Older kernels know fewer.
+            // Older kernels have fewer capabilities.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
     }
-    // Its id is that of root in its namespace, but nothing follows from that.
+    // The agent has the id of root in its namespace, but gets no capabilities from that.
     rustix::thread::set_capabilities_secure_bits(
         CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED

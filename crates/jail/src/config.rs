@@ -1,4 +1,4 @@
-//! Paths and id ranges, for the launcher and for the server.
+//! Paths and id ranges that the launcher and the server share.
 
 use std::path::{Path, PathBuf};
 
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 pub const UIDS: u32 = 65_536;
 /// The number of ids of the tenant, from the first of the range on.
 pub const TENANT_UIDS: u32 = 65_535;
-/// The agent's id within the range: the first after the tenant's.
+/// The id of the agent within the range: the first after those of the tenant.
 pub const AGENT_UID: u32 = 65_535;
-/// First id of the first range: above what systemd hands out to containers.
+/// The first id of the first range, above the ids that systemd assigns to containers.
 pub const UID_BASE: u32 = 0x7000_0000;
 /// How many ranges fit below 2^32.
 pub const SLOTS: u32 = 32_768;
 
-/// What launcher and server must agree on.
+/// The configuration that the server passes to the launcher.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The data directory.
+    /// The data directory, with all files of sandboxes and images.
     pub data_dir: PathBuf,
-    /// The launcher's binary.
+    /// The path of the `isolet-launcher` binary.
     pub launcher: PathBuf,
-    /// The agent's binary.
+    /// The path of the `isolet-agent` binary, which the launcher reads once.
     pub agent: PathBuf,
-    /// First id of slot 0.
+    /// The first id of slot 0.
     pub uid_base: u32,
     /// Name of the group of all its sandboxes below the server's own cgroup: `[a-z0-9-]{1,64}`.
     pub cgroup: String,
-    /// How long an agent's stream waits for its reader, in ms.
+    /// How long an agent waits for a client that does not read its stream, in ms.
     pub stall_ms: u64,
 }
 
@@ -66,7 +66,7 @@ impl Config {
         self.data_dir.join("images")
     }
 
-    /// The directory for what is to be deleted.
+    /// The trash: the directory of files that are to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {
         self.data_dir.join("trash")
@@ -78,7 +78,7 @@ fn group(data_dir: &Path) -> String {
     group_of(data_dir.as_os_str().as_encoded_bytes())
 }
 
-/// FNV-1a.
+/// The name from the FNV-1a hash of some bytes.
 fn group_of(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -86,7 +86,7 @@ fn group_of(bytes: &[u8]) -> String {
     format!("isolet-{:08x}", hash >> 32)
 }
 
-/// A name that no other directory has used, not even an earlier one at this path.
+/// A name that no other directory uses, not even an earlier one at the same path.
 pub(crate) fn unique_group(data_dir: &Path) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_nanos());
@@ -94,7 +94,7 @@ pub(crate) fn unique_group(data_dir: &Path) -> String {
     group_of(format!("{} {now} {pid}", data_dir.display()).as_bytes())
 }
 
-/// Whether a text is a valid name of a group.
+/// Whether a text is a valid name of a control group.
 pub(crate) fn is_group(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=64).contains(&name.len()) && name.bytes().all(good)
@@ -103,7 +103,7 @@ pub(crate) fn is_group(name: &str) -> bool {
 /// The directory within a sandbox's directory that the server writes for the sandbox to read.
 pub(crate) const GIVEN: &str = "given";
 
-/// Where the process that owns the veth pairs listens for servers, below the data directory.
+/// The socket of the process that owns the veth pairs, below the data directory.
 pub(crate) const MANAGER_DIRECTORY: &str = "network";
 pub(crate) const MANAGER_SOCKET: &str = "links.sock";
 
@@ -112,7 +112,7 @@ pub(crate) fn manager_socket(data_dir: &Path) -> PathBuf {
     data_dir.join(MANAGER_DIRECTORY).join(MANAGER_SOCKET)
 }
 
-/// The directory within a sandbox's directory that holds those of its sessions' scopes.
+/// The directory within a sandbox's directory that holds the directories of its sessions' scopes.
 pub(crate) const SCOPES: &str = "scopes";
 
 /// The directory in which the agent of a session's scope listens, as `agent.sock`. `sandbox` is the

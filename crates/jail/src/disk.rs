@@ -1,5 +1,5 @@
-//! The file system of a sandbox whose disk is limited: a sparse ext4 image in its directory, behind a
-//! loop device.
+//! The file system of a sandbox whose disk is limited: a sparse ext4 image in its directory, behind
+//! a loop device.
 //!
 //! Only the sandbox's namespace holds the mount: it ends with the sandbox's last process, also when
 //! launcher and server are dead, and the device is then detached from the image. The device's open
@@ -19,11 +19,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its name in a sandbox's directory.
+/// The name of the image in a sandbox's directory.
 pub(crate) const IMAGE: &str = "disk.ext4";
-/// Where the program that formats it may lie.
+/// Possible paths of the program that formats an image.
 const PROGRAMS: [&str; 2] = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"];
-/// Named one by one, so that the host's own preferences make no other file system.
+/// Listed in full, so that the host's `mke2fs.conf` does not change the file system.
 const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,\
                         sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 /// Bytes for each inode, which limits the number of files.
@@ -39,13 +39,13 @@ const DETACH_WAIT: Duration = Duration::from_millis(50);
 pub fn no_disk() -> Option<String> {
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if !known.lines().any(|line| line.split_whitespace().last() == Some("ext4")) {
-        return Some("the kernel has no ext4: modprobe ext4".to_owned());
+        return Some("the kernel has no ext4 file system: modprobe ext4".to_owned());
     }
     if !Path::new("/dev/loop-control").try_exists().unwrap_or(false) {
-        return Some("there is no /dev/loop-control: modprobe loop".to_owned());
+        return Some("/dev/loop-control is missing: modprobe loop".to_owned());
     }
     if program().is_none() {
-        return Some("there is no mkfs.ext4: install e2fsprogs".to_owned());
+        return Some("mkfs.ext4 is missing: install e2fsprogs".to_owned());
     }
     None
 }
@@ -77,8 +77,8 @@ pub(crate) fn create_image(directory: &Path, mib: u64) -> Result<(), Errno> {
     if let Some(stderr) = format.stderr.take() {
         let _ = stderr.take(4096).read_to_string(&mut errors);
     }
-    // The kernel reaps the launcher's children, so there is no exit status: mounting shows whether it
-    // is a file system.
+    // The kernel reaps the launcher's children, so there is no exit status: mounting the image
+    // shows whether formatting succeeded.
     let _ = format.wait();
     if !errors.is_empty() {
         eprintln!("mkfs.ext4: {}", errors.trim());
@@ -100,7 +100,7 @@ pub(crate) fn is_attached(directory: &Path) -> bool {
 /// Mounts the image of a sandbox's directory. The mount is detached.
 ///
 /// # Errors
-/// `EBUSY` while an earlier mount of it still exists.
+/// `EBUSY` while an earlier mount of the image still exists.
 pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
     let image = open(directory)?;
     let until = Instant::now() + DETACH_WAIT;
@@ -113,7 +113,7 @@ pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
     let device = isolet_sys::loop_device::attach(image.as_fd())?;
     let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
-    // What is deleted inside is given back to the host; tables of inodes are zeroes anyway.
+    // Blocks that are freed inside are returned to the host; inode tables are zero already.
     for flag in ["discard", "noinit_itable"] {
         rustix::mount::fsconfig_set_flag(context.as_fd(), flag)?;
     }

@@ -1,13 +1,14 @@
 //! Compiles the allow-list (`filter.json`) into seccomp programs.
 //!
-//! A program is one binary search over call numbers instead of a chain of comparisons: the kernel runs
-//! it once for every call number when it is installed, so a short path makes every start cheaper.
+//! A program is one binary search over call numbers instead of a chain of comparisons: the kernel
+//! runs it once for every call number when it is installed, so a short path makes every start
+//! cheaper.
 
 mod allow_list;
 mod bpf;
 mod syscalls;
 
-use allow_list::{AllowList, Rule};
+use allow_list::{AllowList, SyscallRule};
 use bpf::{
     ALLOW, ARCH, ARCH_OFFSET, ENOSYS, EPERM, ERRNO, JA, JEQ, JGE, JSET, KILL, LD, NUMBER_OFFSET,
     RET, X32, instruction, jump_if_among, jump_unless_among, load_argument,
@@ -22,15 +23,15 @@ pub enum FilterKind {
     Tenant,
     /// The agent: the tenant's calls, and those that starting a tenant's process needs.
     Agent,
-    /// The egress proxy: a short list of its own.
+    /// The egress proxy, which has a short list of its own.
     EgressProxy,
 }
 
-/// What a program does at one call number.
+/// The action of a program for one call number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
     Return(u32),
-    /// By the rules of the call with this name.
+    /// Decided by the rules of the call with this name.
     CheckArguments(String),
 }
 
@@ -52,7 +53,7 @@ pub fn compile(kind: FilterKind) -> Vec<u64> {
     program
 }
 
-/// The same in bytes, for [`isolet_sys::seccomp::read`].
+/// The program for `kind` as bytes, for [`isolet_sys::seccomp::read`].
 #[must_use]
 pub fn bytes(kind: FilterKind) -> Vec<u8> {
     compile(kind).iter().flat_map(|step| step.to_ne_bytes()).collect()
@@ -111,7 +112,7 @@ fn merge_ranges(by_number: &BTreeMap<u32, Action>) -> Vec<(u32, Action)> {
 }
 
 /// The binary search for the number, which is in the accumulator.
-fn search_tree(ranges: &[(u32, Action)], rules: &[Rule]) -> Vec<u64> {
+fn search_tree(ranges: &[(u32, Action)], rules: &[SyscallRule]) -> Vec<u64> {
     if let [(_, action)] = ranges {
         return action_steps(action, rules);
     }
@@ -132,7 +133,7 @@ fn search_tree(ranges: &[(u32, Action)], rules: &[Rule]) -> Vec<u64> {
     program
 }
 
-fn action_steps(action: &Action, rules: &[Rule]) -> Vec<u64> {
+fn action_steps(action: &Action, rules: &[SyscallRule]) -> Vec<u64> {
     let name = match action {
         Action::Return(value) => return vec![instruction(RET, 0, 0, *value)],
         Action::CheckArguments(name) => name,
@@ -148,7 +149,7 @@ fn action_steps(action: &Action, rules: &[Rule]) -> Vec<u64> {
 }
 
 /// Returns `ALLOW` when the rule matches, otherwise falls through.
-fn rule_steps(rule: &Rule) -> Vec<u64> {
+fn rule_steps(rule: &SyscallRule) -> Vec<u64> {
     let mut program = vec![load_argument(rule.arg)];
     if let Some(bits) = rule.none_of_bits {
         program.extend([instruction(JSET, 1, 0, bits), instruction(RET, 0, 0, ALLOW)]);
@@ -179,7 +180,7 @@ mod tests {
 
     const EAFNOSUPPORT: u32 = ERRNO | 97;
 
-    /// Runs a program as the kernel does.
+    /// Interprets a program as the kernel does.
     fn run(program: &[u64], arch: u32, number: u32, args: [u64; 6]) -> u32 {
         let mut data = [0_u32; 16];
         data[0] = number;
@@ -255,7 +256,7 @@ mod tests {
             let expected = if [1, 2, 10, 16].contains(&family) { ALLOW } else { EAFNOSUPPORT };
             assert_eq!(action, expected, "family {family}");
         }
-        // What libaudit takes for "no audit here"; at EPERM `useradd` gives up.
+        // libaudit takes this for a kernel without audit; at `EPERM` `useradd` would fail.
         assert_eq!(tenant("socket", [16, 3, 9, 0, 0, 0]), EAFNOSUPPORT);
         assert_eq!(tenant("socketpair", [16, 3, 0, 0, 0, 0]), EPERM);
     }
@@ -270,8 +271,7 @@ mod tests {
         assert_eq!(tenant("personality", [0xffff_ffff, 0, 0, 0, 0, 0]), ALLOW);
     }
 
-    /// Each would be compiled into memory that the whole machine shares.
-    /// Promises: B8.
+    /// The kernel would compile each filter into memory that the whole machine shares.
     #[test]
     fn e53_no_filter_is_attached_to_a_socket_and_other_options_are_set() {
         const SOL_SOCKET: u64 = 1;
@@ -290,8 +290,7 @@ mod tests {
         assert_eq!(tenant("setsockopt", [3, 1 << 32 | SOL_SOCKET, 1 << 32 | 26, 0, 0, 0]), EPERM);
     }
 
-    /// Its requests are counted for the whole host.
-    /// Promises: B8.
+    /// The kernel counts these requests for the whole host.
     #[test]
     fn e53_the_kernels_asynchronous_io_is_not_there_for_libraries_to_fall_back() {
         for name in ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents"] {

@@ -29,14 +29,14 @@ use template_trees::TemplateTrees;
 pub struct PrepareError {
     /// The name of the step, for people.
     pub step: &'static str,
-    /// The kernel's error.
+    /// The cause: most often the kernel's error.
     pub source: io::Error,
 }
 
 /// Everything that is the same for all sandboxes.
 #[derive(Debug)]
 pub struct Host {
-    /// As the server set it.
+    /// The configuration that the server passed.
     pub config: Config,
     /// The parent of the sandboxes' control groups.
     pub cgroup_root: CgroupRoot,
@@ -44,7 +44,7 @@ pub struct Host {
     pub skeleton: PathBuf,
     /// `/dev`, read-only and shared by all; attached in the launcher's own mount namespace.
     pub dev: OwnedFd,
-    /// `/sys`, likewise: the processors' topology and nothing else.
+    /// `/sys`, read-only and shared by all: the topology of the processors and nothing else.
     pub sys: OwnedFd,
     /// A mount namespace that holds one empty directory tree.
     pub empty_mount_ns: OwnedFd,

@@ -1,42 +1,37 @@
-//! Which data directory this is, and whether what it says about processes still holds.
+//! Identifies the data directory, and decides whether its records of processes are still valid.
 //!
-//! A data directory names processes, control groups and sockets. Those names mean something only
-//! on the boot and in the directory that they were written in: in a copy they are the original's,
-//! and after a reboot they may be anybody's. `DATA/identity` records the boot, and the directory's
-//! device, inode and time of birth, as of the last start of a server. The next start compares:
+//! A data directory names processes, control groups and sockets. Those names are valid only on the
+//! boot and in the directory in which they were written: in a copy they belong to the original, and
+//! after a reboot they may belong to any process. `DATA/identity` records the boot, and the
+//! directory's device, inode and creation time, at the last start of a server. The next start
+//! compares:
 //!
-//! | recorded | what follows |
+//! | recorded | consequence |
 //! |---|---|
-//! | the same boot and directory (also moved, or under another mount) | everything is as it was left |
+//! | the same boot and directory (also moved, or under another mount) | all records are valid |
 //! | the same directory, another boot | the processes of all sandboxes are forgotten |
-//! | another directory: this one is a copy, or was restored | likewise, but for sandboxes whose processes have this very directory mounted |
-//! | nothing: written by a version without identities | only processes that run with another directory mounted are forgotten |
+//! | another directory: this one is a copy, or was restored | the same, except for sandboxes whose processes have this very directory mounted |
+//! | nothing: the directory was written by a version without identities | only processes that run with another directory mounted are forgotten |
 //!
-//! Forgetting removes files of the data directory alone. No process, group or mount is touched.
+//! Forgetting removes only files of the data directory. No process, group or mount is touched.
 
-use crate::{
-    cgroup::Cgroups,
-    config::{self, Config, SCOPES},
-    disk,
-    kernel::absent::absent_as_none,
-    orphan::{self, AgentProcess},
-};
-use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags},
-    io::Errno,
-};
-use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _},
-    os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use crate::cgroup::Cgroups;
+use crate::config::{self, Config, SCOPES};
+use crate::disk;
+use crate::kernel::absent::absent_as_none;
+use crate::orphan::{self, AgentProcess};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
 
-/// Its name in the data directory.
+/// The name of the record in the data directory.
 const FILE: &str = "identity";
-/// Bytes of the file: always the same, so that it can be rewritten when the disk is full.
+/// The size of the record in bytes: constant, so that it can be rewritten when the disk is full.
 const FILE_BYTES: usize = 512;
-/// Recorded where the file system does not say when a directory was made.
+/// Recorded where the file system does not report when a directory was created.
 const CREATED_UNKNOWN: &str = "unknown";
 /// The kernel's id of this boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -50,9 +45,9 @@ pub enum Origin {
     Same,
     /// The directory that was recorded; the machine was rebooted since.
     Rebooted,
-    /// Another directory than the one that was recorded: a copy, or restored from a backup.
+    /// A directory other than the recorded one: a copy, or restored from a backup.
     Copied,
-    /// There is no record: the directory is new, or of a version without identities.
+    /// No record: the directory is new, or written by a version without identities.
     Unrecorded,
 }
 
@@ -77,20 +72,20 @@ struct DirectoryId {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Record {
+struct IdentityRecord {
     boot: String,
     directory: DirectoryId,
     cgroup: String,
 }
 
-/// Which data directory the processes belong to that a sandbox's directory names.
+/// The data directory that the recorded processes of a sandbox belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ownership {
-    /// This one: they have it mounted.
+    /// This directory: the processes have it mounted.
     Ours,
-    /// Another one.
+    /// Another data directory, such as the original of this copy.
     Foreign,
-    /// None of them runs.
+    /// None, because no recorded process runs.
     NoProcess,
 }
 
@@ -108,7 +103,7 @@ impl DirectoryId {
     }
 }
 
-impl Record {
+impl IdentityRecord {
     fn to_text(&self) -> String {
         let Self { boot, directory, cgroup } = self;
         let DirectoryId { device, inode, created } = directory;
@@ -156,14 +151,14 @@ pub(crate) fn directory_id(data: &Path) -> io::Result<String> {
     Ok(format!("{device:x}:{inode:x}:{created}"))
 }
 
-/// Whether the data directory is another one than its record names.
+/// Whether the data directory differs from the one in its record.
 ///
 /// # Errors
 /// Those of the file system.
 pub fn is_copy(data: &Path) -> io::Result<bool> {
     let directory = DirectoryId::of(data)?;
     let boot = boot()?;
-    let recorded = Record::read(data)?;
+    let recorded = IdentityRecord::read(data)?;
     Ok(recorded.is_some_and(|recorded| recorded.origin(&directory, &boot) == Origin::Copied))
 }
 
@@ -171,15 +166,15 @@ fn boot() -> io::Result<String> {
     Ok(fs::read_to_string(BOOT)?.trim().to_owned())
 }
 
-impl Record {
-    /// How the data directory, which has this id on this boot, relates to the record.
+impl IdentityRecord {
+    /// How a data directory with this id, on this boot, relates to the record.
     fn origin(&self, directory: &DirectoryId, boot: &str) -> Origin {
         let rebooted = self.boot != boot;
         if self.directory == *directory {
             return if rebooted { Origin::Rebooted } else { Origin::Same };
         }
-        // A boot may give a file system another device number. The inode and the time of its
-        // creation stay, and a copy has others.
+        // A file system may get another device number at a boot. Inode and creation time stay, and
+        // differ in a copy.
         let renumbered = DirectoryId { device: directory.device, ..self.directory.clone() }
             == *directory
             && directory.created != CREATED_UNKNOWN;
@@ -187,8 +182,9 @@ impl Record {
     }
 }
 
-/// Compares the data directory with its record, forgets processes that are not its own, and writes a
-/// new record. The caller holds the directory's lock. May be interrupted and repeated.
+/// Compares the data directory with its record, forgets processes that are not its own, and writes
+/// a new record. The caller must hold the directory's lock. The call may be interrupted and
+/// repeated.
 ///
 /// # Errors
 /// Those of the file system; the directory may not be used then.
@@ -196,25 +192,27 @@ pub fn adopt(config: &Config) -> io::Result<Identity> {
     let data = &config.data_dir;
     let directory = DirectoryId::of(data)?;
     let boot = boot()?;
-    let recorded = Record::read(data)?;
+    let recorded = IdentityRecord::read(data)?;
     let origin = recorded.as_ref().map_or(Origin::Unrecorded, |of| of.origin(&directory, &boot));
-    // No process of an earlier boot runs, even if others have their ids now.
+    // No process of an earlier boot runs, even if other processes have the same ids now.
     let may_run = recorded.as_ref().is_none_or(|recorded| recorded.boot == boot);
     let foreign = forget(data, origin, may_run)?;
     let cgroup = match &recorded {
         Some(recorded) if origin == Origin::Same => recorded.cgroup.clone(),
         None if foreign == 0 => config.cgroup.clone(),
-        // Groups of the recorded name, or of this path, may belong to the original, or to others.
+        // Groups with the recorded name, or with the name of this path, may belong to another
+        // directory.
         _ => config::unique_group(data),
     };
-    let new = Record { boot, directory, cgroup: cgroup.clone() };
+    let new = IdentityRecord { boot, directory, cgroup: cgroup.clone() };
     if recorded.as_ref() != Some(&new) {
         new.write(data)?;
     }
     Ok(Identity { origin, cgroup, foreign })
 }
 
-/// Forgets processes that do not belong to this directory. Returns how many sandboxes have such.
+/// Forgets processes that do not belong to this directory. Returns the number of sandboxes that had
+/// some.
 fn forget(data: &Path, origin: Origin, may_run: bool) -> io::Result<usize> {
     if origin == Origin::Same {
         return Ok(0);
@@ -260,7 +258,8 @@ fn remove_if_present(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Finds out whose the processes are that a sandbox's directory names. They are not touched.
+/// Determines which data directory the recorded processes of a sandbox belong to, without touching
+/// them.
 fn owner_of(directory: &Path) -> io::Result<Ownership> {
     let mut pids = Vec::new();
     if let Some(agent) = AgentProcess::find(directory)? {
@@ -271,7 +270,7 @@ fn owner_of(directory: &Path) -> io::Result<Ownership> {
         let members = absent_as_none(fs::read_to_string(groups.agent().join("cgroup.procs")))?;
         pids.extend(members.unwrap_or_default().lines().filter_map(|pid| pid.parse::<i32>().ok()));
     }
-    // Checked before the disk: a process that ends does not run elsewhere.
+    // Checked before the disk: a process that is ending belongs to no other directory.
     let mounted: Vec<bool> = pids.iter().filter_map(|pid| has_mounted(*pid, directory)).collect();
     if mounted.is_empty() {
         return Ok(Ownership::NoProcess);
@@ -305,7 +304,7 @@ fn has_mounted(pid: i32, directory: &Path) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// A data directory with one sandbox, and what a server recorded of a process of it.
+    /// A data directory with one sandbox, and the record of a process of the sandbox.
     fn directory(folder: &Path) -> Config {
         let config = Config::beside(&folder.join("data")).expect("own path is known");
         let sandbox = config.sandbox_dir("one");
@@ -328,10 +327,10 @@ mod tests {
     fn what_is_recorded_reads_back_and_what_does_not_read_is_nothing() {
         let directory = DirectoryId { device: 1, inode: 2, created: "3.000000004".to_owned() };
         let cgroup = "isolet-0000000a".to_owned();
-        let recorded = Record { boot: "b-1".to_owned(), directory, cgroup };
-        assert_eq!(Record::parse(&recorded.to_text()).as_ref(), Some(&recorded));
+        let recorded = IdentityRecord { boot: "b-1".to_owned(), directory, cgroup };
+        assert_eq!(IdentityRecord::parse(&recorded.to_text()).as_ref(), Some(&recorded));
         for bad in ["", "boot x\n", &recorded.to_text().replace("isolet-0", "../x")] {
-            assert_eq!(Record::parse(bad), None, "{bad:?}");
+            assert_eq!(IdentityRecord::parse(bad), None, "{bad:?}");
         }
     }
 
@@ -348,7 +347,7 @@ mod tests {
         let again = adopt(&moved).expect("adopts");
         assert_eq!((again.origin, names_processes(&moved)), (Origin::Same, true));
         assert_eq!(again.cgroup, first.cgroup, "its groups keep their name");
-        // At the path of the original, which lives on beside it.
+        // At the path of the original, which still exists beside the copy.
         let copied = std::process::Command::new("cp")
             .arg("-a")
             .args([&moved.data_dir, &config.data_dir])
@@ -361,7 +360,7 @@ mod tests {
         assert_eq!(adopt(&moved).expect("adopts").origin, Origin::Same);
     }
 
-    /// An agent that was killed a moment before the start was taken for another directory's.
+    /// An agent that was killed just before the start was once attributed to another directory.
     #[test]
     fn a_process_that_ends_is_nobodys() {
         let folder = tempfile::tempdir().expect("makes");
@@ -404,7 +403,8 @@ mod tests {
     fn a_boot_that_numbers_devices_otherwise_makes_no_copy() {
         let directory =
             |device, created: &str| DirectoryId { device, inode: 2, created: created.into() };
-        let recorded = |directory| Record { boot: "one".into(), directory, cgroup: "group".into() };
+        let recorded =
+            |directory| IdentityRecord { boot: "one".into(), directory, cgroup: "group".into() };
         let known = recorded(directory(7, "5.6"));
         assert_eq!(known.origin(&directory(8, "5.6"), "two"), Origin::Rebooted);
         assert_eq!(known.origin(&directory(8, "5.6"), "one"), Origin::Copied);

@@ -15,30 +15,31 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long one request may take: creating a sandbox takes milliseconds, longer on a host under load.
+/// The most seconds that one request may take. Creating a sandbox takes milliseconds, longer under
+/// load.
 const REPLY_S_MAX: u64 = 30;
 
-/// How long an ending launcher may take, in ms. It only removes empty control groups.
+/// How long a launcher may take to end, in ms. It only removes empty control groups.
 const SHUTDOWN_MS_MAX: u32 = 500;
 
-/// Why there is no sandbox.
+/// Why the launcher did not create a sandbox or start a scope.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The launcher has died, or never started. Start another; the half-made sandbox, if any, is
-    /// removed with [`crate::SandboxHandle::remove`].
+    /// The launcher has died, or never started. Start another one, and remove a partly created
+    /// sandbox with [`crate::SandboxHandle::remove`].
     #[error("the launcher is gone: {0}")]
     Gone(String),
-    /// This machine cannot make sandboxes.
+    /// This machine cannot create sandboxes.
     #[error("this machine lacks: {}", .0.join("; "))]
     Missing(Vec<String>),
     /// A step failed; nothing of the sandbox, or of the scope, is left.
-    #[error("cannot make sandbox {name}: {step}: {errno}")]
+    #[error("cannot create sandbox {name}: {step}: {errno}")]
     Failed {
         /// The server's own name of the sandbox.
         name: String,
-        /// The step's name.
+        /// The name of the step, for people.
         step: String,
-        /// The kernel's error.
+        /// The error of the system call that failed.
         errno: Errno,
     },
     /// A granted path of a scope was refused; nothing of the scope is left.
@@ -90,18 +91,18 @@ impl Launcher {
         match launcher.receive_report()? {
             LauncherResponse::Ready { missing } if missing.is_empty() => Ok(launcher),
             LauncherResponse::Ready { missing } => Err(Error::Missing(missing)),
-            _ => Err(Error::Gone("it spoke out of turn".into())),
+            _ => Err(Error::Gone("it sent an unexpected response".into())),
         }
     }
 
-    /// Its process id.
+    /// The process id of the launcher.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Creates a sandbox; blocks for some milliseconds. Returns the agent's process id. The sandbox is
-    /// created in the network namespace `network`, or in a new one with loopback alone.
+    /// Creates a sandbox; blocks for some milliseconds. Returns the agent's process id. The sandbox
+    /// is created in the network namespace `network`, or in a new one with loopback alone.
     ///
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
@@ -111,8 +112,8 @@ impl Launcher {
         self.request(&LauncherRequest::Launch(spec), network, &name, || {})
     }
 
-    /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon as
-    /// every grant was opened.
+    /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon
+    /// as every grant was opened.
     ///
     /// # Errors
     /// As [`Launcher::launch`], and [`Error::GrantRefused`].
@@ -142,7 +143,7 @@ impl Launcher {
                     let errno = Errno::from_raw_os_error(errno);
                     return Err(Error::GrantRefused { name, index, errno });
                 }
-                _ => return Err(Error::Gone("it answered another order".into())),
+                _ => return Err(Error::Gone("it answered another request".into())),
             }
         }
     }
@@ -156,7 +157,7 @@ impl Launcher {
                     return isolet_wire::frame::decode(&packet[..length])
                         .map_err(|error| Error::Gone(error.to_string()));
                 }
-                Ok(_) => return Err(Error::Gone("it ended".into())),
+                Ok(_) => return Err(Error::Gone("it closed the connection".into())),
                 Err(error) => return Err(Error::Gone(error.to_string())),
             }
         }
@@ -165,7 +166,7 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // It ends when its connection is closed, and removes its control groups.
+        // The launcher removes its control groups and ends when its connection is closed.
         let _ = shutdown(&self.socket, Shutdown::Both);
         for _ in 0..SHUTDOWN_MS_MAX {
             if !matches!(self.process.try_wait(), Ok(None)) {

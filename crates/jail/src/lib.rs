@@ -1,9 +1,9 @@
-//! A [`Spec`](isolet_wire::launch::Spec) becomes a process that cannot get out.
+//! Turns a [`Spec`](isolet_wire::launcher::Spec) into a sandbox whose processes cannot escape.
 //!
-//! Two halves in one crate. The launcher (`main.rs`: one thread, small) prepares a [`Host`] once and
-//! then creates sandboxes ([`create_sandbox`]) and starts the agents of sessions with a scope
+//! The crate has two halves. The launcher (`main.rs`: one thread, small) prepares a [`Host`] once
+//! and then creates sandboxes ([`create_sandbox`]) and starts the agents of sessions with a scope
 //! ([`start_scope`]). The server starts it with [`Launcher`], and controls sandboxes with
-//! [`SandboxHandle`]. Egress is the business of a process of its own ([`veth`]).
+//! [`SandboxHandle`]. A process of its own controls egress ([`veth`]).
 //!
 //! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
 //! `orphan` and `disk`; `identity` and `sandbox_handle`; `host`; `child`; `create`, `scope` and

@@ -1,6 +1,6 @@
 //! The launcher: one thread, small, root. It receives requests on its standard input (a packet
 //! socket of the server), creates sandboxes, and ends with the server. Sandboxes outlive it.
-//! As `isolet-launcher --links` it is the process that owns the veth pairs instead.
+//! Started as `isolet-launcher --veth` it is the process that owns the veth pairs instead.
 
 use isolet_jail::{
     Config, Host, Packet, ScopeError, StepError, create_sandbox, missing, receive_packet,
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 fn main() {
     inherited_fd::close_from(3);
-    // A copy above the standard descriptors, which programs in sandboxes may get.
+    // A copy above the standard descriptors, which programs in sandboxes may inherit.
     let server = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
     if let Some(options) = veth_options() {
         let Ok(server) = server else { return };
@@ -26,7 +26,7 @@ fn main() {
     }
     exec::autoreap_children();
     let Some(config) = launcher_config() else {
-        eprintln!("isolet-launcher is started by isolet serve");
+        eprintln!("only isolet serve starts isolet-launcher");
         std::process::exit(2);
     };
     let Ok(server) = server else { return };
@@ -41,7 +41,7 @@ fn main() {
 }
 
 /// # Errors
-/// What this machine lacks, one sentence each.
+/// One sentence for each requirement that this machine lacks.
 fn prepare(config: Config) -> Result<Host, Vec<String>> {
     let missing = missing();
     if !missing.is_empty() {
@@ -98,18 +98,18 @@ fn failed(name: String, StepError { step, errno }: StepError) -> LauncherRespons
     LauncherResponse::Failed { name, step: step.into_owned(), errno: errno.raw_os_error() }
 }
 
-/// From the command line, as `VethClient::start` writes it; `None`: this is to be a launcher.
-fn veth_options() -> Option<veth::Options> {
+/// Parses the command line that `VethClient::start` writes; `None`: this process is a launcher.
+fn veth_options() -> Option<veth::VethOptions> {
     let mut args = std::env::args().skip(1);
-    (args.next()? == "--links").then_some(())?;
+    (args.next()? == "--veth").then_some(())?;
     let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
     let data_dir = PathBuf::from(next("--data")?);
     let egress_proxy = PathBuf::from(next("--egress-proxy")?);
     let egress_proxy_user = next("--egress-proxy-user")?.parse().ok()?;
-    Some(veth::Options { data_dir, egress_proxy, egress_proxy_user })
+    Some(veth::VethOptions { data_dir, egress_proxy, egress_proxy_user })
 }
 
-/// From the command line, as `Launcher::start` writes it.
+/// Parses the command line that `Launcher::start` writes.
 fn launcher_config() -> Option<Config> {
     let mut args = std::env::args().skip(1);
     let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();

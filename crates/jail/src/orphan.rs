@@ -1,19 +1,16 @@
-//! Orphaned sandboxes, whose control groups others removed: their processes live on in other groups,
-//! without limits and out of reach of `cgroup.kill`. The agent is process 1 of all of them: killing it
-//! kills all. It is identified by its process id and the time of its start.
+//! Orphaned sandboxes: another program removed their control groups. Their processes go on in other
+//! groups, without limits and out of reach of `cgroup.kill`. The agent is process 1 of their
+//! process namespace, so killing it kills all. It is identified by its process id and its start
+//! time.
 
 use crate::kernel::absent::absent_as_none;
-use rustix::{
-    fs::{Mode, OFlags},
-    io::Errno,
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
-};
-use std::{
-    fs,
-    io::{self, Read},
-    os::fd::{BorrowedFd, OwnedFd},
-    path::Path,
-};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// The file in a sandbox's directory that records its agent.
 pub(crate) const FILE: &str = "agent";
@@ -54,11 +51,11 @@ impl AgentProcess {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
         let Some(pidfd) = absent_as_none(pidfd)? else { return Ok(None) };
         let agent = Self { pid: pid.as_raw_nonzero().get(), started, pidfd };
-        // Checked once the descriptor is held: another process may have had the id by then.
+        // Checked while the descriptor is open: another process may have reused the id before that.
         Ok(agent.is_running()?.then_some(agent))
     }
 
-    /// Its process id.
+    /// The process id of the agent, as the server sees it.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
@@ -70,7 +67,7 @@ impl AgentProcess {
     pub(crate) fn netns(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let netns = rustix::fs::open(format!("/proc/{}/ns/net", self.pid), flags, Mode::empty())?;
-        // Checked once it is open: another process may have had the id by then.
+        // Checked while it is open: another process may have reused the id before that.
         if self.is_running()? { Ok(netns) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
@@ -87,14 +84,15 @@ impl AgentProcess {
     }
 }
 
-/// The start time of a process, in clock ticks since the host booted; `None` for one that has ended.
+/// The start time of a process, in clock ticks since the host booted; `None` for one that has
+/// ended.
 fn start_time(pid: i32) -> io::Result<Option<u64>> {
     let Some(text) = absent_as_none(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
         return Ok(None);
     };
     Ok(text.rsplit_once(") ").and_then(|(_, rest)| {
         let mut fields = rest.split(' ');
-        // A zombie holds nothing any more.
+        // A zombie has no resources any more.
         (!matches!(fields.next()?, "Z" | "X")).then_some(())?;
         fields.nth(18)?.parse().ok()
     }))
@@ -114,7 +112,7 @@ mod tests {
         let pid = i32::try_from(child.id()).expect("small");
         record(opened.as_fd(), pid).expect("notes");
         let note = fs::read_to_string(folder.join(FILE)).expect("reads");
-        // The same id, as it were used again.
+        // The same id, as if another process reused it.
         fs::write(folder.join(FILE), format!("{note}1")).expect("writes");
         assert!(AgentProcess::find(&folder).expect("known").is_none());
         fs::write(folder.join(FILE), "no note").expect("writes");

@@ -1,4 +1,4 @@
-//! What the server does to a sandbox from outside: kill, freeze, measure, limit, and remove it.
+//! The server's operations on a sandbox from outside: kill, freeze, measure, limit, and remove it.
 
 use crate::cgroup::Cgroups;
 use crate::config::{Config, SCOPES, scope_dir};
@@ -21,16 +21,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The most directories of one sandbox that may be in the trash.
 const TRASH_COPIES_MAX: u32 = 100;
 
-/// One sandbox, from outside. Made from its name alone: works after a restart of the server.
+/// A handle on one sandbox. It needs only the sandbox's name, so it works after a restart of the
+/// server.
 #[derive(Debug, Clone)]
 pub struct SandboxHandle {
     directory: PathBuf,
     trash: PathBuf,
-    /// `Err` when their paths are not known because descriptors or memory are short.
+    /// `Err` when the paths are unknown because the process has no descriptors or memory left.
     groups: Result<Option<Cgroups>, Errno>,
 }
 
-/// What a sandbox uses.
+/// The resource usage of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Memory of its processes and page cache, in bytes.
@@ -39,16 +40,16 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
     /// Processor time, in microseconds.
     pub cpu_us: u64,
-    /// Processes and threads.
+    /// The number of processes and threads.
     pub pids: u64,
-    /// Processes killed for memory.
+    /// The number of processes that the kernel killed for memory.
     pub oom_kills: u64,
     /// Bytes that its own disk takes on the host; `None` when it has no disk of its own.
     pub disk_bytes: Option<u64>,
 }
 
 impl SandboxHandle {
-    /// The sandbox `name`, whether or not anything of it is left.
+    /// A handle on the sandbox `name`, whether or not it exists.
     #[must_use]
     pub fn open(config: &Config, name: &str) -> Self {
         let directory = config.sandbox_dir(name);
@@ -67,8 +68,8 @@ impl SandboxHandle {
         Ok(self.groups.as_ref().map_err(|errno| *errno)?.as_ref())
     }
 
-    /// Kills every process in it, also those that are frozen, fork all the time, or were moved to
-    /// other groups. A sandbox without processes is no error.
+    /// Kills every process of the sandbox, also processes that are frozen, that fork all the time,
+    /// or that were moved to other groups. A sandbox without processes is no error.
     ///
     /// # Errors
     /// The kernel's.
@@ -89,7 +90,7 @@ impl SandboxHandle {
         AgentProcess::find(&self.directory)?.ok_or(io::ErrorKind::NotFound)?.netns()
     }
 
-    /// Freezes or thaws every process in it.
+    /// Freezes or thaws every process of the sandbox.
     ///
     /// # Errors
     /// The kernel's.
@@ -111,18 +112,18 @@ impl SandboxHandle {
         true
     }
 
-    /// Ids of the sessions whose scopes have a directory: those that were started and not ended.
+    /// The ids of the sessions whose scopes were started and not ended.
     #[must_use]
     pub fn scopes(&self) -> Vec<String> {
         let all = fs::read_dir(self.directory.join(SCOPES)).into_iter().flatten().flatten();
         all.map(|scope| scope.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Ends the agent of a session's scope and with it all that runs there; blocks for as long as
-    /// `limit`. One that is not there is no error. What the session wrote stays.
+    /// Ends the agent of a session's scope and with it every process of the scope; blocks for at
+    /// most `limit`. A scope that does not exist is no error. Files that the session wrote stay.
     ///
     /// # Errors
-    /// `TimedOut`, or as the kernel says.
+    /// `TimedOut`, or the kernel's error.
     pub fn end_scope(&self, session: &str, limit: Duration) -> io::Result<()> {
         let Some(groups) = self.groups()? else { return Ok(()) };
         let group = groups.scope(session);
@@ -147,7 +148,7 @@ impl SandboxHandle {
         Ok(isolet_sys::tree::remove(&scope_dir(&self.directory, session))?)
     }
 
-    /// Whether a process of it runs, or may run because that cannot be found out now.
+    /// Whether a process of the sandbox runs, or may run because that cannot be determined now.
     #[must_use]
     pub fn populated(&self) -> bool {
         self.try_populated().unwrap_or(true)
@@ -161,7 +162,7 @@ impl SandboxHandle {
         Ok(populated || AgentProcess::find(&self.directory)?.is_some())
     }
 
-    /// A control group of it that does not exist any more, although others may.
+    /// A control group of the sandbox that no longer exists, although others may.
     #[must_use]
     pub fn missing_cgroup(&self) -> Option<PathBuf> {
         let groups = self.groups().ok()??;
@@ -170,7 +171,7 @@ impl SandboxHandle {
         all.find(|group| !group.is_dir())
     }
 
-    /// What it uses now. Values that cannot be read are 0.
+    /// The current usage. Values that cannot be read are 0.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let disk_bytes = fs::symlink_metadata(self.directory.join(disk::IMAGE))
@@ -185,7 +186,8 @@ impl SandboxHandle {
             Some(group) => group.join(legacy),
             None => tenant.join(unified),
         };
-        // Version 1 counts processor time in a hierarchy of its own; the version 2 tree has it always.
+        // Version 1 counts processor time in a hierarchy of its own; the version 2 tree has it
+        // always.
         let cpu = read_key(&groups.unified.join("cpu.stat"), "usage_usec");
         Usage {
             memory_bytes: read_number(&file(0, "memory.usage_in_bytes", "memory.current")),
@@ -197,8 +199,8 @@ impl SandboxHandle {
         }
     }
 
-    /// Waits until the kernel has unmounted and detached its own disk, if it has one, and so has
-    /// written everything to it. False when `limit` passed first. Blocks.
+    /// Waits until the kernel has unmounted and detached the sandbox's disk, if it has one, and so
+    /// has written all data to it. False when `limit` passed first. Blocks.
     #[must_use]
     pub fn wait_unmounted(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
@@ -214,21 +216,21 @@ impl SandboxHandle {
     /// Changes its limits while it runs.
     ///
     /// # Errors
-    /// `EBUSY` when more memory is in use and cannot be freed; `NotFound` when it is gone.
+    /// `EBUSY` when more memory is in use and cannot be freed; `NotFound` when the groups are gone.
     pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         self.groups()?.ok_or(io::ErrorKind::NotFound)?.set_limits(limits)
     }
 
-    /// Whether its control groups exist, as far as is known. After a reboot of the host they do not.
+    /// Whether the control groups exist, or may exist. After a reboot of the host they do not.
     #[must_use]
     pub fn has_cgroups(&self) -> bool {
         self.groups().map_or(true, |groups| groups.is_some_and(Cgroups::exist))
     }
 
-    /// Removes its control groups once nothing runs in it. Its files stay.
+    /// Removes the control groups once no process runs in them. The files stay.
     ///
     /// # Errors
-    /// `ResourceBusy` when they are not empty within a second.
+    /// `ResourceBusy` when the groups are not empty within a second.
     pub fn remove_cgroups(&self) -> io::Result<()> {
         let Some(groups) = self.groups()? else { return Ok(()) };
         let until = Instant::now() + Duration::from_secs(1);
@@ -244,17 +246,18 @@ impl SandboxHandle {
         }
     }
 
-    /// Removes it once nothing runs in it: control groups are removed, files are moved to the trash.
-    /// Works on sandboxes that are half created or half removed.
+    /// Removes the sandbox once no process runs in it: removes the control groups, and moves the
+    /// files to the trash. Works on sandboxes that are only partly created or removed.
     ///
     /// # Errors
-    /// `ResourceBusy` when the groups are not empty within a second, or the directory cannot be moved.
+    /// `ResourceBusy` when the groups are not empty within a second, or the directory cannot be
+    /// moved.
     pub fn remove(&self) -> io::Result<()> {
         self.remove_cgroups()?;
         let Some(name) = self.directory.file_name().and_then(|name| name.to_str()) else {
             return Ok(());
         };
-        // The files of an ephemeral sandbox's last sleep may still be there.
+        // The files of an ephemeral sandbox's last sleep may still be in the trash.
         for copy in 0..TRASH_COPIES_MAX {
             match fs::rename(&self.directory, self.trash.join(format!("{name}.{copy}"))) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -273,7 +276,7 @@ impl SandboxHandle {
 pub fn empty_trash(config: &Config) -> io::Result<()> {
     let mut result = Ok(());
     for entry in fs::read_dir(config.trash())? {
-        // A tenant decided how deep it is.
+        // A tenant decided how deep the tree is.
         if let Err(errno) = isolet_sys::tree::remove(&entry?.path()) {
             result = Err(errno.into());
         }
@@ -281,8 +284,8 @@ pub fn empty_trash(config: &Config) -> io::Result<()> {
     result
 }
 
-/// Opens the processes of a group, to wait for. The first process of a process namespace leaves its
-/// group before the others end, which are in groups of their own.
+/// Opens the processes of a group, to wait for their end. The first process of a process namespace
+/// leaves its group before the other processes end, which are in groups of their own.
 fn members(group: &Path) -> Vec<OwnedFd> {
     let listed = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let number = |line: &str| Pid::from_raw(line.parse().ok()?);
@@ -291,7 +294,7 @@ fn members(group: &Path) -> Vec<OwnedFd> {
         .filter_map(number)
         .filter_map(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?)))
         .collect();
-    // Checked once the descriptors are held: another process may have had an id by then.
+    // Checked while the descriptors are open: another process may have reused an id before that.
     let still: Vec<_> = listed().lines().filter_map(number).collect();
     opened.into_iter().filter(|(pid, _)| still.contains(pid)).map(|(_, process)| process).collect()
 }

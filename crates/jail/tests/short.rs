@@ -1,4 +1,4 @@
-//! A process that can open nothing knows nothing of its sandboxes, and says so.
+//! A process without free descriptors cannot examine its sandboxes, and reports that.
 
 use isolet_jail::{Config, SandboxHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,12 +14,12 @@ fn what_cannot_be_looked_at_is_not_taken_for_gone() {
 
     let before = getrlimit(Resource::Nofile);
     let nothing = Rlimit { current: Some(0), maximum: before.maximum };
-    setrlimit(Resource::Nofile, nothing).expect("a lower limit");
+    setrlimit(Resource::Nofile, nothing).expect("the limit is lowered");
     let short = SandboxHandle::open(&config, "none");
     let seen = (short.populated(), short.has_cgroups(), short.kill(), short.remove_cgroups());
-    // And one that was looked at before.
+    // Also a sandbox that was examined before.
     let later = none.populated();
-    setrlimit(Resource::Nofile, before).expect("as it was");
-    assert!(seen.0 && seen.1 && later, "what runs there is not known");
-    assert!(seen.2.is_err() && seen.3.is_err(), "nor is it ended: {seen:?}");
+    setrlimit(Resource::Nofile, before).expect("the limit is restored");
+    assert!(seen.0 && seen.1 && later, "processes may still run there");
+    assert!(seen.2.is_err() && seen.3.is_err(), "neither call succeeds: {seen:?}");
 }

@@ -12,7 +12,7 @@ pub fn find_manager(data: &Path) -> Option<i32> {
     let data = data.display().to_string();
     process::all().into_iter().find(|pid| {
         let words = process::arguments(*pid);
-        words.contains("--links") && words.contains(&data) && process::alive(*pid)
+        words.contains("--veth") && words.contains(&data) && process::alive(*pid)
     })
 }
 

@@ -12,9 +12,9 @@ const FIRST: i32 = 3;
 /// Descriptors are duplicated above this number before they are put in place.
 const LIFTED_FROM: i32 = 64;
 
-/// What an agent inherits.
+/// The descriptors that an agent inherits, and the ids of its programs.
 pub(crate) struct AgentFds<'a> {
-    /// Where the agent listens.
+    /// The socket that the agent listens on.
     pub(crate) listener: &'a OwnedFd,
     /// The tenant's user namespace.
     pub(crate) userns: &'a OwnedFd,
@@ -24,10 +24,10 @@ pub(crate) struct AgentFds<'a> {
     pub(crate) tenant_tasks: &'a [OwnedFd],
     /// The file that counts processes killed for memory.
     pub(crate) oom_events: Option<&'a OwnedFd>,
-    /// User and group, inside, of what the agent starts.
+    /// User and group id, inside, of the programs that the agent starts.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Closes at the execution, by which the launcher learns of it.
+    /// Closed by the execution, which tells the launcher that the agent runs.
     pub(crate) launcher_socket: &'a OwnedFd,
 }
 

@@ -1,10 +1,10 @@
-//! The agent's listening socket. Its name lies on the host, where the tenant's root does not reach it.
+//! The agent's listening socket. Its path is on the host, out of reach of the tenant's root.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Waiting connections of an agent that has not accepted yet.
+/// Connections that may wait until the agent accepts them.
 const BACKLOG: i32 = 128;
 
 /// Listens as `agent.sock` in `directory`, whose path may be too long for a socket address.

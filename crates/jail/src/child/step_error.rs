@@ -1,4 +1,4 @@
-//! A failed step, and how a child reports one to the launcher over their socket pair.
+//! The error of a step, and the socket pair by which a child reports it to the launcher.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -8,13 +8,13 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
-/// Which step failed, and the kernel's error.
+/// A step that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{step}: {errno}")]
 pub struct StepError {
     /// The name of the step, for people.
     pub step: Cow<'static, str>,
-    /// The kernel's error.
+    /// The error of the system call that failed.
     #[serde(with = "errno_number")]
     pub errno: Errno,
 }

@@ -1,7 +1,7 @@
 //! The child's side of creating a sandbox: from an empty tree in new namespaces to the agent.
 //!
-//! [`STEPS`] lists what it does, in order. No step needs an undo: everything that is created here
-//! ends with the process's namespaces.
+//! [`STEPS`] lists what it does, in order. No step has to be undone: everything that is created
+//! here ends with the namespaces of the process.
 
 use super::layers::receive_layers;
 use super::new_root::{self, NEW_ROOT, attach_below};
@@ -29,7 +29,7 @@ use std::path::Path;
 pub(super) struct SandboxParts {
     /// The file system or directory that holds the sandbox's files.
     pub(super) files: OwnedFd,
-    /// What the server writes for the sandbox to read, shown as `/etc/isolet`.
+    /// Files that the server writes for the sandbox to read, mounted at `/etc/isolet`.
     pub(super) given: OwnedFd,
     pub(super) dev: OwnedFd,
     pub(super) sys: OwnedFd,
@@ -40,36 +40,37 @@ pub(super) struct SandboxParts {
     pub(super) launcher_socket: OwnedFd,
 }
 
-/// What the steps share.
-struct Child<'a> {
+/// The state that the steps share.
+struct SandboxSetup<'a> {
     host: &'a Host,
     spec: &'a Spec,
     parts: &'a SandboxParts,
-    /// Layers of its root, the top one first; of the host's programs: the synthetic tree, and `/usr`.
+    /// The layers of the root, the top one first; for the host's programs: the synthetic tree, and
+    /// `/usr`.
     layers: Vec<OwnedFd>,
     /// The tenant's user namespace.
     userns: Option<OwnedFd>,
 }
 
-type Step = fn(&mut Child<'_>) -> Result<(), Errno>;
+type SetupStep = fn(&mut SandboxSetup<'_>) -> Result<(), Errno>;
 
 /// Every step, in order.
-const STEPS: &[(&str, Step)] = &[
+const STEPS: &[(&str, SetupStep)] = &[
     ("trees from the launcher", receive),
     ("become root inside", |_| become_root()),
     ("host name", set_hostname),
     ("own files", attach_files),
-    ("spare room", free_spare),
+    ("free reserved blocks", free_spare),
     ("root file system", mount_root),
     ("programs", mount_usr),
-    ("spare room again", take_spare),
+    ("reserve blocks", take_spare),
     ("workspace", mount_workspace),
-    ("what it is given", mount_given),
+    ("/etc/isolet", mount_given),
     ("start directory", create_start_directory),
     ("proc", mount_proc),
     ("devices", mount_devices),
     ("sys", mount_sys),
-    ("let go of the parts", unmount_parts),
+    ("unmount the parts", unmount_parts),
     ("enter", enter_root),
     ("loopback", bring_loopback_up),
     ("kernel settings", write_settings),
@@ -89,7 +90,7 @@ pub(super) fn run(host: &Host, spec: &Spec, parts: &SandboxParts) -> i32 {
 
 fn become_agent(host: &Host, spec: &Spec, parts: &SandboxParts) -> StepError {
     isolet_sys::exec::reset_signals();
-    let mut child = Child { host, spec, parts, layers: Vec::new(), userns: None };
+    let mut child = SandboxSetup { host, spec, parts, layers: Vec::new(), userns: None };
     for (name, step) in STEPS {
         if let Err(errno) = step(&mut child) {
             return StepError::new(*name, errno);
@@ -112,16 +113,17 @@ fn become_agent(host: &Host, spec: &Spec, parts: &SandboxParts) -> StepError {
     StepError::new("execute the agent", exec_agent(host, &inherited))
 }
 
-fn receive(child: &mut Child<'_>) -> Result<(), Errno> {
+fn receive(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     child.layers = receive_layers(&child.parts.launcher_socket)?;
     Ok(())
 }
 
-fn set_hostname(child: &mut Child<'_>) -> Result<(), Errno> {
+fn set_hostname(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::system::sethostname(child.spec.hostname.as_bytes())
 }
 
-/// An overlay of the sandbox's own, `part`, over what lies at `lower`: paths with colons between.
+/// Mounts an overlay with the sandbox's directories of `part` over `lower`: paths separated by
+/// colons.
 fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
     let upper = format!("/own/{part}/upper");
     let work = format!("/own/{part}/work");
@@ -136,13 +138,13 @@ fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
     attach(mounted.as_fd(), Path::new(to))
 }
 
-fn attach_files(child: &mut Child<'_>) -> Result<(), Errno> {
+fn attach_files(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     attach(child.parts.files.as_fd(), Path::new("/own"))
 }
 
-/// Files that take a little of a limited disk and give it up while overlays are mounted, which
-/// make files of their own: a sandbox whose disk is full could not wake otherwise. Kept again
-/// before anything of the tenant's runs.
+/// Files that reserve a little of a limited disk, and free it while overlays are mounted, which
+/// create files of their own: a sandbox whose disk is full could not wake otherwise. They are
+/// created again before any process of the tenant runs.
 const SPARE: [&str; 8] = [
     "/own/spare/0",
     "/own/spare/1",
@@ -153,10 +155,10 @@ const SPARE: [&str; 8] = [
     "/own/spare/6",
     "/own/spare/7",
 ];
-/// How much each of them takes: two blocks.
+/// The size of each of them: two blocks.
 const SPARE_BYTES: usize = 8192;
 
-fn free_spare(child: &mut Child<'_>) -> Result<(), Errno> {
+fn free_spare(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     for path in SPARE.iter().filter(|_| child.spec.limits.disk_mib > 0) {
         match rustix::fs::unlink(*path) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -166,13 +168,13 @@ fn free_spare(child: &mut Child<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-fn take_spare(child: &mut Child<'_>) -> Result<(), Errno> {
+fn take_spare(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     for path in SPARE.iter().filter(|_| child.spec.limits.disk_mib > 0) {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let written = rustix::fs::open(*path, flags, Mode::from_raw_mode(0o600))
             .and_then(|file| rustix::io::write(file, &[1; SPARE_BYTES]));
         match written {
-            // As much as there is.
+            // Reserves as much as is free.
             Ok(_) | Err(Errno::NOSPC) => {}
             Err(errno) => return Err(errno),
         }
@@ -180,7 +182,7 @@ fn take_spare(child: &mut Child<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-fn mount_root(child: &mut Child<'_>) -> Result<(), Errno> {
+fn mount_root(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     let Some(root) = &child.spec.root else {
         let [skeleton, _] = &child.layers[..] else { return Err(Errno::BADF) };
         attach(skeleton.as_fd(), Path::new("/etc"))?;
@@ -198,7 +200,7 @@ fn mount_root(child: &mut Child<'_>) -> Result<(), Errno> {
     mount_overlay(&lower.join(":"), "root", "/new")
 }
 
-fn mount_usr(child: &mut Child<'_>) -> Result<(), Errno> {
+fn mount_usr(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     if child.spec.root.is_some() {
         return Ok(());
     }
@@ -207,33 +209,33 @@ fn mount_usr(child: &mut Child<'_>) -> Result<(), Errno> {
     mount_overlay("/usr", "usr", "/new/usr")
 }
 
-fn create_start_directory(child: &mut Child<'_>) -> Result<(), Errno> {
+fn create_start_directory(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     match &child.spec.root {
         Some(root) if !child.spec.kept => new_root::create_start_directory(root),
         _ => Ok(()),
     }
 }
 
-fn mount_workspace(_: &mut Child<'_>) -> Result<(), Errno> {
+fn mount_workspace(_: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     let tree = clone_tree(CWD, Path::new("/own/workspace"), false)?;
     attributes::set_attributes(tree.as_fd(), attributes::NOSUID | attributes::NODEV, false)?;
     attach_below(&tree, "workspace")
 }
 
-/// Read-only, and changed from outside alone. A root that was made without its place has none.
-fn mount_given(child: &mut Child<'_>) -> Result<(), Errno> {
+/// Read-only; only the server changes it. A root without the mount point does not get it.
+fn mount_given(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     match attach_below(&child.parts.given, "etc/isolet") {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
         done => done,
     }
 }
 
-fn mount_proc(_: &mut Child<'_>) -> Result<(), Errno> {
+fn mount_proc(_: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     let mounted = new_filesystem("proc", &[], NOSUID_NODEV_NOEXEC)?;
     attach_below(&mounted, "proc")
 }
 
-fn mount_devices(child: &mut Child<'_>) -> Result<(), Errno> {
+fn mount_devices(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     attach_below(&child.parts.dev, "dev")?;
     attach_below(&new_devpts(SANDBOX_TERMINALS)?, "dev/pts")?;
     let size = format!("{}m", (child.spec.limits.memory_mib / 2).max(1));
@@ -242,11 +244,11 @@ fn mount_devices(child: &mut Child<'_>) -> Result<(), Errno> {
     attach_below(&shared, "dev/shm")
 }
 
-fn mount_sys(child: &mut Child<'_>) -> Result<(), Errno> {
+fn mount_sys(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     attach_below(&child.parts.sys, "sys")
 }
 
-fn unmount_parts(child: &mut Child<'_>) -> Result<(), Errno> {
+fn unmount_parts(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::mount::unmount("/own", UnmountFlags::DETACH)?;
     let count = std::mem::take(&mut child.layers).len();
     if child.spec.root.is_some() {
@@ -259,17 +261,17 @@ fn unmount_parts(child: &mut Child<'_>) -> Result<(), Errno> {
         .try_for_each(|place| rustix::mount::unmount(*place, UnmountFlags::DETACH))
 }
 
-/// Covers the empty root with the new one. What lies below is an empty read-only tree, so nothing
-/// needs to be given up, and `pivot_root`'s walk over every process of the host is spared.
-fn enter_root(_: &mut Child<'_>) -> Result<(), Errno> {
+/// Covers the empty root with the new one. The root below is an empty read-only tree, so it need
+/// not be unmounted, and `pivot_root` with its walk over every process of the host is not needed.
+fn enter_root(_: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::process::chdir(NEW_ROOT)?;
     rustix::mount::mount_move(".", "/")?;
     rustix::process::chroot(".")?;
     rustix::process::chdir("/")
 }
 
-/// Where it has a link, this was done when its network was prepared.
-fn bring_loopback_up(child: &mut Child<'_>) -> Result<(), Errno> {
+/// A network namespace with a veth pair was prepared with loopback up.
+fn bring_loopback_up(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     if child.spec.linked { Ok(()) } else { isolet_sys::loopback::bring_up() }
 }
 
@@ -278,18 +280,18 @@ fn write(path: &str, text: &str) -> Result<(), Errno> {
     rustix::io::write(file, text.as_bytes()).map(drop)
 }
 
-fn write_settings(child: &mut Child<'_>) -> Result<(), Errno> {
+fn write_settings(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     if !child.spec.linked {
         write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
         write("/proc/sys/net/ipv4/ping_group_range", "0 65535")?;
     }
-    // The tenant's own namespace is the one; nobody inside makes another.
+    // The only one is the tenant's namespace; no process inside can create another.
     write("/proc/sys/user/max_user_namespaces", "1")
 }
 
-/// A user namespace below ours that knows every id but the agent's.
-fn create_tenant_userns(child: &mut Child<'_>) -> Result<(), Errno> {
-    // The change of user made the files in /proc of this memory the host root's.
+/// Creates a user namespace below this one that maps every id except the agent's.
+fn create_tenant_userns(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
+    // After the change of user, the host's root owns the files in `/proc` of this process.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     let pinned =
         pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;

@@ -1,5 +1,5 @@
-//! A sandbox's directory: created with the places that its files lie in, or cleared of what its
-//! earlier processes left, when the sandbox wakes.
+//! The directory of a sandbox: created with its subdirectories, or, when the sandbox wakes, cleared
+//! of the files that its earlier processes left.
 
 use crate::child::{StepError, at_step};
 use crate::config::{AGENT_UID, GIVEN, SCOPES, UIDS};
@@ -11,17 +11,17 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Where a sandbox's files lie, below its directory or on its disk.
+/// The directories that hold a sandbox's files, below its directory or on its disk.
 const PLACES: [&str; 7] =
     ["root", "usr", "root/upper", "root/work", "usr/upper", "usr/work", "workspace"];
 
 /// A sandbox's directory. Dropping it removes the directory, unless [`Directory::keep`] was called
-/// or it was there before.
+/// or the directory existed before.
 pub(super) struct Directory<'a> {
     host: &'a Host,
     spec: &'a Spec,
     fd: OwnedFd,
-    /// The file system that holds its files, where it has one of its own; detached.
+    /// The detached file system that holds the files, if the sandbox has a disk of its own.
     disk: Option<OwnedFd>,
     remove_on_drop: bool,
 }
@@ -63,7 +63,7 @@ impl<'a> Directory<'a> {
         self.disk.take()
     }
 
-    /// Creates a file of the server's in it.
+    /// Creates a file that only the server reads.
     pub(super) fn write(&self, name: &str, content: &str) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))?;
@@ -84,7 +84,7 @@ impl<'a> Directory<'a> {
                 chown(name, 0, 0)?;
             }
         }
-        // The user of the image works there.
+        // The workspace belongs to the user of the image.
         let (uid, gid) = self.spec.root.as_ref().map_or((0, 0), |root| (root.uid, root.gid));
         chown("workspace", uid, gid)?;
         if self.disk.is_some() {

@@ -33,9 +33,9 @@ const GO: &[u8; 2] = b"go";
 /// Writes the child's id maps and sends it the layers.
 ///
 /// Root of the sandbox's namespace is the agent's id, not the tenant's root: what the kernel gives
-/// to "root of that namespace" (its settings, the files of a process that may not be looked at)
-/// is then out of the tenant's reach. The tenant's ids follow it, and the tenant's own namespace
-/// maps them to 0 and up again.
+/// to "root of that namespace" (its settings, the `/proc` files of undumpable processes) is then
+/// out of the tenant's reach. The tenant's ids follow it, and the tenant's own namespace maps them
+/// to 0 and up again.
 pub(super) fn send_layers(
     host: &Host,
     spec: &Spec,
@@ -63,10 +63,10 @@ pub(super) fn send_layers(
         attributes::map_ids(tree.as_fd(), tenant_ids.as_fd(), flags).map_err(missing)?;
         trees.push(tree);
     }
-    send_fds(child, &trees).map_err(at_step("hand over the trees"))
+    send_fds(child, &trees).map_err(at_step("send the layers"))
 }
 
-/// The top layer first; of the host's programs: the synthetic tree and `/usr`.
+/// The top layer first; for the host's programs: the synthetic tree and `/usr`.
 fn layer_paths(host: &Host, spec: &Spec) -> Vec<PathBuf> {
     match &spec.root {
         Some(root) => root.layers.iter().map(|layer| host.config.images().join(layer)).collect(),
@@ -83,7 +83,7 @@ fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A user namespace that nothing runs in: it only says how a mount shows its ids.
+/// A user namespace without processes, which only defines how a mount maps ids.
 fn mount_ids(map: &str) -> Result<OwnedFd, Errno> {
     let pinned =
         pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
@@ -100,7 +100,7 @@ fn send_fds(child: &OwnedFd, trees: &[OwnedFd]) -> Result<(), Errno> {
     sendmsg(child, &[IoSlice::new(GO)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// In the child: waits for the layers.
+/// Waits for the layers, in the child.
 pub(super) fn receive_layers(launcher: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LAYERS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

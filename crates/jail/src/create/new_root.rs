@@ -1,8 +1,8 @@
-//! The new root while it is assembled: nothing is mounted or created on a path that the files of an
-//! image decide.
+//! The new root while it is assembled. Files of an image never decide on which path something is
+//! mounted or created.
 //!
-//! The top layer of such a root is one of ours and has real directories at every mount point. The
-//! kernel checks that again here: a link in the way is an error.
+//! The top layer of such a root is our own, and has real directories at every mount point. The
+//! kernel checks that again here: a symbolic link on the path is an error.
 
 use crate::kernel::mount::attach_at;
 use crate::kernel::rooted::{chown, open_beneath};
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Where the root lies while it is assembled.
+/// The path of the root while it is assembled.
 pub(super) const NEW_ROOT: &str = "/new";
 
 fn open_new_root() -> Result<OwnedFd, Errno> {
@@ -19,14 +19,14 @@ fn open_new_root() -> Result<OwnedFd, Errno> {
     rustix::fs::openat(CWD, NEW_ROOT, flags, Mode::empty())
 }
 
-/// Attaches a tree at a directory below the new root, through no link.
+/// Attaches a tree at a directory below the new root. Follows no symbolic link.
 pub(super) fn attach_below(tree: &OwnedFd, path: &str) -> Result<(), Errno> {
     let target = open_beneath(open_new_root()?.as_fd(), path, OFlags::DIRECTORY)?;
     attach_at(tree.as_fd(), target.as_fd())
 }
 
-/// Creates the directory that programs start in, with its parents. Links of the image lead where
-/// they would inside.
+/// Creates the directory that programs start in, with its parents. Symbolic links of the image
+/// resolve as they do inside.
 pub(super) fn create_start_directory(root: &Root) -> Result<(), Errno> {
     let Some(cwd) = &root.cwd else { return Ok(()) };
     let new_root = open_new_root()?;
@@ -44,7 +44,7 @@ pub(super) fn create_start_directory(root: &Root) -> Result<(), Errno> {
                 let name = path.rsplit('/').next().unwrap_or(path);
                 rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
                 let created = open(path)?;
-                // Parents are root's. The sandbox's ids lie one above the tenant's here.
+                // Root owns the parents. Here the sandbox's ids are the tenant's plus one.
                 let (uid, gid) = if end == cwd.len() { (root.uid, root.gid) } else { (0, 0) };
                 chown(created.as_fd(), uid + 1, gid + 1)?;
                 created

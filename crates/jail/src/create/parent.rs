@@ -1,5 +1,6 @@
 //! The launcher's side of creating a sandbox: directory, socket, control groups and mounts, then a
-//! child in new namespaces that does the rest. When a step fails, everything is removed again.
+//! child in new namespaces that does the rest. When a step fails, the launcher removes everything
+//! again.
 
 use super::child::{self, SandboxParts};
 use super::directory::Directory;
@@ -21,12 +22,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Attempts to remove the groups of a sandbox that was not created, and the pause between two.
+/// Attempts to remove the groups after a failed creation, and the pause between two attempts.
 const REMOVE_ATTEMPTS: u32 = 200;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Creates a sandbox and starts its agent; returns the agent's process id. The sandbox is created in
-/// the network namespace `network`, or in a new one that has loopback alone.
+/// Creates a sandbox and starts its agent; returns the agent's process id. The sandbox is created
+/// in the network namespace `network`, or in a new one that has loopback alone.
 ///
 /// # Errors
 /// The failed step; nothing of the sandbox is left.
@@ -36,7 +37,7 @@ pub fn create_sandbox(
     network: Option<OwnedFd>,
 ) -> Result<i32, StepError> {
     if spec.linked != network.is_some() {
-        return Err(StepError::new("network of the link", Errno::BADF));
+        return Err(StepError::new("network namespace of the veth pair", Errno::BADF));
     }
     let mut directory = Directory::create(host, spec)?;
     let cgroups = host
@@ -46,14 +47,14 @@ pub fn create_sandbox(
     let guard = CgroupGuard { cgroups: &cgroups, remove_on_drop: true };
     let parts = prepare(host, spec, &cgroups, &mut directory)?;
     let pid = start(host, spec, parts, network)?;
-    orphan::record(directory.fd(), pid).map_err(at_step("note of the agent"))?;
+    orphan::record(directory.fd(), pid).map_err(at_step("record of the agent"))?;
     guard.keep();
     directory.keep();
     Ok(pid)
 }
 
-/// A sandbox's control groups. Dropping it kills what is in them and removes them, unless
-/// [`CgroupGuard::keep`] was called.
+/// A sandbox's control groups. Dropping it kills the processes in the groups and removes the
+/// groups, unless [`CgroupGuard::keep`] was called.
 struct CgroupGuard<'a> {
     cgroups: &'a Cgroups,
     remove_on_drop: bool,
@@ -82,7 +83,7 @@ impl Drop for CgroupGuard<'_> {
 }
 
 /// Everything that the child needs, with the launcher's end of its connection.
-struct Prepared {
+struct PreparedChild {
     parts: SandboxParts,
     /// The group that the child is created in.
     agent_cgroup: OwnedFd,
@@ -94,7 +95,7 @@ fn prepare(
     spec: &Spec,
     cgroups: &Cgroups,
     directory: &mut Directory<'_>,
-) -> Result<Prepared, StepError> {
+) -> Result<PreparedChild, StepError> {
     directory.write("cgroups", &cgroups.to_text()).map_err(at_step("record of groups"))?;
     let listener = agent_socket::listen(directory.fd()).map_err(at_step("socket"))?;
     let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
@@ -117,7 +118,7 @@ fn prepare(
         tenant_tasks,
         launcher_socket: sockets.child,
     };
-    Ok(Prepared { parts, agent_cgroup, child_socket: sockets.launcher })
+    Ok(PreparedChild { parts, agent_cgroup, child_socket: sockets.launcher })
 }
 
 struct Trees {
@@ -144,8 +145,8 @@ impl Trees {
     }
 }
 
-/// Lets the agent, and nobody else inside, put processes into the tenant's group, and create groups
-/// below it: one for each process in the background.
+/// Lets the agent, and no other process inside, move processes into the tenant's group, and create
+/// groups below it: one for each background process.
 fn delegate(cgroups: &Cgroups, agent_id: u32) -> Result<OwnedFd, Errno> {
     let uid = Uid::from_raw(agent_id);
     let gid = Gid::from_raw(agent_id);
@@ -161,21 +162,21 @@ fn delegate(cgroups: &Cgroups, agent_id: u32) -> Result<OwnedFd, Errno> {
 fn start(
     host: &Host,
     spec: &Spec,
-    prepared: Prepared,
+    prepared: PreparedChild,
     network: Option<OwnedFd>,
 ) -> Result<i32, StepError> {
-    let Prepared { parts, agent_cgroup, child_socket } = prepared;
+    let PreparedChild { parts, agent_cgroup, child_socket } = prepared;
     let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
     let child = in_netns(host, network.as_ref(), |namespaces| {
-        enter(host.empty_mount_ns.as_fd()).map_err(at_step("enter emptiness"))?;
+        enter(host.empty_mount_ns.as_fd()).map_err(at_step("enter the empty mount namespace"))?;
         let forked = ucounts::as_user(agent_id, || {
             fork_in_namespaces(namespaces, Some(agent_cgroup.as_fd()), || {
                 child::run(host, spec, &parts)
             })
         });
-        enter(host.own_mount_ns.as_fd()).map_err(at_step("leave emptiness"))?;
+        enter(host.own_mount_ns.as_fd()).map_err(at_step("leave the empty mount namespace"))?;
         forked
-            .map_err(at_step("own id"))?
+            .map_err(at_step("switch to the agent's id"))?
             .map_err(|error| StepError::from_io("namespaces", &error, Errno::IO))
     })?;
     drop(network);
@@ -185,15 +186,15 @@ fn start(
     Ok(child.pid)
 }
 
-/// Runs `fork` in the network namespace `network`, which the host's root owns, so that nobody
-/// inside has a right over it. Without one, the child gets a new namespace.
+/// Runs `fork` in the network namespace `network`. The host's root owns it, so no process inside
+/// has privileges over it. Without one, the child gets a new namespace.
 fn in_netns<R>(
     host: &Host,
     network: Option<&OwnedFd>,
     fork: impl FnOnce(u64) -> Result<R, StepError>,
 ) -> Result<R, StepError> {
     let Some(network) = network else { return fork(SANDBOX_NAMESPACES) };
-    netns::enter(network.as_fd()).map_err(at_step("network of the link"))?;
+    netns::enter(network.as_fd()).map_err(at_step("network namespace of the veth pair"))?;
     let forked = fork(SANDBOX_NAMESPACES & !NETWORK_NAMESPACE);
     // Otherwise later children would be created in there.
     netns::enter(host.own_netns.as_fd()).expect("back into its own network namespace");

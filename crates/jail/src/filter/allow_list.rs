@@ -1,15 +1,15 @@
-//! The allow-list of system calls, as `filter.json` has it.
+//! The allow-list of system calls in `filter.json`.
 
 use super::FilterKind;
 use serde::Deserialize;
 
 const SOURCE: &str = include_str!("../filter.json");
 
-/// The content of `filter.json`. The reasons in it are for its readers.
+/// The content of `filter.json`. Its reasons are not read: they are for people.
 #[derive(Debug, Deserialize)]
 pub(super) struct AllowList {
     pub(super) allow: Vec<String>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<SyscallRule>,
     pub(super) errno: Vec<ErrnoRule>,
     pub(super) agent: AgentCalls,
     pub(super) egress_proxy: EgressProxyCalls,
@@ -22,13 +22,13 @@ impl AllowList {
         serde_json::from_str(SOURCE).expect("filter.json parses")
     }
 
-    pub(super) fn rules(&self, kind: FilterKind) -> &[Rule] {
+    pub(super) fn rules(&self, kind: FilterKind) -> &[SyscallRule] {
         if kind == FilterKind::EgressProxy { &self.egress_proxy.rules } else { &self.rules }
     }
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Rule {
+pub(super) struct SyscallRule {
     pub(super) call: String,
     pub(super) arg: u32,
     pub(super) one_of: Option<Vec<u32>>,
@@ -55,5 +55,5 @@ pub(super) struct AgentCalls {
 #[derive(Debug, Deserialize)]
 pub(super) struct EgressProxyCalls {
     pub(super) allow: Vec<String>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<SyscallRule>,
 }

@@ -1,4 +1,4 @@
-//! The system calls of x86-64 by name, as far as this version knows them.
+//! The numbers of the system calls of x86-64 that this version knows.
 
 macro_rules! calls {
     ($($name:ident = $number:ident)*) => {

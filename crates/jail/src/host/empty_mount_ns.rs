@@ -18,11 +18,12 @@ use std::path::Path;
 /// Directories of the empty tree: where the parts of a sandbox are attached while it is created.
 const MOUNT_POINTS: &[&str] = &["new", "own", "etc", "usr", "proc"];
 
-/// The most layers of an image's root. The empty tree has a mount point for each, named by its number.
+/// The most layers of an image's root. The empty tree has a mount point for each, named by its
+/// number.
 pub(crate) const LAYERS_MAX: usize = 32;
 
 pub(super) struct MountNamespaces {
-    /// The namespace that this process was in, and is in again.
+    /// The namespace that this process was in before, and is in now.
     pub(super) own: OwnedFd,
     pub(super) empty: OwnedFd,
 }

@@ -1,7 +1,7 @@
-//! The `host` image: the host's programs, and nothing of its data.
+//! The `host` image: the host's programs, without any of its data.
 //!
-//! `/usr` of the host is a lower layer of its own. Everything else is a tree made here: empty
-//! directories, accounts of our own, and from the host's `/etc` and `/var` only the names below.
+//! `/usr` of the host is a layer. Everything else is a synthetic tree: empty directories, accounts,
+//! and from the host's `/etc` and `/var` only the names below.
 
 use isolet_wire::network::{HOSTS, RESOLVER};
 use std::fs;
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// From the host's `/etc`: what programs of its `/usr` need to start. None of it is data.
+/// Files from the host's `/etc` that programs of its `/usr` need to start. None of them holds data.
 const ETC: &[&str] = &[
     "adduser.conf",
     "alternatives",
@@ -57,11 +57,11 @@ const ETC: &[&str] = &[
     "xattr.conf",
 ];
 
-/// From the host's `/var`: the package database.
+/// Directories from the host's `/var`: the package database.
 const VAR: &[&str] =
     &["lib/dpkg/info", "lib/dpkg/status", "lib/dpkg/alternatives", "lib/dpkg/triggers"];
 
-/// Directories that exist besides, with their modes.
+/// Further directories, with their modes.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("etc", 0o755),
     ("etc/default", 0o755),
@@ -113,7 +113,7 @@ lp:x:7:\nmail:x:8:\nman:x:12:\nsudo:x:27:\nwww-data:x:33:\nbackup:x:34:\nshadow:
 utmp:x:43:\nvideo:x:44:\nstaff:x:50:\ngames:x:60:\nusers:x:100:\nuser:x:1000:\nnogroup:x:65534:\n";
 const SHADOW: &str = "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n";
 
-/// What bash in a terminal begins with: a prompt that names the place, and colours. Shells of
+/// The start-up file of bash in a terminal: a prompt with the directory, and colours. Shells of
 /// sessions do not read it.
 const BASHRC: &str = r#"# Read by bash in a terminal.
 case $- in *i*) ;; *) return ;; esac
@@ -143,7 +143,7 @@ const EDITION: u64 = 4;
 /// Links in the root of a host whose programs all lie in `/usr`.
 const USR_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// Creates the tree below `data/image`, unless there is one that still matches the host. Returns its
+/// Creates the tree below `data/image`, unless one exists that still matches the host. Returns its
 /// path.
 pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {
     let images = data.join("image");
@@ -224,7 +224,8 @@ fn write(tree: &Path, name: &str, text: &str, mode: u32) -> io::Result<()> {
     fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode))
 }
 
-/// Copies a file, directory or link. What does not exist, or is of another kind, is left out.
+/// Copies a file, directory or link. A path that does not exist, or is of another type, is left
+/// out.
 fn copy_if_present(from: &Path, to: &Path) -> io::Result<()> {
     let Ok(about) = fs::symlink_metadata(from) else { return Ok(()) };
     if let Some(parent) = to.parent() {

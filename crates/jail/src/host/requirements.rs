@@ -1,10 +1,11 @@
-//! What this machine must offer, checked before anything is created.
+//! Checks that this machine meets the requirements, before anything is created.
 
 use crate::cgroup::Hierarchies;
 use std::fs;
 use std::path::Path;
 
-/// One sentence for each thing that is missing, with what to do; empty when sandboxes can be made.
+/// One sentence for each requirement that is missing, with the remedy; empty when sandboxes can be
+/// created.
 #[must_use]
 pub fn missing() -> Vec<String> {
     let mut lacks = Vec::new();
@@ -63,7 +64,7 @@ fn check_cgroups(found: &Hierarchies, need: &mut dyn FnMut(bool, &str)) {
             need(
                 there,
                 &format!(
-                    "the {controller} controller is not delegated to us: in a systemd unit say Delegate=yes"
+                    "the {controller} controller is not delegated to us: set Delegate=yes in the systemd unit"
                 ),
             );
         }

@@ -1,4 +1,4 @@
-//! `/dev` and `/sys` as every sandbox shows them. Sandboxes get copies of these mounts.
+//! The `/dev` and `/sys` of every sandbox. Sandboxes get copies of these mounts.
 
 use crate::kernel::mount::{attach, attributes, clone_tree, new_filesystem};
 use rustix::fs::{AtFlags, CWD, FileType, Mode};

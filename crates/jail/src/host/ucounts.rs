@@ -1,9 +1,9 @@
-//! Per-user limits of the kernel (`ucounts`): whom it charges for the objects that a sandbox holds,
-//! and how many a sandbox may hold.
+//! Per-user limits of the kernel (`ucounts`): which user is charged for the objects of a sandbox,
+//! and how many objects a sandbox may have.
 //!
 //! The kernel counts inotify instances and watches, namespaces, queued signals (POSIX timers are
-//! among them), bytes of message queues and locked memory per user of a user namespace. Whatever a
-//! user namespace holds is counted a second time in the namespace above, for the effective user
+//! among them), bytes of message queues and locked memory per user of a user namespace. The objects
+//! of a user namespace are counted a second time in the parent namespace, for the effective user
 //! who created it. The limits of the host and of its root hold for that second count. A sandbox
 //! whose outer namespace was created by root is therefore limited together with all other
 //! sandboxes and with the host's root. So the launcher creates it as the sandbox's own agent id.
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits, set_thread_res_uid};
 
-/// The most of each object that one sandbox may hold, unless the host allows its root less. A user
-/// namespace takes them over from the process that creates it, and they hold for all of its users
-/// together.
+/// The most objects of each kind that one sandbox may have, unless the host allows its root fewer.
+/// A user namespace inherits the limits from the process that creates it; they hold for all of its
+/// users together.
 const LIMITS: [(Resource, u64); 3] = [
     // Signals and timers. Each takes about 100 bytes to 400 bytes, which count as the sandbox's
     // memory; the kernel's own default is 4 per MiB of the host's memory.
@@ -27,7 +27,7 @@ const LIMITS: [(Resource, u64); 3] = [
     (Resource::Memlock, 8 << 20),
 ];
 
-/// Prepares the launcher: limits that every sandbox takes over, and capabilities that stay while
+/// Prepares the launcher: limits that every sandbox inherits, and capabilities that stay while
 /// [`as_user`] runs.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub(crate) fn prepare() -> Result<(), Errno> {
         let limit = Rlimit { current: lower(now.current), maximum: lower(now.maximum) };
         setrlimit(resource, limit)?;
     }
-    // Children in a user namespace of their own do not inherit this.
+    // Children in a user namespace of their own do not inherit the capabilities.
     set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)
 }
 

@@ -1,4 +1,4 @@
-//! Looking at files and processes that may be gone.
+//! Reads files and processes that may have disappeared.
 
 use rustix::io::Errno;
 use std::io;
@@ -6,8 +6,8 @@ use std::io;
 /// Turns an error that means "it does not exist" into `None`.
 ///
 /// # Errors
-/// `EMFILE`, `ENFILE` and `ENOMEM`, which say nothing about it: what cannot be looked at now may well
-/// exist, and run.
+/// `EMFILE`, `ENFILE` and `ENOMEM`: these do not say whether it exists, so it may still exist and
+/// run.
 pub(crate) fn absent_as_none<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),

@@ -1,4 +1,4 @@
-//! Detached mounts: new file systems and copies of mounted trees, and where they are attached.
+//! Detached mounts: creating file systems, copying mounted trees, and attaching both.
 
 pub(crate) use isolet_sys::mount as attributes;
 

@@ -1,4 +1,4 @@
-//! Network namespaces: created, entered for a moment, and their settings.
+//! Network namespaces: creating them, entering them for a moment, and their settings.
 
 use isolet_sys::namespaces::unshare;
 use rustix::fs::{Mode, OFlags};
@@ -53,7 +53,7 @@ pub(crate) fn write_setting(path: &str, value: &str) -> Result<(), Errno> {
     rustix::io::write(file, value.as_bytes()).map(drop)
 }
 
-/// Writes a setting that some kernels do not have.
+/// Writes a setting, unless the kernel does not have it.
 pub(crate) fn write_setting_if_present(path: &str, value: &str) -> Result<(), Errno> {
     match write_setting(path, value) {
         Err(Errno::NOENT) => Ok(()),

@@ -10,10 +10,10 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// A received packet.
+/// A packet that [`receive_packet`] returned.
 #[derive(Debug)]
 pub struct Packet {
-    /// Its content, never empty.
+    /// The content, never empty.
     pub bytes: Vec<u8>,
     /// The descriptor that came with it.
     pub fd: Option<OwnedFd>,

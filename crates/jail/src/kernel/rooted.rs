@@ -1,11 +1,11 @@
-//! Paths that are resolved below an open directory by one `openat2` call, which follows no link and
-//! leaves by no `..`. Used wherever a tenant chose a part of the path.
+//! Resolves paths below an open directory with one `openat2` call, which follows no symbolic link
+//! and does not leave the directory by `..`. Used wherever a tenant chose a part of the path.
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Attempts to resolve a path while others rename parts of it.
+/// Attempts to resolve a path while other processes rename parts of it.
 const OPEN_ATTEMPTS: u32 = 64;
 
 /// Opens `path` below `from` with `O_PATH`; an empty path is `from` itself.
@@ -23,7 +23,7 @@ pub(crate) fn open_beneath(
     let mut opened = Err(Errno::AGAIN);
     for _ in 0..OPEN_ATTEMPTS {
         opened = rustix::fs::openat2(from, path, flags, Mode::empty(), resolve);
-        // Something on the path was renamed during the call.
+        // A part of the path was renamed during the call.
         if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
             break;
         }
@@ -31,8 +31,8 @@ pub(crate) fn open_beneath(
     opened
 }
 
-/// Opens the directory `path` below `from`. Creates it and its parents where they do not exist, owned
-/// by the user and the group `owner_id`.
+/// Opens the directory `path` below `from`. Creates it and its parents where they do not exist,
+/// owned by the user and the group `owner_id`.
 ///
 /// # Errors
 /// Those of [`open_beneath`], `ENOTDIR`, and the kernel's for creating a directory.

@@ -1,4 +1,4 @@
-//! Sealed memfds: files in memory that nothing can change any more.
+//! Sealed memfds: files in memory that no process can change any more.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const SEAL_MAX: Duration = Duration::from_secs(5);
 const SEAL_PAUSE: Duration = Duration::from_millis(10);
 
-/// Creates a sealed file with this content. Its name only shows in `/proc/PID/fd`.
+/// Creates a sealed file with this content. Its name is only visible in `/proc/PID/fd`.
 ///
 /// # Errors
 /// The kernel's: `ENOMEM`, `EMFILE`.
@@ -25,7 +25,7 @@ pub(crate) fn seal(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let until = Instant::now() + SEAL_MAX;
     loop {
         match rustix::fs::fcntl_add_seals(&file, all) {
-            // The kernel itself holds a page of it for a moment, to write it out or to move it.
+            // The kernel holds a page of the file for a moment, to write it out or to move it.
             Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(SEAL_PAUSE),
             sealed => return Ok(sealed.map(|()| file)?),
         }

@@ -5,12 +5,12 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Attempts to remove the group of a scope that did not start, and the pause between two.
+/// Attempts to remove the group of a scope that did not start, and the pause between two attempts.
 const REMOVE_ATTEMPTS: u32 = 200;
 const REMOVE_PAUSE: Duration = Duration::from_millis(1);
 
-/// The control group of a scope's agent. Dropping it kills the processes of the group and removes it,
-/// unless [`AgentGroup::keep`] was called.
+/// The control group of a scope's agent. Dropping it kills the processes of the group and removes
+/// it, unless [`AgentGroup::keep`] was called.
 pub(super) struct AgentGroup {
     pub(super) path: PathBuf,
     remove_on_drop: bool,

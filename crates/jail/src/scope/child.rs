@@ -33,7 +33,7 @@ use std::path::Path;
 /// The tenant's user 1000 as the sandbox's user namespace numbers it.
 const USER: u32 = 1001;
 
-/// A directory that every session has for itself beside its grants.
+/// A directory that every session has to itself beside its grants.
 struct OwnDirectory {
     /// Its name in the session's file system.
     name: &'static str,
@@ -54,7 +54,8 @@ const OWN_DIRECTORIES: &[OwnDirectory] = &[
 pub(super) struct ScopeMounts {
     /// In the order of the grants.
     pub(super) granted: Vec<GrantedTree>,
-    /// The memory limit of the sandbox. Half of it bounds the files that the session holds in memory.
+    /// The memory limit of the sandbox. Half of it bounds the files that the session holds in
+    /// memory.
     pub(super) memory_mib: u64,
 }
 
@@ -100,7 +101,8 @@ fn mount_own_directories(memory_mib: u64) -> Result<(), Errno> {
     rustix::fs::mkdirat(&memory, "home/user", Mode::from_raw_mode(0o755))?;
     let home = open_beneath(memory.as_fd(), "home/user", OFlags::DIRECTORY)?;
     chown(home.as_fd(), USER, USER)?;
-    // Attached first, and covered by a part of itself: only parts of attached mounts can be copied.
+    // Attached first, and then covered by a part of itself: only parts of attached mounts can be
+    // copied.
     attach(memory.as_fd(), Path::new("/dev/shm"))?;
     let mut parts = Vec::with_capacity(OWN_DIRECTORIES.len());
     for own in OWN_DIRECTORIES {
@@ -108,7 +110,7 @@ fn mount_own_directories(memory_mib: u64) -> Result<(), Errno> {
     }
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     for (part, own) in parts.iter().zip(OWN_DIRECTORIES) {
-        // Not through a link that another session of the sandbox has put there.
+        // Another session of the sandbox may have put a symbolic link there: it is not followed.
         let path = own.mount_point.trim_start_matches('/');
         let target = open_beneath(root.as_fd(), path, OFlags::DIRECTORY)?;
         attach_at(part.as_fd(), target.as_fd())?;
@@ -132,16 +134,16 @@ fn make_root_read_only() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Mounts a `/proc` that shows this process namespace alone. The other one is unmounted after that:
-/// the kernel lets nobody mount `/proc` who sees none.
+/// Mounts a `/proc` that shows only this process namespace. The old one is unmounted after that,
+/// because the kernel allows mounting `/proc` only where one is visible already.
 fn replace_proc() -> Result<(), Errno> {
     let proc = new_filesystem("proc", &[], NOSUID_NODEV_NOEXEC)?;
     rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
     attach(proc.as_fd(), Path::new("/proc"))
 }
 
-/// Mounts the same devices with terminals of its own. The sandbox's terminals and its shared memory
-/// are unmounted with the old `/dev`.
+/// Mounts the same devices with terminals of the session's own. The sandbox's terminals and its
+/// shared memory are unmounted with the old `/dev`.
 fn mount_devices() -> Result<(), Errno> {
     let devices = clone_tree(CWD, Path::new("/dev"), false)?;
     rustix::mount::unmount("/dev", UnmountFlags::DETACH)?;

@@ -1,9 +1,9 @@
 //! The first and the second child of starting a scope.
 //!
 //! The first child enters the namespaces of the sandbox and copies the granted trees there, because
-//! the kernel copies a mount only for processes of the mount namespace that it belongs to. The second
-//! is created in the sandbox's process namespace: only from there can a process namespace be created
-//! below it. The third is process 1 of the scope's own namespaces ([`super::child`]).
+//! the kernel copies a mount only for processes of the mount namespace that it belongs to. The
+//! second is created in the sandbox's process namespace: only from there can a process namespace be
+//! created below it. The third is process 1 of the scope's own namespaces ([`super::child`]).
 
 use super::child::{self, ScopeMounts};
 use super::grants::OpenedGrant;
@@ -59,8 +59,8 @@ fn run_second(host: &Host, mounts: ScopeMounts, inherited: &AgentFds<'_>) -> Res
     };
     let second = fork_in_namespaces(0, None, run_third)
         .map_err(|error| StepError::from_io("second child", &error, Errno::IO))?;
-    // A child that is left without its parent would be a zombie in the sandbox until the host's first
-    // process reaped it.
+    // A child that is left without its parent would be a zombie in the sandbox until the host's
+    // first process reaped it.
     let mut ended = [PollFd::new(&second.pidfd, PollFlags::IN)];
     while poll(&mut ended, None) == Err(Errno::INTR) {}
     Ok(())

@@ -1,5 +1,5 @@
-//! The first stage of the grants, in the launcher: opens every granted path below the workspace of the
-//! running sandbox. No process has to start for a refusal.
+//! The first stage of the grants, in the launcher: opens every granted path below the workspace of
+//! the running sandbox. No process has to start for a refusal.
 
 use super::scope_error::ScopeError;
 use crate::kernel::rooted::{create_directories, file_type, open_beneath};
@@ -9,22 +9,23 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A granted path, opened with `O_PATH`. From here on its descriptor stands for it: no later stage
-/// looks up the path a second time, because others rename and replace files in the same directories.
+/// looks up the path a second time, because others rename and replace files in the same
+/// directories.
 pub(super) struct OpenedGrant {
-    /// Below the workspace, as in the request.
+    /// The path below the workspace, as in the request.
     pub(super) path: String,
     pub(super) write: bool,
     pub(super) file: OwnedFd,
     pub(super) is_directory: bool,
 }
 
-/// Opens the grants of a request, in their order. Directories that are granted for writing and do not
-/// exist are created, owned by the tenant's root, whose id is `root_id`. A path that is granted for
-/// reading and cannot be found is left out, unless the request is strict.
+/// Opens the grants of a request, in their order. Directories that are granted for writing and do
+/// not exist are created, owned by the tenant's root, whose id is `root_id`. A path that is granted
+/// for reading and cannot be found is left out, unless the request is strict.
 ///
 /// # Errors
-/// The first grant that is refused: `ENOENT`, `ELOOP` for a link on its path, `ENOTDIR`, `EOPNOTSUPP`
-/// for what is neither a directory nor a file.
+/// The first grant that is refused: `ENOENT`, `ELOOP` for a link on its path, `ENOTDIR`,
+/// `EOPNOTSUPP` for what is neither a directory nor a file.
 pub(super) fn open_grants(
     request: &Scope,
     workspace: BorrowedFd<'_>,

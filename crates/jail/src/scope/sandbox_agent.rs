@@ -19,8 +19,8 @@ pub(super) struct SandboxAgent {
 }
 
 impl SandboxAgent {
-    /// Opens the only process of the agent's control group. The kernel may reuse its process id at any
-    /// time, so everything later goes through descriptors.
+    /// Opens the only process of the agent's control group. The kernel may reuse its process id at
+    /// any time, so everything later goes through descriptors.
     ///
     /// # Errors
     /// `ESRCH` when the agent has ended.

@@ -14,7 +14,7 @@ pub enum ScopeError {
         /// Why opening the path failed.
         errno: Errno,
     },
-    /// A step failed.
+    /// A step in the launcher or in a child failed.
     #[error(transparent)]
     Step(#[from] StepError),
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 
 /// A detached copy of the mount from a granted path on, read-only unless writing was granted.
 pub(super) struct GrantedTree {
-    /// Below the workspace.
+    /// The granted path, below the workspace.
     pub(super) path: String,
     pub(super) tree: OwnedFd,
     pub(super) is_directory: bool,
 }
 
-/// Copies the trees, in the order of the grants. The process must be in the mount namespace that they
-/// were opened in.
+/// Copies the trees, in the order of the grants. The process must be in the mount namespace that
+/// they were opened in.
 pub(super) fn copy_trees(grants: Vec<OpenedGrant>) -> Result<Vec<GrantedTree>, Errno> {
     grants.into_iter().map(copy_tree).collect()
 }

@@ -1,5 +1,6 @@
-//! The last stage of the grants, in the third child: a `/workspace` that shows the granted trees and
-//! nothing else. What was not granted is not only covered but unmounted, so nothing can uncover it.
+//! The last stage of the grants, in the third child: a `/workspace` that shows the granted trees
+//! and nothing else. What was not granted is not only covered but unmounted, so nothing can uncover
+//! it.
 
 use super::trees::GrantedTree;
 use crate::kernel::mount::{attach, attach_at, attributes, new_filesystem};

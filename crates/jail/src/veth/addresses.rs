@@ -2,13 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-/// The port of the gateway that connections are redirected to when names decide on them.
+/// The port of the egress proxy on the gateway, to which connections are redirected when names
+/// decide about them.
 pub(crate) const PROXY_PORT: u16 = 15_001;
-/// The host's end of the pair between host and gateway.
+/// The host's end of the uplink, the pair between host and gateway.
 pub(crate) const HOST_UPLINK: &str = "isolet0";
-/// The gateway's end of it.
+/// The gateway's end of the uplink.
 pub(crate) const GATEWAY_UPLINK: &str = "up0";
-/// A sandbox's end of its pair.
+/// The name of a sandbox's end of its pair.
 pub(crate) const SANDBOX_INTERFACE: &str = "eth0";
 /// Ids of veth pairs. The first addresses of the range are not assigned to sandboxes.
 pub(crate) const FIRST_ID: u32 = 256;
@@ -29,7 +30,7 @@ impl AddressRange {
         Self(Ipv4Addr::from_bits(first.to_bits() & 0xffff_0000))
     }
 
-    /// Its address and prefix length.
+    /// The address and prefix length of the network.
     pub(crate) fn network(self) -> (Ipv4Addr, u8) {
         (self.0, 16)
     }

@@ -18,20 +18,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// How long one answer may take: creating a pair takes milliseconds, longer on a host under load.
+/// How long one answer may take. Creating a pair takes milliseconds, longer under load.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why there is no veth pair, or no change of one.
+/// Why a veth pair was not created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum VethError {
-    /// This machine cannot give sandboxes egress; what to do.
+    /// This machine cannot give sandboxes egress. The text says what to do.
     #[error("{0}")]
     Missing(String),
     /// The request was refused; nothing has changed.
     #[error("{0}")]
     Refused(String),
     /// The process has ended, and every pair with it. Start another.
-    #[error("the process that owns links is gone: {0}")]
+    #[error("the process that owns the veth pairs is gone: {0}")]
     Gone(String),
 }
 
@@ -59,7 +59,7 @@ pub enum VethEvent {
         /// The authority's certificate, as PEM.
         certificate: String,
     },
-    /// Others changed something of ours; what it was, and how it was repaired.
+    /// Another program changed a part of the network; the text says which, and how it was repaired.
     Repaired(String),
     /// The process has ended, and every pair with it.
     Ended,
@@ -68,28 +68,28 @@ pub enum VethEvent {
 /// A connection to the process that owns the veth pairs. The process outlives it.
 #[derive(Debug)]
 pub struct VethClient {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     /// Identifies the process: pairs of another one are gone.
     pub boot: u64,
     /// Whether rules with names are available.
     pub names: bool,
-    /// What on this machine blocks egress although pairs can be created: one sentence each, with what
-    /// to do.
+    /// Conditions of this machine that block egress although pairs can be created: one sentence
+    /// each, with what to do.
     pub warnings: Vec<String>,
     /// The process, if this connection started it.
     child: Mutex<Option<Child>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientState {
     socket: OwnedFd,
     next_number: AtomicU64,
     ended: AtomicBool,
-    /// Who waits for the answer of this number.
-    waiting: Mutex<HashMap<u64, mpsc::SyncSender<Answer>>>,
+    /// The receivers that wait for the answer with this number.
+    waiting: Mutex<HashMap<u64, mpsc::SyncSender<VethAnswer>>>,
 }
 
-struct Answer {
+struct VethAnswer {
     tell: VethResponseBody,
     fd: Option<OwnedFd>,
 }
@@ -119,7 +119,7 @@ impl VethClient {
             Ok(socket) => (socket, None),
             Err(_) => spawn(config).map(|(socket, child)| (socket, Some(child)))?,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientState {
             socket,
             next_number: AtomicU64::new(1),
             ended: AtomicBool::new(false),
@@ -127,7 +127,7 @@ impl VethClient {
         });
         let reader = Arc::clone(&shared);
         std::thread::Builder::new()
-            .name("links".into())
+            .name("veth".into())
             .spawn(move || reader.read(on_event))
             .map_err(|error| gone(&error))?;
         let mut client =
@@ -150,14 +150,14 @@ impl VethClient {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// Claims a prepared pair. Returns it with the network namespace to create the sandbox in.
+    /// Claims a prepared pair. Returns the pair and the network namespace to create the sandbox in.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn claim(&self, name: &str, policy: &Policy) -> Result<(AssignedVeth, OwnedFd), VethError> {
         let ask = VethRequestBody::Take { name: name.to_owned(), policy: policy.clone() };
         match self.ask(ask, None)? {
-            Answer { tell: VethResponseBody::Taken(standing), fd: Some(netns) } => {
+            VethAnswer { tell: VethResponseBody::Taken(standing), fd: Some(netns) } => {
                 Ok((standing, netns))
             }
             _ => Err(unexpected_answer()),
@@ -167,7 +167,7 @@ impl VethClient {
     /// Claims a pair for a running sandbox, whose network namespace is `netns`.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn attach(
         &self,
         name: &str,
@@ -184,16 +184,16 @@ impl VethClient {
     /// Changes the rules of a pair. They are in force when this returns, also for open connections.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn set_policy(&self, id: u32, policy: &Policy) -> Result<(), VethError> {
         self.done(VethRequestBody::Set { id, policy: policy.clone() })
     }
 
     /// Replaces the credentials that are injected into the requests of a sandbox. Returns the
-    /// certificate of the authority that it has to trust, as PEM, if some are for TLS.
+    /// certificate of the authority that the sandbox has to trust, as PEM, if some are for TLS.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn set_credentials(
         &self,
         id: u32,
@@ -208,7 +208,7 @@ impl VethClient {
     /// Removes a pair. One that does not exist is no error.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn release(&self, id: u32) -> Result<(), VethError> {
         self.done(VethRequestBody::Release { id })
     }
@@ -216,7 +216,7 @@ impl VethClient {
     /// Returns after every denial until now was reported as an event.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn settle(&self) -> Result<(), VethError> {
         self.done(VethRequestBody::Settle)
     }
@@ -224,7 +224,7 @@ impl VethClient {
     /// The pairs of all sandboxes.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn list(&self) -> Result<Vec<AssignedVeth>, VethError> {
         let mut all: Vec<AssignedVeth> = Vec::new();
         loop {
@@ -245,7 +245,7 @@ impl VethClient {
     /// The traffic of a pair.
     ///
     /// # Errors
-    /// As [`VethError`] says.
+    /// See [`VethError`].
     pub fn counters(&self, id: u32) -> Result<Counters, VethError> {
         match self.ask(VethRequestBody::Counters { id }, None)?.tell {
             VethResponseBody::Counted(counters) => Ok(counters),
@@ -265,7 +265,11 @@ impl VethClient {
         }
     }
 
-    fn ask(&self, ask: VethRequestBody, fd: Option<BorrowedFd<'_>>) -> Result<Answer, VethError> {
+    fn ask(
+        &self,
+        ask: VethRequestBody,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<VethAnswer, VethError> {
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::sync_channel(1);
         self.shared.waiting().insert(number, sender);
@@ -280,7 +284,9 @@ impl VethClient {
         };
         self.shared.waiting().remove(&number);
         match answer? {
-            Answer { tell: VethResponseBody::Failed { why }, .. } => Err(VethError::Refused(why)),
+            VethAnswer { tell: VethResponseBody::Failed { why }, .. } => {
+                Err(VethError::Refused(why))
+            }
             answer => Ok(answer),
         }
     }
@@ -289,7 +295,7 @@ impl VethClient {
 impl Drop for VethClient {
     fn drop(&mut self) {
         self.disconnect();
-        // A process that has ended is reaped. One that still runs is the next server's.
+        // Reaps a process that has ended. One that still runs serves the next server.
         if let Some(child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             let _ = child.try_wait();
         }
@@ -297,15 +303,15 @@ impl Drop for VethClient {
 }
 
 fn unexpected_answer() -> VethError {
-    VethError::Gone("it answered something else".into())
+    VethError::Gone("it sent an unexpected response".into())
 }
 
-impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, mpsc::SyncSender<Answer>>> {
+impl ClientState {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, mpsc::SyncSender<VethAnswer>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on answers and events until the process ends.
+    /// Forwards answers and events until the process ends.
     fn read(&self, mut on_event: impl FnMut(VethEvent)) {
         loop {
             let packet = match receive_packet(&self.socket, RecvFlags::empty()) {
@@ -315,7 +321,7 @@ impl Shared {
             };
             let Ok(told) = isolet_wire::frame::decode::<VethResponse>(&packet.bytes) else { break };
             if let Some(waiting) = self.waiting().remove(&told.number) {
-                let _ = waiting.try_send(Answer { tell: told.tell, fd: packet.fd });
+                let _ = waiting.try_send(VethAnswer { tell: told.tell, fd: packet.fd });
                 continue;
             }
             match told.tell {
@@ -331,7 +337,7 @@ impl Shared {
             }
         }
         self.ended.store(true, Ordering::Release);
-        // Those who wait get an error.
+        // Waiting callers get an error.
         self.waiting().clear();
         on_event(VethEvent::Ended);
     }
@@ -348,7 +354,7 @@ fn spawn(config: &Config) -> Result<(OwnedFd, Child), VethError> {
     .map_err(|error| gone(&error))?;
     let proxy = config.launcher.with_file_name("isolet-egress-proxy");
     let child = Command::new(&config.launcher)
-        .arg("--links")
+        .arg("--veth")
         .arg("--data")
         .arg(&config.data_dir)
         .arg("--egress-proxy")

@@ -1,4 +1,4 @@
-//! The connection of a server to the process that owns the veth pairs, as that process sees it.
+//! The server's connection, on the side of the process that owns the veth pairs.
 
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::veth::{VethRequest, VethResponse, VethResponseBody};
@@ -24,7 +24,8 @@ impl ClientConn {
         Self(socket)
     }
 
-    /// Accepts a connection of root. Nobody else reaches the socket: its directory is root's.
+    /// Accepts a connection of root. No other user reaches the socket, because root owns its
+    /// directory.
     pub(super) fn accept(listener: &OwnedFd) -> Option<Self> {
         let socket = accept_with(listener, SocketFlags::CLOEXEC).ok()?;
         let is_root = sockopt::socket_peercred(&socket).ok()?.uid.is_root();
@@ -58,7 +59,7 @@ impl ClientConn {
         }
     }
 
-    /// Sends an answer, or an event (`number` 0). False when the server reads nothing.
+    /// Sends an answer, or an event (`number` 0). False when the server does not read.
     pub(super) fn send(&self, number: u64, tell: &VethResponseBody, fd: Option<&OwnedFd>) -> bool {
         let packet = isolet_wire::launcher::encode(&VethResponse { number, tell: tell.clone() });
         send_packet(&self.0, &packet, fd.map(AsFd::as_fd), SendFlags::DONTWAIT).is_ok()

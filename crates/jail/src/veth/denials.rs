@@ -1,5 +1,5 @@
-//! Denials that wait to be sent to the server: equal ones within a short time are sent once, with
-//! their number.
+//! Denials that wait to be sent to the server. Equal denials within a short time are sent once,
+//! with their count.
 
 use super::netlink::nflog::DeniedPacket;
 use isolet_wire::network::{Guard, Policy, Refused, To, Verdict};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 /// How long denials are collected before they are sent.
 const COLLECT_TIME: Duration = Duration::from_millis(200);
-/// The most different denials that wait. More are counted, but not sent.
+/// The most different denials that wait. Further ones are counted, but not sent.
 const DIFFERENT_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct PendingDenials {
-    waiting: BTreeMap<Key, u32>,
+    waiting: BTreeMap<DenialKey, u32>,
     since: Option<Instant>,
 }
 
-/// What makes denials equal.
+/// Denials with the same key are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct DenialKey {
     veth: u32,
     address: Ipv4Addr,
     port: Option<u16>,
@@ -37,7 +37,8 @@ fn protocol_name(number: u8) -> String {
     }
 }
 
-/// The rule that refused a packet: one of the policy, or the reason why an address is always closed.
+/// The rule that denied a packet: one of the policy, or the reason why the address is always
+/// closed.
 pub(super) fn denying_rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard) -> String {
     if packet.over_limit {
         return "limit".to_owned();
@@ -55,9 +56,9 @@ pub(super) fn denying_rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard
 }
 
 impl PendingDenials {
-    /// Adds a packet that came by the pair `veth`.
+    /// Adds a packet that the sandbox sent over the pair `veth`.
     pub(super) fn add(&mut self, veth: u32, packet: &DeniedPacket, rule: String) {
-        let key = Key {
+        let key = DenialKey {
             veth,
             address: packet.address,
             port: packet.port,
@@ -70,17 +71,17 @@ impl PendingDenials {
         }
     }
 
-    /// How long until they are to be sent; `None` when there are none.
+    /// The time until the denials are due to be sent; `None` when there are none.
     pub(super) fn due_in(&self) -> Option<Duration> {
         Some(COLLECT_TIME.saturating_sub(self.since?.elapsed()))
     }
 
-    /// Takes all, each with the id of its pair.
+    /// Takes all denials, each with the id of its pair.
     pub(super) fn take(&mut self) -> Vec<(u32, Refused)> {
         self.since = None;
         let all = std::mem::take(&mut self.waiting).into_iter();
         all.map(|(key, times)| {
-            let Key { veth, address, port, protocol, rule } = key;
+            let DenialKey { veth, address, port, protocol, rule } = key;
             (veth, Refused { host: address.to_string(), port, protocol, rule, times })
         })
         .collect()

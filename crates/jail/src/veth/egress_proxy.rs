@@ -1,5 +1,6 @@
-//! The egress proxy (`isolet-egress-proxy`): the program that knows names. It is started here, with sockets
-//! that listen in the gateway's namespace; it lives in the host's network, as an unprivileged user.
+//! Starts the egress proxy (`isolet-egress-proxy`), which enforces rules with host names. Its
+//! listening sockets are in the gateway's namespace; it runs in the host's network, as an
+//! unprivileged user.
 
 use super::addresses::PROXY_PORT;
 use crate::filter::{FilterKind, bytes};
@@ -20,7 +21,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Connections that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Bytes of packets that may wait for a slow proxy.
 const CONTROL_BYTES: usize = 1024 * 1024;
@@ -37,7 +38,7 @@ pub(super) struct ProxyListeners {
 }
 
 impl ProxyListeners {
-    /// Opens them in the namespace that this process is in.
+    /// Opens the sockets in the namespace that this process is in.
     pub(super) fn open(gateway: Ipv4Addr) -> Result<Self, Errno> {
         Ok(Self {
             connections: bound(SocketType::STREAM, gateway, PROXY_PORT)?,
@@ -66,7 +67,7 @@ pub(super) struct EgressProxy {
 }
 
 impl EgressProxy {
-    /// Starts the program, as this user and group.
+    /// Starts the program with this user and group id.
     pub(super) fn start(
         program: &Path,
         listeners: &ProxyListeners,
@@ -80,7 +81,7 @@ impl EgressProxy {
         let _ = sockopt::set_socket_send_buffer_size(&control, CONTROL_BYTES);
         let errno = |error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
         let filter = seal("filter", &bytes(FilterKind::EgressProxy)).map_err(errno)?;
-        // In the order of the program's descriptors 3 to 7.
+        // In the order of the program's descriptors, 3 to 7.
         let inherited = [
             proxy_control.as_fd(),
             listeners.connections.as_fd(),
@@ -95,7 +96,7 @@ impl EgressProxy {
         Ok(Self { control, pidfd: child.map_err(errno)?.pidfd })
     }
 
-    /// Sends a command. A proxy that does not read is killed, and is then started again.
+    /// Sends a command. A proxy that does not read is killed, and later started again.
     pub(super) fn send(&self, command: &ProxyRequest) {
         let packet = isolet_wire::launcher::encode(command);
         if send(&self.control, &packet, SendFlags::NOSIGNAL).is_err() {
@@ -106,7 +107,7 @@ impl EgressProxy {
     /// The next message, if one has arrived.
     ///
     /// # Errors
-    /// `EPIPE` when it has ended, `EBADMSG` for a packet that cannot be decoded.
+    /// `EPIPE` when the proxy has ended, `EBADMSG` for a packet that cannot be decoded.
     pub(super) fn try_receive(&self) -> Result<Option<ProxyResponse>, Errno> {
         let mut packet = vec![0_u8; PACKET_BYTES_MAX];
         match recv(&self.control, packet.as_mut_slice(), RecvFlags::empty()) {
@@ -137,8 +138,9 @@ impl Drop for EgressProxy {
     }
 }
 
-/// In the child: puts the descriptors in a row, gives up every privilege, and executes the program.
-/// The program installs its filter itself: one that allowed this execution would allow it others.
+/// In the child: moves the descriptors to consecutive numbers, drops all privileges, and executes
+/// the program. The program installs its seccomp filter itself, because a filter that allowed this
+/// execution would allow others too.
 fn exec_proxy(program: &OwnedFd, inherited: &[BorrowedFd<'_>], user: u32) -> Result<(), Errno> {
     exec::reset_signals();
     let lift = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, LIFTED_FROM);

@@ -8,7 +8,7 @@ mod wait;
 
 use super::addresses::AddressRange;
 use super::client_conn::ClientConn;
-use super::gateway::{self, Failure, Gateway};
+use super::gateway::{Failure, Gateway, GatewayOptions};
 use super::manager::VethManager;
 use super::nft;
 use super::privileges::drop_privileges;
@@ -24,23 +24,21 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The pause after a pair was claimed before others are prepared: the sandbox that got it starts
-/// first.
+/// The pause between claiming a pair and preparing others, so that the sandbox starts first.
 const PREPARE_PAUSE: Duration = Duration::from_millis(20);
-/// How long elements of removed pairs stay in the sets, unless another change removes them.
+/// The longest time that elements of removed pairs stay in the sets.
 const STALE_TIME: Duration = Duration::from_secs(1);
-/// How often everything is reconciled without an event.
+/// The interval of reconciliation without an event.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
-/// The pause before the egress proxy is started again. Also the pause after pairs could not be
-/// prepared.
+/// The pause before the egress proxy is started again, and after a failure to prepare pairs.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Descriptors of the egress proxy, which inherits the limit: six for each of its connections.
+/// The descriptor limit, which the egress proxy inherits: six for each of its connections.
 const OPEN_FILES: u64 = 128 * 1024;
 
-/// The process's command line.
+/// The options of the command line.
 #[derive(Debug)]
-pub struct Options {
+pub struct VethOptions {
     /// The data directory; the process listens as `network/links.sock` below it.
     pub data_dir: PathBuf,
     /// The program of the egress proxy.
@@ -50,14 +48,14 @@ pub struct Options {
 }
 
 struct EventLoop {
-    options: Options,
+    options: VethOptions,
     manager: VethManager,
     /// A random number that identifies this process.
     boot: u64,
     resolvers: Vec<SocketAddr>,
     listener: OwnedFd,
     client: Option<ClientConn>,
-    /// A server that has connected and has sent nothing yet.
+    /// A server that has connected but has sent no request yet.
     candidate: Option<ClientConn>,
     prepare_at: Option<Instant>,
     remove_stale_at: Option<Instant>,
@@ -69,7 +67,7 @@ struct EventLoop {
 
 /// Runs until no server and no sandbox needs the process. `first` is the connection of the server
 /// that started it.
-pub fn run(options: Options, first: OwnedFd) {
+pub fn run(options: VethOptions, first: OwnedFd) {
     let _ = rustix::process::setsid();
     raise_open_files_limit();
     let _ = rustix::process::chdir("/");
@@ -104,11 +102,11 @@ fn raise_open_files_limit() {
 }
 
 impl EventLoop {
-    fn create(options: Options, settings: Settings) -> Result<Self, Failure> {
+    fn create(options: VethOptions, settings: Settings) -> Result<Self, Failure> {
         let nft = nft::find().ok_or("nft is missing: install the package nftables")?;
-        // A copy of the data directory, even at the same path, has another id.
+        // A copy of the data directory has another id, even at the same path.
         let directory_id = directory_id(&options.data_dir).map_err(|error| error.to_string())?;
-        let mut gateway = Gateway::create(gateway::Options {
+        let mut gateway = Gateway::create(GatewayOptions {
             nft,
             alias: format!("isolet {directory_id}"),
             range: AddressRange::new(settings.range),
@@ -157,7 +155,7 @@ impl EventLoop {
         self.send(0, &tell, None);
     }
 
-    /// Sends to the server. One that does not read is disconnected.
+    /// Sends a message to the server. A server that does not read is disconnected.
     fn send(&mut self, number: u64, tell: &VethResponseBody, fd: Option<&OwnedFd>) {
         if self.client.as_ref().is_some_and(|client| !client.send(number, tell, fd)) {
             self.client = None;
@@ -195,7 +193,7 @@ impl EventLoop {
         }
     }
 
-    /// Does what is due by now.
+    /// Runs the timed work that is due.
     fn run_due(&mut self) {
         let now = Instant::now();
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
@@ -214,7 +212,7 @@ impl EventLoop {
                 self.reconcile_tables();
             }
         }
-        // However a pair was removed: by the server, or with its sandbox.
+        // Pairs are removed by the server, or with their sandbox.
         if self.manager.has_stale_elements() {
             self.remove_stale_at.get_or_insert(now + STALE_TIME);
         }
@@ -236,7 +234,7 @@ impl EventLoop {
     }
 }
 
-/// A number that differs between starts.
+/// A random number, to tell this process from earlier ones.
 fn random() -> u64 {
     let mut bytes = [0_u8; 8];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

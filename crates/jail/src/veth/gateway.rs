@@ -1,6 +1,6 @@
 //! The gateway between sandboxes and host: its network namespace, the pair that connects it to the
-//! host (the uplink), and the packet filter's tables in both. Created once, and put right when
-//! others change it.
+//! host (the uplink), and the packet filter's tables in both. Created once, and repaired when other
+//! programs change it.
 
 mod setup;
 mod tables;
@@ -24,29 +24,31 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use tables::{NFTABLES_EVENTS, WatchedTable};
 
-/// Why something failed, in words for the operator.
+/// The description of a failure, for the operator.
 pub(super) type Failure = String;
 
 pub(super) fn failed(action: &str, errno: Errno) -> Failure {
     format!("cannot {action}: {}", std::io::Error::from(errno))
 }
 
-/// For `map_err`.
+/// [`failed`], as an argument of `map_err`.
 fn failed_to(action: &'static str) -> impl Fn(Errno) -> Failure {
     move |errno| failed(action, errno)
 }
 
-/// How the gateway is set up.
-pub(super) struct Options {
-    /// The program `nft`.
+/// The configuration of the gateway.
+pub(super) struct GatewayOptions {
+    /// The path of the program `nft`.
     pub(super) nft: PathBuf,
-    /// Marks the uplink as that of this data directory.
+    /// The alias of the uplink, by which a later process of this data directory recognises it.
     pub(super) alias: String,
     pub(super) range: AddressRange,
     /// The most connections of one sandbox at the same time.
     pub(super) connections_max: u32,
 }
 
+/// The gateway. It has more than twelve fields, because a socket is needed for each protocol and
+/// namespace.
 #[derive(Debug)]
 pub(super) struct Gateway {
     nft: PathBuf,
@@ -69,7 +71,7 @@ pub(super) struct Gateway {
     nf_tables: NetlinkSocket,
 }
 
-/// What is opened within the gateway's namespace.
+/// The sockets that are opened in the gateway's namespace.
 struct Sockets {
     rtnetlink: Rtnetlink,
     interface_events: InterfaceMonitor,
@@ -91,31 +93,32 @@ impl Sockets {
 }
 
 impl Gateway {
-    /// Creates the namespace, with nothing connected to it.
+    /// Creates the namespace, which is not connected to the host yet.
     ///
     /// # Errors
-    /// What this machine lacks, with what to do.
-    pub(super) fn create(options: Options) -> Result<Self, Failure> {
-        let Options { nft, alias, range, connections_max } = options;
+    /// A requirement that this machine does not meet, with what to do.
+    pub(super) fn create(options: GatewayOptions) -> Result<Self, Failure> {
+        let GatewayOptions { nft, alias, range, connections_max } = options;
         let host_netns = netns::current().map_err(failed_to("find the host's network"))?;
-        let mut host_rtnetlink = Rtnetlink::open().map_err(failed_to("ask for links"))?;
+        let mut host_rtnetlink = Rtnetlink::open().map_err(failed_to("open a netlink socket"))?;
         setup::claim_uplink(&mut host_rtnetlink, &alias, range)?;
         let netns = netns::create(host_netns.as_fd(), setup::configure_netns)
-            .map_err(failed_to("make a network namespace (CAP_SYS_ADMIN is needed)"))?;
+            .map_err(failed_to("create a network namespace (CAP_SYS_ADMIN is needed)"))?;
         let mut sockets = within(host_netns.as_fd(), netns.as_fd(), Sockets::open)
-            .map_err(failed_to("listen to the kernel"))?;
+            .map_err(failed_to("subscribe to netlink events"))?;
         for address in BTreeSet::from([range.gateway(), RESOLVER_ADDRESS]) {
             sockets
                 .rtnetlink
                 .add_address("lo", address)
-                .map_err(failed_to("give the gateway its address"))?;
+                .map_err(failed_to("assign the gateway's address"))?;
         }
         let listen = || ProxyListeners::open(range.gateway());
         let proxy_listeners = within(host_netns.as_fd(), netns.as_fd(), listen)
-            .map_err(failed_to("listen at the gateway"))?;
-        let host_events = InterfaceMonitor::open().map_err(failed_to("listen to the kernel"))?;
+            .map_err(failed_to("listen on the gateway's address"))?;
+        let host_events =
+            InterfaceMonitor::open().map_err(failed_to("subscribe to netlink events"))?;
         let host_table_events = NetlinkSocket::open(Some(netlink::NETFILTER), NFTABLES_EVENTS)
-            .map_err(failed_to("listen to the kernel"))?;
+            .map_err(failed_to("subscribe to netlink events"))?;
         Ok(Self {
             nft,
             alias,
@@ -136,24 +139,24 @@ impl Gateway {
         })
     }
 
-    /// Connects the gateway to the host, after the rules are in place.
+    /// Connects the gateway to the host, once the rules are in force.
     pub(super) fn connect(&mut self, guard: &Guard) -> Result<(), Failure> {
         self.replace_tables(&BTreeSet::new(), guard)?;
         setup::enable_forwarding()?;
         self.ensure_uplink()
     }
 
-    /// Creates what is missing of the uplink and the routes over it.
+    /// Creates the missing parts of the uplink and the routes over it.
     fn ensure_uplink(&mut self) -> Result<(), Failure> {
         if self.host_rtnetlink.name_of(self.uplink_index).is_err() {
             let peer = Peer { netns: self.netns.as_fd(), name: GATEWAY_UPLINK };
             self.host_rtnetlink
                 .create_pair(HOST_UPLINK, Some(&self.alias), peer)
-                .map_err(failed_to("make the link isolet0"))?;
+                .map_err(failed_to("create the interface isolet0"))?;
             self.uplink_index = self
                 .host_rtnetlink
                 .index_of(HOST_UPLINK)
-                .map_err(failed_to("find the link isolet0"))?;
+                .map_err(failed_to("find the interface isolet0"))?;
             let setting = format!("ipv6/conf/{HOST_UPLINK}/disable_ipv6");
             let _ = write_setting_if_present(&setting, "1");
         }
@@ -163,30 +166,30 @@ impl Gateway {
         };
         self.rtnetlink
             .set_up(GATEWAY_UPLINK)
-            .map_err(failed_to("bring the link to the host up"))?;
+            .map_err(failed_to("bring up the gateway's end of the uplink"))?;
         let sandboxes = self.range.network();
         unless_present(self.host_rtnetlink.add_route(sandboxes, HOST_UPLINK))
-            .map_err(failed_to("route to sandboxes"))?;
+            .map_err(failed_to("add the route to sandboxes"))?;
         let everywhere = (Ipv4Addr::UNSPECIFIED, 0);
         unless_present(self.rtnetlink.add_route(everywhere, GATEWAY_UPLINK))
-            .map_err(failed_to("route to the host"))
+            .map_err(failed_to("add the route to the host"))
     }
 
-    /// Repairs the uplink if others changed it. Returns a description of the repair.
+    /// Repairs the uplink if another program changed it. Returns a description of the repair.
     pub(super) fn reconcile_uplink(&mut self) -> Result<Option<String>, Failure> {
         let repair = match self.host_rtnetlink.name_of(self.uplink_index) {
             Ok(name) if name == HOST_UPLINK => None,
             Ok(name) => {
                 self.host_rtnetlink
                     .rename(self.uplink_index, HOST_UPLINK)
-                    .map_err(failed_to("rename the link isolet0"))?;
-                Some(format!("the link {HOST_UPLINK} was renamed to {name}: renamed back"))
+                    .map_err(failed_to("rename the interface isolet0"))?;
+                Some(format!("the interface {HOST_UPLINK} was renamed to {name}: renamed it back"))
             }
-            Err(_) => Some(format!("the link {HOST_UPLINK} was removed: made anew")),
+            Err(_) => Some(format!("the interface {HOST_UPLINK} was removed: recreated it")),
         };
         let is_missing = self.host_rtnetlink.set_up(HOST_UPLINK).is_err();
         self.ensure_uplink()?;
-        let missing = || format!("the link {HOST_UPLINK} was not there: made anew");
+        let missing = || format!("the interface {HOST_UPLINK} was missing: recreated it");
         Ok(repair.or_else(|| is_missing.then(missing)))
     }
 
@@ -199,7 +202,7 @@ impl Gateway {
         self.host_rtnetlink.addresses().map_err(failed_to("list the host's addresses"))
     }
 
-    /// Removes what lies in the host's namespace.
+    /// Removes the uplink and our table from the host's namespace.
     pub(super) fn remove(&mut self) {
         let _ = self.host_rtnetlink.remove(HOST_UPLINK);
         let _ = nft::apply(&self.nft, "table ip isolet\ndelete table ip isolet\n");

@@ -1,12 +1,12 @@
-//! Whether the host's own firewall forwards the packets of sandboxes. A chain of another program that
-//! drops them has precedence over our tables.
+//! Checks whether the host's own firewall forwards the packets of sandboxes. A chain of another
+//! program that drops them overrides our tables.
 
 use super::addresses::HOST_UPLINK;
 use super::nft;
 use serde::Deserialize;
 use std::path::Path;
 
-/// The part of the output of `nft -j list chains` that is used here.
+/// The part of the output of `nft -j list chains` that this module uses.
 #[derive(Deserialize)]
 struct Listing {
     nftables: Vec<Item>,
@@ -40,7 +40,8 @@ impl Chain {
                 one.name == name && (&one.table, &one.family) == (&self.table, &self.family)
             })
         };
-        // Only `iptables` may change its own tables; Docker leaves the chain DOCKER-USER to others.
+        // Only `iptables` may change its own tables; Docker reserves the chain DOCKER-USER for
+        // users.
         let iptables = (self.family.as_str(), self.table.as_str(), self.name.as_str());
         if iptables == ("ip", "filter", "FORWARD") {
             let chain = if has_chain("DOCKER-USER") { "DOCKER-USER" } else { "FORWARD" };
@@ -55,8 +56,8 @@ impl Chain {
     }
 }
 
-/// A warning for each chain that drops forwarded packets without an exception for our interface, with
-/// the commands that help. Chains of `iptables-legacy` are not seen.
+/// A warning for each chain that drops forwarded packets without an exception for our interface,
+/// with the commands that allow them. Chains of `iptables-legacy` are not detected.
 pub(crate) fn warnings(nft: &Path) -> Vec<String> {
     let Some(text) = nft::output(nft, &["-j", "list", "chains"]) else { return Vec::new() };
     let Ok(listing) = serde_json::from_str::<Listing>(&text) else { return Vec::new() };
@@ -68,7 +69,7 @@ pub(crate) fn warnings(nft: &Path) -> Vec<String> {
     };
     let warning = |chain: &Chain| {
         format!(
-            "the firewall's chain {} (table {} {}) drops what is forwarded for sandboxes, whatever their rules say; let it through: {}",
+            "the firewall's chain {} (table {} {}) drops the forwarded packets of sandboxes, whatever their rules say; allow them with: {}",
             chain.name,
             chain.family,
             chain.table,

@@ -1,9 +1,9 @@
 //! The veth pairs of all sandboxes: which exist, which are prepared, and how both change.
 //!
 //! A pair has one end in the gateway's namespace (`l<id>`) and one in the sandbox's (`eth0`). Pairs
-//! are prepared in advance, each with a network namespace to create a sandbox in, so that creating a
-//! sandbox waits for none of it. Nothing here holds the namespace of a pair that was claimed: it ends
-//! with its sandbox, the kernel removes the pair, and the event of that gives the id back.
+//! are prepared in advance, each with a network namespace to create a sandbox in, so that creating
+//! a sandbox does not wait for them. This process does not hold the namespace of a claimed pair:
+//! the namespace ends with its sandbox, the kernel removes the pair, and the event frees the id.
 
 mod denied;
 mod prepared;
@@ -34,13 +34,13 @@ struct Veth {
     owner: Owner,
     /// How many packets and connections were denied.
     denied: u64,
-    /// Kept for a proxy that is started again.
+    /// Stored for a proxy that is started again.
     credentials: Vec<Credential>,
 }
 
 #[derive(Debug)]
 enum Owner {
-    /// Nobody yet; the namespace that a sandbox will be created in.
+    /// No sandbox yet; the namespace that a sandbox will be created in.
     Prepared(OwnedFd),
     Sandbox(String),
 }
@@ -67,13 +67,13 @@ pub(super) struct VethManager {
     veths: BTreeMap<u32, Veth>,
     by_interface: HashMap<u32, u32>,
     next_id: u32,
-    /// Elements of pairs that were removed, which are still in the sets.
+    /// Elements of removed pairs that are still in the sets.
     stale_elements: BTreeSet<Element>,
     pub(super) guard: Guard,
     denials: PendingDenials,
     /// The description of a repair that was not reported yet.
     pub(super) unreported_repair: Option<String>,
-    /// `None` while it does not run.
+    /// `None` while the proxy does not run.
     pub(super) proxy: Option<EgressProxy>,
 }
 
@@ -107,7 +107,7 @@ impl VethManager {
     ) -> Result<(), Failure> {
         let with_stale: BTreeSet<Element> = before.union(&self.stale_elements).cloned().collect();
         if self.gateway.change_elements(&with_stale, after).is_err() {
-            // Others have changed a set: all of them are replaced.
+            // Another program has changed a set: all sets are replaced.
             let present = self.veths.values().flat_map(|veth| veth.rules.elements());
             let mut whole: BTreeSet<Element> =
                 present.filter(|element| !before.contains(element)).collect();
@@ -119,7 +119,7 @@ impl VethManager {
         Ok(())
     }
 
-    /// Removes the elements of pairs that were removed.
+    /// Removes the elements of removed pairs.
     pub(super) fn remove_stale_elements(&mut self) -> Result<(), Failure> {
         self.change_elements(&BTreeSet::new(), &BTreeSet::new())
     }
@@ -128,7 +128,8 @@ impl VethManager {
         !self.stale_elements.is_empty()
     }
 
-    /// Assigns a prepared pair to a sandbox. Returns it with the namespace to create the sandbox in.
+    /// Assigns a prepared pair to a sandbox. Returns the pair and the namespace to create the
+    /// sandbox in.
     pub(super) fn claim(
         &mut self,
         sandbox: String,
@@ -136,13 +137,13 @@ impl VethManager {
     ) -> Result<(AssignedVeth, OwnedFd), Failure> {
         let id = self.prepared_for(&policy)?;
         self.apply_policy(id, policy)?;
-        let veth = self.veths.get_mut(&id).ok_or("no link is ready")?;
+        let veth = self.veths.get_mut(&id).ok_or("no veth pair is prepared")?;
         match std::mem::replace(&mut veth.owner, Owner::Sandbox(sandbox.clone())) {
             Owner::Prepared(netns) => {
                 let address = self.gateway.range.address(id);
                 Ok((AssignedVeth { id, address, name: sandbox }, netns))
             }
-            Owner::Sandbox(_) => Err("the link was taken".into()),
+            Owner::Sandbox(_) => Err("the veth pair belongs to another sandbox".into()),
         }
     }
 
@@ -154,11 +155,11 @@ impl VethManager {
         netns: &OwnedFd,
     ) -> Result<AssignedVeth, Failure> {
         if is_same(netns, &self.gateway.host_netns) || is_same(netns, &self.gateway.netns) {
-            return Err("not the namespace of a sandbox".into());
+            return Err("the descriptor is not the network namespace of a sandbox".into());
         }
-        // This removes an earlier pair of the sandbox, which is reported.
+        // This removes an earlier pair of the sandbox. The removal is reported as an event.
         within(self.gateway.host_netns.as_fd(), netns.as_fd(), sandbox_end::remove)
-            .map_err(|errno| failed("enter the sandbox's network", errno))?;
+            .map_err(|errno| failed("enter the sandbox's network namespace", errno))?;
         let (standing, prepared) = self.claim(sandbox, policy)?;
         let home = self.gateway.host_netns.as_fd();
         let address = standing.address;
@@ -168,7 +169,7 @@ impl VethManager {
         .and_then(|()| within(home, netns.as_fd(), || sandbox_end::configure(address)));
         if let Err(errno) = moved {
             self.release(standing.id)?;
-            return Err(failed("move a link into the sandbox's network", errno));
+            return Err(failed("move a veth pair into the sandbox's network namespace", errno));
         }
         Ok(standing)
     }
@@ -198,7 +199,7 @@ impl VethManager {
         Ok(())
     }
 
-    /// Puts other rules into force.
+    /// Replaces the rules in force.
     fn set_rules(&mut self, id: u32, rules: VethRules) -> Result<(), Failure> {
         let veth = self.veths.get(&id).ok_or_else(|| no_such_veth(id))?;
         let before = veth.rules.elements();
@@ -217,13 +218,13 @@ impl VethManager {
         if let Some(veth) = self.veths.get(&id) {
             let interface = veth.interface;
             let removed = self.gateway.rtnetlink.remove(&interface_name(id));
-            removed.map_err(|errno| failed("remove a link", errno))?;
+            removed.map_err(|errno| failed("remove a veth pair", errno))?;
             self.forget(interface);
         }
         Ok(())
     }
 
-    /// Forgets a pair whose interface was removed. Returns it if a sandbox had it.
+    /// Forgets a pair whose interface was removed. Returns the pair if a sandbox had it.
     pub(super) fn forget(&mut self, interface: u32) -> Option<RemovedVeth> {
         let id = self.by_interface.remove(&interface)?;
         let veth = self.veths.remove(&id)?;
@@ -233,7 +234,7 @@ impl VethManager {
         Some(RemovedVeth { id, sandbox })
     }
 
-    /// Forgets pairs whose interface no longer exists, for lost events.
+    /// Forgets pairs whose interface no longer exists, in case events were lost.
     pub(super) fn forget_removed(&mut self) -> Vec<RemovedVeth> {
         let rtnetlink = &self.gateway.rtnetlink;
         let interfaces = self.by_interface.keys().copied();
@@ -266,5 +267,5 @@ impl VethManager {
 }
 
 fn no_such_veth(id: u32) -> Failure {
-    format!("there is no link {id}")
+    format!("veth pair {id} does not exist")
 }

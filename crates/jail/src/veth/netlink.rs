@@ -1,5 +1,5 @@
-//! Netlink: messages of attributes, over a socket that stays in the network namespace in which it
-//! was opened.
+//! Netlink: sends and receives messages of attributes, over a socket that belongs to the network
+//! namespace in which it was opened.
 
 pub(crate) mod nf_tables;
 pub(crate) mod nflog;
@@ -13,13 +13,14 @@ use rustix::net::{
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Length, type, flags, sequence number, port: `struct nlmsghdr`.
+/// The size of `struct nlmsghdr`: length, type, flags, sequence number, port.
 const HEADER_BYTES: usize = 16;
 /// The longest datagram: the kernel fills dumps up to 32 KiB.
 const DATAGRAM_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of events that may wait. More are lost, which the kernel reports as `ENOBUFS`.
+/// The size of the receive buffer. Events that do not fit are lost, which the kernel reports as
+/// `ENOBUFS`.
 const RECEIVE_BUFFER_BYTES: usize = 1024 * 1024;
-/// The kernel answers at once, or never.
+/// The timeout of an answer. The kernel answers at once, or never.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Types of messages that every family has.
 const ERROR: u16 = libc::NLMSG_ERROR as u16;
@@ -39,7 +40,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `fixed` is the structure that messages of this type begin with.
+    /// Begins a request. `fixed` is the structure that messages of this type begin with.
     pub(crate) fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -48,7 +49,7 @@ impl Request {
         Self { bytes }
     }
 
-    /// Adds an attribute.
+    /// Adds an attribute with these bytes as its value.
     pub(crate) fn put(mut self, kind: u16, value: &[u8]) -> Self {
         self.add(kind, value);
         self
@@ -93,7 +94,7 @@ pub(crate) struct NetlinkSocket {
 }
 
 impl NetlinkSocket {
-    /// Opens one for routes and interfaces (`None`) or netfilter, subscribed to `groups`.
+    /// Opens a socket for routes and interfaces (`None`) or netfilter, subscribed to `groups`.
     pub(crate) fn open(protocol: Option<Protocol>, groups: u32) -> Result<Self, Errno> {
         let mut flags = SocketFlags::CLOEXEC;
         if groups != 0 {
@@ -105,7 +106,7 @@ impl NetlinkSocket {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Opens one for events that are configured by requests, such as those of netfilter's log.
+    /// Opens a socket for events that requests configure, such as those of netfilter's log.
     pub(crate) fn open_nonblocking(protocol: Option<Protocol>) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
@@ -122,7 +123,7 @@ impl NetlinkSocket {
     ) -> Result<(), Errno> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let length = request.bytes.len() as u32;
-        // An answer of one message has no end of its own: the acknowledgement is.
+        // An answer of one message is not terminated, so the acknowledgement marks its end.
         if u16_of(&request.bytes[6..]).is_none_or(|flags| flags & DUMP != DUMP) {
             request.bytes[6] |= ACK as u8;
         }
@@ -134,7 +135,8 @@ impl NetlinkSocket {
         while done.is_none() {
             let datagram = match self.receive(RecvFlags::empty()) {
                 Err(Errno::INTR) => continue,
-                // A non-blocking socket does not wait: the kernel answers during the request.
+                // A non-blocking socket does not have to wait: the kernel answers during the
+                // request.
                 Err(errno) => return Err(errno),
                 Ok(datagram) => datagram,
             };
@@ -149,16 +151,16 @@ impl NetlinkSocket {
         done.unwrap_or(Ok(()))
     }
 
-    /// Sends a request that is answered by an acknowledgement alone.
+    /// Sends a request whose only answer is an acknowledgement.
     pub(crate) fn request(&mut self, request: Request) -> Result<(), Errno> {
         self.query(request, |_, _| {})
     }
 
-    /// Sends requests that the kernel carries out as one transaction. The first and the last request
-    /// delimit it.
+    /// Sends requests that the kernel carries out as one transaction. The first and the last
+    /// request delimit it.
     ///
     /// # Errors
-    /// The kernel's first; nothing has changed then.
+    /// The kernel's first error; nothing has changed then.
     pub(crate) fn transaction(&mut self, mut requests: Vec<Request>) -> Result<(), Errno> {
         let asked = requests.len();
         let mut bytes = Vec::new();
@@ -174,8 +176,8 @@ impl NetlinkSocket {
             bytes.extend_from_slice(&request.bytes);
         }
         send(&self.socket, &bytes, SendFlags::empty())?;
-        // The kernel has answered by now. All answers are read, so that none is mistaken for that of a
-        // later request.
+        // The kernel has answered by now. All answers are read, so that none is taken for the
+        // answer to a later request.
         let mut done = Err(Errno::BADMSG);
         let mut failed = None;
         loop {
@@ -195,7 +197,7 @@ impl NetlinkSocket {
         failed.map_or(done, Err)
     }
 
-    /// The next datagram of events; `None` when there is no more.
+    /// The next datagram of events; `None` when no more is waiting.
     pub(crate) fn try_receive(&self) -> Result<Option<Vec<u8>>, Errno> {
         match self.receive(RecvFlags::empty()) {
             Ok(datagram) => Ok(Some(datagram)),
@@ -240,7 +242,7 @@ fn u16_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?))
 }
 
-/// A received message.
+/// A message of a received datagram.
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
     pub(crate) sequence: u32,
@@ -294,9 +296,9 @@ mod tests {
         let body = all[0].body;
         assert_eq!((all[0].kind, &body[..4]), (16, &[7; 4][..]));
         assert_eq!(attribute(body, 4, 3), Some(&b"eth0\0"[..]));
-        let nested = attribute(body, 4, 18).expect("it is there");
+        let nested = attribute(body, 4, 18).expect("the attribute exists");
         assert_eq!(attribute(nested, 0, 1), Some(&[1, 2, 3][..]));
-        let deep = attribute(nested, 0, 2).expect("it is there");
+        let deep = attribute(nested, 0, 2).expect("the attribute exists");
         assert_eq!(attributes(deep, 4).collect::<Vec<_>>(), [(5, &[][..])]);
     }
 

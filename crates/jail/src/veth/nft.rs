@@ -1,14 +1,14 @@
-//! The program `nft`, which changes the packet filter's rules, all of them or none.
+//! Runs the program `nft`, which applies all changes of the packet filter's rules or none.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where it may be installed.
+/// Possible paths of the program.
 const DIRECTORIES: [&str; 6] =
     ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin", "/usr/local/bin"];
 
-/// The program, if it is installed.
+/// The path of the program, if it is installed.
 pub(crate) fn find() -> Option<PathBuf> {
     let mut all = DIRECTORIES.iter().map(|directory| Path::new(directory).join("nft"));
     all.find(|path| path.is_file())

@@ -1,9 +1,9 @@
 //! The rules of the kernel's packet filter in the language of `nft`. Pure.
 //!
-//! Every packet between a sandbox and the world is checked in the gateway's namespace against sets
-//! whose elements name a pair, so that a change of rules also holds for connections that are open.
-//! A packet that no element allows is refused. The host's own table only gives packets the host's
-//! address, and blocks packets from sandboxes to the host a second time.
+//! The gateway's table checks every packet between a sandbox and the world against sets whose
+//! elements name a pair, so a change of rules also applies to open connections. A packet that no
+//! element allows is denied. The host's own table only gives packets the host's address, and blocks
+//! packets from sandboxes to the host a second time.
 
 use super::addresses::{AddressRange, GATEWAY_UPLINK, HOST_UPLINK, PROXY_PORT, interface_name};
 use super::netlink::nflog::{LIMIT_PREFIX, LOG_GROUP};
@@ -89,7 +89,7 @@ pub(super) fn change_elements(before: &BTreeSet<Element>, after: &BTreeSet<Eleme
     text
 }
 
-/// `elements = { … }`, or nothing.
+/// `elements = { … }`, or an empty text.
 fn elements_clause<T: Display>(all: impl IntoIterator<Item = T>) -> String {
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
     if all.is_empty() { String::new() } else { format!("elements = {{ {} }}", all.join(", ")) }
@@ -99,7 +99,7 @@ fn cidr(network: &(Ipv4Addr, u8)) -> String {
     format!("{}/{}", network.0, network.1)
 }
 
-/// The commands that replace the host's addresses, which are closed.
+/// The commands that replace the set of the host's addresses, which are always closed.
 pub(super) fn replace_host_addresses(guard: &Guard) -> String {
     let mut text = "flush set inet isolet host\n".to_owned();
     if !guard.host.is_empty() {

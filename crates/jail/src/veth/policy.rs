@@ -6,13 +6,14 @@ use std::net::{IpAddr, Ipv4Addr};
 /// How much of a policy the packet filter enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolicyMode {
-    /// Nothing is allowed.
+    /// Nothing is allowed: the packet filter drops everything.
     Closed,
     /// Everything is allowed but addresses that are always closed.
     Open,
-    /// [`allowed_ranges`] alone.
+    /// Only [`allowed_ranges`] are allowed.
     Addresses,
-    /// [`allowed_ranges`]; other TCP connections are redirected to the egress proxy, which decides.
+    /// [`allowed_ranges`] are allowed; the egress proxy decides about other TCP connections, which
+    /// are redirected to it.
     Names,
 }
 
@@ -33,18 +34,18 @@ pub(super) fn policy_mode(policy: &Policy) -> PolicyMode {
 pub(crate) struct AllowedRange {
     pub(crate) first: Ipv4Addr,
     pub(crate) last: Ipv4Addr,
-    /// Sorted, without overlap.
+    /// First and last port of each range, sorted and without overlap.
     pub(crate) ports: Vec<(u16, u16)>,
 }
 
 impl AllowedRange {
-    /// Whether all ports are allowed, and with them packets that have none.
+    /// Whether all ports are allowed, and with them packets without ports.
     pub(crate) fn all_ports(&self) -> bool {
         self.ports == [(0, u16::MAX)]
     }
 }
 
-/// The addresses and ports that a rule holds for. Both ends are included.
+/// The addresses and ports that a rule applies to. Both ends are included.
 #[derive(Clone, Copy)]
 struct Span {
     first: u64,
@@ -75,7 +76,7 @@ fn ports(rule: &Rule) -> (u32, u32) {
 /// The ranges that rules on addresses allow, in order and without overlap.
 pub(super) fn allowed_ranges(policy: &Policy) -> Vec<AllowedRange> {
     let denies_names = policy.deny.iter().any(|rule| rule.place.is_name());
-    // With names denied, "everything" is what the egress proxy can check by name.
+    // Where names are denied, "everything" is what the egress proxy can check by name.
     let allow = policy.allow.iter().filter(|rule| !(denies_names && rule.place == Place::Any));
     let allow: Vec<_> = allow.filter_map(Span::of).collect();
     let deny: Vec<_> = policy.deny.iter().filter_map(Span::of).collect();

@@ -2,7 +2,8 @@
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// What it needs to change networks and enter them, and to start the egress proxy as another user.
+/// The capabilities to change and enter network namespaces, and to start the egress proxy as
+/// another user.
 const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::NET_BIND_SERVICE)
@@ -10,8 +11,8 @@ const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
-/// Gives up every other capability, also for the programs that it starts. An error is ignored: a
-/// host that forbids the call is no less safe for that.
+/// Drops every other capability, also for the programs that the process starts. Errors are ignored,
+/// because a host that forbids the call is no less safe.
 pub(super) fn drop_privileges() {
     for capability in CapabilitySet::all().difference(NEEDED).iter() {
         let _ = rustix::thread::remove_capability_from_bounding_set(capability);

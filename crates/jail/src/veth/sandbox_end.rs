@@ -7,17 +7,17 @@ use crate::kernel::netns::{write_setting, write_setting_if_present};
 use rustix::io::Errno;
 use std::net::Ipv4Addr;
 
-/// Prepares a namespace before it has a pair: low ports, ping, loopback, and no IPv6 except on
-/// loopback.
+/// Prepares a namespace before it gets a pair: unprivileged low ports, ping, loopback, and no IPv6
+/// except on loopback.
 pub(super) fn prepare_netns() -> Result<(), Errno> {
     write_setting("ipv4/ip_unprivileged_port_start", "0")?;
-    // Up to the kernel's own limit; ids here are the host's.
+    // The range of group ids up to the kernel's limit; ids here are those of the host.
     write_setting("ipv4/ping_group_range", "0 2147483647")?;
     write_setting_if_present("ipv6/conf/default/disable_ipv6", "1")?;
     isolet_sys::loopback::bring_up()
 }
 
-/// Gives the sandbox's end its address, and the default route.
+/// Assigns the address of the sandbox's end, and adds the default route.
 pub(super) fn configure(address: Ipv4Addr) -> Result<(), Errno> {
     write_setting_if_present("ipv6/conf/eth0/disable_ipv6", "1")?;
     let mut rtnetlink = Rtnetlink::open()?;

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-/// Waiting connections.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4;
 
 /// Listens for servers. Creates the directory of the socket, which only root may enter.
@@ -18,7 +18,7 @@ pub(super) fn listen(data_dir: &Path) -> io::Result<OwnedFd> {
     let directory = File::open(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Left by an earlier process, also of the directory that this one is a copy of.
+    // An earlier process may have left a socket, also one of the directory that this is a copy of.
     match std::fs::remove_file(manager_socket(data_dir)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -37,7 +37,8 @@ pub(super) fn connect(data_dir: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The socket's address in its open directory: the path itself may be too long for an address.
+/// The address of the socket by its open directory, because the path may be too long for an
+/// address.
 fn address(directory: &File) -> io::Result<SocketAddrUnix> {
     let path = format!("/proc/self/fd/{}/{MANAGER_SOCKET}", directory.as_raw_fd());
     Ok(SocketAddrUnix::new(path.as_str())?)

@@ -1,6 +1,6 @@
-//! A sandbox is born in the network of its link, over which nobody inside has a right.
+//! A sandbox is created in the network namespace of its veth pair, over which it has no privileges.
 
-use crate::given::{Given, policy};
+use crate::fixture::{VethFixture, policy};
 use isolet_jail::{Launcher, SandboxHandle};
 use isolet_kit::net::{self, HOST, PUBLIC};
 use isolet_wire::launcher::{Limits, Spec};
@@ -10,13 +10,13 @@ use std::time::Duration;
 /// Promises: Q9.
 #[test]
 fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
-    let mut given = Given::new();
-    given.config.agent = isolet_kit::programs().join("isolet-agent");
+    let mut fixture = VethFixture::new();
+    fixture.config.agent = isolet_kit::programs().join("isolet-agent");
     for name in ["sandboxes", "trash"] {
-        std::fs::create_dir(given.config.data_dir.join(name)).expect("a directory");
+        std::fs::create_dir(fixture.config.data_dir.join(name)).expect("a directory");
     }
-    let mut launcher = Launcher::start(&given.config).expect("it starts");
-    let (_, network) = given.take(&["*"], &[]);
+    let mut launcher = Launcher::start(&fixture.config).expect("it starts");
+    let (_, network) = fixture.claim(&["*"], &[]);
     let limits = Limits { memory_mib: 256, cpu_millis: 1000, pids: 64, disk_mib: 0 };
     let spec = |name: &str| Spec {
         name: name.to_owned(),
@@ -28,14 +28,15 @@ fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
         linked: false,
     };
     let descriptors = format!("/proc/{}/fd", launcher.pid());
-    let open_in_launcher = || std::fs::read_dir(&descriptors).expect("it runs").count();
+    let open_in_launcher = || std::fs::read_dir(&descriptors).expect("the process runs").count();
     let open_before = open_in_launcher();
     let pid = launcher.launch(&spec("a"), Some(network.as_fd())).expect("it is made");
-    let place = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
+    let place =
+        |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).expect("the process runs");
     let own =
         std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&network)));
     assert_eq!(place(pid), own.expect("a namespace"));
-    // As root of the sandbox, which is more than anybody inside is.
+    // As root of the sandbox's user namespace, which has more privileges than any process inside.
     let inside = |text: &str| {
         let words = format!("-t {pid} -U -n --preserve-credentials -- sh -c");
         let mut command = std::process::Command::new("nsenter");
@@ -52,24 +53,24 @@ fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
         .output()
         .expect("nsenter is there");
     assert_eq!(String::from_utf8_lossy(&said.stdout), format!("{HOST} {PUBLIC}\n"));
-    // Without a link it is alone; the launcher has not stayed where it was.
+    // Without a pair a sandbox has loopback alone: the launcher is back in its own namespace.
     let alone = launcher.launch(&spec("bc"), None).expect("it is made");
     assert_ne!(place(alone), place(pid));
-    // It kept the directory of each sandbox open.
-    assert_eq!(open_in_launcher(), open_before, "the launcher holds nothing of a sandbox");
+    // The launcher once left the directory of each sandbox open.
+    assert_eq!(open_in_launcher(), open_before, "the launcher has no descriptor of a sandbox open");
     assert_eq!(net::run("nsenter", &format!("-t {alone} -n ip -o link")).lines().count(), 1);
-    // And is linked while it runs.
-    let space = std::fs::File::open(format!("/proc/{alone}/ns/net")).expect("it runs");
-    let link = given.links.attach("bc", &policy(&["*"], &[]), space.as_fd()).expect("a link");
-    assert_eq!(link.name, "bc");
-    drop((network, space));
+    // A running sandbox gets a pair.
+    let netns = std::fs::File::open(format!("/proc/{alone}/ns/net")).expect("the process runs");
+    let veth = fixture.client.attach("bc", &policy(&["*"], &[]), netns.as_fd()).expect("a pair");
+    assert_eq!(veth.name, "bc");
+    drop((network, netns));
     for name in ["a", "bc"] {
-        let sandbox = SandboxHandle::open(&given.config, name);
+        let sandbox = SandboxHandle::open(&fixture.config, name);
         sandbox.kill().expect("killed");
         assert!(sandbox.wait_empty(Duration::from_secs(5)));
         sandbox.remove().expect("removed");
     }
     for _ in 0..2 {
-        given.wait(|news| matches!(news, isolet_jail::VethEvent::Gone { .. }));
+        fixture.wait(|event| matches!(event, isolet_jail::VethEvent::Gone { .. }));
     }
 }

@@ -1,4 +1,5 @@
-//! What the tests stand on: a world, the process that owns links, and programs in its networks.
+//! The fixture of the tests: a network, the process that owns the veth pairs, and programs that run
+//! in the namespaces of sandboxes.
 
 use isolet_jail::{Config, VethClient, VethEvent, VethSettings};
 use isolet_kit::net::{self, World};
@@ -9,16 +10,16 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
-/// Veth pairs on a host of their own.
-pub(crate) struct Given {
-    pub(crate) links: VethClient,
-    pub(crate) news: Receiver<VethEvent>,
+/// A host of its own with the process that owns veth pairs.
+pub(crate) struct VethFixture {
+    pub(crate) client: VethClient,
+    pub(crate) events: Receiver<VethEvent>,
     pub(crate) config: Config,
     pub(crate) world: World,
     _folder: TempDir,
 }
 
-impl Given {
+impl VethFixture {
     pub(crate) fn new() -> Self {
         Self::with(VethSettings::default())
     }
@@ -27,7 +28,7 @@ impl Given {
         Self::beside(settings, &[])
     }
 
-    /// With these programs beside the launcher.
+    /// With these programs in the directory of the launcher.
     pub(crate) fn beside(settings: VethSettings, programs: &[&str]) -> Self {
         let world = World::new();
         let folder = tempfile::tempdir().expect("a directory");
@@ -38,61 +39,67 @@ impl Given {
         };
         link(env!("CARGO_BIN_EXE_isolet-launcher").as_ref(), "isolet-launcher");
         programs.iter().for_each(|name| link(&isolet_kit::programs().join(name), name));
-        let (links, news) = start(&config, settings);
-        Self { links, news, config, world, _folder: folder }
+        let Connection { client, events } = start(&config, settings);
+        Self { client, events, config, world, _folder: folder }
     }
 
-    /// As a server does that was killed and started again.
-    pub(crate) fn again(&mut self) {
-        (self.links, self.news) = start(&self.config, VethSettings::default());
+    /// Connects again, as a server does that was killed and started again.
+    pub(crate) fn reconnect(&mut self) {
+        let Connection { client, events } = start(&self.config, VethSettings::default());
+        self.client = client;
+        self.events = events;
     }
 
-    /// The process that owns the links.
-    pub(crate) fn keeper(&self) -> i32 {
-        isolet_kit::veth::find_manager(&self.config.data_dir).expect("it runs")
+    /// The id of the process that owns the pairs.
+    pub(crate) fn owner(&self) -> i32 {
+        isolet_kit::veth::find_manager(&self.config.data_dir).expect("the process runs")
     }
 
-    /// The namespace between sandboxes and host.
-    pub(crate) fn between(&self) -> OwnedFd {
-        isolet_kit::veth::gateway_netns(self.keeper()).expect("it has one")
+    /// The network namespace of the gateway.
+    pub(crate) fn gateway_netns(&self) -> OwnedFd {
+        isolet_kit::veth::gateway_netns(self.owner()).expect("the gateway has a namespace")
     }
 
-    /// A link with these rules.
-    pub(crate) fn take(&self, allow: &[&str], deny: &[&str]) -> (AssignedVeth, OwnedFd) {
-        self.links.claim("sandbox", &policy(allow, deny)).expect("a link")
+    /// Claims a pair with these rules.
+    pub(crate) fn claim(&self, allow: &[&str], deny: &[&str]) -> (AssignedVeth, OwnedFd) {
+        self.client.claim("sandbox", &policy(allow, deny)).expect("a pair")
     }
 
-    /// Every refusal until now.
-    pub(crate) fn refusals(&self) -> Vec<Refused> {
-        self.links.settle().expect("settles");
-        let news = self.news.try_iter();
-        let all = news.filter_map(|news| match news {
+    /// The denials until now.
+    pub(crate) fn denials(&self) -> Vec<Refused> {
+        self.client.settle().expect("all denials are reported");
+        let all = self.events.try_iter().filter_map(|event| match event {
             VethEvent::Refused { refused, .. } => Some(refused),
             _ => None,
         });
         all.collect()
     }
 
-    /// Waits for news.
-    pub(crate) fn wait(&self, what: impl Fn(&VethEvent) -> bool) -> VethEvent {
-        wait_until("news come", SOON, || self.news.try_iter().find(|news| what(news)))
+    /// Waits for an event for which `matches` is true; events before it are dropped.
+    pub(crate) fn wait(&self, matches: impl Fn(&VethEvent) -> bool) -> VethEvent {
+        wait_until("the event comes", SOON, || self.events.try_iter().find(|event| matches(event)))
     }
 }
 
-fn start(config: &Config, settings: VethSettings) -> (VethClient, Receiver<VethEvent>) {
-    let (sender, news) = channel();
-    let links =
-        VethClient::start(config, settings, move |it| drop(sender.send(it))).expect("it starts");
-    (links, news)
+struct Connection {
+    client: VethClient,
+    events: Receiver<VethEvent>,
 }
 
-impl Drop for Given {
+fn start(config: &Config, settings: VethSettings) -> Connection {
+    let (sender, events) = channel();
+    let client =
+        VethClient::start(config, settings, move |it| drop(sender.send(it))).expect("it starts");
+    Connection { client, events }
+}
+
+impl Drop for VethFixture {
     fn drop(&mut self) {
-        if let Some(keeper) = process::all().into_iter().find(|pid| {
+        if let Some(owner) = process::all().into_iter().find(|pid| {
             let data = self.config.data_dir.display().to_string();
             process::arguments(*pid).contains(&data) && process::alive(*pid)
         }) {
-            process::kill(keeper);
+            process::kill(owner);
         }
     }
 }
@@ -102,14 +109,14 @@ pub(crate) fn policy(allow: &[&str], deny: &[&str]) -> Policy {
     Policy { allow: rules(allow), deny: rules(deny) }
 }
 
-/// What a Python program says in a network.
+/// The output of a Python program in a network namespace.
 pub(crate) fn says(network: &OwnedFd, program: &str) -> String {
     let output = net::python(network, program);
     let errors = String::from_utf8_lossy(&output.stderr);
     format!("{}{errors}", String::from_utf8_lossy(&output.stdout)).trim_end().to_owned()
 }
 
-/// A program that connects to each place and says what came of it, a line each.
+/// A Python program that connects to each address and prints a line with the result.
 pub(crate) fn tries(places: &[(&str, u16)]) -> String {
     format!(
         "import socket\nfor place in {places:?}:\n    try:\n        \

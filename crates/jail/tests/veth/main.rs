@@ -1,8 +1,8 @@
-//! Veth pairs, against a host and an internet of each test's own (`isolet_kit::net`).
+//! Veth pairs. Each test has a host and an internet of its own (`isolet_kit::net`).
 
-mod born;
-mod given;
-mod mended;
+mod creation;
+mod fixture;
 mod names;
 mod open;
+mod repair;
 mod rules;

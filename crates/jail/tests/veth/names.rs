@@ -1,18 +1,18 @@
-//! Rules with names: the edge is started, told, asked and mended.
+//! Rules with names: the egress proxy is started, configured, queried, and started again.
 
-use crate::given::{Given, policy, says, tries};
+use crate::fixture::{VethFixture, policy, says, tries};
 use isolet_jail::{VethEvent, VethSettings};
 use isolet_kit::net::PUBLIC;
 use isolet_kit::{SOON, process, wait_until};
 use std::os::fd::OwnedFd;
 
-fn given() -> Given {
+fn fixture() -> VethFixture {
     let resolvers = vec![(PUBLIC, 53).into()];
     let settings = VethSettings { resolvers, ..VethSettings::default() };
-    Given::beside(settings, &["isolet-egress-proxy"])
+    VethFixture::beside(settings, &["isolet-egress-proxy"])
 }
 
-/// What a page says, asked for by name at the gateway's resolver.
+/// The last line of a page, whose host name the gateway's resolver resolves.
 fn page(network: &OwnedFd, name: &str) -> String {
     says(network, &PAGE.replace("NAME", name))
 }
@@ -38,19 +38,18 @@ except OSError as error:
     print(type(error).__name__)
 "#;
 
-/// What a sandbox has in `/etc/resolv.conf` is written before it is known what addresses there are.
-/// Promises: Q10.
+/// `/etc/resolv.conf` of a sandbox is written before the address range is known.
 #[test]
 fn names_are_answered_where_sandboxes_have_other_addresses() {
     let resolvers = vec![(PUBLIC, 53).into()];
-    // Also where the operator lets sandboxes into the network that the resolver's address is of.
+    // Also where the operator opens the network that contains the resolver's address.
     for opened in [vec![], vec![([10, 0, 0, 0].into(), 8)]] {
         let range = [172, 20, 0, 0].into();
         let resolvers = resolvers.clone();
         let settings = VethSettings { resolvers, range, opened, ..VethSettings::default() };
-        let given = Given::beside(settings, &["isolet-egress-proxy"]);
-        let (link, network) = given.take(&["named.test"], &[]);
-        assert_eq!(link.address.octets()[..2], [172, 20]);
+        let fixture = VethFixture::beside(settings, &["isolet-egress-proxy"]);
+        let (veth, network) = fixture.claim(&["named.test"], &[]);
+        assert_eq!(veth.address.octets()[..2], [172, 20]);
         assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
         assert!(page(&network, "other.test").starts_with("no address"));
         let by_tcp = says(&network, &tries(&[("10.231.0.1", 53), ("172.20.0.1", 53)]));
@@ -62,22 +61,25 @@ fn names_are_answered_where_sandboxes_have_other_addresses() {
 /// Promises: Q10.
 #[test]
 fn names_lead_where_rules_let_them_and_nowhere_else() {
-    let given = given();
-    assert!(given.links.names);
-    let (link, network) = given.take(&["named.test"], &[]);
+    let fixture = fixture();
+    assert!(fixture.client.names);
+    let (veth, network) = fixture.claim(&["named.test"], &[]);
     assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
     let refused = page(&network, "other.test");
     assert!(refused.starts_with("no address"), "{refused}");
-    let told = given.refusals();
-    assert!(told.iter().any(|it| it.host == "other.test"), "{told:?}");
-    // By address alone nothing is reached, though the name's is the same.
+    let denials = fixture.denials();
+    assert!(denials.iter().any(|it| it.host == "other.test"), "{denials:?}");
+    // The address itself is not allowed, although the name resolves to it.
     let raw = says(&network, &tries(&[(&PUBLIC.to_string(), 82)]));
     assert!(raw.contains("Error") || raw == "open", "{raw}");
-    given.links.set_policy(link.id, &policy(&["other.test"], &[])).expect("other rules");
+    fixture
+        .client
+        .set_policy(veth.id, &policy(&["other.test"], &[]))
+        .expect("the rules are changed");
     assert_eq!(page(&network, "other.test"), format!("other.test:8080 {PUBLIC}"));
     assert!(page(&network, "named.test").starts_with("no address"));
-    // Open: every name, and none of this machine's neighbours.
-    given.links.set_policy(link.id, &policy(&["*"], &[])).expect("open");
+    // Open: every name is allowed, but no neighbour of this machine.
+    fixture.client.set_policy(veth.id, &policy(&["*"], &[])).expect("the rules are changed");
     assert_eq!(page(&network, "named.test"), format!("named.test:8080 {PUBLIC}"));
     assert!(!page(&network, "private.test").contains("10.9.9.9"));
 }
@@ -85,13 +87,14 @@ fn names_lead_where_rules_let_them_and_nowhere_else() {
 /// Promises: Q10.
 #[test]
 fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
-    let given = given();
-    let (_, network) = given.take(&["named.test"], &[]);
-    let keeper = given.keeper();
-    let edge = || isolet_kit::veth::egress_proxy(keeper);
-    let first = wait_until("it runs", SOON, edge);
-    let status = wait_until("it has taken its filter", SOON, || {
-        let status = std::fs::read_to_string(format!("/proc/{first}/status")).expect("it runs");
+    let fixture = fixture();
+    let (_, network) = fixture.claim(&["named.test"], &[]);
+    let owner = fixture.owner();
+    let proxy = || isolet_kit::veth::egress_proxy(owner);
+    let first = wait_until("it runs", SOON, proxy);
+    let status = wait_until("it has installed its filter", SOON, || {
+        let status =
+            std::fs::read_to_string(format!("/proc/{first}/status")).expect("the process runs");
         status.contains("Seccomp:\t2").then_some(status)
     });
     let field = |name: &str| {
@@ -101,13 +104,13 @@ fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
     assert_ne!(field("Uid:"), "0");
     assert_eq!((field("CapEff:"), field("NoNewPrivs:")), ("0000000000000000".into(), "1".into()));
     process::kill(first);
-    let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
+    let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
     assert!(
-        matches!(&news, VethEvent::Repaired(what) if what.contains("isolet-egress-proxy")),
-        "{news:?}"
+        matches!(&event, VethEvent::Repaired(what) if what.contains("isolet-egress-proxy")),
+        "{event:?}"
     );
-    wait_until("names lead on", SOON, || {
+    wait_until("names are resolved again", SOON, || {
         (page(&network, "named.test") == format!("named.test:8080 {PUBLIC}")).then_some(())
     });
-    assert!(edge().is_some_and(|now| now != first));
+    assert!(proxy().is_some_and(|now| now != first));
 }

@@ -1,6 +1,6 @@
-//! Open: everything but the ways to this machine and its neighbours.
+//! Open egress: everything except this machine and its neighbours.
 
-use crate::given::{Given, says, tries};
+use crate::fixture::{VethFixture, says, tries};
 use isolet_jail::VethEvent;
 use isolet_kit::net::{self, HOST, METADATA, OTHER, PRIVATE, PUBLIC};
 use isolet_kit::{SOON, wait_until};
@@ -8,8 +8,8 @@ use isolet_kit::{SOON, wait_until};
 /// Promises: Q1.
 #[test]
 fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
-    let given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
+    let fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
     let places = [(&*PUBLIC.to_string(), 80), (&*OTHER.to_string(), 443)];
     let said = says(&network, &tries(&places));
     assert_eq!(said, format!("{HOST} {PUBLIC}\n{HOST} {OTHER}"));
@@ -23,44 +23,46 @@ fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
          it.settimeout(3)\nit.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]) + b'x' * 3000, ('{PUBLIC}', 0))\n\
          print(len(it.recv(9999)))"
     );
-    // Longer than any packet: what comes in parts arrives too.
+    // Longer than one packet, so it is fragmented.
     assert_eq!(says(&network, &ping), "3008");
-    let counters = given.links.counters(given.links.list().expect("lists")[0].id).expect("counts");
+    let counters = fixture
+        .client
+        .counters(fixture.client.list().expect("the pairs are listed")[0].id)
+        .expect("counts");
     assert!(counters.out_bytes > 3000 && counters.back_bytes > 3000, "{counters:?}");
-    assert_eq!(given.refusals(), []);
+    assert_eq!(fixture.denials(), []);
 }
 
-/// What Docker does to a host on which it is installed.
-/// Promises: Q17.
+/// Docker changes the host's firewall in this way.
 #[test]
 fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
-    let mut given = Given::new();
-    assert_eq!(given.links.warnings, [""; 0]);
+    let mut fixture = VethFixture::new();
+    assert_eq!(fixture.client.warnings, [""; 0]);
     let rules = "add table ip filter; add chain ip filter DOCKER-USER; \
         add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }; \
         add rule ip filter FORWARD jump DOCKER-USER";
     net::nft(rules);
-    let (_, network) = given.take(&["*"], &[]);
+    let (_, network) = fixture.claim(&["*"], &[]);
     let place = PUBLIC.to_string();
     let said = says(&network, &tries(&[(&place, 80)]));
     assert!(said.contains("TimeoutError"), "{said}");
-    given.again();
-    let warnings = given.links.warnings.join("\n");
+    fixture.reconnect();
+    let warnings = fixture.client.warnings.join("\n");
     let opens = "iptables -I DOCKER-USER -i isolet0 -j ACCEPT; iptables -I DOCKER-USER -o isolet0 -j ACCEPT";
     assert!(warnings.contains("FORWARD (table ip filter)"), "{warnings}");
     assert!(warnings.contains(opens), "{warnings}");
-    // As these two would do it.
+    // The effect of these two commands.
     net::nft(
         "insert rule ip filter DOCKER-USER iifname isolet0 accept; insert rule ip filter DOCKER-USER oifname isolet0 accept",
     );
     assert_eq!(says(&network, &tries(&[(&place, 80)])), format!("{HOST} {PUBLIC}"));
-    given.again();
-    assert_eq!(given.links.warnings, [""; 0]);
+    fixture.reconnect();
+    assert_eq!(fixture.client.warnings, [""; 0]);
     net::nft(
         "add table inet wall; add chain inet wall through { type filter hook forward priority 5; policy drop; }",
     );
-    given.again();
-    let warnings = given.links.warnings.join("\n");
+    fixture.reconnect();
+    let warnings = fixture.client.warnings.join("\n");
     let opens = "nft insert rule inet wall through iifname isolet0 accept; nft insert rule inet wall through oifname isolet0 accept";
     assert!(warnings.contains(opens), "{warnings}");
     opens.split("; ").for_each(|line| drop(net::run("nft", line.trim_start_matches("nft "))));
@@ -70,10 +72,10 @@ fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
 /// Promises: Q2.
 #[test]
 fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told() {
-    let given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
-    let (other, held) = given.take(&["*"], &[]);
-    // Somebody listens in each of these places.
+    let fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
+    let (other, held) = fixture.claim(&["*"], &[]);
+    // A server listens at each of these addresses.
     let _server = std::net::TcpListener::bind("0.0.0.0:7300").expect("listens");
     let _inside = net::background(
         &held,
@@ -95,56 +97,56 @@ fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told()
         assert!(line.contains("Error") || line.contains("timeout"), "{host}:{port}: {line}");
     }
     assert_eq!(said.lines().count(), places.len(), "{said}");
-    let told = given.refusals();
+    let denials = fixture.denials();
     for (host, port, why) in &places[..6] {
-        let found = told.iter().find(|it| it.host == *host && it.port == Some(*port));
-        let found = found.unwrap_or_else(|| panic!("{host}:{port} in {told:?}"));
+        let found = denials.iter().find(|it| it.host == *host && it.port == Some(*port));
+        let found = found.unwrap_or_else(|| panic!("{host}:{port} in {denials:?}"));
         assert_eq!((found.rule.as_str(), found.protocol.as_str()), (*why, "tcp"), "{host}:{port}");
         assert!(found.times >= 1);
     }
-    // And it is refused at once, not left to wait.
+    // A denied connection is refused at once, without a timeout.
     assert!(said.starts_with("ConnectionRefusedError"), "{said}");
 }
 
 /// Promises: Q2.
 #[test]
 fn an_address_that_the_host_gets_is_closed() {
-    let given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
+    let fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
     let program = tries(&[("198.51.100.77", 7300)]);
     net::ip("addr add 198.51.100.77/32 dev wan");
     let _server = std::net::TcpListener::bind("0.0.0.0:7300").expect("listens");
     wait_until("it is closed by name", SOON, || {
         says(&network, &program);
-        given.refusals().iter().any(|it| it.rule == "host").then_some(())
+        fixture.denials().iter().any(|it| it.rule == "host").then_some(())
     });
 }
 
 /// Promises: Q3.
 #[test]
 fn what_is_made_by_hand_does_not_leave() {
-    let given = Given::new();
-    let (mine, network) = given.take(&["*"], &[]);
-    let (other, held) = given.take(&["*"], &[]);
-    // Somebody who had every right over the sandbox's network, which nobody inside has.
+    let fixture = VethFixture::new();
+    let (mine, network) = fixture.claim(&["*"], &[]);
+    let (other, held) = fixture.claim(&["*"], &[]);
+    // The program has all privileges over the sandbox's network, which no process inside has.
     let program = RAW
         .replace("MINE", &mine.address.to_string())
         .replace("OTHER", &other.address.to_string())
         .replace("PUBLIC", &PUBLIC.to_string());
     let mut seen = net::background(&held, SNIFF);
     assert_eq!(seen.line(), "ready");
-    given.world.there("nft add table ip seen");
-    given.world.there("nft add chain ip seen seen { type filter hook input priority -400 ; }");
-    given.world.there("nft add rule ip seen seen ip protocol != { tcp, udp, icmp } counter drop");
-    given.world.there("nft add rule ip seen seen ip saddr != 203.0.113.1 counter drop");
+    fixture.world.there("nft add table ip seen");
+    fixture.world.there("nft add chain ip seen seen { type filter hook input priority -400 ; }");
+    fixture.world.there("nft add rule ip seen seen ip protocol != { tcp, udp, icmp } counter drop");
+    fixture.world.there("nft add rule ip seen seen ip saddr != 203.0.113.1 counter drop");
     let said = says(&network, &program);
     assert!(said.ends_with("sent"), "{said}");
-    let ruleset = given.world.says("nft list table ip seen");
+    let ruleset = fixture.world.says("nft list table ip seen");
     assert_eq!(ruleset.matches("counter packets 0 ").count(), 2, "{ruleset}");
     assert_eq!(seen.line(), "nothing");
 }
 
-/// Packets with another's address, of other protocols, of IPv6, and questions for hardware.
+/// Sends packets with forged source addresses, of other protocols, of IPv6, and ARP requests.
 const RAW: &str = r#"
 import socket, struct
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -172,7 +174,7 @@ for kind, body in ((0x0806, bytes(28)), (0x86dd, b'\x60' + bytes(39)), (0x8100, 
 print('sent')
 "#;
 
-/// Hears for two seconds whatever comes.
+/// Prints the first packet that arrives within two seconds.
 const SNIFF: &str = r#"
 import socket
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -192,21 +194,21 @@ except TimeoutError:
 /// Promises: Q8.
 #[test]
 fn a_link_ends_with_its_network_and_two_hundred_leave_nothing() {
-    let given = Given::new();
+    let fixture = VethFixture::new();
     let count = isolet_kit::tries(40, 200);
     for _ in 0..count {
-        let (_, network) = given.take(&["*"], &[]);
+        let (_, network) = fixture.claim(&["*"], &[]);
         drop(network);
     }
     for _ in 0..count {
-        given.wait(|news| matches!(news, VethEvent::Gone { .. }));
+        fixture.wait(|event| matches!(event, VethEvent::Gone { .. }));
     }
-    assert_eq!(given.links.list().expect("lists"), []);
-    let space = given.between();
-    wait_until("links and elements are gone", SOON, || {
-        // Those that are ready, and no more.
-        let links = net::inside(&space, "ip", "-o link").matches(": l").count();
-        let table = net::inside(&space, "nft", "list set inet isolet addresses");
-        (links <= 8 && table.matches("10.231.").count() <= 6).then_some(())
+    assert_eq!(fixture.client.list().expect("the pairs are listed"), []);
+    let netns = fixture.gateway_netns();
+    wait_until("pairs and set elements are gone", SOON, || {
+        // Only prepared pairs are left.
+        let pairs = net::inside(&netns, "ip", "-o link").matches(": l").count();
+        let table = net::inside(&netns, "nft", "list set inet isolet addresses");
+        (pairs <= 8 && table.matches("10.231.").count() <= 6).then_some(())
     });
 }

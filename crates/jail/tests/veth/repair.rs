@@ -1,6 +1,6 @@
-//! What others do to links, rules and processes, and what comes of it (F30).
+//! Changes that others make to pairs, rules and processes, and how they are repaired (F30).
 
-use crate::given::{Given, policy, says, tries};
+use crate::fixture::{VethFixture, policy, says, tries};
 use isolet_jail::{VethClient, VethEvent};
 use isolet_kit::net::{self, HOST, PRIVATE, PUBLIC};
 use isolet_kit::{SOON, process, wait_until};
@@ -12,26 +12,29 @@ fn reaches(network: &std::os::fd::OwnedFd) -> bool {
 /// Promises: Q7.
 #[test]
 fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
-    let given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
+    let fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
     assert!(reaches(&network));
     net::run("nft", "flush ruleset");
-    // Whatever comes first: what was closed stays closed.
+    // Closed addresses stay closed, before the repair and after it.
     let said = says(&network, &tries(&[(&PRIVATE.to_string(), 80), (&HOST.to_string(), 7300)]));
     assert!(said.lines().all(|line| line.starts_with("ConnectionRefused")), "{said}");
-    let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
-    assert!(matches!(&news, VethEvent::Repaired(what) if what.contains("ip isolet")), "{news:?}");
+    let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
+    assert!(matches!(&event, VethEvent::Repaired(what) if what.contains("ip isolet")), "{event:?}");
     assert!(reaches(&network));
 }
 
 /// Promises: Q7.
 #[test]
 fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
-    let given = Given::new();
-    let (_, network) = given.take(&["198.51.100.10"], &[]);
-    net::inside(&given.between(), "nft", "flush ruleset");
-    let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
-    assert!(matches!(&news, VethEvent::Repaired(what) if what.contains("inet isolet")), "{news:?}");
+    let fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["198.51.100.10"], &[]);
+    net::inside(&fixture.gateway_netns(), "nft", "flush ruleset");
+    let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
+    assert!(
+        matches!(&event, VethEvent::Repaired(what) if what.contains("inet isolet")),
+        "{event:?}"
+    );
     assert!(reaches(&network));
     let said = says(&network, &tries(&[(&PUBLIC.to_string(), 81), (&PRIVATE.to_string(), 80)]));
     assert!(
@@ -43,17 +46,20 @@ fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
 /// Promises: Q7.
 #[test]
 fn a_renamed_or_removed_uplink_is_named_and_put_back() {
-    let given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
+    let fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
     for what in ["link set isolet0 down", "link set isolet0 name other0", "link del isolet0"] {
         if what.contains("name") {
             net::ip("link set isolet0 down");
         }
         net::ip(what);
-        wait_until("it is as it was", SOON, || reaches(&network).then_some(()));
+        wait_until("the uplink is repaired", SOON, || reaches(&network).then_some(()));
         if !what.contains("down") {
-            let news = given.wait(|news| matches!(news, VethEvent::Repaired(_)));
-            assert!(matches!(&news, VethEvent::Repaired(it) if it.contains("isolet0")), "{news:?}");
+            let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
+            assert!(
+                matches!(&event, VethEvent::Repaired(it) if it.contains("isolet0")),
+                "{event:?}"
+            );
         }
     }
 }
@@ -61,8 +67,8 @@ fn a_renamed_or_removed_uplink_is_named_and_put_back() {
 /// Promises: Q6.
 #[test]
 fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
-    let mut given = Given::new();
-    let (link, network) = given.take(&["*"], &[]);
+    let mut fixture = VethFixture::new();
+    let (veth, network) = fixture.claim(&["*"], &[]);
     let mut runs = net::background(
         &network,
         &format!(
@@ -72,11 +78,11 @@ fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
         ),
     );
     assert_eq!(runs.line(), "1");
-    let keeper = given.keeper();
-    let boot = given.links.boot;
-    given.again();
-    assert_eq!((given.keeper(), given.links.boot), (keeper, boot));
-    assert_eq!(given.links.list().expect("lists"), [link]);
+    let owner = fixture.owner();
+    let boot = fixture.client.boot;
+    fixture.reconnect();
+    assert_eq!((fixture.owner(), fixture.client.boot), (owner, boot));
+    assert_eq!(fixture.client.list().expect("the pairs are listed"), [veth]);
     assert_eq!(runs.line(), "399");
     assert!(reaches(&network));
 }
@@ -84,40 +90,40 @@ fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
 /// Promises: Q7.
 #[test]
 fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
-    let mut given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
-    process::kill(given.keeper());
-    given.wait(|news| *news == VethEvent::Ended);
-    assert!(given.links.has_ended());
-    assert!(given.links.settle().is_err());
-    // Nothing leaves meanwhile.
+    let mut fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
+    process::kill(fixture.owner());
+    fixture.wait(|event| *event == VethEvent::Ended);
+    assert!(fixture.client.has_ended());
+    assert!(fixture.client.settle().is_err());
+    // Nothing leaves the sandbox until it is attached again.
     assert!(!reaches(&network));
-    given.again();
-    let link =
-        given.links.attach("sandbox", &policy(&["*"], &[]), std::os::fd::AsFd::as_fd(&network));
-    let link = link.expect("linked anew");
+    fixture.reconnect();
+    let veth =
+        fixture.client.attach("sandbox", &policy(&["*"], &[]), std::os::fd::AsFd::as_fd(&network));
+    let veth = veth.expect("attached again");
     assert!(reaches(&network));
-    // And once more, where it has one.
+    // Attaching a sandbox that has a pair replaces the pair.
     let again =
-        given.links.attach("sandbox", &policy(&["*"], &[]), std::os::fd::AsFd::as_fd(&network));
-    assert_ne!(again.expect("linked anew").id, link.id);
+        fixture.client.attach("sandbox", &policy(&["*"], &[]), std::os::fd::AsFd::as_fd(&network));
+    assert_ne!(again.expect("attached again").id, veth.id);
     assert!(reaches(&network));
-    assert_eq!(given.links.list().expect("lists").len(), 1);
+    assert_eq!(fixture.client.list().expect("the pairs are listed").len(), 1);
 }
 
-/// An owner of links was killed while its namespace was still held (by its edge, which had not yet
-/// ended): the link to the host stayed, and the next owner took it for a stranger's.
-/// Promises: Q7.
+/// The process that owns the pairs was once killed while another process still held its namespace
+/// (the egress proxy, which had not ended yet). The uplink stayed, and the next process did not
+/// recognise it.
 #[test]
 fn a_link_that_a_killed_owner_left_is_known_and_removed() {
-    let mut given = Given::new();
-    let (_, network) = given.take(&["*"], &[]);
-    let held = given.between();
-    process::kill(given.keeper());
-    given.wait(|news| *news == VethEvent::Ended);
-    given.again();
-    let space = std::os::fd::AsFd::as_fd(&network);
-    given.links.attach("sandbox", &policy(&["*"], &[]), space).expect("linked anew");
+    let mut fixture = VethFixture::new();
+    let (_, network) = fixture.claim(&["*"], &[]);
+    let held = fixture.gateway_netns();
+    process::kill(fixture.owner());
+    fixture.wait(|event| *event == VethEvent::Ended);
+    fixture.reconnect();
+    let netns = std::os::fd::AsFd::as_fd(&network);
+    fixture.client.attach("sandbox", &policy(&["*"], &[]), netns).expect("attached again");
     assert!(reaches(&network));
     drop(held);
 }
@@ -125,44 +131,47 @@ fn a_link_that_a_killed_owner_left_is_known_and_removed() {
 /// Promises: Q8.
 #[test]
 fn nobody_needs_it_and_it_ends_without_a_trace() {
-    let given = Given::new();
-    let keeper = given.keeper();
-    let (_, network) = given.take(&["*"], &[]);
-    let Given { links, config, .. } = &given;
+    let fixture = VethFixture::new();
+    let owner = fixture.owner();
+    let (_, network) = fixture.claim(&["*"], &[]);
+    let VethFixture { client, config, .. } = &fixture;
     assert!(VethClient::is_running(config));
-    links.release(links.list().expect("lists")[0].id).expect("released");
+    client
+        .release(client.list().expect("the pairs are listed")[0].id)
+        .expect("the pair is released");
     drop(network);
-    given.links.disconnect();
-    wait_until("it ends", SOON, || (!process::alive(keeper)).then_some(()));
-    wait_until("its link is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
+    fixture.client.disconnect();
+    wait_until("the process ends", SOON, || (!process::alive(owner)).then_some(()));
+    wait_until("the uplink is gone", SOON, || net::links("isolet0").is_empty().then_some(()));
     assert!(!net::run("nft", "list ruleset").contains("isolet"));
 }
 
 /// Promises: Q11.
 #[test]
 fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
-    let given = Given::new();
-    let (link, network) = given.take(&["198.51.100.10"], &[]);
-    let (_, other) = given.take(&["*"], &[]);
+    let fixture = VethFixture::new();
+    let (veth, network) = fixture.claim(&["198.51.100.10"], &[]);
+    let (_, other) = fixture.claim(&["*"], &[]);
     for set in ["direct", "addresses", "open"] {
-        net::inside(&given.between(), "nft", &format!("flush set inet isolet {set}"));
+        net::inside(&fixture.gateway_netns(), "nft", &format!("flush set inet isolet {set}"));
     }
     assert!(!reaches(&network));
-    given.links.set_policy(link.id, &policy(&["198.51.100.0/24"], &[])).expect("other rules");
+    fixture
+        .client
+        .set_policy(veth.id, &policy(&["198.51.100.0/24"], &[]))
+        .expect("the rules are changed");
     assert!(reaches(&network) && reaches(&other));
 }
 
-/// Addresses of links that the server had released stayed in the packet filter's sets until another
-/// link came or went by itself.
+/// Addresses of released pairs once stayed in the sets of the packet filter until another pair was
+/// created or removed.
 #[test]
 fn what_a_released_link_had_in_the_sets_goes_soon() {
-    let given = Given::new();
-    let (link, _network) = given.take(&["198.51.100.10"], &[]);
-    let name = format!("\"l{}\"", link.id);
-    let held = || net::inside(&given.between(), "nft", "list ruleset").contains(&name);
-    assert!(held(), "it is in a set");
-    given.links.release(link.id).expect("it is released");
-    isolet_kit::wait_until("nothing of it is in a set", isolet_kit::SOON, || {
-        (!held()).then_some(())
-    });
+    let fixture = VethFixture::new();
+    let (veth, _network) = fixture.claim(&["198.51.100.10"], &[]);
+    let name = format!("\"l{}\"", veth.id);
+    let held = || net::inside(&fixture.gateway_netns(), "nft", "list ruleset").contains(&name);
+    assert!(held(), "the pair is in a set");
+    fixture.client.release(veth.id).expect("the pair is released");
+    isolet_kit::wait_until("the pair is in no set", isolet_kit::SOON, || (!held()).then_some(()));
 }

@@ -286,7 +286,7 @@ fn a_credential_works_again_after_every_restart_until_it_is_withdrawn() {
     assert_eq!(asked["headers"]["authorization"], bearer(), "{asked}");
     let second = certificate(&sandbox);
     let owner = those(&server, "isolet-launcher");
-    let owner = owner.into_iter().find(|pid| process::arguments(*pid).contains("--links"));
+    let owner = owner.into_iter().find(|pid| process::arguments(*pid).contains("--veth"));
     process::kill(owner.expect("the veth manager runs"));
     wait_until("it has a veth pair and its credentials again", SOON, || {
         let now = certificate(&sandbox);

@@ -112,7 +112,7 @@ fn veth_manager(server: &Server) -> i32 {
     let data = server.data().display().to_string();
     let owns = |pid: &i32| {
         let arguments = process::arguments(*pid);
-        arguments.contains("--links") && arguments.contains(&data)
+        arguments.contains("--veth") && arguments.contains(&data)
     };
     wait_until("the veth manager runs", SOON, || process::all().into_iter().find(owns))
 }

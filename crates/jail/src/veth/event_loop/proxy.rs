@@ -1,4 +1,4 @@
-//! The egress proxy: started, read, and waited for where an answer depends on it.
+//! Starts the egress proxy, reads its messages, and waits for those that an answer depends on.
 
 use super::{EventLoop, RETRY_PAUSE};
 use crate::veth::egress_proxy::EgressProxy;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long the proxy may take to report all denials.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long it may take to create an authority; a key takes less than a millisecond.
+/// How long the proxy may take to create an authority; a key takes less than a millisecond.
 const AUTHORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Messages of the proxy that a request waits for.
@@ -21,7 +21,7 @@ const AUTHORITY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Received {
     /// The last `Settle` command whose denials were all reported; 0 for none.
     settled: u64,
-    /// The authority's certificate of the address that is waited for, as PEM.
+    /// The certificate of the authority of the awaited address, as PEM.
     certificate: Option<String>,
 }
 
@@ -59,7 +59,9 @@ impl EventLoop {
             self.wait_for_proxy(AUTHORITY_TIMEOUT, Some(address), |received| received.certificate);
         match certificate {
             Some(certificate) => Ok(VethResponseBody::Lent { certificate: Some(certificate) }),
-            None => Err("isolet-egress-proxy did not say whom the sandbox is to trust".into()),
+            None => {
+                Err("isolet-egress-proxy did not report a certificate authority in time".into())
+            }
         }
     }
 
@@ -75,7 +77,7 @@ impl EventLoop {
         self.send_denials();
     }
 
-    /// Reads the proxy's messages until `find` finds something in them. `None` after `timeout`, or
+    /// Reads the proxy's messages until `find` returns a value. `None` after `timeout`, or
     /// when the proxy has ended.
     fn wait_for_proxy<T>(
         &mut self,
@@ -131,7 +133,7 @@ impl EventLoop {
                 Err(_) => {
                     self.manager.proxy = None;
                     self.start_proxy_at = Some(Instant::now() + RETRY_PAUSE);
-                    self.report_repair("isolet-egress-proxy has ended: it is started anew".into());
+                    self.report_repair("isolet-egress-proxy has ended: starting it again".into());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Changes that others make to what is ours: found by events, repaired, and reported.
+//! Detects changes that other programs make to our network, repairs them, and reports them.
 
 use super::EventLoop;
 use crate::veth::addresses::HOST_UPLINK;
@@ -58,7 +58,7 @@ impl EventLoop {
         let guard = Guard { host, ..self.manager.guard.clone() };
         let applied = self.manager.gateway.apply_ruleset(&replace_host_addresses(&guard));
         if let Err(failure) = applied {
-            let what = format!("the host's new addresses are not closed: {failure}");
+            let what = format!("cannot close the host's new addresses: {failure}");
             return self.report_repair(what);
         }
         self.manager.guard = guard.clone();
@@ -71,10 +71,10 @@ impl EventLoop {
             Ok(None) => {}
             Ok(Some(repair)) => self.report_repair(repair),
             Err(failure) => {
-                self.report_repair(format!("{HOST_UPLINK} is not as it should be: {failure}"));
+                self.report_repair(format!("cannot repair {HOST_UPLINK}: {failure}"));
             }
         }
-        // Events of our own changes.
+        // Discards the events of our own changes.
         let events = self.manager.gateway.host_events.events();
         if events.contains(&InterfaceEvent::Address) {
             self.reconcile_host_addresses();
@@ -88,7 +88,7 @@ impl EventLoop {
             Ok(None) => {}
             Ok(Some(repair)) => self.report_repair(repair),
             Err(failure) => {
-                let what = format!("the packet filter is not as it should be: {failure}");
+                let what = format!("cannot repair the packet filter: {failure}");
                 self.report_repair(what);
             }
         }

@@ -1,4 +1,5 @@
-//! Requests of the server. One server is served at a time, and each request is answered.
+//! Handles the requests of the server. The process serves one server at a time, and answers each
+//! request.
 
 use super::{EventLoop, PREPARE_PAUSE};
 use crate::veth::client_conn::{ClientConn, Request};
@@ -14,8 +15,8 @@ impl EventLoop {
         }
     }
 
-    /// A candidate that sends `Begin` replaces the server: the earlier one was killed, or should not
-    /// run any more.
+    /// A candidate that sends `Begin` replaces the server: the earlier one was killed, or should no
+    /// longer run.
     pub(super) fn handle_candidate(&mut self) {
         let Some(candidate) = self.candidate.take() else { return };
         match candidate.try_receive() {
@@ -55,7 +56,7 @@ impl EventLoop {
             },
             VethRequestBody::Attach { name, policy } => match fd {
                 Some(fd) => self.manager.attach(name, policy, &fd).map(VethResponseBody::Taken),
-                None => Err("no descriptor of a network namespace came with it".into()),
+                None => Err("the request has no descriptor of a network namespace".into()),
             },
             VethRequestBody::Set { id, policy } => done(self.manager.set_policy(id, policy)),
             VethRequestBody::Release { id } => done(self.manager.release(id)),
@@ -75,7 +76,7 @@ impl EventLoop {
         self.answer(number, answer);
     }
 
-    /// Another server may have other settings.
+    /// Applies the settings of a server, which may differ from those of the earlier one.
     fn reconfigure(&mut self, settings: Settings) -> Result<VethResponseBody, Failure> {
         let current = &self.manager.guard;
         let guard = Guard { opened: settings.opened, ..current.clone() };

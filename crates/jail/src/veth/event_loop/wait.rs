@@ -5,7 +5,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// What can be read.
+/// The sources that can be read.
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) listener: bool,
@@ -38,7 +38,7 @@ impl<'a> PollSet<'a> {
 }
 
 impl EventLoop {
-    /// Waits until something can be read or is due.
+    /// Waits until a source can be read or timed work is due.
     pub(super) fn wait(&self) -> Ready {
         let gateway = &self.manager.gateway;
         let [host_table, gateway_table] = gateway.table_events();
@@ -68,7 +68,7 @@ impl EventLoop {
         }
     }
 
-    /// How long until something is due.
+    /// The time until the next timed work is due.
     fn next_due(&self) -> Duration {
         let now = Instant::now();
         let times =

@@ -1,4 +1,4 @@
-//! Preparing the host for the gateway, and the gateway's namespace.
+//! Prepares the host for the gateway, and the gateway's namespace.
 
 use super::{Failure, failed};
 use crate::kernel::netns::{write_setting, write_setting_if_present};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// How long the uplink of an earlier process, which was killed, may take to disappear.
 const REMOVAL_WAIT: Duration = Duration::from_millis(500);
 
-/// Checks that nobody else uses our interface or our addresses, and removes the uplink that an
-/// earlier process of this data directory left.
+/// Checks that no other program uses our interface or our addresses, and removes the uplink that an
+/// earlier process of this data directory left behind.
 pub(super) fn claim_uplink(
     host: &mut Rtnetlink,
     alias: &str,
@@ -27,7 +27,7 @@ pub(super) fn claim_uplink(
     match found {
         Ok(Some(other)) if other == alias => {
             host.remove(HOST_UPLINK)
-                .map_err(|errno| failed("remove an old link isolet0", errno))?;
+                .map_err(|errno| failed("remove the old interface isolet0", errno))?;
         }
         Ok(_) => {
             return Err(format!(
@@ -47,7 +47,7 @@ pub(super) fn claim_uplink(
     }
 }
 
-/// Lets the host forward packets.
+/// Makes the host forward packets.
 pub(super) fn enable_forwarding() -> Result<(), Failure> {
     let current = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap_or_default();
     if current.trim() == "1" {
@@ -61,7 +61,7 @@ pub(super) fn enable_forwarding() -> Result<(), Failure> {
     })
 }
 
-/// The settings of the gateway's namespace: it forwards IPv4, and does nothing else.
+/// Writes the settings of the gateway's namespace, which forwards only IPv4.
 pub(super) fn configure_netns() -> Result<(), Errno> {
     write_setting("ipv4/ip_forward", "1")?;
     for interface in ["all", "default"] {

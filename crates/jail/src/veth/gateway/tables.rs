@@ -1,5 +1,5 @@
-//! The packet filter's tables, in the gateway's namespace and in the host's: replaced, changed, and
-//! compared with what they were when others may have changed them.
+//! The packet filter's tables in the namespaces of the gateway and of the host: replaces and
+//! changes them, and detects changes of other programs by comparing the listings.
 
 use super::{Failure, Gateway, failed};
 use crate::kernel::netns::within;
@@ -12,15 +12,15 @@ use std::os::fd::AsFd;
 
 /// The netlink group of changes of the packet filter's tables.
 pub(super) const NFTABLES_EVENTS: u32 = 1 << (libc::NFNLGRP_NFTABLES - 1);
-/// The tables' names.
+/// Our tables, as `nft` names them.
 pub(crate) const TABLE: &str = "inet isolet";
 const HOST_TABLE: &str = "ip isolet";
 
-/// A table of ours, with events of its namespace's packet filter.
+/// One of our tables, with the events of its namespace's packet filter.
 #[derive(Debug)]
 pub(super) struct WatchedTable {
     events: NetlinkSocket,
-    /// As it was listed when it was created.
+    /// The listing of the table when it was created.
     listing: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl WatchedTable {
         Self { events, listing: None }
     }
 
-    /// Reads all events; whether there was one.
+    /// Reads all events; returns whether there was one.
     fn drain_events(&self) -> bool {
         let mut any = false;
         loop {
@@ -43,7 +43,7 @@ impl WatchedTable {
 }
 
 impl Gateway {
-    /// Replaces both tables.
+    /// Replaces both tables, and remembers their listings.
     pub(crate) fn replace_tables(
         &mut self,
         elements: &BTreeSet<Element>,
@@ -54,7 +54,7 @@ impl Gateway {
         self.apply_ruleset(&table)?;
         self.host_table.listing = nft::list_table(&self.nft, HOST_TABLE);
         self.table.listing = self.list_table();
-        // Our own changes are no reason to compare.
+        // Events of our own changes do not matter.
         self.drain_table_events();
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Gateway {
     pub(crate) fn apply_ruleset(&mut self, ruleset: &str) -> Result<(), Failure> {
         let apply = || Ok(nft::apply(&self.nft, ruleset));
         let applied = within(self.host_netns.as_fd(), self.netns.as_fd(), apply);
-        let applied = applied.map_err(|errno| failed("enter the namespace between", errno))?;
+        let applied = applied.map_err(|errno| failed("enter the gateway's namespace", errno))?;
         if applied.is_ok() {
             self.table.drain_events();
         }
@@ -94,7 +94,7 @@ impl Gateway {
         }
     }
 
-    /// Reads the events of both tables; whether there was one.
+    /// Reads the events of both tables; returns whether there was one.
     pub(crate) fn drain_table_events(&self) -> bool {
         let host = self.host_table.drain_events();
         let gateway = self.table.drain_events();
@@ -106,7 +106,7 @@ impl Gateway {
         [&self.host_table.events, &self.table.events]
     }
 
-    /// Replaces the tables if others changed them. Returns a description of the repair.
+    /// Replaces the tables if another program changed them. Returns a description of the repair.
     pub(crate) fn reconcile_tables(
         &mut self,
         elements: &BTreeSet<Element>,
@@ -125,6 +125,6 @@ impl Gateway {
 
     /// The description of the repair of a table.
     pub(crate) fn table_repair(table: &str) -> String {
-        format!("the packet filter's table {table} was changed: made anew")
+        format!("the packet filter's table {table} was changed: recreated it")
     }
 }

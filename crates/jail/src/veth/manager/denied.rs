@@ -1,4 +1,4 @@
-//! What was denied to sandboxes: counted, and collected for the server.
+//! Counts the denials of sandboxes, and collects them for the server.
 
 use super::VethManager;
 use crate::veth::denials::denying_rule;
@@ -23,12 +23,12 @@ impl VethManager {
         }
     }
 
-    /// How long until [`Self::take_denials`] is due.
+    /// The time until [`Self::take_denials`] is due.
     pub(crate) fn denials_due_in(&self) -> Option<Duration> {
         self.denials.due_in()
     }
 
-    /// Takes the denials that were collected.
+    /// Takes the collected denials.
     pub(crate) fn take_denials(&mut self) -> Vec<Denial> {
         let denials = self.denials.take().into_iter();
         let denials = denials.filter_map(|(id, refused)| {

@@ -25,7 +25,7 @@ struct Shortage {
     closed: usize,
 }
 
-/// A pair that is in no set yet, so that nothing leaves by it.
+/// A pair that is in no set yet, so the packet filter drops its packets.
 struct NewVeth {
     id: u32,
     interface: u32,
@@ -44,7 +44,7 @@ impl VethManager {
             };
             self.prepare(missing)?;
         }
-        self.prepared(is_open).next().ok_or_else(|| "no link is ready".into())
+        self.prepared(is_open).next().ok_or_else(|| "no veth pair is prepared".into())
     }
 
     fn prepared(&self, is_open: bool) -> impl Iterator<Item = u32> {
@@ -81,7 +81,7 @@ impl VethManager {
         let mut elements = BTreeSet::new();
         for policy in policies {
             let netns = netns::create(self.gateway.host_netns.as_fd(), sandbox_end::prepare_netns)
-                .map_err(|errno| failed("make a namespace", errno))?;
+                .map_err(|errno| failed("create a network namespace", errno))?;
             let veth = self.create_pair(policy, netns)?;
             elements.extend(self.rules_of(&veth).elements());
             created.push(veth);
@@ -109,15 +109,16 @@ impl VethManager {
         let rtnetlink = &mut self.gateway.rtnetlink;
         rtnetlink
             .create_pair(&name, None, Peer { netns: netns.as_fd(), name: SANDBOX_INTERFACE })
-            .map_err(|errno| failed("make a link", errno))?;
-        let interface = rtnetlink.index_of(&name).map_err(|errno| failed("find a link", errno))?;
+            .map_err(|errno| failed("create a veth pair", errno))?;
+        let interface =
+            rtnetlink.index_of(&name).map_err(|errno| failed("find a veth pair", errno))?;
         let configured = rtnetlink.add_route((address, 32), &name).and_then(|()| {
             let home = self.gateway.host_netns.as_fd();
             within(home, netns.as_fd(), || sandbox_end::configure(address))
         });
         if let Err(errno) = configured {
             let _ = self.gateway.rtnetlink.remove(&name);
-            return Err(failed("set up a link", errno));
+            return Err(failed("set up a veth pair", errno));
         }
         Ok(NewVeth { id, interface, policy, netns })
     }
@@ -134,6 +135,6 @@ impl VethManager {
                 return Ok(id);
             }
         }
-        Err("no address is free".into())
+        Err("no address of the range is free".into())
     }
 }

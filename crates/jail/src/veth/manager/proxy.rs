@@ -1,4 +1,4 @@
-//! What the egress proxy knows of the pairs: policies and credentials.
+//! Sends the policies and credentials of the pairs to the egress proxy.
 
 use super::{VethManager, no_such_veth};
 use crate::veth::gateway::Failure;
@@ -8,8 +8,8 @@ use isolet_wire::network::ProxyRequest;
 use std::net::{Ipv4Addr, SocketAddr};
 
 impl VethManager {
-    /// Replaces the credentials of a sandbox's pair. Returns its address if the proxy will answer
-    /// with the certificate of an authority.
+    /// Replaces the credentials of a sandbox's pair. Returns the address of the sandbox if the
+    /// proxy will answer with the certificate of an authority.
     pub(crate) fn set_credentials(
         &mut self,
         id: u32,
@@ -48,7 +48,7 @@ impl VethManager {
         }
     }
 
-    /// Sends everything that a new proxy must know.
+    /// Sends all policies and credentials to a proxy that was just started.
     pub(crate) fn configure_proxy(&self, resolvers: &[SocketAddr]) {
         let guard = self.guard.clone();
         self.send_to_proxy(&ProxyRequest::Guard { guard, resolvers: resolvers.to_vec() });

@@ -1,14 +1,14 @@
-//! Adds and removes elements of the packet filter's sets by netlink: one transaction, in a fraction
-//! of the time that `nft` takes to start. Creating a sandbox and changing its rules wait for it.
+//! Adds and removes elements of the packet filter's sets by netlink, in one transaction. This takes
+//! a fraction of the time that `nft` takes to start, and the creation of a sandbox waits for it.
 
 use super::{CREATE, NetlinkSocket, Request};
 use crate::veth::set_element::{Element, Part};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Elements of a change that is made here; `nft` makes larger ones.
+/// The most elements of one change; larger changes are made by `nft`.
 pub(crate) const CHANGED_MAX: usize = 512;
-/// Elements of one message: the length of a list has 16 bits.
+/// The most elements of one message: the length of a list has 16 bits.
 const LISTED_MAX: usize = 128;
 
 /// Types of messages, and those that delimit a transaction.
@@ -17,7 +17,8 @@ const DELETE_ELEMENTS: u16 = message_type(libc::NFT_MSG_DELSETELEM);
 const BATCH_BEGIN: u16 = libc::NFNL_MSG_BATCH_BEGIN as u16;
 const BATCH_END: u16 = libc::NFNL_MSG_BATCH_END as u16;
 const NESTED: u16 = libc::NLA_F_NESTED as u16;
-/// Attributes of a list of elements, of one element, and of its key. Not in libc.
+/// Attributes of a list of elements, of one element, and of its key
+/// (`linux/netfilter/nf_tables.h`). libc does not define them.
 const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
@@ -26,7 +27,7 @@ const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
 const NFTA_DATA_VALUE: u16 = 1;
 
-/// Bytes of an interface's name, with its NUL.
+/// The size of an interface's name with its NUL.
 const NAME_BYTES: usize = libc::IFNAMSIZ;
 
 /// Changes the elements of the table `inet isolet` from `before` to `after`; `None` when there are

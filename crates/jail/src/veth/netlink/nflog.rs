@@ -1,4 +1,4 @@
-//! Netfilter's log (`nfnetlink_log`), by which the kernel reports refused packets.
+//! Netfilter's log (`nfnetlink_log`), by which the kernel reports denied packets.
 
 use super::{NetlinkSocket, Request, attribute, messages};
 use rustix::io::Errno;
@@ -6,34 +6,34 @@ use rustix::net::netlink;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The log's group that refused packets go to.
+/// The log group of denied packets.
 pub(crate) const LOG_GROUP: u16 = 7;
-/// The prefix of packets that were refused because there were too many connections.
+/// The log prefix of packets that were denied because the sandbox has too many connections.
 pub(crate) const LIMIT_PREFIX: &str = "limit";
 
 const PACKET: u16 = message_type(libc::NFULNL_MSG_PACKET);
 const CONFIG: u16 = message_type(libc::NFULNL_MSG_CONFIG);
-/// Bytes of `struct nfgenmsg`.
+/// The size of `struct nfgenmsg`.
 const NFGEN_BYTES: usize = 4;
-/// Bytes of each packet that are reported: its headers.
+/// The first bytes of each packet that are reported, which contain its headers.
 const COPIED_BYTES: u32 = 64;
 
-/// A packet that the packet filter refused.
+/// A packet that the packet filter denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeniedPacket {
-    /// The interface by which it came.
+    /// The index of the interface that it came by.
     pub(crate) interface: u32,
-    /// Its destination.
+    /// The destination address.
     pub(crate) address: Ipv4Addr,
     /// The destination port, of TCP and UDP.
     pub(crate) port: Option<u16>,
     /// The protocol's number in IP.
     pub(crate) protocol: u8,
-    /// Whether it was refused only because there were too many connections.
+    /// Whether it was denied only because the sandbox has too many connections.
     pub(crate) over_limit: bool,
 }
 
-/// Receives the refused packets of the namespace in which it was opened.
+/// Receives the denied packets of the namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct NfLog(NetlinkSocket);
 
@@ -54,7 +54,7 @@ impl NfLog {
         Ok(Self(socket))
     }
 
-    /// All packets until now.
+    /// Takes all packets that wait.
     pub(crate) fn packets(&self) -> Vec<DeniedPacket> {
         let mut all = Vec::new();
         loop {
@@ -63,7 +63,7 @@ impl NfLog {
                     let packets = messages(&datagram).filter(|message| message.kind == PACKET);
                     all.extend(packets.filter_map(|message| packet(message.body)));
                 }
-                // The kernel dropped some.
+                // The kernel dropped some packets.
                 Err(Errno::NOBUFS) => {}
                 _ => return all,
             }

@@ -11,16 +11,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 const AF_INET: u8 = libc::AF_INET as u8;
 const IFF_UP: u32 = libc::IFF_UP as u32;
 const IFF_NOARP: u32 = libc::IFF_NOARP as u32;
-/// The attribute of a veth pair that describes its other end.
+/// The attribute of a veth pair that describes its other end (`linux/veth.h`).
 const VETH_INFO_PEER: u16 = 1;
 
-/// Bytes of `struct ifinfomsg`, `struct ifaddrmsg` and `struct rtmsg`.
+/// The sizes of `struct ifinfomsg`, `struct ifaddrmsg` and `struct rtmsg`.
 const IFINFO_BYTES: usize = 16;
 const IFADDR_BYTES: usize = 8;
 const RTMSG_BYTES: usize = 12;
 
-/// Both ends of every pair have the same hardware address: no end ever asks for the other's, and
-/// no sandbox can claim another's.
+/// Both ends of every pair have the same hardware address: no end has to resolve the other's, and
+/// no sandbox can claim that of another.
 const HARDWARE_ADDRESS: [u8; 6] = [0x02, 0x49, 0x53, 0x4c, 0x54, 0x01];
 
 /// What happened to the interfaces and addresses of a namespace.
@@ -46,6 +46,26 @@ fn ifinfo(index: u32, flags: u32) -> [u8; IFINFO_BYTES] {
     fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
     fixed[12..16].copy_from_slice(&flags.to_ne_bytes());
+    fixed
+}
+
+/// `struct rtmsg` of a route to a network with this prefix length, in the main table.
+fn rtmsg(prefix_length: u8) -> [u8; RTMSG_BYTES] {
+    let source_length = 0;
+    let type_of_service = 0;
+    let flags = [0; 4];
+    let mut fixed = [0; RTMSG_BYTES];
+    fixed[..8].copy_from_slice(&[
+        AF_INET,
+        prefix_length,
+        source_length,
+        type_of_service,
+        libc::RT_TABLE_MAIN,
+        libc::RTPROT_BOOT,
+        libc::RT_SCOPE_LINK,
+        libc::RTN_UNICAST,
+    ]);
+    fixed[8..].copy_from_slice(&flags);
     fixed
 }
 
@@ -154,27 +174,26 @@ impl Rtnetlink {
         Ok(found)
     }
 
-    /// The traffic of a pair, counted from its other end.
+    /// The traffic of a pair, from the other end's point of view.
     pub(crate) fn counters(&mut self, name: &str) -> Result<Counters, Errno> {
         let mut found = Counters::default();
         self.0.query(by_name(libc::RTM_GETLINK, name), |_, body| {
             let Some(stats) = attribute(body, IFINFO_BYTES, libc::IFLA_STATS64) else { return };
-            let number = |at: usize| {
-                let bytes = stats.get(at * 8..at * 8 + 8).and_then(|it| it.try_into().ok());
-                bytes.map_or(0, u64::from_ne_bytes)
-            };
+            // `struct rtnl_link_stats64` begins with these four numbers.
+            let mut numbers = stats.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+            let mut next = || numbers.next().unwrap_or(0);
             found = Counters {
-                out_packets: number(0),
-                back_packets: number(1),
-                out_bytes: number(2),
-                back_bytes: number(3),
+                out_packets: next(),
+                back_packets: next(),
+                out_bytes: next(),
+                back_bytes: next(),
                 refused: 0,
             };
         })?;
         Ok(found)
     }
 
-    /// Adds an address, without a network around it.
+    /// Adds an address with a prefix of 32 bits.
     pub(crate) fn add_address(&mut self, name: &str, address: Ipv4Addr) -> Result<(), Errno> {
         let mut fixed = [AF_INET, 32, 0, 0, 0, 0, 0, 0];
         fixed[4..8].copy_from_slice(&self.index_of(name)?.to_ne_bytes());
@@ -191,13 +210,7 @@ impl Rtnetlink {
         interface: &str,
     ) -> Result<(), Errno> {
         let (address, prefix_length) = network;
-        let mut fixed = [0; RTMSG_BYTES];
-        fixed[0] = AF_INET;
-        fixed[1] = prefix_length;
-        fixed[4] = libc::RT_TABLE_MAIN;
-        fixed[5] = libc::RTPROT_BOOT;
-        fixed[6] = libc::RT_SCOPE_LINK;
-        fixed[7] = libc::RTN_UNICAST;
+        let fixed = rtmsg(prefix_length);
         let index = self.index_of(interface)?.to_ne_bytes();
         let mut request = Request::new(libc::RTM_NEWROUTE, CREATE | EXCLUSIVE, &fixed);
         if prefix_length > 0 {
@@ -206,8 +219,8 @@ impl Rtnetlink {
         self.0.request(request.put(libc::RTA_OIF, &index))
     }
 
-    /// Whether there is a route to a network that overlaps with `ours`, other than over the interface
-    /// `except`. Default routes do not count.
+    /// Whether there is a route to a network that overlaps with `ours`, other than over the
+    /// interface `except`. Default routes do not count.
     pub(crate) fn overlaps(&mut self, ours: (Ipv4Addr, u8), except: &str) -> Result<bool, Errno> {
         let except = self.index_of(except).unwrap_or(0);
         let mut fixed = [0; RTMSG_BYTES];
@@ -258,7 +271,7 @@ impl InterfaceMonitor {
         NetlinkSocket::open(None, groups as u32).map(Self)
     }
 
-    /// All events until now.
+    /// Takes all events that wait.
     pub(crate) fn events(&self) -> Vec<InterfaceEvent> {
         let mut all = Vec::new();
         loop {
@@ -302,7 +315,7 @@ mod tests {
 
     #[test]
     fn attributes_of_a_dump_are_told_apart() {
-        // As the kernel says that a link has an address, and a label.
+        // The kernel's message for an address with two attributes.
         let mut body = vec![AF_INET, 32, 0, 0, 1, 0, 0, 0];
         for (kind, value) in [(1_u16, [10, 0, 0, 1]), (2, [10, 0, 0, 2])] {
             body.extend_from_slice(&8_u16.to_ne_bytes());
