@@ -12,7 +12,8 @@ pub fn find_manager(data: &Path) -> Option<i32> {
     let data = data.display().to_string();
     process::all().into_iter().find(|pid| {
         let words = process::arguments(*pid);
-        words.contains("--veth") && words.contains(&data) && process::alive(*pid)
+        let owns = words.contains("--veth") || words.contains("--links");
+        owns && words.contains(&data) && process::alive(*pid)
     })
 }
 
