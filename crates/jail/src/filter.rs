@@ -310,7 +310,7 @@ mod tests {
 
     /// Promises: R8.
     #[test]
-    fn the_edge_starts_nothing_writes_no_file_and_executes_no_memory() {
+    fn the_egress_proxy_starts_no_process_writes_no_file_and_executes_no_memory() {
         let program = compile(FilterKind::EgressProxy);
         let action = |name: &str, args: [u64; 6]| run(&program, ARCH, syscall_number(name), args);
         let arg = |at: usize, value: u64| {

@@ -362,7 +362,7 @@ mod tests {
 
     /// An agent that was killed just before the start was once attributed to another directory.
     #[test]
-    fn a_process_that_ends_is_nobodys() {
+    fn an_ending_process_belongs_to_no_directory() {
         let folder = tempfile::tempdir().expect("makes");
         let mut child = std::process::Command::new("true").spawn().expect("starts");
         let pid = i32::try_from(child.id()).expect("a pid");

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Promises: F17.
 #[test]
-fn what_cannot_be_looked_at_is_not_taken_for_gone() {
+fn a_sandbox_that_cannot_be_examined_does_not_count_as_gone() {
     let data = std::env::temp_dir().join("isolet-none");
     let config = Config::beside(&data).expect("own path is known");
     let none = SandboxHandle::open(&config, "none");

@@ -93,7 +93,7 @@ fn a_child_may_place_descriptors_on_any_number_of_ours() {
 }
 
 #[test]
-fn a_fork_keeps_only_what_it_was_given() {
+fn a_fork_has_only_its_listed_descriptors() {
     let (_read, write) = pipe();
     let plan = Plan { fds: vec![(write.as_raw_fd(), 5)], umask: 0o22, ..Plan::default() };
     let child = fork(plan, || {

@@ -113,7 +113,7 @@ fn closed_addresses_stay_closed_whatever_rules_say() {
 
 /// Promises: R4.
 #[test]
-fn who_has_no_rules_is_answered_nothing() {
+fn a_sandbox_without_rules_gets_no_answer() {
     let world = World::new(&["*"], &[]);
     banner(&world, GOOD, 25);
     assert!(reaches(&world, GOOD, 25));
@@ -124,7 +124,7 @@ fn who_has_no_rules_is_answered_nothing() {
 
 /// Promises: R6.
 #[test]
-fn a_link_that_is_gone_takes_its_connections_with_it() {
+fn a_removed_sandbox_loses_its_connections() {
     let world = World::new(&["*"], &[]);
     banner(&world, GOOD, 25);
     let mut stream = world.connect(GOOD, 25);
@@ -166,7 +166,7 @@ fn every_byte_comes_through_and_is_counted() {
 
 /// Promises: R8.
 #[test]
-fn the_edge_has_no_rights_and_ends_with_who_started_it() {
+fn the_egress_proxy_has_no_privileges_and_ends_with_its_parent() {
     let world = World::new(&["good.example"], &[]);
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", world.pid())).expect("the process runs");

@@ -153,7 +153,7 @@ fn a_credential_reaches_its_host_within_tls_and_never_comes_inside() {
 
 /// Promises: R9.
 #[test]
-fn a_rule_still_decides_where_a_credential_is_lent() {
+fn rules_also_decide_about_hosts_with_credentials() {
     let (world, _, good, _, _roots) = world();
     let all = vec![credential("api.example", None, Some("KEY"))];
     let trust = set_credentials(&world, all, true).expect("an authority");
@@ -193,7 +193,7 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
 /// A sandbox with access to every address once sent the name of a host to the address of another
 /// one, which then received the credential.
 #[test]
-fn what_is_lent_goes_to_no_address_that_the_sandbox_takes_for_its_host() {
+fn a_credential_goes_only_to_addresses_that_its_host_resolves_to() {
     let world = World::new(&["*"], &[]);
     resolver(&world, vec![("api.example", always(GOOD))]);
     let good = web(&world, GOOD, 80);

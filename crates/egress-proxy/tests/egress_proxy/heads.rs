@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hello_with_a_wrong_byte_names_nobody_else(at in 0_usize..10_000, byte in any::<u8>()) {
+    fn a_hello_with_a_wrong_byte_names_no_other_host(at in 0_usize..10_000, byte in any::<u8>()) {
         let certificates = CERTIFICATES.get_or_init(|| Certificates::new(&["a.example"]));
         let mut bytes = hello(certificates, "good.example");
         let at = at % bytes.len();

@@ -31,7 +31,7 @@ fn get(world: &World, from: Ipv4Addr) -> String {
 
 /// Promises: R7.
 #[test]
-fn silent_connections_are_bounded_for_a_link_and_hurt_no_other() {
+fn silent_connections_are_bounded_per_sandbox() {
     let world = World::new(&["good.example"], &[]);
     web(&world, GOOD, 80);
     resolver(&world, vec![("good.example", always(GOOD))]);
@@ -52,7 +52,7 @@ fn silent_connections_are_bounded_for_a_link_and_hurt_no_other() {
 
 /// Promises: R7.
 #[test]
-fn questions_are_bounded_for_a_link() {
+fn dns_queries_are_bounded_per_sandbox() {
     let world = World::new(&["*.example"], &[]);
     let asked = resolver(&world, vec![("good.example", always(GOOD))]);
     assert_eq!(addresses(&world, "good.example"), Ok(vec![GOOD]));

@@ -61,7 +61,7 @@ pub(crate) fn addresses(world: &World, name: &str) -> Result<Vec<Ipv4Addr>, Resp
 
 /// Promises: R1.
 #[test]
-fn names_are_answered_by_rule_and_refusals_are_told() {
+fn names_are_answered_by_rule_and_denials_are_reported() {
     let world = World::new(&["good.example", "*.wild.example:443"], &["bad.wild.example"]);
     let asked = resolver(
         &world,
@@ -99,7 +99,7 @@ fn names_are_answered_by_rule_and_refusals_are_told() {
 
 /// Promises: R5.
 #[test]
-fn a_refusal_says_why_to_who_understands_it() {
+fn a_dns_denial_carries_an_extended_error() {
     let world = World::new(&[], &["bad.example"]);
     let answer = ask(&world, "bad.example", RecordType::A);
     let edns = answer.edns.expect("the query has EDNS, so the response has it");
@@ -148,7 +148,7 @@ fn addresses_that_are_closed_are_never_answered() {
 
 /// Promises: R1.
 #[test]
-fn no_other_kind_of_record_leads_round_the_rules() {
+fn no_other_record_type_bypasses_the_rules() {
     let world = World::new(&["good.example"], &[]);
     let alias = RData::CNAME(CNAME(Name::from_ascii("cdn.other.example.").expect("a name")));
     let text = RData::TXT(TXT::new(vec!["hello".to_owned()]));

@@ -43,7 +43,7 @@ pub(crate) fn alert(mut stream: TcpStream, bytes: &[u8]) -> Option<u8> {
 
 /// Promises: R2.
 #[test]
-fn tls_goes_where_the_name_that_it_asks_for_may_go() {
+fn tls_is_forwarded_by_its_sni() {
     let (world, certificates) = world(&["good.example", "*.wild.example:443"], &[]);
     let said = |to, name: &str| certificates.greeting(world.connect(to, 443), name);
     assert_eq!(addresses(&world, "good.example"), Ok(vec![GOOD]));
@@ -63,7 +63,7 @@ fn tls_goes_where_the_name_that_it_asks_for_may_go() {
 
 /// Promises: R5.
 #[test]
-fn a_refusal_is_an_alert_and_told_before_it_is_answered() {
+fn a_denial_is_an_alert_and_is_reported_first() {
     let (world, certificates) = world(&["good.example"], &[]);
     let stream = world.connect(GOOD, 443);
     assert_eq!(alert(stream, &hello(&certificates, "evil.example")), Some(49));
@@ -184,7 +184,7 @@ fn with_extension(hello: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
 
 /// Promises: R6.
 #[test]
-fn what_changed_rules_forbid_is_cut_and_the_rest_goes_on() {
+fn a_change_of_rules_ends_only_forbidden_connections() {
     let (world, certificates) = world(&["good.example", "evil.example"], &[]);
     let open = |to, name: &str| {
         let stream = world.connect(to, 443);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Promises: Q9.
 #[test]
-fn a_sandbox_is_born_in_the_network_of_its_link_and_has_no_right_over_it() {
+fn a_sandbox_is_created_in_the_network_of_its_veth_without_privileges_over_it() {
     let mut fixture = VethFixture::new();
     fixture.config.agent = isolet_kit::programs().join("isolet-agent");
     for name in ["sandboxes", "trash"] {

@@ -60,7 +60,7 @@ fn names_are_answered_where_sandboxes_have_other_addresses() {
 
 /// Promises: Q10.
 #[test]
-fn names_lead_where_rules_let_them_and_nowhere_else() {
+fn only_allowed_names_are_reached() {
     let fixture = fixture();
     assert!(fixture.client.names);
     let (veth, network) = fixture.claim(&["named.test"], &[]);
@@ -86,7 +86,7 @@ fn names_lead_where_rules_let_them_and_nowhere_else() {
 
 /// Promises: Q10.
 #[test]
-fn the_edge_is_nobody_and_one_that_was_killed_is_started_anew() {
+fn the_egress_proxy_is_unprivileged_and_started_again_when_killed() {
     let fixture = fixture();
     let (_, network) = fixture.claim(&["named.test"], &[]);
     let owner = fixture.owner();

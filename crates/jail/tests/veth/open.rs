@@ -35,7 +35,7 @@ fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
 
 /// Docker changes the host's firewall in this way.
 #[test]
-fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
+fn a_host_firewall_that_drops_packets_is_reported_with_the_remedy() {
     let mut fixture = VethFixture::new();
     assert_eq!(fixture.client.warnings, [""; 0]);
     let rules = "add table ip filter; add chain ip filter DOCKER-USER; \
@@ -71,7 +71,7 @@ fn a_firewall_that_drops_what_is_forwarded_is_named_with_what_opens_it() {
 
 /// Promises: Q2.
 #[test]
-fn this_machine_its_neighbours_and_other_sandboxes_are_closed_and_that_is_told() {
+fn the_host_its_neighbours_and_other_sandboxes_are_closed_and_denials_reported() {
     let fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["*"], &[]);
     let (other, held) = fixture.claim(&["*"], &[]);
@@ -124,7 +124,7 @@ fn an_address_that_the_host_gets_is_closed() {
 
 /// Promises: Q3.
 #[test]
-fn what_is_made_by_hand_does_not_leave() {
+fn forged_packets_do_not_leave() {
     let fixture = VethFixture::new();
     let (mine, network) = fixture.claim(&["*"], &[]);
     let (other, held) = fixture.claim(&["*"], &[]);
@@ -193,7 +193,7 @@ except TimeoutError:
 
 /// Promises: Q8.
 #[test]
-fn a_link_ends_with_its_network_and_two_hundred_leave_nothing() {
+fn a_veth_ends_with_its_network_namespace_and_leaves_nothing() {
     let fixture = VethFixture::new();
     let count = isolet_kit::tries(40, 200);
     for _ in 0..count {

@@ -11,7 +11,7 @@ fn reaches(network: &std::os::fd::OwnedFd) -> bool {
 
 /// Promises: Q7.
 #[test]
-fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
+fn a_flushed_table_opens_nothing_and_is_recreated() {
     let fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["*"], &[]);
     assert!(reaches(&network));
@@ -26,7 +26,7 @@ fn a_flushed_table_opens_nothing_is_named_and_made_anew() {
 
 /// Promises: Q7.
 #[test]
-fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
+fn flushed_gateway_rules_let_nothing_out_and_are_recreated() {
     let fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["198.51.100.10"], &[]);
     net::inside(&fixture.gateway_netns(), "nft", "flush ruleset");
@@ -45,7 +45,7 @@ fn rules_flushed_between_let_nothing_out_and_are_made_anew() {
 
 /// Promises: Q7.
 #[test]
-fn a_renamed_or_removed_uplink_is_named_and_put_back() {
+fn a_renamed_or_removed_uplink_is_reported_and_repaired() {
     let fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["*"], &[]);
     for what in ["link set isolet0 down", "link set isolet0 name other0", "link del isolet0"] {
@@ -66,7 +66,7 @@ fn a_renamed_or_removed_uplink_is_named_and_put_back() {
 
 /// Promises: Q6.
 #[test]
-fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
+fn a_restarted_server_finds_its_veths_and_connections_go_on() {
     let mut fixture = VethFixture::new();
     let (veth, network) = fixture.claim(&["*"], &[]);
     let mut runs = net::background(
@@ -89,7 +89,7 @@ fn a_killed_server_finds_its_links_and_what_runs_goes_on() {
 
 /// Promises: Q7.
 #[test]
-fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
+fn after_the_veth_owner_is_killed_sandboxes_are_attached_again() {
     let mut fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["*"], &[]);
     process::kill(fixture.owner());
@@ -115,7 +115,7 @@ fn a_killed_owner_of_links_is_found_and_sandboxes_are_linked_anew() {
 /// (the egress proxy, which had not ended yet). The uplink stayed, and the next process did not
 /// recognise it.
 #[test]
-fn a_link_that_a_killed_owner_left_is_known_and_removed() {
+fn an_uplink_that_a_killed_owner_left_is_removed() {
     let mut fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["*"], &[]);
     let held = fixture.gateway_netns();
@@ -130,7 +130,7 @@ fn a_link_that_a_killed_owner_left_is_known_and_removed() {
 
 /// Promises: Q8.
 #[test]
-fn nobody_needs_it_and_it_ends_without_a_trace() {
+fn an_unused_veth_owner_ends_without_a_trace() {
     let fixture = VethFixture::new();
     let owner = fixture.owner();
     let (_, network) = fixture.claim(&["*"], &[]);
@@ -148,7 +148,7 @@ fn nobody_needs_it_and_it_ends_without_a_trace() {
 
 /// Promises: Q11.
 #[test]
-fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
+fn the_next_change_refills_a_flushed_set() {
     let fixture = VethFixture::new();
     let (veth, network) = fixture.claim(&["198.51.100.10"], &[]);
     let (_, other) = fixture.claim(&["*"], &[]);
@@ -166,7 +166,7 @@ fn a_set_that_somebody_emptied_is_filled_by_the_next_change() {
 /// Addresses of released pairs once stayed in the sets of the packet filter until another pair was
 /// created or removed.
 #[test]
-fn what_a_released_link_had_in_the_sets_goes_soon() {
+fn set_elements_of_a_released_veth_are_removed_soon() {
     let fixture = VethFixture::new();
     let (veth, _network) = fixture.claim(&["198.51.100.10"], &[]);
     let name = format!("\"l{}\"", veth.id);

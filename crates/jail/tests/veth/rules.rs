@@ -36,7 +36,7 @@ const LOADS: usize = 4;
 
 /// Promises: Q4.
 #[test]
-fn a_rule_that_is_taken_away_cuts_what_runs() {
+fn removing_a_rule_ends_open_connections() {
     let fixture = VethFixture::new();
     let (veth, network) = fixture.claim(&["198.51.100.10"], &[]);
     let mut runs = net::background(
@@ -61,7 +61,7 @@ fn a_rule_that_is_taken_away_cuts_what_runs() {
 }
 
 #[test]
-fn what_nobody_allows_is_refused_and_told_and_names_are_not_to_be_had_without_the_edge() {
+fn denials_are_reported_and_names_need_the_egress_proxy() {
     let fixture = VethFixture::new();
     let (veth, network) = fixture.claim(&[], &[]);
     let said = says(&network, &tries(&[(&PUBLIC.to_string(), 80)]));
@@ -74,7 +74,7 @@ fn what_nobody_allows_is_refused_and_told_and_names_are_not_to_be_had_without_th
 
 /// Promises: Q5.
 #[test]
-fn whoever_runs_the_server_opens_a_private_network() {
+fn the_operator_can_open_a_private_network() {
     let opened = vec![(PRIVATE, 32)];
     let fixture = VethFixture::with(VethSettings { opened, ..VethSettings::default() });
     let (veth, network) = fixture.claim(&["*"], &[]);
@@ -111,7 +111,7 @@ fn the_longest_rules_fit_and_are_changed_at_once() {
 
 /// Promises: Q11.
 #[test]
-fn a_sandbox_has_so_many_connections_at_once_and_addresses_where_told() {
+fn connections_are_bounded_and_the_address_range_is_configurable() {
     let range = [10, 99, 0, 0].into();
     let settings = VethSettings { range, connections_max: 20, ..VethSettings::default() };
     let fixture = VethFixture::with(settings);

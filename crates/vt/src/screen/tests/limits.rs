@@ -6,7 +6,7 @@ const WIDE: Size = Size { cols: 1000, rows: 400 };
 
 /// Promises: Z16.
 #[test]
-fn sequences_without_an_end_are_not_kept() {
+fn unterminated_sequences_are_not_stored() {
     for begin in ["\x1b]2;", "\x1bP", "\x1b_", "\x1b[", "\x1b]52;c;", "\u{9d}0;"] {
         let mut screen = fed(SMALL, &[b"before", begin.as_bytes()]);
         for _ in 0..256 {

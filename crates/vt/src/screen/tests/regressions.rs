@@ -50,7 +50,7 @@ fn numbers_that_name_no_cursor_only_say_whether_it_blinks() {
 
 /// Streams that property tests found, and where they were cut.
 #[test]
-fn what_was_found_once_is_not_lost_again() {
+fn found_regressions_stay_fixed() {
     let found: &[(&str, &str)] = &[
         // A lone combining mark behind the last column joined the space that moved the cursor
         // there.

@@ -66,7 +66,7 @@ const KEYS: [&[u8]; 20] = [
 
 /// Promises: Z17.
 #[test]
-fn an_answer_comes_through_once_and_only_where_it_was_asked_for() {
+fn a_reply_passes_once_and_only_for_a_query() {
     for (question, answer) in PAIRS {
         let shown = String::from_utf8_lossy(answer).replace('\x1b', "ESC ");
         assert_eq!(through(&mut ReplyFilter::default(), &[answer]), b"", "{shown} to nothing");
@@ -103,7 +103,7 @@ fn keys_come_through_as_they_are() {
 
 /// Promises: Z17.
 #[test]
-fn the_clipboard_and_titles_are_never_told() {
+fn the_clipboard_and_titles_are_never_reported() {
     for answer in [&b"\x1b]52;c;cm0gLXJmIC8K\x07"[..], b"\x1b]lrm -rf /\x1b\\", b"\x1b]Licon\x1b\\"]
     {
         let mut filter = asked(b"\x1b]52;c;?\x07\x1b[21t\x1b[20t");
@@ -125,14 +125,14 @@ fn the_models_answers_have_no_text_that_a_program_chose() {
 }
 
 #[test]
-fn an_old_question_gives_way_to_sixteen_new_ones() {
+fn a_query_is_dropped_after_sixteen_newer_ones() {
     let mut filter = asked(&[&b"\x1b[6n"[..], &b"\x1b[5n".repeat(16)].concat());
     assert_eq!(through(&mut filter, &[b"\x1b[1;1R"]), b"");
     assert_eq!(through(&mut filter, &[b"\x1b[0n"]), b"\x1b[0n");
 }
 
 #[test]
-fn the_last_question_is_where_it_ends() {
+fn the_last_query_is_known_by_its_end() {
     let screen = fed(SMALL, &[b"ab\x1b[", b"6n", b"cd"]);
     assert_eq!(screen.last_query_end(), 6);
     assert_eq!(fed(SMALL, &[b"plain"]).last_query_end(), 0);
@@ -141,7 +141,7 @@ fn the_last_question_is_where_it_ends() {
 proptest! {
     /// Promises: Z17.
     #[test]
-    fn what_is_no_answer_is_never_changed(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..5)) {
+    fn input_that_is_no_reply_is_never_changed(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..5)) {
         let typed = parts.concat();
         let mut input = ClientInput::default();
         let mut out = ReplyFilter::default().filter(&mut input, &typed);

@@ -8,7 +8,7 @@ fn text(screen: &Screen) -> Vec<String> {
 }
 
 #[test]
-fn text_that_ran_over_is_whole_again_in_a_wider_window() {
+fn wrapped_text_is_joined_in_a_wider_window() {
     let mut screen = fed(SMALL, &[b"0123456789012345678901234567890123456789abc\r\n$ "]);
     screen.resize(Size { cols: 50, rows: 6 });
     assert_eq!(text(&screen)[..2], ["0123456789012345678901234567890123456789abc", "$ "]);
