@@ -63,7 +63,7 @@ fn request_for(address: SocketAddrV4, name: Option<&str>) -> To<'_> {
     To { name, address: Some(*address.ip()), port: Some(address.port()) }
 }
 
-/// Decides by the address alone. `missing` is the reason to deny where that is not enough: a rule
+/// Decides only by the address. `missing` is the reason to deny where that is not enough: a rule
 /// denies some name, or only a name would have been allowed.
 fn decide_by_address(policy: &Policy, to: &To<'_>, missing: Option<&str>) -> Decision {
     let names_denied = policy.deny.iter().any(|rule| rule.place.is_name());

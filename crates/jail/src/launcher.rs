@@ -102,7 +102,7 @@ impl Launcher {
     }
 
     /// Creates a sandbox; blocks for some milliseconds. Returns the agent's process id. The sandbox
-    /// is created in the network namespace `network`, or in a new one with loopback alone.
+    /// is created in the network namespace `network`, or in a new one that has only loopback.
     ///
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.

@@ -12,7 +12,7 @@ pub fn adopt(number: RawFd) -> Result<OwnedFd, rustix::io::Errno> {
     // SAFETY: only used to ask the kernel whether the number is open.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
-    // SAFETY: open, named on our command line for us alone, and taken once.
+    // SAFETY: open, passed to this process on its command line, and taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

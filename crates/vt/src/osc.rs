@@ -11,7 +11,7 @@ const LINK_PARAMETERS_MAX: usize = 256;
 pub(crate) const SPECIAL: u16 = 256;
 
 impl Model {
-    /// Executes a command.
+    /// Executes a command. Unknown ones have no effect.
     pub(crate) fn osc(&mut self, body: &[u8]) {
         let mut text: String = body.utf8_chunks().map(|chunk| chunk.valid()).collect();
         text.retain(|c| c >= ' ' && c != '\u{feff}');

@@ -1,5 +1,5 @@
 //! The certificate authority of one sandbox. It signs certificates for the hosts that credentials
-//! are injected for, when they are first needed. Its key exists in this process alone, and is
+//! are injected for, when they are first needed. Its key exists only in this process, and is
 //! dropped with the sandbox.
 
 use rcgen::{

@@ -64,7 +64,7 @@ impl AsyncWrite for CountedStream {
     }
 
     /// When a handshake fails, rustls writes what it has left with one vectored write, and the
-    /// alert is the last buffer of it.
+    /// alert is its last buffer.
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

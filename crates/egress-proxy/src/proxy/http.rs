@@ -191,7 +191,7 @@ impl HttpSession {
         connection.sandbox.credentials().apply_to(name, port, tls)
     }
 
-    /// Strips the request of what concerns this hop alone, and injects the credentials.
+    /// Removes the hop-by-hop headers of the request, and injects the credentials.
     fn prepare(
         &self,
         mut request: Request<Incoming>,

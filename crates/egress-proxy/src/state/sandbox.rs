@@ -49,13 +49,13 @@ pub(crate) struct SandboxEntry {
 /// The limits of one sandbox. Each semaphore holds the permits that are left.
 #[derive(Debug)]
 pub(crate) struct SandboxLimits {
-    /// DNS lookups in flight.
+    /// DNS lookups that may still be started.
     pub(crate) lookups: Arc<Semaphore>,
-    /// Connections that have not yet shown which host they ask for.
+    /// Connections that may wait until they show which host they ask for.
     pub(crate) undecided: Arc<Semaphore>,
-    /// Open connections.
+    /// Connections that may still be opened.
     pub(crate) connections: Arc<Semaphore>,
-    /// Bytes of long request heads.
+    /// Bytes that long request heads may still take.
     pub(crate) long_heads: Arc<Semaphore>,
 }
 

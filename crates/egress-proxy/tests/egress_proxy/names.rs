@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time before an unanswered query is sent again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A DNS query.
+/// A DNS query with EDNS for the records of one type.
 pub(crate) fn question(name: &str, kind: RecordType) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = true;

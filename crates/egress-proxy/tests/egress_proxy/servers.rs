@@ -199,7 +199,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The configuration of a client that trusts this certificate alone.
+/// The configuration of a client that trusts only this certificate.
 pub(crate) fn trusting(certificate: CertificateDer<'static>) -> Arc<ClientConfig> {
     trusting_all([certificate])
 }
@@ -236,7 +236,7 @@ impl Certificates {
         Self { server: Arc::new(server), client, pem: made.cert.pem(), certificate }
     }
 
-    /// The configuration of a client that trusts this certificate alone.
+    /// The configuration of a client that trusts only this certificate.
     pub(crate) fn trust(&self) -> Arc<ClientConfig> {
         self.client.clone()
     }
@@ -347,7 +347,7 @@ fn capture_piece(captured: &Captured, mark: &[u8], piece: &[u8]) {
     captured.extend_from_slice(piece);
 }
 
-/// Reads one line.
+/// Reads one line, without its end; the error says why there is none.
 pub(crate) fn line(stream: &mut impl Read) -> Result<String, String> {
     let mut line = Vec::new();
     let mut byte = [0];

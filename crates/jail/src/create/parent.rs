@@ -27,7 +27,7 @@ const REMOVE_ATTEMPTS: u32 = 200;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Creates a sandbox and starts its agent; returns the agent's process id. The sandbox is created
-/// in the network namespace `network`, or in a new one that has loopback alone.
+/// in the network namespace `network`, or in a new one that has only loopback.
 ///
 /// # Errors
 /// The failed step; nothing of the sandbox is left.

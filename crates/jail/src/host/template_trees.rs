@@ -22,7 +22,7 @@ pub(super) struct TemplateTrees {
     pub(super) sys: OwnedFd,
 }
 
-/// Creates both trees. They are attached below `mount_point`, in the launcher's namespace alone.
+/// Creates both trees. They are attached below `mount_point`, in the launcher's namespace only.
 pub(super) fn create(mount_point: &Path) -> io::Result<TemplateTrees> {
     let options = [("mode", "0700"), ("size", "64k")];
     let base = new_filesystem("tmpfs", &options, MountAttrFlags::empty())?;

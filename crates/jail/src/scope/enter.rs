@@ -34,7 +34,8 @@ pub(super) fn run_first(
     exit_code(inherited, run())
 }
 
-/// Leaves the namespaces of the host for good. The process namespace holds for children alone.
+/// Leaves the namespaces of the host for good. The process namespace takes effect for its
+/// children only.
 fn enter_namespaces(sandbox: &SandboxAgent) -> Result<(), StepError> {
     let all = ThreadNameSpaceType::USER
         | ThreadNameSpaceType::MOUNT

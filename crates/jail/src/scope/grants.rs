@@ -25,7 +25,7 @@ pub(super) struct OpenedGrant {
 ///
 /// # Errors
 /// The first grant that is refused: `ENOENT`, `ELOOP` for a link on its path, `ENOTDIR`,
-/// `EOPNOTSUPP` for what is neither a directory nor a file.
+/// `EOPNOTSUPP` for a file that is neither a directory nor a regular file.
 pub(super) fn open_grants(
     request: &Scope,
     workspace: BorrowedFd<'_>,

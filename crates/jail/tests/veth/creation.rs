@@ -53,7 +53,7 @@ fn a_sandbox_is_created_in_the_network_of_its_veth_without_privileges_over_it() 
         .output()
         .expect("nsenter is there");
     assert_eq!(String::from_utf8_lossy(&said.stdout), format!("{HOST} {PUBLIC}\n"));
-    // Without a pair a sandbox has loopback alone: the launcher is back in its own namespace.
+    // Without a pair a sandbox has only loopback: the launcher is back in its own namespace.
     let alone = launcher.launch(&spec("bc"), None).expect("it is made");
     assert_ne!(place(alone), place(pid));
     // The launcher once left the directory of each sandbox open.

@@ -23,7 +23,7 @@ const COPIED_BYTES: u32 = 64;
 pub(crate) struct DeniedPacket {
     /// The index of the interface that it came by.
     pub(crate) interface: u32,
-    /// The destination address.
+    /// The address that the packet was sent to.
     pub(crate) address: Ipv4Addr,
     /// The destination port, of TCP and UDP.
     pub(crate) port: Option<u16>,
