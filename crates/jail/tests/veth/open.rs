@@ -34,6 +34,7 @@ fn open_reaches_the_internet_by_tcp_udp_and_ping_from_the_hosts_address() {
 }
 
 /// Docker changes the host's firewall in this way.
+/// Promises: Q17.
 #[test]
 fn a_host_firewall_that_drops_packets_is_reported_with_the_remedy() {
     let mut fixture = VethFixture::new();
