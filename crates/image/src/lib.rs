@@ -9,15 +9,17 @@
 //! |---|---|
 //! | operations | `service`: pull, import, find, remove, collect garbage |
 //! | images on the disk | `store`: records, layers, init layers |
-//! | parts | `registry`, `unpack`, `overlay`, `manifest`, `disk` |
-//! | data | `reference`, `config`, `error` |
+//! | parts | `registry`, `unpack`, `overlay`, `manifest`, `image_config`, `disk` |
+//! | data | `reference`, `platform`, `config`, `error` |
 #![forbid(unsafe_code)]
 
 mod config;
 mod disk;
 mod error;
+mod image_config;
 mod manifest;
 mod overlay;
+mod platform;
 mod reference;
 mod registry;
 mod service;
@@ -26,8 +28,8 @@ mod unpack;
 
 pub use config::{Config, Limits};
 pub use error::Error;
-pub use manifest::Platform;
 pub use overlay::user::User;
+pub use platform::Platform;
 pub use reference::{BadReference, Digest, Reference};
 pub use service::Spool;
 pub use service::images::Images;

@@ -1,36 +1,47 @@
-//! The name of an image: `[registry/]path[:tag][@sha256:…]`, completed as Docker does it.
+//! Image references: `[registry/]path[:tag][@sha256:…]`, completed as Docker completes them.
+//!
+//! The parser is not that of `oci-spec` (0.10), which
+//! - answers "invalid reference format" to nearly everything, where a client must hear which part is
+//!   wrong;
+//! - refuses registries with an IPv6 address, and accepts ports such as 0 and 99999;
+//! - accepts letters of any alphabet in a tag, a path with capital letters (`A/b`), and digests with
+//!   capital digits or of other algorithms than SHA-256;
+//! - keeps the case of a registry's name, and a tag beside a digest. Names are recorded in a form that
+//!   has neither.
+//!
+//! This one accepts separators in a path that no registry does, such as `a_.b`. A test compares both.
 
 use std::fmt;
 
 /// The registry of a name without one.
 const DOCKER: &str = "docker.io";
-/// Where that one answers.
+/// The host that serves [`DOCKER`].
 const DOCKER_HOST: &str = "registry-1.docker.io";
-/// A longer name is none.
+/// Maximum length of a reference, in bytes.
 const BYTES_MAX: usize = 512;
-/// As registries bound a tag.
+/// Maximum length of a tag, in bytes, as in the OCI distribution specification.
 const TAG_BYTES_MAX: usize = 128;
 
-/// A text that names no image.
+/// A text that is not a valid image reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} names no image: {reason}")]
+#[error("{text:?} is not a valid image reference: {reason}")]
 pub struct BadReference {
     text: String,
     reason: &'static str,
 }
 
-/// What is asked for of a repository.
+/// Which image of a repository is meant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Version {
     Tag(String),
     Digest(Digest),
 }
 
-/// A SHA-256 digest, as 64 lower-case hexadecimal digits.
+/// A SHA-256 digest, held as 64 lower-case hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(String);
 
-/// A whole reference.
+/// A complete reference: registry, repository, and a tag or digest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     registry: String,
@@ -39,7 +50,7 @@ pub struct Reference {
 }
 
 impl Digest {
-    /// Of `sha256:` and 64 digits; `None` for anything else.
+    /// Parses `sha256:` and 64 lower-case digits. Returns `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:")?;
@@ -47,7 +58,7 @@ impl Digest {
         right.then(|| Self(hex.to_owned()))
     }
 
-    /// Of these bytes.
+    /// Computes the digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         use sha2::Digest as _;
@@ -58,7 +69,7 @@ impl Digest {
         Self(hex::encode(hash))
     }
 
-    /// The 64 digits alone.
+    /// The 64 digits without `sha256:`.
     #[must_use]
     pub fn hex(&self) -> &str {
         &self.0
@@ -72,19 +83,23 @@ impl fmt::Display for Digest {
 }
 
 impl Reference {
-    /// Reads a name and fills in what it leaves out. A digest goes before a tag beside it.
+    /// Parses a reference, and fills in the default registry, `library/` and `latest`. A tag beside a
+    /// digest is ignored.
     ///
     /// # Errors
-    /// [`BadReference`] with what is wrong.
+    /// [`BadReference`] says which part is wrong.
     pub fn parse(text: &str) -> Result<Self, BadReference> {
         let bad = |reason| BadReference { text: text.chars().take(200).collect(), reason };
         if text.is_empty() || text.len() > BYTES_MAX {
-            return Err(bad("1 to 512 characters"));
+            return Err(bad("it must have 1 to 512 bytes"));
         }
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => {
                 let digest = Digest::parse(digest);
-                (name, Some(digest.ok_or_else(|| bad("a digest is sha256: and 64 digits 0-9a-f"))?))
+                (
+                    name,
+                    Some(digest.ok_or_else(|| bad("a digest is sha256: and 64 digits of 0-9a-f"))?),
+                )
             }
             None => (text, None),
         };
@@ -94,7 +109,9 @@ impl Reference {
             None => (name, None),
         };
         if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(bad("a tag is 1 to 128 of A-Za-z0-9._- and begins with none of .-"));
+            return Err(bad(
+                "a tag has 1 to 128 characters of A-Za-z0-9._- and does not begin with . or -",
+            ));
         }
         let (registry, path) = match name.split_once('/') {
             Some((first, rest)) if is_registry(first) => (first, rest),
@@ -102,14 +119,16 @@ impl Reference {
         };
         let registry = if registry == "index.docker.io" { DOCKER } else { registry };
         if !is_host(registry) {
-            return Err(bad("a registry is a host name with or without a port"));
+            return Err(bad("a registry is a host name, optionally with a port"));
         }
         let path = match registry {
             DOCKER if !path.contains('/') => format!("library/{path}"),
             _ => path.to_owned(),
         };
         if !path.split('/').all(is_part) {
-            return Err(bad("a path is parts of a-z0-9 with . _ - between, and slashes"));
+            return Err(bad(
+                "a path consists of a-z0-9, with . _ - between them, separated by slashes",
+            ));
         }
         let version = match digest {
             Some(digest) => Version::Digest(digest),
@@ -118,25 +137,25 @@ impl Reference {
         Ok(Self { registry: registry.to_ascii_lowercase(), path, version })
     }
 
-    /// The registry as it is named: `docker.io`, `ghcr.io`, `localhost:5000`.
+    /// The registry as users write it: `docker.io`, `ghcr.io`, `localhost:5000`.
     #[must_use]
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// Host and port that answer for it.
+    /// The host, and port if any, that serves the registry.
     #[must_use]
     pub fn host(&self) -> &str {
         if self.registry == DOCKER { DOCKER_HOST } else { &self.registry }
     }
 
-    /// The repository within it.
+    /// The repository's path within the registry.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The digest that it insists on.
+    /// The digest, unless the reference has a tag.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
         match &self.version {
@@ -145,7 +164,7 @@ impl Reference {
         }
     }
 
-    /// Tag or digest, as a registry is asked.
+    /// The last part of the URL of the manifest.
     #[must_use]
     pub(crate) fn tag_or_digest(&self) -> String {
         match &self.version {
@@ -154,7 +173,7 @@ impl Reference {
         }
     }
 
-    /// The same repository at a digest.
+    /// A reference to this digest in the same repository.
     #[must_use]
     pub fn at(&self, digest: &Digest) -> Self {
         Self { version: Version::Digest(digest.clone()), ..self.clone() }
@@ -216,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_made_whole() {
+    fn a_reference_is_completed() {
         let hex = "a".repeat(64);
         for (text, whole) in [
             ("python:3.12-slim", "docker.io/library/python:3.12-slim"),
@@ -236,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_image_is_refused() {
+    fn invalid_references_are_refused() {
         let long = "a".repeat(600);
         let short = "a".repeat(63);
         for text in [
@@ -268,6 +287,58 @@ mod tests {
             "%2e/a",
         ] {
             assert!(Reference::parse(text).is_err(), "{text}");
+        }
+    }
+    /// How `oci-spec` completes a reference.
+    fn of_oci_spec(text: &str) -> Option<String> {
+        oci_spec::distribution::Reference::try_from(text).ok().map(|found| found.whole())
+    }
+
+    #[test]
+    fn oci_spec_agrees_on_usual_references() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for text in [
+            "debian",
+            "python:3.12-slim",
+            "a/b",
+            "index.docker.io/a/b",
+            "docker.io/debian",
+            "ghcr.io/a/b/c:v1",
+            "localhost/x",
+            "localhost:5000/x:y",
+            "127.0.0.1:5000/x__y-z.w:t",
+            "test.com:5000",
+            "foo/foo_bar.com:8080",
+            &format!("debian@{digest}"),
+            &format!("x.y:5000/a@{digest}"),
+        ] {
+            let found = Reference::parse(text).ok().map(|found| found.to_string());
+            assert_eq!(found, of_oci_spec(text), "{text}");
+            assert!(found.is_some(), "{text}");
+        }
+        for text in ["", "a//b", "/a", "a/", "a:", "a b", "../x", "a@sha256:12", "-a", "a?b", "A"] {
+            assert!(of_oci_spec(text).is_none() && Reference::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn oci_spec_differs_where_the_head_of_this_module_says_so() {
+        let digits = "a".repeat(64);
+        for text in [
+            "a/b:\u{fc}",
+            "A/b",
+            "x.y:0/a",
+            "x.y:99999/a",
+            &format!("a@sha256:{}", "A".repeat(64)),
+            &format!("a@sha512:{digits}{digits}"),
+        ] {
+            assert!(of_oci_spec(text).is_some() && Reference::parse(text).is_err(), "{text}");
+        }
+        for text in ["[::1]:5000/x", "a_.b"] {
+            assert!(of_oci_spec(text).is_none() && Reference::parse(text).is_ok(), "{text}");
+        }
+        for text in ["GHCR.io/a:t", &format!("ghcr.io/a:t@sha256:{digits}")] {
+            assert_ne!(of_oci_spec(text).unwrap(), Reference::parse(text).unwrap().to_string());
         }
     }
 }

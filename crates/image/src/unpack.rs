@@ -17,7 +17,7 @@ pub(crate) mod tar_stream;
 use crate::disk::free_space::{ENTRY_BYTES, FreeSpace};
 use crate::disk::rooted::{self, Tree, kind, owner, parts};
 use crate::error::Error;
-use crate::manifest::Descriptor;
+use crate::manifest::Blob;
 use crate::reference::Digest;
 use crate::unpack::byte_stream::{Bounded, Decompressed, Hashing, from_io_error};
 use crate::unpack::tar_stream::{Entry, TarStream};
@@ -67,7 +67,7 @@ pub(crate) struct Digests {
 impl Digests {
     /// Compares them with what the layer is said to be: as it comes, where that is known, and
     /// unpacked.
-    pub(crate) fn check(&self, said: Option<&Descriptor>, diff_id: &Digest) -> Result<(), Error> {
+    pub(crate) fn check(&self, said: Option<&Blob>, diff_id: &Digest) -> Result<(), Error> {
         let other =
             |is: &Digest, said: &Digest| Err(Error::bad(format!("a layer is not {said} but {is}")));
         match said {

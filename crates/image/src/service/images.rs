@@ -5,7 +5,7 @@ use super::progress::Progress;
 use crate::config::Config;
 use crate::disk::free_space::FreeSpace;
 use crate::error::Error;
-use crate::manifest::Platform;
+use crate::platform::Platform;
 use crate::reference::Reference;
 use crate::registry::client::RegistryClient;
 use crate::registry::credentials;

@@ -8,10 +8,12 @@ use crate::disk::free_space::{ENTRY_BYTES, FreeSpace};
 use crate::disk::rooted::PATH_BYTES_MAX;
 use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
+use crate::image_config::ImageConfig;
 use crate::manifest::{
-    CONFIG_BYTES_MAX, Config, Descriptor, LAYERS_MAX, MANIFEST_BYTES_MAX, Manifest, Platform,
-    ResolvedManifest, check_digest, names,
+    Blob, CONFIG_BYTES_MAX, LAYERS_MAX, MANIFEST_BYTES_MAX, Manifest, ResolvedManifest,
+    check_digest, names,
 };
+use crate::platform::Platform;
 use crate::reference::{Digest, Reference};
 use crate::store::Pin;
 use crate::store::image::{Image, Origin};
@@ -67,8 +69,8 @@ struct ArchiveMembers {
 /// An image in it.
 struct ArchivedImage {
     digest: Digest,
-    config: Config,
-    layers: Vec<(PathBuf, Option<Descriptor>)>,
+    config: ImageConfig,
+    layers: Vec<(PathBuf, Option<Blob>)>,
     names: Vec<String>,
 }
 
@@ -254,7 +256,7 @@ impl ArchiveMembers {
     fn docker_entries(&self) -> Result<Vec<DockerSaveEntry>, Error> {
         let text = self.text("manifest.json", MANIFEST_BYTES_MAX)?;
         serde_json::from_slice(&text)
-            .map_err(|error| Error::bad(format!("its manifest.json does not read: {error}")))
+            .map_err(|error| Error::bad(format!("its manifest.json cannot be parsed: {error}")))
     }
 
     fn oci_image(&self) -> Result<ArchivedImage, Error> {
@@ -271,10 +273,9 @@ impl ArchiveMembers {
                 ResolvedManifest::Manifest(Manifest { config, layers }) => {
                     let settings = self.text(&blob(&config.digest), CONFIG_BYTES_MAX)?;
                     check_digest(&settings, &config.digest, "its configuration")?;
-                    let config = Config::read(&settings, layers.len(), &platform)?;
-                    let layer = |part: Descriptor| {
-                        Ok((self.find(&blob(&part.digest))?.clone(), Some(part)))
-                    };
+                    let config = ImageConfig::read(&settings, layers.len(), &platform)?;
+                    let layer =
+                        |part: Blob| Ok((self.find(&blob(&part.digest))?.clone(), Some(part)));
                     let layers = layers.into_iter().map(layer).collect::<Result<_, Error>>()?;
                     if let Ok([one]) = self.docker_entries().as_deref() {
                         called.extend(one.repo_tags.iter().flatten().cloned());
@@ -290,7 +291,7 @@ impl ArchiveMembers {
                 }
             }
         }
-        Err(Error::bad("its index leads from one to the next"))
+        Err(Error::bad("its index leads only to further indexes"))
     }
 
     fn docker_image(&self) -> Result<ArchivedImage, Error> {
@@ -303,7 +304,7 @@ impl ArchiveMembers {
             return Err(Error::large("layers of an image", limit));
         }
         let text = self.text(&one.config, CONFIG_BYTES_MAX)?;
-        let config = Config::read(&text, one.layers.len(), &Platform::own())?;
+        let config = ImageConfig::read(&text, one.layers.len(), &Platform::own())?;
         let layer = |name: &String| Ok((self.find(name)?.clone(), None));
         let layers = one.layers.iter().map(layer).collect::<Result<_, Error>>()?;
         let names = one.repo_tags.clone().unwrap_or_default();

@@ -8,7 +8,7 @@
 use super::images::{Inner, LayerHold};
 use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
-use crate::manifest::Descriptor;
+use crate::manifest::Blob;
 use crate::overlay::merge::merge_layers;
 use crate::reference::Digest;
 use crate::registry::client::Repository;
@@ -31,9 +31,9 @@ const CHUNKS_MAX: usize = 16;
 
 /// Where a layer comes from.
 pub(crate) enum Source<'a> {
-    Registry(&'a Repository<'a>, Descriptor),
+    Registry(&'a Repository<'a>, Blob),
     /// A file, with its descriptor where the archive has one.
-    File(PathBuf, Option<Descriptor>),
+    File(PathBuf, Option<Blob>),
 }
 
 /// One layer of an image, to be made ready.
@@ -310,7 +310,7 @@ fn merge_staged(base: StagedDirectory, top: &StagedDirectory) -> Result<StagedDi
 /// Sends the bytes of a blob to the thread that unpacks it, and at the end an explicit `None`.
 async fn fetch(
     repository: &Repository<'_>,
-    part: &Descriptor,
+    part: &Blob,
     to: mpsc::Sender<Result<Option<Bytes>, Error>>,
     on_bytes: impl Fn(u64),
 ) {

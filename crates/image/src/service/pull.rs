@@ -5,10 +5,11 @@ use super::layers::{RequestedLayer, Source};
 use super::progress::{LayerProgress, Phase, Progress};
 use super::record::ImageFacts;
 use crate::error::Error;
+use crate::image_config::ImageConfig;
 use crate::manifest::{
-    CONFIG_BYTES_MAX, Config, Descriptor, MANIFEST_BYTES_MAX, Manifest, Platform, ResolvedManifest,
-    check_digest,
+    Blob, CONFIG_BYTES_MAX, MANIFEST_BYTES_MAX, Manifest, ResolvedManifest, check_digest,
 };
+use crate::platform::Platform;
 use crate::reference::{Digest, Reference};
 use crate::registry::client::Repository;
 use crate::store::Pin;
@@ -129,10 +130,10 @@ async fn pull(
     let config = manifest.config.digest.to_string();
     let text = repository.small_blob(&config, CONFIG_BYTES_MAX).await?;
     check_digest(&text, &manifest.config.digest, "its configuration")?;
-    let config = Config::read(&text, manifest.layers.len(), platform)?;
+    let config = ImageConfig::read(&text, manifest.layers.len(), platform)?;
     progress.send_modify(|now| {
         now.phase = Phase::Layers;
-        let layer = |part: &Descriptor| LayerProgress {
+        let layer = |part: &Blob| LayerProgress {
             digest: part.digest.to_string(),
             done: 0,
             total: part.bytes,
@@ -198,5 +199,5 @@ async fn manifest(
             ResolvedManifest::Index(part) => tag_or_digest = part.digest.to_string(),
         }
     }
-    Err(Error::bad("its index leads from one to the next"))
+    Err(Error::bad("its index leads only to further indexes"))
 }

@@ -3,9 +3,10 @@
 use super::images::Inner;
 use super::layers::{ReadyLayers, blocking};
 use crate::error::Error;
-use crate::manifest::{Config, Platform};
+use crate::image_config::ImageConfig;
 use crate::overlay::lookup::{Lookup, OverlayView, PathTarget};
 use crate::overlay::user;
+use crate::platform::Platform;
 use crate::reference::Digest;
 use crate::store::image::{Image, Origin, Root};
 use crate::store::init_layer::BashSource;
@@ -29,7 +30,7 @@ impl Inner {
         tenant: &str,
         image_names: &[String],
         facts: ImageFacts,
-        config: Config,
+        config: ImageConfig,
         ready: ReadyLayers,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let ReadyLayers { names, stats, held } = ready;
@@ -47,7 +48,7 @@ fn inspect(
     store: &Store,
     facts: ImageFacts,
     stats: LayerStats,
-    config: Config,
+    config: ImageConfig,
     layers: Vec<String>,
 ) -> Result<Image, Error> {
     let root = &store.root;
