@@ -1,23 +1,23 @@
-//! The settings of images.
+//! Configuration of the image store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The settings of images.
+/// Configuration of [`Images`](crate::Images).
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The image directory.
+    /// The image directory: `DATA/images`.
     pub root: PathBuf,
-    /// Whether a sandbox may name an image that is not on the disk, which is then pulled.
+    /// Whether the create of a sandbox may pull an image that is not on the disk.
     pub pull: bool,
     /// Mirrors of each registry, tried in order before the registry itself.
     pub mirrors: BTreeMap<String, Vec<String>>,
     /// Registries that may have an address which is not public, as `host` or `host:port`.
     pub registries: Vec<String>,
-    /// A `config.json` of Docker's client; `None` where that client looks.
+    /// A `config.json` of the Docker client; `None`: the one in that client's default place.
     pub credentials: Option<PathBuf>,
-    /// The tenant whose images every tenant may use by their names.
+    /// The tenant whose images all tenants may use by their names.
     pub shared: Option<String>,
     /// Limits of one image.
     pub limits: Limits,
@@ -26,22 +26,22 @@ pub struct Config {
 /// Limits of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// All layers as they come, in MiB; an imported file too.
+    /// Size of all layers as the registry stores them, or of an imported archive, in MiB.
     pub compressed_mib: u64,
-    /// All layers unpacked, in MiB.
+    /// Size of all unpacked layers, in MiB.
     pub unpacked_mib: u64,
-    /// Entries of one layer.
+    /// Number of entries of one layer.
     pub entries: u64,
-    /// Longest duration of a pull.
+    /// Maximum duration of a pull.
     pub pull: Duration,
-    /// How long a registry may send nothing.
+    /// How long a registry may send nothing during a download.
     pub idle: Duration,
-    /// Free space of the disk below which nothing is unpacked, in MiB.
+    /// Minimum free space of the disk, in MiB; below it nothing is unpacked.
     pub floor_mib: u64,
 }
 
 impl Config {
-    /// The defaults below a directory.
+    /// The defaults, with this image directory.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {
         Self {

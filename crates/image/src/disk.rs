@@ -1,5 +1,5 @@
-//! The image directory: files that are written whole or not at all, paths that stay below a root
-//! (`rooted`), directories that are being made (`staging`), and the floor of `free_space`.
+//! The image directory: atomic writes, paths that stay below a root (`rooted`), directories under
+//! construction (`staging`), and the minimum of free disk space (`free_space`).
 
 pub(crate) mod free_space;
 pub(crate) mod rooted;
@@ -11,14 +11,14 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-/// Everything below a directory is on the disk when this returns.
+/// Flushes everything below a directory to the disk.
 pub(crate) fn sync(directory: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = rustix::fs::open(directory, flags, Mode::empty())?;
     Ok(rustix::fs::syncfs(open)?)
 }
 
-/// Writes a file beside its name, then gives it the name.
+/// Replaces a file atomically: writes a temporary file beside it, then renames that.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let fresh = path.with_extension("new");
     let mut file = fs::File::create(&fresh)?;
@@ -31,13 +31,13 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a directory with everything below it, if it exists. However deep it is: a tenant's
-/// image may lie there, or what an older version let in.
+/// Removes a directory with everything below it, if it exists. The depth does not matter: it may hold
+/// a tenant's image, or one that an older version accepted without a limit on the depth.
 pub(crate) fn clear(directory: &Path) -> Result<(), Error> {
     Ok(isolet_sys::tree::remove(directory)?)
 }
 
-/// Whether a name is there, itself.
+/// Whether a path exists. A dangling symlink exists.
 pub(crate) fn present(at: &Path) -> bool {
     rustix::fs::statat(rustix::fs::CWD, at, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

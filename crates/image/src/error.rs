@@ -1,63 +1,63 @@
-//! Why an operation on images failed: one variant per cause, with what a client needs to know.
+//! Errors of operations on images.
 
 use crate::reference::BadReference;
 
 /// Why an operation on images failed. Nothing incomplete is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The text names no image.
+    /// The text is not a valid image reference.
     #[error(transparent)]
     Reference(#[from] BadReference),
-    /// No image of this name is here, and none may be pulled.
-    #[error("image {0} is not here")]
+    /// The server has no image of this name, and pulls are disabled.
+    #[error("image {0} is not on this server; pull or import it first")]
     NotHere(String),
     /// The registry has no such image.
-    #[error("no image {image}: {registry} says {said}")]
+    #[error("registry {registry} has no image {image}: {said}")]
     NotFound {
         /// The reference.
         image: String,
-        /// Who was asked.
+        /// Host and port of the registry or mirror.
         registry: String,
-        /// Its answer.
+        /// Its status and message.
         said: String,
     },
     /// The registry requires credentials, or refuses those of this server.
-    #[error("{registry} does not give {image}: {said}")]
+    #[error("registry {registry} denies access to {image}: {said}")]
     Denied {
         /// The reference.
         image: String,
-        /// Who was asked.
+        /// Host and port of the registry or mirror.
         registry: String,
-        /// Its answer.
+        /// Its status and message.
         said: String,
-        /// It refused an identity (403), rather than asking for one (401).
+        /// Whether it refused the credentials (403); otherwise it asked for some (401).
         forbidden: bool,
     },
-    /// The registry is not one that this server asks.
-    #[error("registry {registry} is not asked: {reason}")]
+    /// This server must not contact the registry.
+    #[error("registry {registry} is not allowed: {reason}")]
     NotAsked {
         /// Its host and port.
         registry: String,
-        /// Why not.
+        /// Why it is not allowed.
         reason: &'static str,
     },
-    /// The registry failed, could not be reached, or said what is not so.
+    /// The registry failed, could not be reached, or sent an invalid response.
     #[error("registry {registry}: {said}")]
     Registry {
         /// Its host and port.
         registry: String,
-        /// What it said, or what became of the connection.
+        /// Its message, or what happened to the connection.
         said: String,
     },
-    /// A limit on time was reached.
+    /// A time limit was reached.
     #[error("{what} took longer than {seconds} s")]
     TooLate {
-        /// What was waited for.
+        /// What took too long.
         what: &'static str,
-        /// The limit.
+        /// The limit, in seconds.
         seconds: u64,
     },
-    /// A limit on size was reached.
+    /// A size or count exceeds its limit.
     #[error("{what}: more than {limit}")]
     TooLarge {
         /// What is too large.
@@ -65,47 +65,50 @@ pub enum Error {
         /// The limit, with its unit.
         limit: String,
     },
-    /// Too much of a kind is under way.
-    #[error("{what}: {limit} are under way, which is the limit")]
+    /// Too many operations of a kind run at once.
+    #[error("too many {what}: the limit is {limit}; retry later")]
     Busy {
-        /// What is under way.
+        /// The kind, in the plural.
         what: &'static str,
-        /// How many may be.
+        /// How many may run at once.
         limit: usize,
     },
-    /// What came is no image that can be used.
+    /// The image is damaged, invalid or not supported.
     #[error("image cannot be used: {0}")]
     Bad(String),
-    /// An archive says no name, and none was given.
-    #[error("the archive brings no name for its image, and the call gives none")]
+    /// Neither the archive nor the request names the image.
+    #[error("the archive does not name its image; give a name")]
     Unnamed,
-    /// This machine lacks something that the image needs.
+    /// The host lacks something that the image needs.
     #[error("image cannot be used here: {0}")]
     Lacks(String),
-    /// Sandboxes are made of it.
-    #[error("sandboxes are made of image {0}")]
+    /// Sandboxes use the image.
+    #[error("image {0} is used by sandboxes; delete them first")]
     InUse(String),
-    /// A layer that was unpacked is not there any more.
-    #[error("a layer of image {image} is gone from this server's disk: {layer}")]
+    /// A layer is missing on the disk.
+    #[error("a layer of image {image} is missing on this server's disk: {layer}")]
     LayerGone {
-        /// Which image.
+        /// The image's reference.
         image: String,
-        /// Which of its layers, by its place below the image directory.
+        /// The layer's path below the image directory.
         layer: String,
     },
-    /// The same, of an image that came with an archive: no registry is asked for it.
-    #[error("a layer of imported image {image} is gone from this server's disk: {layer}")]
+    /// A layer of an imported image is missing on the disk. It is not pulled: a registry may have a
+    /// different image of this name.
+    #[error(
+        "a layer of the imported image {image} is missing on this server's disk: {layer}; import it again"
+    )]
     ImportGone {
-        /// Which image.
+        /// The image's reference.
         image: String,
-        /// Which of its layers, by its place below the image directory.
+        /// The layer's path below the image directory.
         layer: String,
     },
-    /// The server's disk is full, or nearly.
-    #[error("the server's disk has too little space for the image")]
+    /// The server's disk has less free space than the configured minimum.
+    #[error("the server's disk has too little free space for the image")]
     Full,
     /// The server's disk failed.
-    #[error("images on disk: {0}")]
+    #[error("cannot read or write the image directory: {0}")]
     Disk(String),
 }
 

@@ -1,5 +1,5 @@
-//! Layers as an overlay file system shows them, without mounting one: `lookup` of paths, `merge` of
-//! two layers into one, and the `user` that an image's programs run as.
+//! Layers as an overlay file system would show them, without mounting one: `lookup` resolves paths,
+//! `merge` turns two layers into one, and `user` finds the user that an image's programs run as.
 
 pub(crate) mod lookup;
 pub(crate) mod merge;

@@ -1,4 +1,4 @@
-//! Asking registries: the `client`, which `address`es it may connect to, and the operator's
+//! The `client` of registries, the rules for `address`es it may connect to, and the operator's
 //! `credentials`.
 
 mod address;

@@ -4,14 +4,14 @@ use crate::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that all imports and layers together write between two looks at the disk.
+/// Bytes that all imports and layers together write between two checks of the disk.
 const CHECK_INTERVAL_BYTES: u64 = 1024 * 1024;
-/// What a file or directory takes beside its content, in bytes: an inode, a name, and a block where
-/// it is a directory. Millions of empty ones fill a disk as well.
+/// The space that a file or directory needs beside its content, in bytes: an inode, a name, and a
+/// block if it is a directory. Millions of empty files fill a disk too.
 pub(crate) const ENTRY_BYTES: u64 = 4096;
 
-/// Images leave one in so many inodes of the file system to all others. A file system that makes
-/// inodes as it needs them says that it has none to count.
+/// Images leave one in this many inodes of the file system free. A file system that allocates inodes
+/// on demand reports a total of 0 and is not checked.
 const INODES_SHARE: u64 = 50;
 
 /// The disk of the image directory.
@@ -19,7 +19,7 @@ const INODES_SHARE: u64 = 50;
 pub(crate) struct FreeSpace {
     directory: PathBuf,
     floor_bytes: u64,
-    /// Bytes that were written since the last look.
+    /// Bytes that were written since the last check.
     unchecked_bytes: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl FreeSpace {
         Self { directory, floor_bytes, unchecked_bytes: AtomicU64::new(0) }
     }
 
-    /// Counts what is about to be written, and looks at the disk from time to time.
+    /// Counts bytes that are about to be written, and checks the disk every [`CHECK_INTERVAL_BYTES`].
     ///
     /// # Errors
     /// [`Error::Full`] below the floor.
@@ -38,7 +38,7 @@ impl FreeSpace {
         if unchecked_bytes < CHECK_INTERVAL_BYTES { Ok(()) } else { self.check() }
     }
 
-    /// Looks at the disk now: at its free bytes, and at its free inodes.
+    /// Checks the free bytes and the free inodes of the disk now.
     ///
     /// # Errors
     /// [`Error::Full`] below the floor.
@@ -48,7 +48,7 @@ impl FreeSpace {
         if disk.f_bavail.saturating_mul(disk.f_frsize) < self.floor_bytes
             || disk.f_favail < inodes_floor
         {
-            // Whoever writes next looks at once.
+            // The next write checks the disk again.
             self.unchecked_bytes.store(CHECK_INTERVAL_BYTES, Ordering::Relaxed);
             return Err(Error::Full);
         }

@@ -15,7 +15,7 @@ pub(crate) const DEPTH_MAX: usize = 128;
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 /// Longest file name, in bytes, as in file systems.
 const NAME_BYTES_MAX: usize = 255;
-/// Bytes of a path that an error repeats.
+/// Maximum number of bytes of a path that an error quotes.
 const SHOWN_BYTES_MAX: usize = 200;
 /// Attempts to look up a path while a rename on it is in progress.
 const FIND_TRIES: u32 = 16;
@@ -40,7 +40,7 @@ pub(crate) fn parts(path: &[u8]) -> Result<Vec<&[u8]>, Error> {
     Ok(all)
 }
 
-/// Opens a path within `root`; links lead where they would if `root` were the whole file system.
+/// Opens a path within `root`. Symlinks resolve as if `root` were the whole file system.
 pub(crate) fn open(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     within(root, path, flags, ResolveFlags::empty())
 }
@@ -67,20 +67,20 @@ fn within(
 /// The directories of a tree that is being unpacked; the last one stays open.
 ///
 /// Each new entry changes the times of its directory. They are restored when the next directory is opened,
-/// so nothing has to be remembered of a directory afterwards.
+/// so nothing has to be remembered about a directory afterwards.
 pub(crate) struct Tree<'a> {
     root: BorrowedFd<'a>,
     last: Option<Last>,
-    /// Directories that no entry named, made since they were last counted.
+    /// Directories that no entry named, created since the last [`Tree::take_implied`].
     implied: Cell<u64>,
 }
 
-/// The directory that was opened last.
+/// The open directory.
 struct Last {
     path: Vec<u8>,
     open: Arc<OwnedFd>,
     times: Timestamps,
-    /// The path may lead elsewhere by now.
+    /// An entry was removed since, so that the path may resolve to another directory.
     stale: bool,
 }
 
@@ -93,13 +93,13 @@ impl<'a> Tree<'a> {
         self.root
     }
 
-    /// How many directories were made since the last call because something lies below them.
+    /// How many parent directories were created since the last call that have no entry of their own.
     pub(crate) fn take_implied(&self) -> u64 {
         self.implied.take()
     }
 
-    /// The directory of these parts; made, with those above it, where it does not exist. What is
-    /// put into it lies at most [`DEPTH_MAX`] deep.
+    /// Opens the directory of these parts, and creates missing ones. Its depth is below
+    /// [`DEPTH_MAX`].
     pub(crate) fn directory(&mut self, parts: &[&[u8]]) -> Result<Arc<OwnedFd>, Error> {
         let path = parts.join(&b'/');
         if let Some(last) = &self.last
@@ -111,7 +111,7 @@ impl<'a> Tree<'a> {
         self.restore_times()?;
         let failed = |errno| blocked(&path, errno);
         let (open, depth) = match self.find(parts).map_err(failed)? {
-            // Where no link leads, a path has as many directories as parts.
+            // Without symlinks, a path has as many directories as parts.
             Some((open, false)) => (open, parts.len()),
             Some((open, true)) => {
                 let depth = self.depth(&open).map_err(failed)?;
@@ -128,7 +128,7 @@ impl<'a> Tree<'a> {
         Ok(open)
     }
 
-    /// Opens a directory that exists, and says whether a link led there.
+    /// Opens an existing directory, and returns whether the path contains a symlink.
     fn find(&self, parts: &[&[u8]]) -> Result<Option<(OwnedFd, bool)>, Errno> {
         let path = parts.join(&b'/');
         let (found, linked) = match within(self.root, &path, DIRECTORY, ResolveFlags::NO_SYMLINKS) {
@@ -142,8 +142,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Directories between one and the root, as the kernel counts them: a link of 4 KiB leads 2,000
-    /// deep, and further links from there. Beyond [`DEPTH_MAX`] it does not count on.
+    /// The number of directories between a directory and the root. Symlinks count with their targets: one
+    /// of 4 KiB leads 2,000 deep, and others may continue there. Counting ends at [`DEPTH_MAX`].
     fn depth(&self, directory: &OwnedFd) -> Result<usize, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = identity(self.root)?;
@@ -157,7 +157,7 @@ impl<'a> Tree<'a> {
         Ok(DEPTH_MAX)
     }
 
-    /// Makes the directories of a path that do not exist.
+    /// Creates the missing directories of a path.
     fn make(&self, parts: &[&[u8]]) -> Result<(OwnedFd, usize), Error> {
         let failed = |errno| blocked(&parts.join(&b'/'), errno);
         let mut existing = 0;
@@ -185,14 +185,14 @@ impl<'a> Tree<'a> {
         Ok((made.unwrap_or(first), depth))
     }
 
-    /// Something was removed: the path of the open directory may lead elsewhere.
+    /// Must be called after a removal: the path of the open directory may resolve to another one.
     pub(crate) fn invalidate(&mut self) {
         if let Some(last) = &mut self.last {
             last.stale = true;
         }
     }
 
-    /// Ends the work in the directory that is open, which has its times back.
+    /// Closes the open directory, and restores its times.
     pub(crate) fn restore_times(&mut self) -> Result<(), Error> {
         match self.last.take() {
             Some(last) => Ok(rustix::fs::futimens(&last.open, &last.times)?),
@@ -201,7 +201,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// When a directory was changed last, to be set again.
+/// The times of a directory, to be restored later.
 pub(crate) fn times(directory: &OwnedFd) -> Result<Timestamps, Errno> {
     let about = rustix::fs::fstat(directory)?;
     #[allow(clippy::useless_conversion)]
@@ -216,7 +216,7 @@ fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
 
 fn too_deep(path: &[u8]) -> Error {
     let shown = String::from_utf8_lossy(&path[..path.len().min(SHOWN_BYTES_MAX)]).into_owned();
-    let what = format!("directories in one another at {shown:?}, counted through links");
+    let what = format!("nested directories at {shown:?}, counted through symlinks");
     Error::large(what, DEPTH_MAX.to_string())
 }
 
@@ -231,7 +231,7 @@ fn blocked(path: &[u8], errno: Errno) -> Error {
     }
 }
 
-/// Kind of what is there under a name, without following it.
+/// The type and device number of a name, which is not followed if it is a symlink.
 pub(crate) fn kind(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(FileType, u64), Errno> {
     let about = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok((FileType::from_raw_mode(about.st_mode), about.st_rdev))

@@ -1,4 +1,4 @@
-//! Directories that are being made: below `staging`, which is emptied at every start.
+//! Directories under construction, below `staging`, which is emptied at every start.
 
 use super::clear;
 use crate::error::Error;
@@ -19,7 +19,7 @@ pub(crate) struct StagedDirectory(pub(crate) PathBuf);
 impl Drop for StagedDirectory {
     fn drop(&mut self) {
         if let Err(error) = clear(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "what was not finished is left");
+            tracing::warn!(path = %self.0.display(), %error, "cannot remove a staging directory");
         }
     }
 }
@@ -35,7 +35,7 @@ impl Staging {
         Ok(staged)
     }
 
-    /// A path in `staging` that is not used yet.
+    /// Returns an unused path in `staging`, without creating it.
     pub(crate) fn reserve(&self) -> StagedDirectory {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         StagedDirectory(self.directory.join(number.to_string()))

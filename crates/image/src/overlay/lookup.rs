@@ -18,14 +18,14 @@ const OPAQUE: &str = "user.overlay.opaque";
 pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The target of a path.
+/// What a path resolves to.
 pub(crate) enum PathTarget {
-    /// Nothing; the missing directories can be created.
+    /// The path does not exist; its missing directories can be created.
     Nothing,
     Directory,
     File(OwnedFd),
     Other,
-    /// A symlink of the path is dangling, or there are too many: nothing can be created there.
+    /// A symlink of the path is dangling, or there are too many, so that nothing can be created there.
     BrokenLink,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct OverlayView {
     layers: Vec<OwnedFd>,
 }
 
-/// One directory as the layers have it together.
+/// One directory, as the layers that have it together show it.
 type Stack = Vec<OwnedFd>;
 
 enum Child {
@@ -58,7 +58,8 @@ impl OverlayView {
         Ok(Self { layers: layers.map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Where a link of this name leads, if it is one; only its last part may be.
+    /// The target of the symlink at this path; `None` if it is not a symlink. A path through a symlink
+    /// has no target either.
     pub(crate) fn link(&self, path: &str) -> Result<Option<Vec<u8>>, Error> {
         let mut at = self.root()?;
         let parts: Vec<&str> = path.split('/').collect();
@@ -72,19 +73,19 @@ impl OverlayView {
         Ok(None)
     }
 
-    /// What a path leads to, through links, never out of the image.
+    /// Resolves a path, with symlinks, within the image.
     pub(crate) fn find(&self, path: &str) -> Result<PathTarget, Error> {
         Ok(self.resolve(path)?.found)
     }
 
-    /// The same, and which directories it leads through.
+    /// Like [`OverlayView::find`], and returns the directories on the resolved path.
     pub(crate) fn resolve(&self, path: &str) -> Result<Lookup, Error> {
         let mut left: VecDeque<Vec<u8>> = split(path.as_bytes());
         let mut through: Vec<Vec<u8>> = Vec::new();
         let mut stacks = vec![self.root()?];
         let mut links = 0;
         let mut steps = 0;
-        // How many of the names that are left come from a link.
+        // How many of the names that are left come from a symlink.
         let mut of_links = 0_usize;
         let mut found = PathTarget::Directory;
         while let Some(part) = left.pop_front() {
@@ -96,7 +97,7 @@ impl OverlayView {
                 break;
             }
             if part == b".." {
-                // Above the root is the root.
+                // The parent of the root is the root.
                 if through.pop().is_some() {
                     stacks.pop();
                 }
@@ -132,7 +133,7 @@ impl OverlayView {
         Ok(Lookup { found, through })
     }
 
-    /// The first bytes of a file; `None` where there is none of this name.
+    /// Reads a file; `None` if the path is not a file.
     pub(crate) fn read(&self, path: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, Error> {
         let PathTarget::File(file) = self.find(path)? else { return Ok(None) };
         let mut text = Vec::new();
@@ -173,7 +174,7 @@ fn child(stack: &Stack, name: &[u8]) -> Result<Child, Error> {
                     break;
                 }
             }
-            // What is no directory ends the merge: it hides, or is hidden.
+            // Anything but a directory ends the merge: it hides the layers below, or is hidden.
             _ if !below.is_empty() => break,
             FileType::CharacterDevice if device == 0 => return Ok(Child::Nothing),
             FileType::Symlink => {

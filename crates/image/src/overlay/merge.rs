@@ -11,18 +11,18 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, RawDir, Timestamps, Uid, XattrFla
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Names of a directory that are held at a time while two layers are made one.
+/// Names of a directory that are in memory at a time during a merge.
 const NAMES_MAX: usize = 512;
 
-/// A directory that two layers have, on the way down.
+/// A directory that both layers have, and that is being merged.
 struct Level {
-    /// Its name in the directory above.
+    /// Its name in the parent directory.
     name: Vec<u8>,
     base: OwnedFd,
     top: OwnedFd,
-    /// Names in `top` that are next.
+    /// Names in `top` that were read and not merged yet.
     names: Vec<Vec<u8>>,
-    /// Times of `top`, which change when something is taken from it.
+    /// The original times of `top`, which every move changes.
     times: Timestamps,
 }
 
@@ -35,7 +35,7 @@ impl Level {
         Ok(Self { name, base, top, names: Vec::new(), times })
     }
 
-    /// The next name in `top`, from which each is taken; `None` once it is empty.
+    /// Returns the next name in `top`; `None` once `top` is empty.
     fn next(&mut self) -> Result<Option<Vec<u8>>, Errno> {
         if self.names.is_empty() {
             rustix::fs::seek(&self.top, rustix::fs::SeekFrom::Start(0))?;
@@ -53,7 +53,7 @@ impl Level {
         Ok(self.names.pop())
     }
 
-    /// Moves a name into `base`, or gives the directory that both have, which is next.
+    /// Moves a name into `base`. If both have a directory of this name, returns it, to be merged next.
     fn move_entry(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
         let base = self.base.as_fd();
         let top = self.top.as_fd();
@@ -77,8 +77,8 @@ impl Level {
     }
 }
 
-/// Puts one layer over another, which it becomes part of. What it hid is gone; what it hides of
-/// layers further below stays hidden. Nothing is left in `top`.
+/// Merges `top` into `base`, as if it were mounted over it. Files that `top` hid are removed; its
+/// whiteouts stay, since they also hide files of layers further below. `top` is empty afterwards.
 pub(crate) fn merge_layers(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
     let mut levels = vec![Level::open(base, top, b".".to_vec())?];
     while let Some(level) = levels.last_mut() {
@@ -86,12 +86,12 @@ pub(crate) fn merge_layers(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<
             let both = level.move_entry(name)?;
             if both.is_some() && levels.len() > DEPTH_MAX {
                 let limit = DEPTH_MAX.to_string();
-                return Err(Error::large("directories in one another in a layer", limit));
+                return Err(Error::large("nested directories in a layer", limit));
             }
             levels.extend(both);
             continue;
         }
-        // Two descriptors a level, and no more levels than a layer may be deep.
+        // Each level takes two descriptors; the limit on a layer's depth bounds them.
         let Some(done) = levels.pop() else { break };
         rustix::fs::futimens(&done.base, &done.times)?;
         if let Some(above) = levels.last() {
@@ -102,7 +102,7 @@ pub(crate) fn merge_layers(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<
     Ok(())
 }
 
-/// Owner, mode and attributes of a directory as those of another.
+/// Copies owner, mode and extended attributes from one directory to another.
 fn copy_metadata(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> Result<(), Error> {
     let about = rustix::fs::fstat(from)?;
     let uid = Uid::from_raw(about.st_uid);

@@ -1,29 +1,29 @@
-//! The user that an image's programs run as: `USER`, looked up in the image's `/etc/passwd` and
-//! `/etc/group`.
+//! Finds the user that an image's programs run as: `USER` of its configuration, resolved with the
+//! image's `/etc/passwd` and `/etc/group`.
 
 use crate::error::Error;
 use crate::overlay::lookup::OverlayView;
 use serde::{Deserialize, Serialize};
 
-/// Longest `/etc/passwd` or `/etc/group`, in bytes.
+/// Maximum size of `/etc/passwd` or `/etc/group`, in bytes.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// The highest id that a program may have.
+/// The highest user or group id in a sandbox.
 const ID_MAX: u32 = 65_533;
 
 /// An account of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// User id inside.
+    /// User id in the sandbox.
     pub uid: u32,
-    /// Group id inside.
+    /// Group id in the sandbox.
     pub gid: u32,
-    /// Login name; the number where there is none.
+    /// Login name, or the user id in decimal for a user without a name.
     pub name: String,
-    /// Home directory.
+    /// Home directory, an absolute path.
     pub home: String,
 }
 
-/// Resolves `name`, `uid`, `name:group` or `uid:gid`; empty is root.
+/// Resolves `name`, `uid`, `name:group` or `uid:gid`. An empty text means root.
 ///
 /// # Errors
 /// [`Error::Bad`] for a user that the image does not have, or whose id is too high for a sandbox.
@@ -73,7 +73,7 @@ pub(crate) fn of(text: &str, image: &OverlayView) -> Result<User, Error> {
         };
     }
     if user.uid > ID_MAX || user.gid > ID_MAX {
-        return Err(bad("has an id above 65533, and sandboxes have none there"));
+        return Err(bad("has an id above 65533, the highest one in a sandbox"));
     }
     if user.name.contains('\0') || user.home.contains('\0') || !user.home.starts_with('/') {
         user.home = "/".to_owned();

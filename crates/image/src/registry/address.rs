@@ -43,13 +43,13 @@ impl AllowedHosts {
         match url.scheme() {
             "https" => {}
             "http" if local => {}
-            _ => return refuse("it speaks plain HTTP, and does not run on this machine"),
+            _ => return refuse("it uses plain HTTP, which is allowed only on this machine"),
         }
         let open = literal.map_or(bare != "localhost", public);
         if open || self.has(&host, port) {
             return Ok(());
         }
-        refuse("its address is not a public one; name it in [images] registries to ask it")
+        refuse("its address is not public; add it to `registries` in [images] to allow it")
     }
 }
 
@@ -64,7 +64,10 @@ impl Resolve for GuardedResolver {
             let found: Vec<SocketAddr> =
                 found.filter(|address| named || public(address.ip())).collect();
             if found.is_empty() {
-                return Err("it has no public address; name it in [images] registries".into());
+                return Err(
+                    "it has no public address; add it to `registries` in [images] to allow it"
+                        .into(),
+                );
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -87,7 +90,8 @@ fn public6(address: Ipv6Addr) -> bool {
         return public4(inner);
     }
     let parts = address.segments();
-    // Global unicast, without what wraps an IPv4 address (6to4, Teredo) and documentation.
+    // Global unicast, except for documentation and addresses that contain an IPv4 address (6to4,
+    // Teredo).
     (0x2000..0x4000).contains(&parts[0])
         && parts[0] != 0x2002
         && !(parts[0] == 0x2001 && (parts[1] == 0 || parts[1] == 0xdb8))

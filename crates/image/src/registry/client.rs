@@ -1,4 +1,4 @@
-//! A client of registries: the reading half of the OCI distribution protocol.
+//! A client of registries: the pull half of the OCI distribution protocol.
 //!
 //! Not `oci-client`, the usual library: it reads manifests, tokens and errors of any length, and
 //! follows redirects to any address. Everything here has a limit in bytes and in time, and every
@@ -21,28 +21,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Redirects of one request. Blobs come with one, from where they are stored.
+/// Maximum number of redirects of one request. Registries redirect requests for blobs to their
+/// storage.
 const REDIRECTS_MAX: usize = 5;
-/// How long a connection, and then an answer's beginning, may take.
+/// How long connecting may take, and after that the response until its headers.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Tries of a request that failed for a reason that may pass, and the pause before each next.
+/// The pauses before each retry of a request that failed for a transient reason.
 const PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
-/// Bytes that are read of an error or a token.
+/// Maximum size of an error or token response, in bytes.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
-/// Characters of an error that are reported.
+/// Maximum length of a registry's error message in ours, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// All registries, over one HTTP client.
+/// Connects to all registries with one HTTP client.
 #[derive(Clone)]
 pub(crate) struct RegistryClient {
     client: Client,
     allowed_hosts: AllowedHosts,
     credentials: Option<PathBuf>,
-    /// How long a body may be idle.
+    /// How long a response body may send nothing.
     idle: Duration,
 }
 
-/// One repository, and the authorization to read it.
+/// One repository at a registry or mirror, and the authorization to read it.
 pub(crate) struct Repository<'a> {
     registries: &'a RegistryClient,
     reference: Reference,
@@ -79,7 +80,7 @@ impl RegistryClient {
         Ok(Self { client, allowed_hosts, credentials, idle })
     }
 
-    /// The repository of a reference, asked at `host`.
+    /// The repository of a reference at `host`, which is its registry or a mirror.
     pub(crate) fn repository(&self, reference: &Reference, host: &str) -> Repository<'_> {
         Repository {
             registries: self,
@@ -100,13 +101,14 @@ impl Repository<'_> {
         let local = bare == "localhost" || bare == "[::1]" || bare.starts_with("127.");
         let scheme = if local { "http" } else { "https" };
         let text = format!("{scheme}://{}/v2/{}/{rest}", self.host, self.reference.path());
-        Url::parse(&text).map_err(|_| self.failed("its name makes no URL"))
+        Url::parse(&text).map_err(|_| self.failed("its name is not valid in a URL"))
     }
 
-    /// A manifest or index, by tag or digest.
+    /// Fetches a manifest or index by tag or digest.
     ///
     /// # Errors
-    /// What the registry says, and the bounds.
+    /// [`Error::NotFound`], [`Error::Denied`], [`Error::NotAsked`], [`Error::Registry`],
+    /// [`Error::TooLate`], [`Error::TooLarge`], [`Error::Bad`].
     pub(crate) async fn manifest(
         &self,
         tag_or_digest: &str,
@@ -116,33 +118,37 @@ impl Repository<'_> {
         self.read_all(answer, bytes_max, "its manifest").await
     }
 
-    /// A blob that is small.
+    /// Fetches a blob into memory.
     ///
     /// # Errors
-    /// Likewise.
+    /// Those of [`Repository::manifest`].
     pub(crate) async fn small_blob(&self, digest: &str, bytes_max: u64) -> Result<Bytes, Error> {
         let answer = self.blob(digest).await?;
         self.read_all(answer, bytes_max, "its configuration").await
     }
 
-    /// A blob, to be read by [`Repository::chunk`].
+    /// Requests a blob, whose body [`Repository::chunk`] reads.
     ///
     /// # Errors
-    /// Likewise.
+    /// Those of [`Repository::manifest`].
     pub(crate) async fn blob(&self, digest: &str) -> Result<Response, Error> {
         self.get(self.url(&format!("blobs/{digest}"))?).await
     }
 
-    /// The next bytes of a body; `None` at its end.
+    /// Reads the next bytes of a body; `None` at its end.
     ///
     /// # Errors
-    /// When nothing comes for too long, or the connection breaks.
+    /// [`Error::TooLate`] if the registry sends nothing for too long, [`Error::Registry`] if the
+    /// connection breaks.
     pub(crate) async fn chunk(&self, body: &mut Response) -> Result<Option<Bytes>, Error> {
         let idle = self.registries.idle;
         match timeout(idle, body.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(error)) if error.is_timeout() => Err(timed_out(idle)),
-            Ok(Err(error)) => Err(self.failed(format!("its answer broke off: {}", cause(&error)))),
+            Ok(Err(error)) => {
+                Err(self
+                    .failed(format!("the connection broke during the response: {}", cause(&error))))
+            }
             Err(_) => Err(timed_out(idle)),
         }
     }
@@ -154,7 +160,7 @@ impl Repository<'_> {
         what: &'static str,
     ) -> Result<Bytes, Error> {
         let mut all = Vec::new();
-        // A body that trickles in must end in time too.
+        // A body that arrives slowly must end in time too.
         let read = async {
             while let Some(chunk) = self.chunk(&mut body).await? {
                 all.extend_from_slice(&chunk);
@@ -223,22 +229,22 @@ impl Repository<'_> {
             }
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
             let to = to.and_then(|to| url.join(to).ok());
-            url = to.ok_or_else(|| self.failed("it redirects to nowhere"))?;
+            url = to.ok_or_else(|| self.failed("it sent a redirect without a valid location"))?;
         }
         // A retry would be redirected again.
-        Err(Error::Bad(format!("registry {} redirects without an end", self.host)))
+        Err(Error::Bad(format!("registry {} sent too many redirects", self.host)))
     }
 
     async fn execute(&self, request: reqwest::RequestBuilder) -> Result<Response, Error> {
         match timeout(ANSWER_MAX, request.send()).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) if error.is_timeout() => Err(timed_out(ANSWER_MAX)),
-            Ok(Err(error)) => Err(self.failed(format!("no connection: {}", cause(&error)))),
+            Ok(Err(error)) => Err(self.failed(format!("cannot connect: {}", cause(&error)))),
             Err(_) => Err(timed_out(ANSWER_MAX)),
         }
     }
 
-    /// The `Authorization` header for a challenge; `None`: there are no credentials for it.
+    /// The `Authorization` header that answers a challenge; `None` without credentials for it.
     async fn authorization(&self, headers: &HeaderMap) -> Result<Option<String>, Error> {
         let path = self.registries.credentials.clone();
         // The credentials of a registry are not sent to its mirrors.
@@ -264,7 +270,7 @@ impl Repository<'_> {
         let said = parameters(challenge);
         let of = |name: &str| said.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let realm = of("realm").and_then(|realm| Url::parse(realm).ok());
-        let mut url = realm.ok_or_else(|| self.failed("it asks for a token of no service"))?;
+        let mut url = realm.ok_or_else(|| self.failed("its challenge names no token service"))?;
         let scope = format!("repository:{}:pull", self.reference.path());
         {
             let mut query = url.query_pairs_mut();
@@ -313,14 +319,14 @@ impl Repository<'_> {
         let token: Option<Token> = serde_json::from_slice(&text).ok();
         let token = token.and_then(|token| token.token.or(token.access_token));
         let token = token.filter(|token| token.bytes().all(|b| b.is_ascii_graphic()));
-        let token = token.ok_or_else(|| self.failed("its token service gave no token"))?;
+        let token = token.ok_or_else(|| self.failed("its token service returned no token"))?;
         Ok(format!("Bearer {token}"))
     }
 
-    /// The error that a response without success means.
+    /// Turns an unsuccessful response into an error.
     async fn error_of(&self, answer: Response) -> Error {
         let status = answer.status();
-        let text = self.read_all(answer, SMALL_BYTES_MAX, "its answer").await.unwrap_or_default();
+        let text = self.read_all(answer, SMALL_BYTES_MAX, "its response").await.unwrap_or_default();
         let said = format!("{} {}", status.as_u16(), message(&text));
         let said = said.trim_end().to_owned();
         let image = self.reference.to_string();
@@ -335,7 +341,7 @@ impl Repository<'_> {
 }
 
 fn timed_out(limit: Duration) -> Error {
-    Error::TooLate { what: "the registry's answer", seconds: limit.as_secs() }
+    Error::TooLate { what: "the registry's response", seconds: limit.as_secs() }
 }
 
 /// The innermost cause: the outer ones contain the URL, which may contain a signature.
@@ -356,7 +362,7 @@ fn message(text: &[u8]) -> String {
     plain.take(MESSAGE_CHARS_MAX).collect::<String>().trim().to_owned()
 }
 
-/// `key="value",key=value`.
+/// Parses the parameters of a challenge: `key="value",key=value`.
 fn parameters(text: &str) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut rest = text;
@@ -377,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_challenge_is_read() {
+    fn the_parameters_of_a_challenge_are_parsed() {
         let text = r#"realm="https://a.b/token?x=1",service="reg, one",scope=pull"#;
         let all = parameters(text);
         assert_eq!(all[0], ("realm".into(), "https://a.b/token?x=1".into()));
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_registry_says_is_one_short_line() {
+    fn a_message_of_a_registry_becomes_one_short_line() {
         let text = br#"{"errors":[{"code":"X","message":"no\n\u001b[31msuch"}]}"#;
         assert_eq!(message(text), "no  [31msuch");
         assert_eq!(message(&[b'x'; 1000]).len(), MESSAGE_CHARS_MAX);

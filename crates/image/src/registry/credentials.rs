@@ -7,20 +7,20 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a credential helper may think.
+/// How long a credential helper may take.
 const HELPER_MAX: Duration = Duration::from_secs(10);
 
-/// One registry's.
+/// The credentials for one registry.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     None,
     /// The value of a `Basic` authorization header.
     Basic(String),
-    /// For the token service.
+    /// A refresh token for the token service.
     Identity(String),
 }
 
-/// The path where Docker's client looks by default.
+/// The default path of the Docker client's `config.json`.
 pub(crate) fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("DOCKER_CONFIG") {
         return Some(Path::new(&folder).join("config.json"));
@@ -42,7 +42,7 @@ pub(crate) async fn of(path: Option<PathBuf>, registry: &str) -> Credentials {
             Ok(found) => Some(found),
             Err(CredentialRetrievalError::NoCredentialConfigured) => None,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "credentials do not read");
+                tracing::warn!(path = %path.display(), %error, "cannot read registry credentials");
                 None
             }
         }
