@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::manifest::Blob;
 use crate::reference::Digest;
 use crate::unpack::byte_stream::{Bounded, Decompressed, Hashing, from_io_error};
-use crate::unpack::tar_stream::{Entry, TarStream};
+use crate::unpack::tar_stream::{TarEntry, TarStream};
 use isolet_sys::tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -140,7 +140,7 @@ impl<'a> Unpacking<'a> {
 
     fn entry<R: Read>(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         tar: &mut TarStream<R>,
         stats: &mut LayerStats,
     ) -> Result<(), Error> {
@@ -228,7 +228,7 @@ impl<'a> Unpacking<'a> {
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
-        entry: &Entry,
+        entry: &TarEntry,
         stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let mode = Mode::from_raw_mode(0o700);
@@ -245,7 +245,7 @@ impl<'a> Unpacking<'a> {
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
-        entry: &Entry,
+        entry: &TarEntry,
         tar: &mut TarStream<R>,
         stats: &mut LayerStats,
     ) -> Result<(), Error> {
@@ -270,7 +270,7 @@ impl<'a> Unpacking<'a> {
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
-        entry: &Entry,
+        entry: &TarEntry,
         stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let target = entry.link.as_slice();
@@ -285,7 +285,7 @@ impl<'a> Unpacking<'a> {
 
     /// A further name of a file of the same layer. Those of layers below are not here: builders
     /// put a copy of such a file into the layer that links to it.
-    fn hard_link(&mut self, parent: &OwnedFd, name: &[u8], entry: &Entry) -> Result<(), Error> {
+    fn hard_link(&mut self, parent: &OwnedFd, name: &[u8], entry: &TarEntry) -> Result<(), Error> {
         let to = parts(&entry.link)?;
         let (last, above) = to.split_last().ok_or_else(|| Error::bad("a hard link to the root"))?;
         let missing = |errno: Errno| {
@@ -323,7 +323,7 @@ impl<'a> Unpacking<'a> {
         &mut self,
         parent: &OwnedFd,
         name: &[u8],
-        entry: &Entry,
+        entry: &TarEntry,
         stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let mode = Mode::from_raw_mode(entry.mode);
@@ -339,7 +339,7 @@ impl<'a> Unpacking<'a> {
     fn set_metadata(
         &self,
         file: BorrowedFd<'_>,
-        entry: &Entry,
+        entry: &TarEntry,
         stats: &mut LayerStats,
     ) -> Result<(), Error> {
         let (uid, gid) = owner_ids(entry, stats);
@@ -356,7 +356,7 @@ impl<'a> Unpacking<'a> {
     }
 }
 
-fn owner_ids(entry: &Entry, stats: &mut LayerStats) -> (u32, u32) {
+fn owner_ids(entry: &TarEntry, stats: &mut LayerStats) -> (u32, u32) {
     let within = |id: u64| u32::try_from(id).ok().filter(|_| id <= ID_MAX);
     let uid = within(entry.uid);
     let gid = within(entry.gid);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use isolet_sandbox::{
     SandboxId, TenantId,
-    audit::{Expected, Place, Verdict, verify},
+    audit::{Expected, AuditDirectory, Verdict, verify},
 };
 use std::{path::PathBuf, process::ExitCode};
 
@@ -56,7 +56,7 @@ enum What {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let place = Place::open(&args.data_dir).with_context(|| {
+    let place = AuditDirectory::open(&args.data_dir).with_context(|| {
         let data = args.data_dir.display();
         format!(
             "{data} contains no audit log; set the data directory of the server with --data-dir"

@@ -16,8 +16,8 @@ pub use verify::{Expected, Finding, Verdict, verify};
 pub use crate::error::Error as AuditError;
 
 use crate::error::Error;
-use line::Key;
-use log::Log;
+use line::ChainKey;
+use log::TenantLog;
 use serde_json::{Map, Value};
 use std::{
     borrow::Cow,
@@ -49,7 +49,7 @@ const READERS_MAX: usize = 4;
 
 /// One thing that was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Whose log it goes to.
     pub tenant: String,
     /// Which sandbox it was done to; `None`: to none, or to more than one.
@@ -62,7 +62,7 @@ pub struct Entry {
     pub data: Map<String, Value>,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Something that was done now.
     #[must_use]
     pub fn now(tenant: &str, sandbox: Option<&str>, event: &'static str) -> Self {
@@ -90,12 +90,12 @@ pub struct Audit {
 }
 
 struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    place: Place,
+struct WriterState {
+    place: AuditDirectory,
     queue: Mutex<Queue>,
     more: Condvar,
     /// How many entries were written, or given up.
@@ -105,7 +105,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<AuditEntry>,
     /// How many were ever put in.
     put: u64,
     /// Somebody waits for what is in it.
@@ -115,12 +115,12 @@ struct Queue {
 
 /// Where logs lie, and what they are signed with. For who reads them beside a server.
 #[derive(Clone)]
-pub struct Place {
+pub struct AuditDirectory {
     directory: PathBuf,
     secret: Arc<[u8]>,
 }
 
-impl Place {
+impl AuditDirectory {
     /// The logs of a data directory, for reading. Blocks.
     ///
     /// # Errors
@@ -164,8 +164,8 @@ impl Place {
         self.directory.join("tenants").join(tenant)
     }
 
-    fn key(&self, tenant: &str) -> Key {
-        Key::of(&self.secret, tenant)
+    fn key(&self, tenant: &str) -> ChainKey {
+        ChainKey::of(&self.secret, tenant)
     }
 }
 
@@ -191,8 +191,8 @@ impl Audit {
     /// # Errors
     /// [`Error::Io`].
     pub fn open(data: &Path) -> Result<Self, Error> {
-        let shared = Arc::new(Shared {
-            place: Place::make(data)?,
+        let shared = Arc::new(WriterState {
+            place: AuditDirectory::make(data)?,
             queue: Mutex::default(),
             more: Condvar::new(),
             written: watch::Sender::new(0),
@@ -207,7 +207,7 @@ impl Audit {
     }
 
     /// Puts an entry behind those before it. Never waits.
-    pub fn put(&self, entry: Entry) {
+    pub fn put(&self, entry: AuditEntry) {
         let shared = &self.writer.shared;
         let mut queue = shared.lock();
         queue.waiting.push_back(entry);
@@ -250,7 +250,7 @@ impl Drop for Writer {
 /// The writer's own.
 #[derive(Default)]
 struct Writing {
-    logs: HashMap<String, Log>,
+    logs: HashMap<String, TenantLog>,
     /// Entries that could not be written, by tenant.
     lost: HashMap<String, u64>,
     /// Written and not yet on the disk for sure.
@@ -258,7 +258,7 @@ struct Writing {
     synced: Option<Instant>,
 }
 
-impl Shared {
+impl WriterState {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -281,7 +281,7 @@ impl Shared {
     }
 
     /// What is to be written next; `None` at the end.
-    fn batch(&self, writing: &mut Writing) -> Option<(VecDeque<Entry>, u64)> {
+    fn batch(&self, writing: &mut Writing) -> Option<(VecDeque<AuditEntry>, u64)> {
         let mut queue = self.lock();
         loop {
             if !queue.waiting.is_empty() || queue.urgent {
@@ -310,8 +310,8 @@ impl Shared {
 }
 
 impl Writing {
-    fn write(&mut self, place: &Place, batch: VecDeque<Entry>) {
-        let mut by_tenant: HashMap<String, Vec<Entry>> = HashMap::new();
+    fn write(&mut self, place: &AuditDirectory, batch: VecDeque<AuditEntry>) {
+        let mut by_tenant: HashMap<String, Vec<AuditEntry>> = HashMap::new();
         for entry in batch {
             by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
         }
@@ -327,14 +327,14 @@ impl Writing {
         }
     }
 
-    fn append(&mut self, place: &Place, tenant: &str, entries: Vec<Entry>) -> io::Result<()> {
+    fn append(&mut self, place: &AuditDirectory, tenant: &str, entries: Vec<AuditEntry>) -> io::Result<()> {
         let mut all = Vec::with_capacity(entries.len() + 2);
         if !self.logs.contains_key(tenant) {
-            let (log, repaired) = Log::open(&place.of(tenant), place.key(tenant))?;
+            let (log, repaired) = TenantLog::open(&place.of(tenant), place.key(tenant))?;
             if repaired != log::Repaired::default() {
                 let log::Repaired { torn_bytes, lost, no_head } = repaired;
                 warn!(tenant, torn_bytes, lost, no_head, "the audit log was not whole");
-                let entry = Entry::now(tenant, None, "audit.repaired");
+                let entry = AuditEntry::now(tenant, None, "audit.repaired");
                 let entry = entry.with("torn_bytes", torn_bytes).with("lost", lost);
                 all.push(entry.with("no_head", no_head));
             }
@@ -342,7 +342,7 @@ impl Writing {
         }
         let Some(log) = self.logs.get_mut(tenant) else { return Ok(()) };
         if let Some(lost) = self.lost.get(tenant) {
-            all.push(Entry::now(tenant, None, "audit.lost").with("count", *lost));
+            all.push(AuditEntry::now(tenant, None, "audit.lost").with("count", *lost));
         }
         all.extend(entries);
         log.append(&all)?;
@@ -355,7 +355,7 @@ impl Writing {
 
     fn sync(&mut self) {
         for tenant in std::mem::take(&mut self.dirty) {
-            if let Some(Err(error)) = self.logs.get(&tenant).map(Log::sync) {
+            if let Some(Err(error)) = self.logs.get(&tenant).map(TenantLog::sync) {
                 warn!(tenant, %error, "the disk did not take the audit log");
             }
         }

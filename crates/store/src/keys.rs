@@ -73,11 +73,11 @@ impl Key {
 /// that was added or revoked counts from the next call on. Clones share one.
 #[derive(Clone)]
 pub struct Keys {
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<KeyCache>>,
 }
 
 /// A connection of its own, and what it last read.
-struct Held {
+struct KeyCache {
     connection: Connection,
     /// SQLite's counter of other connections' commits; another value: read again.
     version: i64,
@@ -99,7 +99,7 @@ impl Keys {
     /// [`Error`].
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file)?;
-        let mut held = Held {
+        let mut held = KeyCache {
             connection,
             version: -1,
             by_hash: HashMap::new(),
@@ -234,13 +234,13 @@ impl Keys {
         Ok(held.by_hash.values().any(|key| key.id == id && key.opens()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, KeyCache> {
         // What a panic left is read again from the file when it has changed.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl KeyCache {
     /// Writes what was revoked while the disk was full.
     fn apply_pending(&mut self) -> Result<(), Error> {
         if self.revoked.is_empty() {

@@ -19,6 +19,6 @@ mod tombstones;
 pub use error::Error;
 pub use key_digest::KeyDigest;
 pub use rows::{
-    ANSWER_MS, Answer, EndedSandbox, HISTORY_MAX, Member, Sandbox, Session, UsageTotals,
+    ANSWER_MS, StoredAnswer, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, UsageTotals,
 };
 pub use store::Store;

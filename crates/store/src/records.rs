@@ -5,7 +5,7 @@
 //! server, and is applied before anything else is written.
 
 use crate::error::Error;
-use crate::rows::{EndedSandbox, HISTORY_MAX, Sandbox};
+use crate::rows::{EndedSandbox, HISTORY_MAX, SandboxRow};
 use crate::tombstones::{Removal, SERVER_RESERVE, Tombstones};
 use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -101,7 +101,7 @@ impl Records {
     }
 
     /// The row as it will be after the pending removals.
-    pub(crate) fn with_removals_applied(&self, mut row: Sandbox) -> Sandbox {
+    pub(crate) fn with_removals_applied(&self, mut row: SandboxRow) -> SandboxRow {
         for removal in self.tombstones.all() {
             match removal {
                 Removal::Sandbox { name } if *name == row.name => row.state = DESTROYING.to_owned(),

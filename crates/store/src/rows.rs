@@ -8,7 +8,7 @@ pub const ANSWER_MS: i64 = 24 * 3600 * 1000;
 
 /// One sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sandbox {
+pub struct SandboxRow {
     /// The server's own name for it.
     pub name: String,
     /// Whose it is.
@@ -25,7 +25,7 @@ pub struct Sandbox {
 
 /// One session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct SessionRow {
     /// Name of its sandbox.
     pub sandbox: String,
     /// Its id.
@@ -36,7 +36,7 @@ pub struct Session {
 
 /// What was answered to an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoredAnswer {
     /// Whose key.
     pub tenant: String,
     /// The key.

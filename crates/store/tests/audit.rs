@@ -1,15 +1,15 @@
 //! The audit log on a real disk: chained, bounded, repaired, and looked through.
 
 use isolet_store::audit::{
-    Audit, Entry, Expected, Finding, Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX, verify,
+    Audit, AuditEntry, Expected, Finding, AuditDirectory, SEGMENT_BYTES_MAX, SEGMENTS_MAX, verify,
 };
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-struct Log {
+struct TestAudit {
     data: tempfile::TempDir,
 }
 
-impl Log {
+impl TestAudit {
     fn new() -> Self {
         Self { data: tempfile::tempdir().unwrap() }
     }
@@ -18,13 +18,13 @@ impl Log {
     async fn write(&self, sandboxes: &[&str]) {
         let audit = Audit::open(self.data.path()).unwrap();
         for sandbox in sandboxes {
-            audit.put(Entry::now("t", Some(sandbox), "exec.start").with("status", 200));
+            audit.put(AuditEntry::now("t", Some(sandbox), "exec.start").with("status", 200));
         }
         audit.flush().await;
     }
 
-    fn place(&self) -> Place {
-        Place::open(self.data.path()).unwrap()
+    fn place(&self) -> AuditDirectory {
+        AuditDirectory::open(self.data.path()).unwrap()
     }
 
     fn segments(&self) -> Vec<PathBuf> {
@@ -56,7 +56,7 @@ impl Log {
 
 #[tokio::test]
 async fn entries_are_chained_over_restarts_and_lie_with_their_owner_alone() {
-    let log = Log::new();
+    let log = TestAudit::new();
     log.write(&["a", "b"]).await;
     log.write(&["a"]).await;
     let lines = log.lines(None);
@@ -75,7 +75,7 @@ async fn entries_are_chained_over_restarts_and_lie_with_their_owner_alone() {
 /// Promises: T19.
 #[tokio::test]
 async fn t17_what_was_changed_left_out_moved_or_cut_is_found() {
-    let log = Log::new();
+    let log = TestAudit::new();
     log.write(&["a", "b", "a", "c", "a", "b"]).await;
     let whole = log.lines(None);
     let find = |lines: &[String]| log.findings(lines, Expected::Now);
@@ -113,7 +113,7 @@ async fn t17_what_was_changed_left_out_moved_or_cut_is_found() {
 /// Promises: T19.
 #[tokio::test]
 async fn t17_a_sandboxs_part_of_a_log_is_looked_through_by_itself() {
-    let log = Log::new();
+    let log = TestAudit::new();
     log.write(&["a", "b", "a", "c", "a", "b", "a"]).await;
     let part = log.lines(Some("a"));
     assert_eq!(part.len(), 4);
@@ -132,7 +132,7 @@ async fn t17_a_sandboxs_part_of_a_log_is_looked_through_by_itself() {
 /// Promises: T19.
 #[tokio::test]
 async fn a_torn_last_line_is_cut_off_and_told() {
-    let log = Log::new();
+    let log = TestAudit::new();
     log.write(&["a", "b"]).await;
     let path = &log.segments()[0];
     let whole = fs::read(path).unwrap();
@@ -154,7 +154,7 @@ async fn a_torn_last_line_is_cut_off_and_told() {
 /// Promises: T19.
 #[tokio::test]
 async fn t17_a_log_that_was_cut_says_so_for_ever() {
-    let log = Log::new();
+    let log = TestAudit::new();
     log.write(&["a", "b", "c"]).await;
     let path = &log.segments()[0];
     let first = log.lines(None).remove(0);
@@ -176,14 +176,14 @@ async fn t17_a_log_that_was_cut_says_so_for_ever() {
 /// Promises: T19.
 #[tokio::test]
 async fn a_log_is_bounded_and_its_chain_goes_on() {
-    let log = Log::new();
+    let log = TestAudit::new();
     let audit = Audit::open(log.data.path()).unwrap();
     let text = "x".repeat(7000);
     // One more file than are held, and some.
     let count = (SEGMENT_BYTES_MAX / 7000) * (SEGMENTS_MAX as u64 + 1);
     for n in 0..count {
         let sandbox = if n == 0 { "once" } else { "a" };
-        audit.put(Entry::now("t", Some(sandbox), "file.write").with("path", text.clone()));
+        audit.put(AuditEntry::now("t", Some(sandbox), "file.write").with("path", text.clone()));
         if n % 100 == 0 {
             audit.flush().await;
         }
@@ -210,10 +210,10 @@ async fn a_log_is_bounded_and_its_chain_goes_on() {
 
 #[tokio::test]
 async fn tenants_have_logs_of_their_own() {
-    let log = Log::new();
+    let log = TestAudit::new();
     let audit = Audit::open(log.data.path()).unwrap();
-    audit.put(Entry::now("t", Some("a"), "exec.start"));
-    audit.put(Entry::now("u", Some("a"), "exec.start"));
+    audit.put(AuditEntry::now("t", Some("a"), "exec.start"));
+    audit.put(AuditEntry::now("u", Some("a"), "exec.start"));
     let mut read = audit.read("u", Some("a")).await.unwrap();
     let mut own = Vec::new();
     while let Some(piece) = read.next().await.unwrap() {
@@ -239,9 +239,9 @@ async fn tenants_have_logs_of_their_own() {
 /// Promises: T19.
 #[tokio::test]
 async fn what_could_not_be_written_is_counted_in_the_log() {
-    let log = Log::new();
+    let log = TestAudit::new();
     let audit = Audit::open(log.data.path()).unwrap();
-    audit.put(Entry::now("t", None, "one"));
+    audit.put(AuditEntry::now("t", None, "one"));
     audit.flush().await;
     // A directory stands where the file of the log is to be: nothing can be appended.
     let path = log.segments().remove(0);
@@ -249,12 +249,12 @@ async fn what_could_not_be_written_is_counted_in_the_log() {
     fs::rename(&path, &kept).unwrap();
     fs::create_dir(&path).unwrap();
     for name in ["two", "three"] {
-        audit.put(Entry { event: name.into(), ..Entry::now("t", None, "") });
+        audit.put(AuditEntry { event: name.into(), ..AuditEntry::now("t", None, "") });
     }
     audit.flush().await;
     fs::remove_dir(&path).unwrap();
     fs::rename(&kept, &path).unwrap();
-    audit.put(Entry::now("t", None, "four"));
+    audit.put(AuditEntry::now("t", None, "four"));
     audit.flush().await;
     let lines = log.lines(None);
     assert_eq!(lines.len(), 3, "{lines:?}");

@@ -1,6 +1,6 @@
 //! Ended sandboxes and network profiles: stored by tenant, and bounded.
 
-use isolet_store::{EndedSandbox, HISTORY_MAX, Sandbox, Store, UsageTotals};
+use isolet_store::{EndedSandbox, HISTORY_MAX, SandboxRow, Store, UsageTotals};
 
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -19,7 +19,7 @@ async fn made(store: &Store, tenant: &str, n: usize) -> String {
     let state = "running".to_owned();
     let body = "{}".to_owned();
     let slot = u32::try_from(n).unwrap();
-    let sandbox = Sandbox { name: name.clone(), tenant: tenant.to_owned(), id, slot, state, body };
+    let sandbox = SandboxRow { name: name.clone(), tenant: tenant.to_owned(), id, slot, state, body };
     store.insert(sandbox).await.unwrap();
     name
 }

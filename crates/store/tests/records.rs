@@ -1,7 +1,7 @@
 //! The records, on real files.
 
 use isolet_store::{
-    Answer, Error, KeyDigest, Sandbox, Session, Store,
+    StoredAnswer, Error, KeyDigest, SandboxRow, SessionRow, Store,
     keys::{Keys, NewKey},
 };
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ fn file() -> (tempfile::TempDir, PathBuf) {
     (dir, file)
 }
 
-fn sandbox(name: &str, id: &str, slot: u32) -> Sandbox {
-    Sandbox {
+fn sandbox(name: &str, id: &str, slot: u32) -> SandboxRow {
+    SandboxRow {
         name: name.into(),
         tenant: "t".into(),
         id: id.into(),
@@ -23,8 +23,8 @@ fn sandbox(name: &str, id: &str, slot: u32) -> Sandbox {
     }
 }
 
-fn answer(key: &str) -> Answer {
-    Answer { tenant: "t".into(), key: key.into(), body: [7; 32], answer: "{}".into() }
+fn answer(key: &str) -> StoredAnswer {
+    StoredAnswer { tenant: "t".into(), key: key.into(), body: [7; 32], answer: "{}".into() }
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn what_was_recorded_is_there_after_opening_again() {
     let store = Store::open(&file).unwrap();
     store.insert(sandbox("a", "one", 0)).await.unwrap();
     store.update("a", "running", "{\"v\":1,\"x\":2}".into(), Some(answer("k"))).await.unwrap();
-    let session = Session { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
+    let session = SessionRow { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
     store.insert_session(session.clone(), None).await.unwrap();
     drop(store);
     let store = Store::open(&file).unwrap();
@@ -63,14 +63,14 @@ async fn sessions_go_with_their_sandbox() {
     let (_dir, file) = file();
     let store = Store::open(&file).unwrap();
     store.insert(sandbox("a", "one", 0)).await.unwrap();
-    let session = Session { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
+    let session = SessionRow { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
     store.insert_session(session.clone(), None).await.unwrap();
     assert!(matches!(store.insert_session(session, Some(answer("k"))).await, Err(Error::Exists)));
     assert_eq!(store.answer("t", "k").await.unwrap(), None, "a refused insert keeps no answer");
     store.remove("a").await.unwrap();
     store.remove("a").await.unwrap();
     assert!(store.sessions().await.unwrap().0.is_empty());
-    let orphan = Session { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
+    let orphan = SessionRow { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
     assert!(store.insert_session(orphan, None).await.is_err());
 }
 

@@ -20,7 +20,7 @@ use axum::{
 };
 use isolet_sandbox::{
     SandboxId, SessionId,
-    audit::{Audit, Entry},
+    audit::{Audit, AuditEntry},
 };
 
 /// The longest recorded name from a client, in characters; the rest is cut off.
@@ -43,9 +43,9 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
 struct AuditNote {
     audit: Audit,
     /// The entry, until it is written.
-    entry: Option<Entry>,
+    entry: Option<AuditEntry>,
     /// The entry to write when a request is refused whose start was already recorded.
-    refused: Option<Entry>,
+    refused: Option<AuditEntry>,
 }
 
 impl AuditNote {
@@ -62,7 +62,7 @@ impl AuditNote {
         };
         let key = caller.key.as_deref().unwrap_or("ISOLET_API_KEY");
         let mut entry =
-            Entry::now(caller.tenant.as_str(), sandbox.as_ref().map(|id| id.as_str()), event)
+            AuditEntry::now(caller.tenant.as_str(), sandbox.as_ref().map(|id| id.as_str()), event)
                 .with("key", key)
                 .with("call", format!("{} {route}", parts.method));
         if let Some(Peer(address)) = parts.extensions.get() {
@@ -79,9 +79,9 @@ impl AuditNote {
 
     /// Writes the entry of a long-running request before it starts.
     fn begin(&mut self) {
-        let lasts = |entry: &mut Entry| matches!(&*entry.event, "exec.start" | "context.run");
+        let lasts = |entry: &mut AuditEntry| matches!(&*entry.event, "exec.start" | "context.run");
         if let Some(entry) = self.entry.take_if(lasts) {
-            self.refused = Some(Entry { event: "exec.refused".into(), ..entry.clone() });
+            self.refused = Some(AuditEntry { event: "exec.refused".into(), ..entry.clone() });
             self.audit.put(entry);
         }
     }
@@ -261,7 +261,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("isolet-noted-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let audit = Audit::open(&folder).unwrap();
-        let entry = Entry::now("t", Some("box"), "sandbox.destroy");
+        let entry = AuditEntry::now("t", Some("box"), "sandbox.destroy");
         drop(AuditNote { audit: audit.clone(), entry: Some(entry), refused: None });
         let mut read = audit.read("t", None).await.unwrap();
         let text = String::from_utf8(read.next().await.unwrap().unwrap()).unwrap();

@@ -44,7 +44,7 @@ pub(crate) struct OverlayView {
 /// One directory, as the layers that have it together show it.
 type Stack = Vec<OwnedFd>;
 
-enum Child {
+enum OverlayChild {
     Nothing,
     Directory(Stack),
     Link(Vec<u8>),
@@ -65,8 +65,8 @@ impl OverlayView {
         let parts: Vec<&str> = path.split('/').collect();
         for (index, part) in parts.iter().enumerate() {
             match child(&at, part.as_bytes())? {
-                Child::Directory(next) => at = next,
-                Child::Link(target) if index + 1 == parts.len() => return Ok(Some(target)),
+                OverlayChild::Directory(next) => at = next,
+                OverlayChild::Link(target) if index + 1 == parts.len() => return Ok(Some(target)),
                 _ => return Ok(None),
             }
         }
@@ -105,12 +105,12 @@ impl OverlayView {
             }
             let Some(at) = stacks.last() else { break };
             found = match child(at, &part)? {
-                Child::Directory(next) => {
+                OverlayChild::Directory(next) => {
                     stacks.push(next);
                     through.push(part);
                     continue;
                 }
-                Child::Link(target) if links < LINKS_MAX => {
+                OverlayChild::Link(target) if links < LINKS_MAX => {
                     links += 1;
                     if target.first() == Some(&b'/') {
                         stacks.truncate(1);
@@ -122,11 +122,11 @@ impl OverlayView {
                     left = more;
                     continue;
                 }
-                Child::Link(_) => PathTarget::BrokenLink,
-                Child::Nothing if of_link => PathTarget::BrokenLink,
-                Child::Nothing => PathTarget::Nothing,
-                Child::File(file) if left.is_empty() => PathTarget::File(file),
-                Child::File(_) | Child::Other => PathTarget::Other,
+                OverlayChild::Link(_) => PathTarget::BrokenLink,
+                OverlayChild::Nothing if of_link => PathTarget::BrokenLink,
+                OverlayChild::Nothing => PathTarget::Nothing,
+                OverlayChild::File(file) if left.is_empty() => PathTarget::File(file),
+                OverlayChild::File(_) | OverlayChild::Other => PathTarget::Other,
             };
             break;
         }
@@ -158,7 +158,7 @@ fn split(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|byte| *byte == b'/').filter(part).map(<[u8]>::to_vec).collect()
 }
 
-fn child(stack: &Stack, name: &[u8]) -> Result<Child, Error> {
+fn child(stack: &Stack, name: &[u8]) -> Result<OverlayChild, Error> {
     let mut below: Stack = Vec::new();
     for layer in stack {
         let (kind, device) = match kind(layer.as_fd(), name) {
@@ -176,19 +176,19 @@ fn child(stack: &Stack, name: &[u8]) -> Result<Child, Error> {
             }
             // Anything but a directory ends the merge: it hides the layers below, or is hidden.
             _ if !below.is_empty() => break,
-            FileType::CharacterDevice if device == 0 => return Ok(Child::Nothing),
+            FileType::CharacterDevice if device == 0 => return Ok(OverlayChild::Nothing),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(layer, name, Vec::new())?;
-                return Ok(Child::Link(target.into_bytes()));
+                return Ok(OverlayChild::Link(target.into_bytes()));
             }
             FileType::RegularFile => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                return Ok(Child::File(rustix::fs::openat(layer, name, flags, Mode::empty())?));
+                return Ok(OverlayChild::File(rustix::fs::openat(layer, name, flags, Mode::empty())?));
             }
-            _ => return Ok(Child::Other),
+            _ => return Ok(OverlayChild::Other),
         }
     }
-    Ok(if below.is_empty() { Child::Nothing } else { Child::Directory(below) })
+    Ok(if below.is_empty() { OverlayChild::Nothing } else { OverlayChild::Directory(below) })
 }
 
 pub(super) fn opaque(directory: BorrowedFd<'_>) -> bool {

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const NAMES_MAX: usize = 512;
 
 /// A directory that both layers have, and that is being merged.
-struct Level {
+struct OpenDirectory {
     /// Its name in the parent directory.
     name: Vec<u8>,
     base: OwnedFd,
@@ -26,7 +26,7 @@ struct Level {
     times: Timestamps,
 }
 
-impl Level {
+impl OpenDirectory {
     fn open(base: BorrowedFd<'_>, top: BorrowedFd<'_>, name: Vec<u8>) -> Result<Self, Errno> {
         let open = |at| rustix::fs::openat(at, name.as_slice(), DIRECTORY, Mode::empty());
         let base = open(base)?;
@@ -80,7 +80,7 @@ impl Level {
 /// Merges `top` into `base`, as if it were mounted over it. Files that `top` hid are removed; its
 /// whiteouts stay, since they also hide files of layers further below. `top` is empty afterwards.
 pub(crate) fn merge_layers(base: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
-    let mut levels = vec![Level::open(base, top, b".".to_vec())?];
+    let mut levels = vec![OpenDirectory::open(base, top, b".".to_vec())?];
     while let Some(level) = levels.last_mut() {
         if let Some(name) = level.next()? {
             let both = level.move_entry(name)?;

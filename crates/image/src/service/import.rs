@@ -2,7 +2,7 @@
 
 use super::images::Images;
 use super::import_slots::ImportSlot;
-use super::layers::{RequestedLayer, Source, blocking, discard};
+use super::layers::{LayerSource, RequestedLayer, blocking, discard};
 use super::record::ImageFacts;
 use crate::disk::free_space::{ENTRY_BYTES, FreeSpace};
 use crate::disk::rooted::PATH_BYTES_MAX;
@@ -18,7 +18,7 @@ use crate::reference::{Digest, Reference};
 use crate::store::Pin;
 use crate::store::image::{Image, Origin};
 use crate::unpack::byte_stream::{Bounded, Decompressed, from_io_error};
-use crate::unpack::tar_stream::{Entry, TarStream};
+use crate::unpack::tar_stream::{TarEntry, TarStream};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ impl Images {
         let wanted: Vec<_> = std::iter::zip(&found.config.diff_ids, found.layers)
             .map(|(id, (path, part))| RequestedLayer {
                 diff_id: id.clone(),
-                source: Source::File(path, part),
+                source: LayerSource::File(path, part),
             })
             .collect();
         let inner = &self.inner;
@@ -190,7 +190,7 @@ impl ArchiveMembers {
     /// untrusted name.
     fn member(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         tar: &mut TarStream<impl Read>,
         path: PathBuf,
         free_space: &FreeSpace,

@@ -30,7 +30,7 @@ pub(crate) const STACK_MAX: usize = 24;
 const CHUNKS_MAX: usize = 16;
 
 /// Where a layer comes from.
-pub(crate) enum Source<'a> {
+pub(crate) enum LayerSource<'a> {
     Registry(&'a Repository<'a>, Blob),
     /// A file, with its descriptor where the archive has one.
     File(PathBuf, Option<Blob>),
@@ -39,7 +39,7 @@ pub(crate) enum Source<'a> {
 /// One layer of an image, to be made ready.
 pub(crate) struct RequestedLayer<'a> {
     pub(crate) diff_id: Digest,
-    pub(crate) source: Source<'a>,
+    pub(crate) source: LayerSource<'a>,
 }
 
 /// Layers that are ready.
@@ -246,16 +246,16 @@ impl Inner {
     ) -> Result<(LayerStats, Option<StagedDirectory>), Error> {
         // A file waits for nobody, so it need not wait for those that do.
         let layer_slot = match &requested.source {
-            Source::Registry(..) => Some(self.slots.layer(tenant).await?),
-            Source::File(..) => None,
+            LayerSource::Registry(..) => Some(self.slots.layer(tenant).await?),
+            LayerSource::File(..) => None,
         };
         let thread_slot = self.slots.work().await?;
         let budget = self.budget();
         let free_space = Arc::clone(&self.free_space);
         let diff_id = requested.diff_id.clone();
         let said = match &requested.source {
-            Source::Registry(_, part) => Some(part.clone()),
-            Source::File(_, part) => part.clone(),
+            LayerSource::Registry(_, part) => Some(part.clone()),
+            LayerSource::File(_, part) => part.clone(),
         };
         // A failed directory is removed on the thread that made it.
         let work = move |from: Box<dyn std::io::Read + Send>| {
@@ -267,14 +267,14 @@ impl Inner {
             Ok::<_, Error>((stats, staged))
         };
         match &requested.source {
-            Source::Registry(repository, part) => {
+            LayerSource::Registry(repository, part) => {
                 let (to, from) = mpsc::channel(CHUNKS_MAX);
                 let unpacking =
                     blocking(move || work(Box::new(ChannelReader::new(from, thread_slot))));
                 let fetching = fetch(repository, part, to, |done| on_progress(index, Some(done)));
                 tokio::join!(unpacking, fetching).0
             }
-            Source::File(path, _) => {
+            LayerSource::File(path, _) => {
                 let path = path.clone();
                 let unpacking = move || {
                     let _thread_slot = thread_slot;

@@ -1,7 +1,7 @@
 //! One pull: manifest, configuration, layers, record.
 
 use super::images::{Images, Inner, PullKey};
-use super::layers::{RequestedLayer, Source};
+use super::layers::{LayerSource, RequestedLayer};
 use super::progress::{LayerProgress, Phase, Progress};
 use super::record::ImageFacts;
 use crate::error::Error;
@@ -144,7 +144,7 @@ async fn pull(
     let wanted: Vec<_> = std::iter::zip(&config.diff_ids, &manifest.layers)
         .map(|(id, part)| RequestedLayer {
             diff_id: id.clone(),
-            source: Source::Registry(&repository, part.clone()),
+            source: LayerSource::Registry(&repository, part.clone()),
         })
         .collect();
     let on_progress = |index: usize, done: Option<u64>| {

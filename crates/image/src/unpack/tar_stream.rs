@@ -13,7 +13,7 @@ const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One entry; its content is read from the [`TarStream`] before the next is asked for.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TarEntry {
     pub(crate) path: Vec<u8>,
     pub(crate) link: Vec<u8>,
     pub(crate) kind: EntryType,
@@ -70,7 +70,7 @@ impl<R: Read> TarStream<R> {
     }
 
     /// The next entry; what was not read of the last one is passed over. `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Entry>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<TarEntry>, Error> {
         let mut extra = Extra::default();
         loop {
             self.pass()?;
@@ -97,7 +97,7 @@ impl<R: Read> TarStream<R> {
         kind: EntryType,
         size: u64,
         extra: Extra,
-    ) -> Result<Entry, Error> {
+    ) -> Result<TarEntry, Error> {
         if extra.pax.iter().any(|(name, _)| name.starts_with("GNU.sparse.")) {
             return Err(Error::bad("a sparse tar entry"));
         }
@@ -114,7 +114,7 @@ impl<R: Read> TarStream<R> {
                 | EntryType::Char
                 | EntryType::Block
         );
-        let entry = Entry {
+        let entry = TarEntry {
             path: path.unwrap_or_else(|| header.path_bytes().into_owned()),
             link: link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
             kind,

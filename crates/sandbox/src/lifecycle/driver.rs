@@ -434,7 +434,7 @@ impl Driver {
     async fn keep_activity(&self) {
         let name = &self.entry.name;
         let rows = self.entry.sessions.unwritten().into_iter();
-        let rows = rows.map(|(id, body)| isolet_store::Session {
+        let rows = rows.map(|(id, body)| isolet_store::SessionRow {
             sandbox: name.clone(),
             id: id.to_string(),
             body,
@@ -459,7 +459,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn write(&self, answer: Option<isolet_store::Answer>) -> Result<(), Error> {
+    async fn write(&self, answer: Option<isolet_store::StoredAnswer>) -> Result<(), Error> {
         let (record, body) = (&self.record, self.record.body.json()?);
         Ok(self.inner.store.update(&record.name, record.state.word(), body, answer).await?)
     }

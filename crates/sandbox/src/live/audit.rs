@@ -5,7 +5,7 @@ use crate::{
     live::{entry, inner::Inner},
     model::state::State,
 };
-use isolet_store::audit::Entry;
+use isolet_store::audit::AuditEntry;
 
 impl Inner {
     /// A sandbox has come from one state to the next.
@@ -17,7 +17,7 @@ impl Inner {
     ) {
         self.events.moved(of, (from, to), cause);
         let Some(event) = event(from, to) else { return };
-        let entry = Entry::now(of.tenant.as_str(), Some(of.id.as_str()), event);
+        let entry = AuditEntry::now(of.tenant.as_str(), Some(of.id.as_str()), event);
         let entry = entry.with("from", "server");
         let told = matches!(to, State::Failed | State::Unreachable);
         self.audit.put(match cause.filter(|_| told) {

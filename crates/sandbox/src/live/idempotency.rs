@@ -6,7 +6,7 @@ use crate::model::{
     ids::TenantId,
     info::{IdempotencyKey, KEY_BYTES_MAX},
 };
-use isolet_store::{Answer, Store};
+use isolet_store::{StoredAnswer, Store};
 use std::{
     collections::HashMap,
     future::Future,
@@ -36,8 +36,8 @@ impl Drop for Out {
 }
 
 /// The row that `work` must write in one transaction with its effect.
-pub(crate) fn row(tenant: &TenantId, once: &IdempotencyKey, answer: String) -> Answer {
-    Answer { tenant: tenant.to_string(), key: once.key.clone(), body: once.body, answer }
+pub(crate) fn row(tenant: &TenantId, once: &IdempotencyKey, answer: String) -> StoredAnswer {
+    StoredAnswer { tenant: tenant.to_string(), key: once.key.clone(), body: once.body, answer }
 }
 
 impl IdempotencyStore {
@@ -175,14 +175,14 @@ mod tests {
     ) -> Result<String, Error> {
         let n = count.fetch_add(1, Ordering::SeqCst);
         let session =
-            isolet_store::Session { sandbox: "a".into(), id: format!("s{n}"), body: "{}".into() };
+            isolet_store::SessionRow { sandbox: "a".into(), id: format!("s{n}"), body: "{}".into() };
         let answer = format!("answer {n}");
         store.insert_session(session, Some(row(&tenant, &once, answer.clone()))).await?;
         Ok(answer)
     }
 
     async fn sandbox(store: &Store) {
-        let row = isolet_store::Sandbox {
+        let row = isolet_store::SandboxRow {
             name: "a".into(),
             tenant: "t".into(),
             id: "i".into(),

@@ -291,8 +291,8 @@ impl Record {
         }
     }
 
-    pub(crate) fn row(&self) -> Result<isolet_store::Sandbox, Error> {
-        Ok(isolet_store::Sandbox {
+    pub(crate) fn row(&self) -> Result<isolet_store::SandboxRow, Error> {
+        Ok(isolet_store::SandboxRow {
             name: self.name.clone(),
             tenant: self.tenant.to_string(),
             id: self.id.to_string(),
@@ -304,7 +304,7 @@ impl Record {
 
     /// Reads a row. One whose body does not read comes back as failed, so that it can be seen and
     /// deleted; one whose ids do not read is no sandbox of anybody.
-    pub(crate) fn read(config: &Config, row: isolet_store::Sandbox) -> Result<Self, String> {
+    pub(crate) fn read(config: &Config, row: isolet_store::SandboxRow) -> Result<Self, String> {
         let tenant = TenantId::parse(&row.tenant).map_err(|error| error.to_string())?;
         let id = SandboxId::parse(&row.id).map_err(|error| error.to_string())?;
         let state = serde_json::from_value(Value::String(row.state));
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_body_that_does_not_read_is_seen_as_failed() {
-        let row = |state: &str, body: &str| isolet_store::Sandbox {
+        let row = |state: &str, body: &str| isolet_store::SandboxRow {
             name: "n".into(),
             tenant: "t".into(),
             id: "i".into(),

@@ -101,7 +101,7 @@ impl Sandbox {
             None => None,
         };
         let record =
-            isolet_store::Session { sandbox: self.entry.name.clone(), id: id.to_string(), body };
+            isolet_store::SessionRow { sandbox: self.entry.name.clone(), id: id.to_string(), body };
         self.inner.store.insert_session(record, answer).await?;
         self.entry.sessions.insert(id.clone(), session.clone());
         self.say(Happened::SessionCreated(id.clone()));

@@ -4,7 +4,7 @@
 //! the `hmac` of the line before, `last` the `seq` of the sandbox's line before (0: none is held),
 //! and `hmac` is over every byte up to its own comma. A line holds visible ASCII alone.
 
-use super::Entry;
+use super::AuditEntry;
 use hmac::{Hmac, Mac};
 use isolet_clock::rfc3339;
 use serde::Deserialize;
@@ -22,9 +22,9 @@ const DATA_BYTES_MAX: usize = 8 * 1024;
 
 /// The key of one chain: HMAC with SHA-256 (RFC 2104), begun.
 #[derive(Clone)]
-pub(crate) struct Key(Hmac<Sha256>);
+pub(crate) struct ChainKey(Hmac<Sha256>);
 
-impl Key {
+impl ChainKey {
     /// The key for one tenant's log: a line of one log holds in no other.
     pub(crate) fn of(secret: &[u8], tenant: &str) -> Self {
         Self::new(&Self::new(secret).sign_bytes(tenant.as_bytes()))
@@ -46,7 +46,7 @@ impl Key {
 
 /// Where a line stands in its log.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ChainPosition<'a> {
     pub(crate) seq: u64,
     /// Of the sandbox's line before; 0: none.
     pub(crate) last: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Place<'a> {
 }
 
 /// Appends a line with its end, and gives its signature.
-pub(crate) fn write(out: &mut Vec<u8>, key: &Key, entry: &Entry, place: Place<'_>) -> String {
+pub(crate) fn write(out: &mut Vec<u8>, key: &ChainKey, entry: &AuditEntry, place: ChainPosition<'_>) -> String {
     let data = serde_json::Value::Object(entry.data.clone()).to_string();
     let data = match data.len() {
         len if len > DATA_BYTES_MAX => format!("{{\"left_out_bytes\":{len}}}"),
@@ -64,7 +64,7 @@ pub(crate) fn write(out: &mut Vec<u8>, key: &Key, entry: &Entry, place: Place<'_
     let ts = rfc3339(entry.at_ms);
     let sandbox = serde_json::Value::from(entry.sandbox.clone());
     let event = serde_json::Value::from(entry.event.as_ref());
-    let Place { seq, last, prev } = place;
+    let ChainPosition { seq, last, prev } = place;
     let text = format!(
         r#"{{"seq":{seq},"ts":"{ts}","sandbox_id":{sandbox},"event":{event},"data":{data},"last":{last},"prev":"{prev}""#
     );
@@ -98,7 +98,7 @@ fn ascii(text: &str) -> Cow<'_, str> {
 
 /// A line that was read; whether it is genuine is another question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct LogLine {
     pub(crate) seq: u64,
     pub(crate) sandbox: Option<String>,
     pub(crate) last: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Line {
 }
 
 #[derive(Deserialize)]
-struct Frame<'a> {
+struct LineMembers<'a> {
     seq: u64,
     #[serde(borrow)]
     sandbox_id: Option<Cow<'a, str>>,
@@ -120,7 +120,7 @@ struct Frame<'a> {
     hmac: Cow<'a, str>,
 }
 
-impl Line {
+impl LogLine {
     /// Reads one without its line end; `None`: that is no line of a log.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let signed = bytes.len().checked_sub(HMAC.len() + HEX + 2)?;
@@ -128,7 +128,7 @@ impl Line {
         if bytes.len() > LINE_BYTES_MAX || !tail.ends_with(b"\"}") {
             return None;
         }
-        let frame: Frame<'_> = serde_json::from_slice(bytes).ok()?;
+        let frame: LineMembers<'_> = serde_json::from_slice(bytes).ok()?;
         Some(Self {
             seq: frame.seq,
             sandbox: frame.sandbox_id.map(Cow::into_owned),
@@ -140,7 +140,7 @@ impl Line {
     }
 
     /// Whether these bytes, which it was read from, are as they were written.
-    pub(crate) fn holds(&self, key: &Key, bytes: &[u8]) -> bool {
+    pub(crate) fn holds(&self, key: &ChainKey, bytes: &[u8]) -> bool {
         bytes.get(..self.signed).is_some_and(|text| key.sign(text) == self.hmac)
     }
 }
@@ -149,17 +149,17 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn entry(sandbox: &str, text: &str) -> Entry {
+    fn entry(sandbox: &str, text: &str) -> AuditEntry {
         let data = [("path".to_owned(), text.into())].into_iter().collect();
         let tenant = "t".to_owned();
         let sandbox = Some(sandbox.to_owned());
-        Entry { tenant, sandbox, event: "file.write".into(), at_ms: 0, data }
+        AuditEntry { tenant, sandbox, event: "file.write".into(), at_ms: 0, data }
     }
 
-    fn written(entry: &Entry) -> Vec<u8> {
+    fn written(entry: &AuditEntry) -> Vec<u8> {
         let mut out = Vec::new();
-        let place = Place { seq: 7, last: 3, prev: "ab" };
-        write(&mut out, &Key::of(b"secret", "t"), entry, place);
+        let place = ChainPosition { seq: 7, last: 3, prev: "ab" };
+        write(&mut out, &ChainKey::of(b"secret", "t"), entry, place);
         out
     }
 
@@ -167,33 +167,33 @@ mod tests {
     #[test]
     fn the_signature_is_hmac_as_others_make_it() {
         // RFC 4231, cases 2 and 6.
-        let two = Key::new(b"Jefe").sign(b"what do ya want for nothing?");
+        let two = ChainKey::new(b"Jefe").sign(b"what do ya want for nothing?");
         assert_eq!(two, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         let six =
-            Key::new(&[0xaa; 131]).sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
+            ChainKey::new(&[0xaa; 131]).sign(b"Test Using Larger Than Block-Size ChainKey - Hash ChainKey First");
         assert_eq!(six, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     }
 
     #[test]
     fn a_line_reads_as_it_was_written() {
         let bytes = written(&entry("box", "/a \"b\""));
-        let line = Line::read(&bytes[..bytes.len() - 1]).unwrap();
+        let line = LogLine::read(&bytes[..bytes.len() - 1]).unwrap();
         assert_eq!((line.seq, line.last, line.prev.as_str()), (7, 3, "ab"));
         assert_eq!(line.sandbox.as_deref(), Some("box"));
-        assert!(line.holds(&Key::of(b"secret", "t"), &bytes[..bytes.len() - 1]));
-        assert!(!line.holds(&Key::of(b"secret", "u"), &bytes[..bytes.len() - 1]), "another tenant");
+        assert!(line.holds(&ChainKey::of(b"secret", "t"), &bytes[..bytes.len() - 1]));
+        assert!(!line.holds(&ChainKey::of(b"secret", "u"), &bytes[..bytes.len() - 1]), "another tenant");
     }
 
     #[test]
     fn t17_no_byte_of_a_line_can_be_another() {
         let bytes = written(&entry("box", "/a"));
         let bytes = &bytes[..bytes.len() - 1];
-        let key = Key::of(b"secret", "t");
+        let key = ChainKey::of(b"secret", "t");
         for at in 0..bytes.len() {
             for with in [1, 2, 0x20] {
                 let mut other = bytes.to_vec();
                 other[at] ^= with;
-                let line = Line::read(&other);
+                let line = LogLine::read(&other);
                 assert!(!line.is_some_and(|line| line.holds(&key, &other)), "byte {at}");
             }
         }

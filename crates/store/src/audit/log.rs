@@ -5,8 +5,8 @@
 //! between leaves a log that continues behind its note, and never one that ends before it.
 
 use super::{
-    Entry, SEGMENT_BYTES_MAX, SEGMENTS_MAX,
-    line::{self, Key, LINE_BYTES_MAX, Line, Place},
+    AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX,
+    line::{self, ChainKey, LINE_BYTES_MAX, LogLine, ChainPosition},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -44,7 +44,7 @@ impl Head {
     }
 
     /// The note of a log; `None` where there is none, or it is not genuine.
-    pub(crate) fn read(directory: &Path, key: &Key) -> Option<Self> {
+    pub(crate) fn read(directory: &Path, key: &ChainKey) -> Option<Self> {
         let mut text = String::new();
         let file = File::open(directory.join(HEAD)).ok()?;
         file.take(2 * HEAD_BYTES as u64).read_to_string(&mut text).ok()?;
@@ -52,7 +52,7 @@ impl Head {
         (key.sign(head.text().as_bytes()) == head.mac).then_some(head)
     }
 
-    fn write(&self, directory: &Path, key: &Key) -> io::Result<()> {
+    fn write(&self, directory: &Path, key: &ChainKey) -> io::Result<()> {
         let signed = Self { mac: key.sign(self.text().as_bytes()), ..self.clone() };
         let mut text = serde_json::to_string(&signed)?;
         text.extend(std::iter::repeat_n(' ', (HEAD_BYTES - 1).saturating_sub(text.len())));
@@ -95,9 +95,9 @@ pub(crate) fn lines(
 }
 
 /// A log that is written to, by one writer.
-pub(crate) struct Log {
+pub(crate) struct TenantLog {
     directory: PathBuf,
-    key: Key,
+    key: ChainKey,
     head: Head,
     /// The first `seq` of each segment.
     segments: Vec<u64>,
@@ -118,9 +118,9 @@ pub(crate) struct Repaired {
     pub(crate) no_head: bool,
 }
 
-impl Log {
+impl TenantLog {
     /// Opens a log, or begins one. A last line that is not whole is cut off.
-    pub(crate) fn open(directory: &Path, key: Key) -> io::Result<(Self, Repaired)> {
+    pub(crate) fn open(directory: &Path, key: ChainKey) -> io::Result<(Self, Repaired)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let noted = Head::read(directory, &key);
         let found = segments(directory)?;
@@ -159,7 +159,7 @@ impl Log {
         let mut good = 0;
         lines(File::open(path)?, |bytes, whole| {
             all += bytes.len() as u64 + u64::from(whole);
-            if let Some(line) = Line::read(bytes).filter(|_| whole) {
+            if let Some(line) = LogLine::read(bytes).filter(|_| whole) {
                 good = all;
                 self.head.seq = line.seq;
                 self.head.hmac = line.hmac;
@@ -171,14 +171,14 @@ impl Log {
     }
 
     /// Appends entries; all of them, or none.
-    pub(crate) fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, entries: &[AuditEntry]) -> io::Result<()> {
         let mut head = self.head.clone();
         let mut last = HashMap::<&str, u64>::new();
         let mut text = Vec::with_capacity(entries.len() * 512);
         for entry in entries {
             let sandbox = entry.sandbox.as_deref().unwrap_or_default();
             let before = last.get(sandbox).or_else(|| self.last.get(sandbox)).copied();
-            let place = Place { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
+            let place = ChainPosition { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
             let hmac = line::write(&mut text, &self.key, entry, place);
             head.seq += 1;
             head.hmac = hmac;

@@ -1,8 +1,8 @@
 //! Reads a log while it is written: all of it, or the entries of one sandbox.
 
 use super::{
-    Audit, Place,
-    line::{LINE_BYTES_MAX, Line},
+    Audit, AuditDirectory,
+    line::{LINE_BYTES_MAX, LogLine},
     log::segments,
 };
 use crate::error::Error;
@@ -27,7 +27,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(place: &Place, tenant: &str, sandbox: Option<&str>) -> io::Result<Self> {
+    fn new(place: &AuditDirectory, tenant: &str, sandbox: Option<&str>) -> io::Result<Self> {
         let left = match segments(&place.of(tenant)) {
             Err(error) if error.kind() == ErrorKind::NotFound => VecDeque::new(),
             found => found?.into_iter().map(|(_, path)| path).collect(),
@@ -62,11 +62,11 @@ impl Reading {
     /// Lines that do not read are in the whole log alone.
     fn wants(&self, bytes: &[u8]) -> bool {
         let Some(sandbox) = &self.sandbox else { return true };
-        Line::read(bytes).is_some_and(|line| line.sandbox.as_ref() == Some(sandbox))
+        LogLine::read(bytes).is_some_and(|line| line.sandbox.as_ref() == Some(sandbox))
     }
 }
 
-impl Place {
+impl AuditDirectory {
     /// Hands on the lines of a tenant's log, of all or of one sandbox, each with its end, until
     /// `take` says `false`. Blocks.
     ///

@@ -2,8 +2,8 @@
 //! end.
 
 use super::{
-    Place,
-    line::Line,
+    AuditDirectory,
+    line::LogLine,
     log::{Head, lines, segments},
 };
 use crate::error::Error;
@@ -122,7 +122,7 @@ pub enum Expected {
 
 /// Looks through a tenant's log as it lies. Blocks; a server that writes it must have stopped, or
 /// what it writes meanwhile is taken for a cut.
-impl Place {
+impl AuditDirectory {
     /// # Errors
     /// [`Error::Io`].
     pub fn verify(&self, tenant: &str) -> Result<Verdict, Error> {
@@ -151,7 +151,7 @@ impl Place {
         if sandbox.is_some() {
             end = 0;
             self.read(tenant, sandbox, |bytes| {
-                let line = Line::read(bytes.strip_suffix(b"\n").unwrap_or(bytes));
+                let line = LogLine::read(bytes.strip_suffix(b"\n").unwrap_or(bytes));
                 end = line.map_or(end, |line| end.max(line.seq));
                 true
             })?;
@@ -165,7 +165,7 @@ impl Place {
 /// # Errors
 /// [`Error::Io`].
 pub fn verify(
-    place: &Place,
+    place: &AuditDirectory,
     tenant: &str,
     file: &Path,
     expected: Expected,
@@ -207,7 +207,7 @@ struct Gap {
 }
 
 struct Check {
-    key: super::Key,
+    key: super::ChainKey,
     verdict: Verdict,
     /// The file's lines so far.
     count: u64,
@@ -223,7 +223,7 @@ struct Check {
 }
 
 impl Check {
-    fn new(place: &Place, tenant: &str, first: Option<u64>) -> Self {
+    fn new(place: &AuditDirectory, tenant: &str, first: Option<u64>) -> Self {
         Self {
             key: place.key(tenant),
             verdict: Verdict::default(),
@@ -240,7 +240,7 @@ impl Check {
     fn read(&mut self, file: impl Read, path: &Path) -> Result<(), Error> {
         let read = lines(file, |bytes, whole| {
             self.count += 1;
-            match Line::read(bytes) {
+            match LogLine::read(bytes) {
                 _ if !whole => self.verdict.find(Finding::Torn { line: self.count }),
                 None => self.verdict.find(Finding::Unreadable { line: self.count }),
                 Some(line) => self.take(line, bytes),
@@ -250,7 +250,7 @@ impl Check {
         read.map_err(|error| Error::io(path, &error))
     }
 
-    fn take(&mut self, line: Line, bytes: &[u8]) {
+    fn take(&mut self, line: LogLine, bytes: &[u8]) {
         let count = self.count;
         let seq = line.seq;
         self.begins.get_or_insert((seq, line.last));
@@ -281,7 +281,7 @@ impl Check {
         self.latest = Some((seq, holds.then_some(line.hmac)));
     }
 
-    fn see(&mut self, line: &Line) {
+    fn see(&mut self, line: &LogLine) {
         match &self.sandboxes {
             Seen::Nobody => self.sandboxes = Seen::One(line.sandbox.clone()),
             Seen::One(one) if *one != line.sandbox => self.sandboxes = Seen::Many,

@@ -61,11 +61,11 @@ mod tests {
     use super::*;
     use crate::keys::{Keys, NewKey};
     use crate::records::DESTROYING;
-    use crate::rows::{Sandbox, Session};
+    use crate::rows::{SandboxRow, SessionRow};
     use crate::tombstones::{KEY_RESERVE, SERVER_RESERVE, Tombstones};
 
-    fn sandbox(name: &str, body: &str) -> Sandbox {
-        Sandbox {
+    fn sandbox(name: &str, body: &str) -> SandboxRow {
+        SandboxRow {
             name: name.into(),
             tenant: "t".into(),
             id: name.into(),
@@ -85,7 +85,7 @@ mod tests {
             let store = Store::open(&file).unwrap();
             store.insert(sandbox("a", "{}")).await.unwrap();
             store.insert(sandbox("b", body)).await.unwrap();
-            let session = Session { sandbox: "b".into(), id: "dev".into(), body: "{}".into() };
+            let session = SessionRow { sandbox: "b".into(), id: "dev".into(), body: "{}".into() };
             store.insert_session(session, None).await.unwrap();
             store.put_profile("t", "web", "{}".into(), 9).await.unwrap();
         }

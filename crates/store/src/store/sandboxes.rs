@@ -2,11 +2,11 @@
 
 use super::Store;
 use crate::error::Error;
-use crate::rows::{ANSWER_MS, Answer, Sandbox, Session};
+use crate::rows::{ANSWER_MS, StoredAnswer, SandboxRow, SessionRow};
 use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
 
-fn insert_answer(connection: &Connection, answer: &Answer) -> Result<(), Error> {
+fn insert_answer(connection: &Connection, answer: &StoredAnswer) -> Result<(), Error> {
     let now = now_ms();
     connection.prepare_cached("DELETE FROM answers WHERE expires_ms < ?1")?.execute([now])?;
     connection
@@ -21,7 +21,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error`] when the table cannot be read.
-    pub async fn sandboxes(&self) -> Result<(Vec<Sandbox>, Vec<String>), Error> {
+    pub async fn sandboxes(&self) -> Result<(Vec<SandboxRow>, Vec<String>), Error> {
         self.read(|records| {
             let mut query = records
                 .connection
@@ -29,7 +29,7 @@ impl Store {
             let mut good = Vec::new();
             let mut bad = Vec::new();
             let rows = query.query_map([], |row| {
-                Ok(Sandbox {
+                Ok(SandboxRow {
                     name: row.get(0)?,
                     tenant: row.get(1)?,
                     id: row.get(2)?,
@@ -54,18 +54,18 @@ impl Store {
     ///
     /// # Errors
     /// [`Error`] when the table cannot be read.
-    pub async fn sessions(&self) -> Result<(Vec<Session>, Vec<String>), Error> {
+    pub async fn sessions(&self) -> Result<(Vec<SessionRow>, Vec<String>), Error> {
         self.read(|records| {
             let mut query = records.connection.prepare("SELECT sandbox, id, body FROM sessions")?;
             let mut good = Vec::new();
             let mut bad = Vec::new();
             let rows = query.query_map([], |row| {
-                Ok(Session { sandbox: row.get(0)?, id: row.get(1)?, body: row.get(2)? })
+                Ok(SessionRow { sandbox: row.get(0)?, id: row.get(1)?, body: row.get(2)? })
             })?;
             for row in rows {
                 row.map_or_else(|error| bad.push(error.to_string()), |row| good.push(row));
             }
-            good.retain(|row: &Session| !records.session_is_removed(&row.sandbox, &row.id));
+            good.retain(|row: &SessionRow| !records.session_is_removed(&row.sandbox, &row.id));
             Ok((good, bad))
         })
         .await
@@ -75,7 +75,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Exists`] when its name, slot or (tenant, id) is taken.
-    pub async fn insert(&self, sandbox: Sandbox) -> Result<(), Error> {
+    pub async fn insert(&self, sandbox: SandboxRow) -> Result<(), Error> {
         self.write(move |connection| {
             let s = &sandbox;
             connection
@@ -96,7 +96,7 @@ impl Store {
         name: &str,
         state: &str,
         body: String,
-        answer: Option<Answer>,
+        answer: Option<StoredAnswer>,
     ) -> Result<(), Error> {
         let name = name.to_owned();
         let state = state.to_owned();
@@ -122,8 +122,8 @@ impl Store {
     /// [`Error::Exists`] when the id is taken or the sandbox is gone; neither is changed then.
     pub async fn insert_session(
         &self,
-        session: Session,
-        answer: Option<Answer>,
+        session: SessionRow,
+        answer: Option<StoredAnswer>,
     ) -> Result<(), Error> {
         self.write(move |connection| {
             let transaction = connection.transaction()?;
@@ -142,7 +142,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error`]; none is changed then.
-    pub async fn update_sessions(&self, sessions: Vec<Session>) -> Result<(), Error> {
+    pub async fn update_sessions(&self, sessions: Vec<SessionRow>) -> Result<(), Error> {
         self.write(move |connection| {
             let transaction = connection.transaction()?;
             for s in &sessions {
@@ -159,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn answer(&self, tenant: &str, key: &str) -> Result<Option<Answer>, Error> {
+    pub async fn answer(&self, tenant: &str, key: &str) -> Result<Option<StoredAnswer>, Error> {
         let tenant = tenant.to_owned();
         let key = key.to_owned();
         self.read(move |records| {
@@ -170,7 +170,7 @@ impl Store {
                 )?
                 .query_row(params![tenant, key, now_ms()], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
-            Ok(found.map(|(body, answer)| Answer { tenant, key, body, answer }))
+            Ok(found.map(|(body, answer)| StoredAnswer { tenant, key, body, answer }))
         })
         .await
     }

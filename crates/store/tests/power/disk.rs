@@ -1,6 +1,6 @@
 //! A disk on which only what was synced is certain.
 
-use super::trace::Event;
+use super::trace::TraceEvent;
 use std::{collections::BTreeMap, path::Path};
 
 /// What a disk writes whole, in bytes.
@@ -28,31 +28,31 @@ impl Chance {
 }
 
 #[derive(Debug, Default)]
-struct File {
+struct DiskFile {
     certain: Vec<u8>,
-    pending: Vec<Change>,
+    pending: Vec<DiskChange>,
     /// Its name is gone, and that is not certain.
     removed: bool,
 }
 
 #[derive(Debug, Clone)]
-enum Change {
+enum DiskChange {
     Write(u64, Vec<u8>),
     Truncate(u64),
 }
 
 /// Files by name.
 #[derive(Debug, Default)]
-pub(crate) struct Disk(BTreeMap<String, File>);
+pub(crate) struct Disk(BTreeMap<String, DiskFile>);
 
-fn apply(bytes: &mut Vec<u8>, change: &Change) {
+fn apply(bytes: &mut Vec<u8>, change: &DiskChange) {
     match change {
-        Change::Write(offset, data) => {
+        DiskChange::Write(offset, data) => {
             let from = usize::try_from(*offset).expect("small");
             bytes.resize(bytes.len().max(from + data.len()), 0);
             bytes[from..from + data.len()].copy_from_slice(data);
         }
-        Change::Truncate(length) => bytes.resize(usize::try_from(*length).expect("small"), 0),
+        DiskChange::Truncate(length) => bytes.resize(usize::try_from(*length).expect("small"), 0),
     }
 }
 
@@ -69,17 +69,17 @@ impl Dice {
 
 impl Disk {
     /// A call was made.
-    pub(crate) fn take(&mut self, event: &Event) {
+    pub(crate) fn take(&mut self, event: &TraceEvent) {
         let (file, change) = match event {
-            Event::Answered => return,
-            Event::SyncNames => return self.0.retain(|_, file| !file.removed),
-            Event::Remove(file) => {
+            TraceEvent::Answered => return,
+            TraceEvent::SyncNames => return self.0.retain(|_, file| !file.removed),
+            TraceEvent::Remove(file) => {
                 self.0.entry(file.clone()).or_default().removed = true;
                 return;
             }
-            Event::Write(file, offset, data) => (file, Some(Change::Write(*offset, data.clone()))),
-            Event::Truncate(file, length) => (file, Some(Change::Truncate(*length))),
-            Event::Sync(file) => (file, None),
+            TraceEvent::Write(file, offset, data) => (file, Some(DiskChange::Write(*offset, data.clone()))),
+            TraceEvent::Truncate(file, length) => (file, Some(DiskChange::Truncate(*length))),
+            TraceEvent::Sync(file) => (file, None),
         };
         let file = self.0.entry(file.clone()).or_default();
         match change {
@@ -95,7 +95,7 @@ impl Disk {
 
     /// Writes what power that is lost now may leave; `moment` only makes it another each time.
     pub(crate) fn write(&self, folder: &Path, chance: Chance, moment: usize) {
-        let there = |file: &File| !file.removed || matches!(chance, Chance::None | Chance::Any(1));
+        let there = |file: &DiskFile| !file.removed || matches!(chance, Chance::None | Chance::Any(1));
         for (name, file) in self.0.iter().filter(|(_, file)| there(file)) {
             let mut bytes = file.certain.clone();
             for change in left(&file.pending, chance, moment) {
@@ -106,14 +106,14 @@ impl Disk {
     }
 }
 
-fn left(pending: &[Change], chance: Chance, moment: usize) -> Vec<Change> {
+fn left(pending: &[DiskChange], chance: Chance, moment: usize) -> Vec<DiskChange> {
     let seed = |own: u64| Dice(own.wrapping_add(moment as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     match chance {
         Chance::None => Vec::new(),
         Chance::All => pending.to_vec(),
         Chance::Torn => {
             let mut all = pending.to_vec();
-            if let Some(Change::Write(_, data)) = all.last_mut() {
+            if let Some(DiskChange::Write(_, data)) = all.last_mut() {
                 data.truncate(data.len() / 2);
             }
             all
@@ -129,10 +129,10 @@ fn left(pending: &[Change], chance: Chance, moment: usize) -> Vec<Change> {
     }
 }
 
-fn sectors(change: &Change, dice: &mut Dice) -> Vec<Change> {
-    let Change::Write(offset, data) = change else {
+fn sectors(change: &DiskChange, dice: &mut Dice) -> Vec<DiskChange> {
+    let DiskChange::Write(offset, data) = change else {
         return dice.yes().then(|| change.clone()).into_iter().collect();
     };
     let parts = data.chunks(SECTOR).enumerate().filter(|_| dice.yes());
-    parts.map(|(n, part)| Change::Write(offset + (n * SECTOR) as u64, part.to_vec())).collect()
+    parts.map(|(n, part)| DiskChange::Write(offset + (n * SECTOR) as u64, part.to_vec())).collect()
 }

@@ -9,14 +9,14 @@ mod disk;
 mod trace;
 
 use disk::{Chance, Disk};
-use isolet_store::{Answer, Sandbox, Session, Store};
+use isolet_store::{StoredAnswer, SandboxRow, SessionRow, Store};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
     path::{Path, PathBuf},
     process::Command,
 };
-use trace::Event;
+use trace::TraceEvent;
 
 /// Where the process under `strace` works.
 const FOLDER: &str = "ISOLET_STORE_POWER";
@@ -37,7 +37,7 @@ fn body(n: usize) -> String {
 
 /// Makes the change `n`, the same each time.
 async fn change(store: &Store, n: usize) {
-    let sandbox = Sandbox {
+    let sandbox = SandboxRow {
         name: name(n),
         tenant: "t".into(),
         id: name(n),
@@ -45,11 +45,11 @@ async fn change(store: &Store, n: usize) {
         state: "creating".into(),
         body: body(n),
     };
-    let answer = Answer { tenant: "t".into(), key: name(n), body: [7; 32], answer: "{}".into() };
-    let session = Session { sandbox: name(n.saturating_sub(1)), id: "s".into(), body: "{}".into() };
+    let answer = StoredAnswer { tenant: "t".into(), key: name(n), body: [7; 32], answer: "{}".into() };
+    let session = SessionRow { sandbox: name(n.saturating_sub(1)), id: "s".into(), body: "{}".into() };
     match n % 5 {
         1 => store.update(&name(n - 1), "running", body(n), Some(answer)).await,
-        2 => store.insert_session(Session { sandbox: name(n - 2), ..session }, None).await,
+        2 => store.insert_session(SessionRow { sandbox: name(n - 2), ..session }, None).await,
         4 if n.is_multiple_of(2) => store.remove(&name(n - 4)).await,
         4 => store.remove_session(&name(n - 4), "s").await,
         _ => store.insert(sandbox).await,
@@ -96,7 +96,7 @@ fn changes() {
     let _ = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
 }
 
-fn traced(folder: &Path) -> Vec<Event> {
+fn traced(folder: &Path) -> Vec<TraceEvent> {
     let log = folder.join("trace");
     let calls =
         "trace=write,writev,pwrite64,pwritev,ftruncate,fallocate,fsync,fdatasync,unlink,rename";
@@ -106,7 +106,7 @@ fn traced(folder: &Path) -> Vec<Event> {
     strace.args(["--exact", "changes", "--ignored", "--nocapture"]);
     let done = strace.env(FOLDER, folder).output().expect("strace runs");
     let events = trace::read(&log, folder);
-    let count = events.iter().filter(|event| matches!(event, Event::Answered)).count();
+    let count = events.iter().filter(|event| matches!(event, TraceEvent::Answered)).count();
     assert_eq!(count, CHANGES, "{}", String::from_utf8_lossy(&done.stderr));
     events
 }
@@ -139,7 +139,7 @@ fn heavy_f15_no_loss_of_power_takes_what_was_answered() {
     let mut copies = 0;
     for (at, event) in events.iter().enumerate() {
         // Before each sync and answer, and here and there between.
-        let moment = matches!(event, Event::Sync(_) | Event::Answered) || at % 41 == 0;
+        let moment = matches!(event, TraceEvent::Sync(_) | TraceEvent::Answered) || at % 41 == 0;
         let kinds = if disk.certain() { 1 } else { Chance::ALL.len() };
         for &chance in Chance::ALL.iter().take(kinds).filter(|_| moment) {
             let left = tempfile::tempdir().expect("a directory");
@@ -151,8 +151,8 @@ fn heavy_f15_no_loss_of_power_takes_what_was_answered() {
             tried += 1;
         }
         match event {
-            Event::Answered => answered += 1,
-            Event::Sync(file) if file == "isolet.db" => copies += 1,
+            TraceEvent::Answered => answered += 1,
+            TraceEvent::Sync(file) if file == "isolet.db" => copies += 1,
             _ => {}
         }
         disk.take(event);

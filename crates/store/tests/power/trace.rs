@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// One call on a file in the directory that is looked at.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum TraceEvent {
     /// Bytes at an offset.
     Write(String, u64, Vec<u8>),
     /// Cut or extended to a length.
@@ -23,14 +23,14 @@ pub(crate) enum Event {
 ///
 /// # Panics
 /// On a call that is not understood, or that another thread interrupted: the order would be a guess.
-pub(crate) fn read(log: &Path, folder: &Path) -> Vec<Event> {
+pub(crate) fn read(log: &Path, folder: &Path) -> Vec<TraceEvent> {
     let text = std::fs::read_to_string(log).expect("a log");
     let folder = hex(folder.as_os_str().as_encoded_bytes());
     let ours = text.lines().filter(|line| line.contains(&folder));
     ours.filter_map(|line| event(line, &folder)).collect()
 }
 
-fn event(line: &str, folder: &str) -> Option<Event> {
+fn event(line: &str, folder: &str) -> Option<TraceEvent> {
     assert!(!line.contains("unfinished"), "calls that overlap: {}", &line[..line.len().min(200)]);
     let (head, rest) = line.split_once('(').expect("a call");
     let call = head.rsplit(' ').next().expect("its name");
@@ -45,15 +45,15 @@ fn event(line: &str, folder: &str) -> Option<Event> {
     }
     let last = || arguments.rsplit(", ").next().and_then(|text| text.parse().ok());
     Some(match call {
-        "write" if file == "answered" => Event::Answered,
+        "write" if file == "answered" => TraceEvent::Answered,
         "pwrite64" => {
             let data = bytes(arguments.split('"').nth(1).expect("bytes"));
-            Event::Write(file, last().expect("an offset"), data)
+            TraceEvent::Write(file, last().expect("an offset"), data)
         }
-        "ftruncate" => Event::Truncate(file, last().expect("a length")),
-        "fsync" | "fdatasync" if file.is_empty() => Event::SyncNames,
-        "fsync" | "fdatasync" => Event::Sync(file),
-        "unlink" => Event::Remove(file),
+        "ftruncate" => TraceEvent::Truncate(file, last().expect("a length")),
+        "fsync" | "fdatasync" if file.is_empty() => TraceEvent::SyncNames,
+        "fsync" | "fdatasync" => TraceEvent::Sync(file),
+        "unlink" => TraceEvent::Remove(file),
         _ => panic!("{call} on {file} is not understood"),
     })
 }
