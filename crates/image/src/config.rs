@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Configuration of [`Images`](crate::Images).
+/// Configuration of [`Images`](crate::Images), from the section `[images]`.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The image directory: `DATA/images`.

@@ -14,7 +14,7 @@ pub enum Error {
     /// The registry has no such image.
     #[error("registry {registry} has no image {image}: {said}")]
     NotFound {
-        /// The reference.
+        /// The requested reference, completed.
         image: String,
         /// Host and port of the registry or mirror.
         registry: String,
@@ -24,7 +24,7 @@ pub enum Error {
     /// The registry requires credentials, or refuses those of this server.
     #[error("registry {registry} denies access to {image}: {said}")]
     Denied {
-        /// The reference.
+        /// The requested reference, completed.
         image: String,
         /// Host and port of the registry or mirror.
         registry: String,
@@ -88,7 +88,7 @@ pub enum Error {
     /// A layer is missing on the disk.
     #[error("a layer of image {image} is missing on this server's disk: {layer}")]
     LayerGone {
-        /// The image's reference.
+        /// The image's complete reference.
         image: String,
         /// The layer's path below the image directory.
         layer: String,
@@ -99,7 +99,7 @@ pub enum Error {
         "a layer of the imported image {image} is missing on this server's disk: {layer}; import it again"
     )]
     ImportGone {
-        /// The image's reference.
+        /// The image's complete reference.
         image: String,
         /// The layer's path below the image directory.
         layer: String,

@@ -1,4 +1,4 @@
-//! Operations on images: pull, import, find, remove and collect garbage.
+//! The operations of [`Images`](images::Images): pull, import, find, remove, collect garbage.
 
 pub(crate) mod images;
 mod import;

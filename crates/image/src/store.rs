@@ -1,16 +1,16 @@
-//! The images on the disk: by digest, with the names that each tenant has for them, and their layers.
+//! Images on the disk, by digest, with the names that each tenant has for them, and their layers.
 //!
 //! ```text
-//! images/known/<digest>.json        one image: layers, settings, names by tenant
-//! images/layers/<diff id>/tree      one layer, unpacked, read-only for all that use it
+//! images/known/<digest>.json        one image: layers, configuration, names by tenant
+//! images/layers/<diff id>/tree      one unpacked layer, which sandboxes mount read-only
 //! images/layers/<diff id>/told.json its statistics
-//! images/layers/<diff id>/of/<t>    tenants that have proven that they have it
+//! images/layers/<diff id>/of/<t>    tenants that have proven that they may read it
 //! images/frames/…                   init layers
-//! images/staging/<n>/               directories in the making; emptied at every start
+//! images/staging/<n>/               directories under construction; emptied at every start
 //! ```
 //!
 //! A layer is unpacked in `staging`, synced to the disk, and renamed to its place. Names belong to a
-//! tenant: an image that one has pulled is not available to another without a pull of its own.
+//! tenant: an image that one tenant has pulled is not available to another that has not.
 //! Layers are shared on disk, but a digest alone gives no access: a tenant that has not had the layer
 //! before must download it and thereby prove that it may; only the unpacking is saved.
 
@@ -33,13 +33,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// The images and layers that sandboxes use.
 #[derive(Debug, Default)]
 pub struct ImagesInUse {
-    /// How many sandboxes are made of each image, by its digest.
+    /// The number of sandboxes of each image, by its digest.
     pub sandboxes: HashMap<String, usize>,
-    /// All their layers, by their paths below the image directory.
+    /// All layers of these sandboxes, by their paths below the image directory.
     pub layers: HashSet<String>,
 }
 
-/// All images. The records on the disk are read once and written through.
+/// All images. Records are read once at start, and written through.
 pub(crate) struct Store {
     pub(crate) root: PathBuf,
     pub(crate) staging: Staging,
@@ -48,7 +48,7 @@ pub(crate) struct Store {
     pub(crate) init_layers: InitLayers,
 }
 
-/// Keeps an image's layers from being collected while a sandbox is made of it.
+/// Prevents that an image's layers are collected while a sandbox is created from it.
 #[derive(Debug, Clone)]
 pub struct Pin(#[expect(dead_code, reason = "held, never read")] Arc<()>);
 
@@ -57,12 +57,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// Reads what is there and removes what was not finished. Blocks.
+    /// Reads all records, and removes unfinished directories. Blocks.
     pub(crate) fn open(root: PathBuf) -> Result<Self, Error> {
         disk::clear(&root.join("staging"))?;
         for name in ["known", "layers", "staging", DIRECTORY] {
             fs::create_dir_all(root.join(name))?;
-            // Images may contain set-user-id programs, which users of the host must not reach.
+            // Images may contain set-user-id programs, which users of the host must not execute.
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o700))?;
         }
         let mut images = HashMap::new();
@@ -73,7 +73,9 @@ impl Store {
                 Some(image) => {
                     images.insert(image.digest.clone(), Arc::new(image));
                 }
-                None => tracing::warn!(path = %path.display(), "an image's record does not read"),
+                None => {
+                    tracing::warn!(path = %path.display(), "cannot read the record of an image")
+                }
             }
         }
         let staging = Staging::new(root.join("staging"));
@@ -92,12 +94,12 @@ impl Store {
         all
     }
 
-    /// The image that a tenant has by this name. A digest need not be the name it was pulled by.
+    /// Finds an image of the tenant. A digest matches also if the image was pulled by a tag.
     pub(crate) fn find(&self, tenant: &str, reference: &Reference) -> Option<Arc<Image>> {
         look_up(&lock(&self.images), tenant, reference)
     }
 
-    /// The same, and pinned before it can be collected.
+    /// Like [`Store::find`], and pins the image before it can be collected.
     pub(crate) fn find_and_pin(
         &self,
         tenant: &str,
@@ -109,13 +111,13 @@ impl Store {
         Some((image, pin))
     }
 
-    /// An image's layer that is not there any more, if any.
+    /// Returns the first of these layers that is missing on the disk.
     pub(crate) fn missing_layer(&self, layers: &[String]) -> Option<String> {
         layers.iter().find(|layer| !disk::present(&self.root.join(layer))).cloned()
     }
 
-    /// Records an image under a tenant's name, which it takes from the image that had it. Pinned
-    /// before it can be collected.
+    /// Records an image under a tenant's names, which other images of the tenant lose. The image is
+    /// pinned before it can be collected.
     pub(crate) fn record(
         &self,
         image: Image,
@@ -178,7 +180,7 @@ impl Store {
         lock(&self.pins).get(digest).is_some_and(|pin| pin.strong_count() > 0)
     }
 
-    /// Takes a tenant's name away; with the last one the image goes, unless it is used.
+    /// Removes a tenant's name; with the last name also the image, unless it is used.
     pub(crate) fn remove(
         &self,
         tenant: &str,
@@ -190,7 +192,7 @@ impl Store {
         let mut images = lock(&self.images);
         let image = images.get(&image.digest).cloned().ok_or(Error::NotHere(name.clone()))?;
         let mut less = (*image).clone();
-        // By its digest it goes with all its names.
+        // A digest removes all of the tenant's names for the image.
         if !less.remove_names(tenant, std::slice::from_ref(&name)) {
             less.names.remove(tenant);
             less.imported.remove(tenant);
@@ -221,13 +223,12 @@ impl Store {
         }
     }
 
-    /// Removes images without a name, with `all` also those that no sandbox uses, and
-    /// every layer that no image and no sandbox has. Returns how many images, and the layers, which
-    /// are off the disk when they are dropped.
+    /// Removes images without a name, with `all` also those that no sandbox uses, and every layer that no
+    /// image and no sandbox has. Returns the number of images, and the layers, which are deleted when
+    /// they are dropped.
     ///
-    /// `used` says which images sandboxes are made of, and which layers; it is asked under the lock
-    /// under which images come to be known. `held` are those of images that are being made, as
-    /// they were before.
+    /// `used` returns the images and layers of sandboxes; it is called under the lock under which images
+    /// are recorded. `held` are the layers of images that are not recorded yet.
     pub(crate) fn collect_garbage(
         &self,
         all: bool,
@@ -254,7 +255,7 @@ impl Store {
             if layers.contains(&format!("layers/{name}/tree")) || held.contains(&name) {
                 continue;
             }
-            // Renamed first: other readers see the whole layer, or none.
+            // A rename first, so that other readers see the complete layer or none.
             let staged = self.staging.reserve();
             fs::rename(self.root.join("layers").join(&name), &staged.0)?;
             removed.push(staged);

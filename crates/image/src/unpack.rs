@@ -20,17 +20,16 @@ use crate::error::Error;
 use crate::manifest::Blob;
 use crate::reference::Digest;
 use crate::unpack::byte_stream::{Bounded, Decompressed, Hashing, from_io_error};
-use crate::unpack::tar_stream::{TarEntry, TarStream};
+use crate::unpack::tar_stream::{Mtime, TarEntry, TarStream};
 use isolet_sys::tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
 use tar::EntryType;
 
-/// The highest id in a sandbox; files of higher ids get the owner `nobody`.
+/// The highest user or group id in a sandbox. Files with higher ids belong to `nobody`.
 const ID_MAX: u64 = 65_533;
 const NOBODY: u32 = 65_534;
 const OPAQUE: &str = "user.overlay.opaque";
@@ -50,29 +49,31 @@ pub struct LayerStats {
     pub bytes: u64,
     /// Entries of the archive.
     pub entries: u64,
-    /// Device nodes and entries of unknown kinds that were left out.
+    /// Device nodes and entries of unknown kinds that were not unpacked.
     pub skipped: u64,
-    /// Entries whose owner or group has no id in a sandbox; they belong to `nobody`.
+    /// Entries whose owner or group is above the highest id of a sandbox; they belong to `nobody`.
     #[serde(rename = "strangers")]
     pub unmapped_owners: u64,
 }
 
-/// Digests of what was read: as it came, and unpacked.
+/// Digests of a layer that was read to its end.
 pub(crate) struct Digests {
+    /// Of the layer as the registry stores it.
     pub(crate) blob: Digest,
     pub(crate) blob_bytes: u64,
+    /// Of the uncompressed layer.
     pub(crate) diff_id: Digest,
 }
 
 impl Digests {
-    /// Compares them with what the layer is said to be: as it comes, where that is known, and
-    /// unpacked.
-    pub(crate) fn check(&self, said: Option<&Blob>, diff_id: &Digest) -> Result<(), Error> {
-        let other =
-            |is: &Digest, said: &Digest| Err(Error::bad(format!("a layer is not {said} but {is}")));
-        match said {
-            Some(said) if said.digest != self.blob || said.bytes != self.blob_bytes => {
-                other(&self.blob, &said.digest)
+    /// Compares them with those of the manifest, if there is one, and of the configuration.
+    pub(crate) fn check(&self, expected: Option<&Blob>, diff_id: &Digest) -> Result<(), Error> {
+        let other = |found: &Digest, expected: &Digest| {
+            Err(Error::bad(format!("a layer has the digest {found} instead of {expected}")))
+        };
+        match expected {
+            Some(blob) if blob.digest != self.blob || blob.bytes != self.blob_bytes => {
+                other(&self.blob, &blob.digest)
             }
             _ if *diff_id != self.diff_id => other(&self.diff_id, diff_id),
             _ => Ok(()),
@@ -80,17 +81,19 @@ impl Digests {
     }
 }
 
-/// Unpacks a layer into `tree`; without one it is only read, to see that it is what it says.
+/// Unpacks a layer into `tree`. Without a tree, the layer is only read, so that its digests can be
+/// checked.
 ///
 /// # Errors
-/// The first thing that is not as it should be; the tree is then to be thrown away.
+/// [`Error::Bad`], [`Error::TooLarge`], [`Error::Full`], [`Error::Disk`]. The caller must then remove
+/// the tree.
 pub(crate) fn layer(
     from: impl Read,
     tree: Option<BorrowedFd<'_>>,
     budget: Budget,
     free_space: &FreeSpace,
 ) -> Result<(LayerStats, Digests), Error> {
-    let compressed = Bounded::new(from, budget.compressed_bytes, "a layer as it came");
+    let compressed = Bounded::new(from, budget.compressed_bytes, "a compressed layer");
     let compressed_bytes = compressed.counter();
     let plain = Decompressed::of(Hashing::new(compressed)).map_err(from_io_error)?;
     // Headers and padding come on top of the contents.
@@ -111,7 +114,7 @@ pub(crate) fn layer(
         }
         if let Some(unpacking) = &mut unpacking {
             unpacking.entry(&entry, &mut tar, &mut stats)?;
-            // A path of 127 directories is one entry, and 128 inodes.
+            // A path of 127 directories is one entry and takes 128 inodes.
             let implied = unpacking.tree.take_implied();
             stats.entries += implied;
             free_space.reserve(implied.saturating_mul(ENTRY_BYTES))?;
@@ -147,7 +150,7 @@ impl<'a> Unpacking<'a> {
         self.free_space.reserve(ENTRY_BYTES)?;
         let parts = parts(&entry.path)?;
         let Some((name, above)) = parts.split_last() else {
-            // The entry of the root sets the metadata of the root directory.
+            // The entry `./` sets the metadata of the root directory.
             if entry.kind == EntryType::Directory {
                 self.tree.restore_times()?;
                 self.set_metadata(self.tree.root(), entry, stats)?;
@@ -173,7 +176,9 @@ impl<'a> Unpacking<'a> {
             }
         };
         made.map_err(|error| match error {
-            Error::Disk(said) => Error::bad(format!("{:?} of a layer: {said}", shown())),
+            Error::Disk(said) => {
+                Error::bad(format!("cannot unpack {:?} of a layer: {said}", shown()))
+            }
             error => error,
         })
     }
@@ -196,7 +201,7 @@ impl<'a> Unpacking<'a> {
             return Ok(());
         }
         if matches!(hidden, b"" | b"." | b"..") {
-            return Err(Error::bad("a whiteout of no name"));
+            return Err(Error::bad("a whiteout has no name to hide"));
         }
         let parent = self.tree.directory(above)?;
         let mode = Mode::empty();
@@ -207,7 +212,7 @@ impl<'a> Unpacking<'a> {
         }
     }
 
-    /// Creates an entry, and removes the one that the layer had there before.
+    /// Creates a file, and removes an earlier one of the same layer at this name.
     fn replace<T>(
         &mut self,
         parent: &OwnedFd,
@@ -283,15 +288,16 @@ impl<'a> Unpacking<'a> {
         Ok(())
     }
 
-    /// A further name of a file of the same layer. Those of layers below are not here: builders
-    /// put a copy of such a file into the layer that links to it.
+    /// Creates a hard link to a file of the same layer. Files of other layers cannot be linked to:
+    /// builders copy such a file into the layer that links to it.
     fn hard_link(&mut self, parent: &OwnedFd, name: &[u8], entry: &TarEntry) -> Result<(), Error> {
         let to = parts(&entry.link)?;
-        let (last, above) = to.split_last().ok_or_else(|| Error::bad("a hard link to the root"))?;
+        let (last, above) =
+            to.split_last().ok_or_else(|| Error::bad("a hard link leads to the root"))?;
         let missing = |errno: Errno| {
             let link = String::from_utf8_lossy(&entry.link);
             let said = std::io::Error::from(errno);
-            Error::bad(format!("a hard link to {link:?}, which is not in its layer ({said})"))
+            Error::bad(format!("a hard link leads to {link:?}, which is not in its layer ({said})"))
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let from = rooted::open(self.tree.root(), &above.join(&b'/'), flags).map_err(missing)?;
@@ -333,9 +339,9 @@ impl<'a> Unpacking<'a> {
         Ok(rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Owner, mode, attributes and time of a file or directory. The owner first: a change of it
-    /// takes set-user-id bits away, and those are kept as what they are, bits. Inside they mean
-    /// nothing, since every mount of a sandbox is `nosuid`.
+    /// Sets owner, mode, extended attributes and times of a file or directory. The owner comes first,
+    /// because the kernel clears set-user-id bits when it changes. These bits are preserved, although they
+    /// have no effect: every mount of a sandbox is `nosuid`.
     fn set_metadata(
         &self,
         file: BorrowedFd<'_>,
@@ -347,7 +353,7 @@ impl<'a> Unpacking<'a> {
         rustix::fs::fchown(file, uid, gid)?;
         rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode))?;
         for (name, value) in &entry.xattrs {
-            // Capabilities and the like are the host's to give; those of overlays say what is below.
+            // Only the host may grant capabilities, and attributes of overlays would hide lower layers.
             if name.starts_with("user.") && !name.starts_with("user.overlay.") {
                 let _ = rustix::fs::fsetxattr(file, name.as_str(), value, XattrFlags::empty());
             }
@@ -366,9 +372,10 @@ fn owner_ids(entry: &TarEntry, stats: &mut LayerStats) -> (u32, u32) {
     (uid.unwrap_or(NOBODY), gid.unwrap_or(NOBODY))
 }
 
-fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
-    // Beyond what every file system keeps, in either direction, is 1970.
-    let tv_sec = if (0..=i64::from(u32::MAX)).contains(&seconds) { seconds } else { 0 };
-    let time = Timespec { tv_sec, tv_nsec: i64::from(nanos.min(999_999_999)) };
+fn timestamps(mtime: Mtime) -> Timestamps {
+    // Times that some file system cannot store become 1970.
+    let storable = (0..=i64::from(u32::MAX)).contains(&mtime.seconds);
+    let tv_sec = if storable { mtime.seconds } else { 0 };
+    let time = Timespec { tv_sec, tv_nsec: i64::from(mtime.nanos.min(999_999_999)) };
     Timestamps { last_access: time, last_modification: time }
 }

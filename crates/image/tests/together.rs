@@ -1,4 +1,5 @@
-//! Parallel pulls and removals of images: complete or not at all, and no layer in use is removed.
+//! Images that are pulled, imported and removed at the same time: each is recorded complete or not at
+//! all, and no layer in use is removed.
 
 use isolet_image::{Config, Error, Image, Images, ImagesInUse, Pin, Platform, Reference};
 use isolet_kit::image::{Fault, Image as Made, Layer, Registry};
@@ -23,7 +24,7 @@ fn named(name: &str) -> Reference {
     Reference::parse(name).expect("a name")
 }
 
-/// Without bash, of some layers that no other image has.
+/// An image without bash, with layers that no other image has.
 fn made(what: &str, layers: usize, settings: &Value) -> Made {
     let layer = |number: usize| {
         let text = format!("{what} {number}");
@@ -42,12 +43,12 @@ async fn import(images: &Images, name: &str, image: &Made) -> Done {
 fn frame(root: &Path) -> std::path::PathBuf {
     let mut found =
         fs::read_dir(root.join("frames")).expect("there").map(|one| one.unwrap().path());
-    let frame = found.next().expect("a frame");
-    assert!(found.next().is_none(), "one frame and nothing else");
+    let frame = found.next().expect("an init layer");
+    assert!(found.next().is_none(), "one init layer and nothing else");
     frame
 }
 
-/// What a sandbox needs of its frame.
+/// Checks that the init layer is complete.
 fn whole(root: &Path) {
     let frame = frame(root);
     let mode = |name: &str| {
@@ -81,11 +82,11 @@ async fn layers(root: &Path, are: usize) {
     tokio::time::timeout(Duration::from_secs(5), come).await.expect("layers are ready");
 }
 
-// Two first imports made the frame in one directory: the one that was done first gave the other's
-// half its name, and every sandbox without a bash stood on it for ever after.
+// Two parallel first imports created the init layer in one directory: the first to finish renamed the
+// other's incomplete layer into place, and all later sandboxes without bash used it.
 /// Promises: A13.
 #[tokio::test(flavor = "multi_thread")]
-async fn images_that_come_first_and_at_once_stand_on_a_whole_frame() {
+async fn parallel_first_imports_create_a_complete_init_layer() {
     for _ in 0..4 {
         let root = tempfile::tempdir().expect("a directory");
         let images = opened(root.path(), None);
@@ -106,7 +107,7 @@ async fn images_that_come_first_and_at_once_stand_on_a_whole_frame() {
 
 /// Promises: A13.
 #[tokio::test]
-async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() {
+async fn an_incomplete_init_layer_is_replaced_and_a_complete_one_stays() {
     let root = tempfile::tempdir().expect("a directory");
     let root = root.path();
     let images = opened(root, None);
@@ -129,11 +130,11 @@ async fn a_frame_that_is_not_whole_is_made_anew_and_a_whole_one_is_left_alone() 
     assert_eq!(count(root, "staging"), 0);
 }
 
-// A layer that was ready was nobody's until its image was recorded; whoever removed an image took
-// it, and the import of another tenant failed, or was told as done without its layers.
+// A prepared layer belonged to no image until its image was recorded. Removing another image deleted
+// it, and an import of another tenant failed, or succeeded without its layers.
 /// Promises: A14.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
+async fn an_import_keeps_its_layers_while_others_remove_images() {
     let root = tempfile::tempdir().expect("a directory");
     let registry = Registry::start();
     let images = opened(root.path(), Some(&registry));
@@ -148,7 +149,7 @@ async fn what_comes_keeps_its_layers_while_others_remove_theirs() {
         }
     });
     let come = async {
-        // The second time over layers that nobody has any more, or has still.
+        // The second import finds layers that are unused by now, or still in use.
         for number in (0..6).flat_map(|number| [number, number]) {
             let image = made(&format!("{number}"), 5, &json!({}));
             let (done, _pin) = import(&images, "local/a", &image).await?;
@@ -183,7 +184,7 @@ async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
         let name = named(&name);
         async move { images.pull("default", name, Platform::own()).await }
     });
-    // The first one is done with, and the third, while the second comes.
+    // The first and the third layer are ready while the second is being fetched.
     layers(root, 2).await;
     assert_eq!(images.collect_garbage(true, ImagesInUse::default), Ok((0, 0)));
     assert_eq!(count(root, "layers"), 2);
@@ -195,11 +196,11 @@ async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
     assert_eq!(count(root, "layers"), 3);
 }
 
-// The lower layers of an image of many were put in the place of those that sandboxes stood on, when
-// another tenant brought the same image.
+// When another tenant imported the same image, its merged lower layers replaced those that sandboxes
+// used.
 /// Promises: A14.
 #[tokio::test]
-async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
+async fn merged_layers_stay_when_another_tenant_imports_the_same_image() {
     let root = tempfile::tempdir().expect("a directory");
     let images = opened(root.path(), None);
     let image = made("a", 30, &json!({}));
@@ -215,11 +216,11 @@ async fn layers_that_are_one_stay_when_another_tenant_brings_them() {
     assert_eq!(count(root.path(), "staging"), 0);
 }
 
-// A registry has somebody else's image by the name that an import was given: once its layers were
-// gone, that one was pulled, and ran in its place.
+// A registry had a different image under the name of an imported one. Once the layers of the import
+// were missing, that image was pulled and used in its place.
 /// Promises: A15.
 #[tokio::test]
-async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
+async fn an_imported_image_without_its_layers_is_not_pulled() {
     let root = tempfile::tempdir().expect("a directory");
     let registry = Registry::start();
     let root = root.path();
@@ -240,7 +241,7 @@ async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
     assert_eq!(registry.asked(), [""; 0]);
     import(&images, &name, &own).await.expect("imports");
     assert_eq!(images.resolve("default", &name).await.expect("is here").0.digest, own.digest);
-    // Who pulls that name says where it is from.
+    // An explicit pull of that name is allowed.
     let (pulled, _pin) =
         images.pull("default", named(&name), Platform::own()).await.expect("pulls");
     assert_ne!(pulled.digest, own.digest);
@@ -250,7 +251,7 @@ async fn no_registry_is_asked_for_an_imported_image_whose_layers_are_gone() {
 
 /// Promises: A16.
 #[tokio::test]
-async fn an_image_whose_programs_have_nowhere_to_begin_is_refused() {
+async fn an_image_without_a_usable_working_directory_is_refused() {
     let root = tempfile::tempdir().expect("a directory");
     let images = opened(root.path(), None);
     for (cwd, well) in [
@@ -271,11 +272,11 @@ async fn an_image_whose_programs_have_nowhere_to_begin_is_refused() {
     }
 }
 
-// Paths and times of all directories were held until a layer's end, 4 KiB for each entry; now each
-// directory has its time back when it is left.
+// Paths and times of all directories were in memory until the end of a layer, 4 KiB for each entry.
+// Now the times of a directory are restored when it is left.
 /// Promises: A19.
 #[tokio::test]
-async fn directories_have_the_times_that_their_layers_say() {
+async fn directories_have_the_times_of_their_layers() {
     let root = tempfile::tempdir().expect("a directory");
     let images = opened(root.path(), None);
     let layer = |number: usize| {
@@ -284,7 +285,7 @@ async fn directories_have_the_times_that_their_layers_say() {
         let layer =
             layer.file(&file("a/b/f"), b"x").file(&file("c"), b"x").file(&file("l/g"), b"x");
         let layer = layer.file(&file("a/made/deep/h"), b"x").file("a/.wh.gone", b"").directory("d");
-        // What is removed on the way changes a time as well.
+        // A removal changes the time of a directory too.
         layer.directory("d/tree/below").file("d/tree", b"x").file(&file("d/i"), b"x").bytes()
     };
     for layers in [1, 30] {

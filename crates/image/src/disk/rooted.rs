@@ -75,7 +75,7 @@ pub(crate) struct Tree<'a> {
     implied: Cell<u64>,
 }
 
-/// The open directory.
+/// The directory that the last entry was unpacked into, which is still open.
 struct Last {
     path: Vec<u8>,
     open: Arc<OwnedFd>,

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The directory `staging`.
 #[derive(Debug)]
 pub(crate) struct Staging {
     directory: PathBuf,

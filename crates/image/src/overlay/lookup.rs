@@ -183,7 +183,12 @@ fn child(stack: &Stack, name: &[u8]) -> Result<OverlayChild, Error> {
             }
             FileType::RegularFile => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                return Ok(OverlayChild::File(rustix::fs::openat(layer, name, flags, Mode::empty())?));
+                return Ok(OverlayChild::File(rustix::fs::openat(
+                    layer,
+                    name,
+                    flags,
+                    Mode::empty(),
+                )?));
             }
             _ => return Ok(OverlayChild::Other),
         }

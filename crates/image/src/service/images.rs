@@ -1,4 +1,4 @@
-//! The images of a server, and the pulls and imports in progress.
+//! [`Images`]: the images of a server, and the pulls and imports that run.
 
 use super::import_slots::ImportSlots;
 use super::progress::Progress;
@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// Keeps a layer from being collected until the image that it is for is recorded, or is not to be.
+/// Prevents that a layer is collected before its image is recorded or has failed.
 pub(crate) type LayerHold = Arc<tokio::sync::Mutex<()>>;
 
 /// The images of a server. Clones share them.
@@ -38,9 +38,9 @@ pub(super) struct Inner {
     pub(super) store: Arc<Store>,
     pub(super) registries: RegistryClient,
     pub(super) pulls: Mutex<HashMap<PullKey, watch::Receiver<Progress>>>,
-    /// Layers of images that are being made, by their names. Locked before the images are.
+    /// Layers of images that are not recorded yet, by name. Lock order: this lock, then that of the store.
     pub(super) layers_in_use: Mutex<HashMap<String, LayerHold>>,
-    /// Layers that a tenant makes now, by both names: it makes each once at a time.
+    /// Locks by tenant and layer: a tenant unpacks each layer once at a time.
     pub(super) layer_locks: Mutex<HashMap<(String, String), LayerHold>>,
     pub(super) slots: UnpackSlots,
     pub(super) imports: ImportSlots,
@@ -48,7 +48,7 @@ pub(super) struct Inner {
 }
 
 impl Images {
-    /// Reads what is there. Blocks.
+    /// Opens the image directory. Blocks.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -79,7 +79,7 @@ impl Images {
         self.inner.store.list(tenant)
     }
 
-    /// An image that a tenant has, or the tenant that shares its own.
+    /// Finds an image of the tenant, or of the tenant whose images are shared.
     #[must_use]
     pub fn find(&self, tenant: &str, reference: &Reference) -> Option<Arc<Image>> {
         let store = &self.inner.store;
@@ -87,13 +87,14 @@ impl Images {
         store.find(tenant, reference).or_else(|| store.find(shared?, reference))
     }
 
-    /// A layer of a sandbox's root that is not there any more, if any.
+    /// Returns the first layer of a sandbox's root that is missing on the disk.
     #[must_use]
     pub fn missing_layer(&self, root: &Root) -> Option<String> {
         self.inner.store.missing_layer(&root.layers)
     }
 
-    /// Takes a tenant's name of an image away; the last one takes the image.
+    /// Removes a tenant's name of an image; with the last name also the image. `used` is called once the
+    /// store is locked.
     ///
     /// # Errors
     /// [`Error::NotHere`], [`Error::InUse`].
@@ -106,8 +107,8 @@ impl Images {
         self.inner.store.remove(tenant, reference, || used().sandboxes)
     }
 
-    /// Removes images without a name, with `all` also those that no sandbox uses, and the layers
-    /// of none; how many images and layers that were. Blocks.
+    /// Removes images without a name, with `all` also those that no sandbox uses, and layers that no
+    /// image or sandbox has. Returns the number of removed images and layers. Blocks.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -116,8 +117,8 @@ impl Images {
         all: bool,
         used: impl FnOnce() -> ImagesInUse,
     ) -> Result<(u64, u64), Error> {
-        // The layers of an image that is being made belong to no record yet. They are held, and the lock
-        // prevents new holds until the garbage has left its place.
+        // Layers of an image that is not recorded yet are held. The lock prevents new holds until the
+        // garbage has been moved away.
         let layers_in_use = self.inner.layers_in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let (images, layers) =
             self.inner.store.collect_garbage(all, &Inner::held(&layers_in_use), used)?;
@@ -127,9 +128,9 @@ impl Images {
 }
 
 impl Inner {
-    /// Layers of images that are being made.
+    /// The names of all held layers.
     pub(crate) fn held(layers_in_use: &HashMap<String, LayerHold>) -> HashSet<String> {
-        let held = layers_in_use.iter().filter(|(_, turn)| Arc::strong_count(turn) > 1);
+        let held = layers_in_use.iter().filter(|(_, hold)| Arc::strong_count(hold) > 1);
         held.map(|(name, _)| name.clone()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Images from a file: an OCI layout or what `docker save` writes, as a tar archive.
+//! Imports images from a tar archive: an OCI layout, or the output of `docker save`.
 
 use super::images::Images;
 use super::import_slots::ImportSlot;
@@ -29,19 +29,19 @@ use std::sync::Arc;
 use tar::EntryType;
 use tokio::io::AsyncWriteExt;
 
-/// Members of one archive.
+/// Maximum number of members of one archive.
 const MEMBERS_MAX: usize = 4096;
-/// Links that lead from one member to the next.
+/// Maximum length of a chain of links between members.
 const LINKS_MAX: usize = 4;
 
-/// An archive that is being received.
+/// An archive that is being uploaded.
 pub struct Spool {
     staged: StagedDirectory,
     file: tokio::fs::File,
     bytes: u64,
     bytes_max: u64,
     free_space: Arc<FreeSpace>,
-    /// One of the imports that there may be at once.
+    /// Released when the import ends.
     slot: ImportSlot,
 }
 
@@ -60,13 +60,13 @@ impl Spool {
     }
 }
 
-/// What an archive holds, by name.
+/// The members of an archive, by name.
 struct ArchiveMembers {
     files: BTreeMap<String, PathBuf>,
     links: BTreeMap<String, String>,
 }
 
-/// An image in it.
+/// The image in an archive.
 struct ArchivedImage {
     digest: Digest,
     config: ImageConfig,
@@ -84,7 +84,7 @@ struct DockerSaveEntry {
 }
 
 impl Images {
-    /// Begins the import of an archive.
+    /// Starts the upload of an archive.
     ///
     /// # Errors
     /// [`Error::Busy`], [`Error::Disk`].
@@ -100,7 +100,7 @@ impl Images {
     /// Records the image of an archive under `name`, or under the names in the archive.
     ///
     /// # Errors
-    /// [`Error::Bad`] for what is no such archive, or has no name; the bounds.
+    /// [`Error::Bad`] for an invalid archive, [`Error::Unnamed`] without a name, [`Error::TooLarge`].
     pub async fn import(
         &self,
         tenant: &str,
@@ -123,7 +123,7 @@ impl Images {
         done
     }
 
-    /// Unpacks the layers of an image whose parts are files here, and records it.
+    /// Unpacks the layers of an archived image, and records it.
     async fn record_archive(
         &self,
         tenant: &str,
@@ -164,7 +164,7 @@ impl ArchiveMembers {
         let compressed = Bounded::new(archive, bytes_max, "the archive");
         let compressed_bytes = compressed.counter();
         let plain = Decompressed::of(compressed).map_err(from_io_error)?;
-        // Layers come compressed already; an archive is seldom much larger than it comes.
+        // Layers are compressed already, so that an archive seldom grows much.
         let most = bytes_max.saturating_mul(2);
         let plain =
             Bounded::new(plain, most, "the unpacked archive").unpacked_from(compressed_bytes);
@@ -195,7 +195,7 @@ impl ArchiveMembers {
         path: PathBuf,
         free_space: &FreeSpace,
     ) -> Result<(), Error> {
-        // All names are in memory at once.
+        // All names are in memory at the same time.
         if entry.path.len().max(entry.link.len()) > PATH_BYTES_MAX {
             return Err(Error::large("a name in the archive", format!("{PATH_BYTES_MAX} bytes")));
         }
@@ -237,7 +237,7 @@ impl ArchiveMembers {
             at.clone_from(next);
         }
         let shown: String = name.chars().take(100).collect();
-        Err(Error::bad(format!("the archive has no {shown:?}")))
+        Err(Error::bad(format!("the archive has no member {shown:?}")))
     }
 
     fn text(&self, name: &str, bytes_max: u64) -> Result<Bytes, Error> {
@@ -280,7 +280,7 @@ impl ArchiveMembers {
                     if let Ok([one]) = self.docker_entries().as_deref() {
                         called.extend(one.repo_tags.iter().flatten().cloned());
                     }
-                    // A tag alone is no name.
+                    // A tag alone does not name an image.
                     called.retain(|name| name.contains(['/', ':']));
                     return Ok(ArchivedImage {
                         digest: Digest::of(&text),
@@ -297,7 +297,10 @@ impl ArchiveMembers {
     fn docker_image(&self) -> Result<ArchivedImage, Error> {
         let all = self.docker_entries()?;
         let [one] = all.as_slice() else {
-            return Err(Error::bad(format!("the archive holds {} images: save one", all.len())));
+            return Err(Error::bad(format!(
+                "the archive contains {} images instead of one",
+                all.len()
+            )));
         };
         if one.layers.len() > LAYERS_MAX {
             let limit = LAYERS_MAX.to_string();
@@ -312,7 +315,7 @@ impl ArchiveMembers {
     }
 }
 
-/// A member's name without `.` and `..`, as seen from a directory of the archive.
+/// Resolves a member's name, without `.` and `..`, from a directory of the archive.
 fn normalize(name: &str, from: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').filter(|part| !part.is_empty()).collect();
     for part in name.split('/') {

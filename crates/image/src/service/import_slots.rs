@@ -1,19 +1,19 @@
-//! Limits on parallel imports, in all and of each tenant.
+//! Limits on parallel imports, for all tenants together and for each.
 
 use crate::error::Error;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Parallel imports of all tenants: each holds a connection and a part of the disk.
+/// Parallel imports of all tenants. Each holds a connection and disk space.
 const IMPORTS_MAX: usize = 32;
-/// Parallel imports of one tenant, which leaves slots for others.
+/// Parallel imports of one tenant, so that others find free slots.
 const TENANT_IMPORTS_MAX: usize = 8;
 
-/// Imports under way, by tenant.
+/// The number of running imports by tenant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ImportSlots(Arc<Mutex<HashMap<String, usize>>>);
 
-/// One import under way; it ends on drop.
+/// Permits one import; released on drop.
 #[derive(Debug)]
 pub(crate) struct ImportSlot {
     all: ImportSlots,

@@ -23,35 +23,35 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
-/// Images with more layers get their lower ones merged: a path that no layer has is looked up in all
-/// of them.
+/// Maximum number of layers that a sandbox mounts. Lower layers of an image with more are merged: an
+/// overlay looks a missing path up in every layer.
 pub(crate) const STACK_MAX: usize = 24;
-/// Chunks that are buffered between the connection and the thread that unpacks.
+/// Chunks that are buffered between the connection and the unpacking thread.
 const CHUNKS_MAX: usize = 16;
 
 /// Where a layer comes from.
 pub(crate) enum LayerSource<'a> {
     Registry(&'a Repository<'a>, Blob),
-    /// A file, with its descriptor where the archive has one.
+    /// A file, with its digest and size if the archive names them.
     File(PathBuf, Option<Blob>),
 }
 
-/// One layer of an image, to be made ready.
+/// One layer of an image, to be prepared.
 pub(crate) struct RequestedLayer<'a> {
     pub(crate) diff_id: Digest,
     pub(crate) source: LayerSource<'a>,
 }
 
-/// Layers that are ready.
+/// The prepared layers of an image.
 pub(crate) struct ReadyLayers {
-    /// Their names below `layers`, the lowest one first.
+    /// Their names below `layers`, the lowest layer first, without duplicates.
     pub(crate) names: Vec<String>,
     pub(crate) stats: LayerStats,
-    /// Dropped when the image is recorded.
+    /// Must be dropped only after the image is recorded.
     pub(crate) held: Vec<LayerHold>,
 }
 
-/// Called with the index of a layer and its bytes so far; `None`: the layer is ready.
+/// Called with the index of a layer and the bytes downloaded so far; `None`: the layer is ready.
 pub(crate) type ProgressFn<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
 
 impl Inner {
@@ -69,8 +69,8 @@ impl Inner {
         entry_lock(&self.layers_in_use, name.to_owned())
     }
 
-    /// Makes this tenant unpack a layer once at a time. Other tenants may unpack it in parallel: a
-    /// download that is slow for one may be fast for another.
+    /// Waits until this tenant does not unpack the layer elsewhere. Other tenants may unpack it in
+    /// parallel: a download that is slow for one may be fast for another.
     async fn lock_layer(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
         entry_lock(&self.layer_locks, (tenant.to_owned(), name.to_owned())).lock_owned().await
     }
@@ -88,7 +88,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes all layers of an image ready, and holds them.
+    /// Prepares all layers of an image, and holds them.
     pub(crate) async fn layers(
         &self,
         tenant: &str,
@@ -106,7 +106,7 @@ impl Inner {
             names.push(name);
             all_held.push(held);
         }
-        // Two at a time: one is fetched while another is unpacked.
+        // Two in parallel: one is fetched while the other is unpacked.
         use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
         let mut rest = Vec::with_capacity(requested.len() - low);
         for (index, layer) in requested.iter().enumerate().skip(low) {
@@ -154,8 +154,8 @@ impl Inner {
         Ok((name, stats, held))
     }
 
-    /// Moves a layer into its place, and waits until it is on the disk. If another tenant was first, its
-    /// copy stays: sandboxes may use it.
+    /// Moves a layer into its place, and flushes it to the disk. If another tenant has installed it
+    /// meanwhile, that copy stays, since sandboxes may use it.
     async fn install(
         &self,
         staged: StagedDirectory,
@@ -177,7 +177,7 @@ impl Inner {
         blocking(place).await
     }
 
-    /// The lower layers of an image with many, merged into one.
+    /// Prepares the lower layers of an image with many layers, merged into one.
     async fn merged_layer(
         &self,
         tenant: &str,
@@ -198,7 +198,7 @@ impl Inner {
         let mut base = None;
         let mut all = LayerStats::default();
         for (index, layer) in requested.iter().enumerate() {
-            // An existing layer is only verified: sandboxes may use it.
+            // If the merged layer exists, its parts are only verified: sandboxes may use it.
             let stage = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
             let (stats, staged) = match self.unpack(tenant, layer, stage, index, on_progress).await
             {
@@ -235,7 +235,7 @@ impl Inner {
         Ok((name, all, held))
     }
 
-    /// Reads a layer to its end, unpacks it where a directory is given, and verifies the digests.
+    /// Reads a layer to its end, unpacks it if a directory is given, and verifies the digests.
     async fn unpack(
         &self,
         tenant: &str,
@@ -244,7 +244,7 @@ impl Inner {
         index: usize,
         on_progress: ProgressFn<'_>,
     ) -> Result<(LayerStats, Option<StagedDirectory>), Error> {
-        // A file waits for nobody, so it need not wait for those that do.
+        // A file needs no download, so that it needs no slot for one.
         let layer_slot = match &requested.source {
             LayerSource::Registry(..) => Some(self.slots.layer(tenant).await?),
             LayerSource::File(..) => None,
@@ -253,7 +253,7 @@ impl Inner {
         let budget = self.budget();
         let free_space = Arc::clone(&self.free_space);
         let diff_id = requested.diff_id.clone();
-        let said = match &requested.source {
+        let expected = match &requested.source {
             LayerSource::Registry(_, part) => Some(part.clone()),
             LayerSource::File(_, part) => part.clone(),
         };
@@ -263,7 +263,7 @@ impl Inner {
             let tree = staged.as_ref().map(|staged| make_tree(&staged.0)).transpose()?;
             let to = tree.as_ref().map(AsFd::as_fd);
             let (stats, digests) = unpack::layer(from, to, budget, &free_space)?;
-            digests.check(said.as_ref(), &diff_id)?;
+            digests.check(expected.as_ref(), &diff_id)?;
             Ok::<_, Error>((stats, staged))
         };
         match &requested.source {
@@ -286,12 +286,12 @@ impl Inner {
     }
 }
 
-/// Removes a staged directory on a blocking thread: it may be large.
+/// Removes a staged directory on a blocking thread, since that may take long.
 pub(crate) async fn discard(staged: Option<StagedDirectory>) {
     let _ = tokio::task::spawn_blocking(move || drop(staged)).await;
 }
 
-/// The lock of this name. Locks that nobody holds are removed.
+/// Returns the lock of this name, and removes unused locks.
 fn entry_lock<K: Eq + Hash>(locks: &Mutex<HashMap<K, LayerHold>>, name: K) -> LayerHold {
     let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
     locks.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -307,7 +307,7 @@ fn merge_staged(base: StagedDirectory, top: &StagedDirectory) -> Result<StagedDi
     Ok(base)
 }
 
-/// Sends the bytes of a blob to the thread that unpacks it, and at the end an explicit `None`.
+/// Sends the bytes of a blob to the unpacking thread, and `None` at the end.
 async fn fetch(
     repository: &Repository<'_>,
     part: &Blob,
@@ -320,28 +320,26 @@ async fn fetch(
         while let Some(piece) = repository.chunk(&mut body).await? {
             done += piece.len() as u64;
             if done > part.bytes {
-                return Err(Error::large(
-                    "a layer",
-                    format!("the {} bytes it is said to be", part.bytes),
-                ));
+                let limit = format!("the {} bytes that its manifest names", part.bytes);
+                return Err(Error::large("a layer", limit));
             }
             on_bytes(done);
-            // The unpacking thread has failed, and returns the error.
+            // The unpacking thread has failed, and returns that error.
             if to.send(Ok(Some(piece))).await.is_err() {
                 return Ok(());
             }
         }
-        let cut = || Error::bad(format!("a layer of {} bytes ends after {done}", part.bytes));
+        let cut = || Error::bad(format!("a layer of {} bytes ended after {done}", part.bytes));
         if done < part.bytes { Err(cut()) } else { Ok(()) }
     };
     let end = come.await.map(|()| None);
     let _ = to.send(end).await;
 }
 
-/// Runs blocking work on a thread for it.
+/// Runs work on a thread of the blocking pool.
 pub(crate) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Error::Disk(format!("a fault while unpacking: {error}")))?
+    done.map_err(|error| Error::Disk(format!("unpacking failed with a panic: {error}")))?
 }

@@ -8,36 +8,36 @@ use std::sync::Arc;
 /// The progress of a pull.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    /// What is being done.
+    /// What the pull does now.
     pub phase: Phase,
-    /// Its layers, the lowest one first; none until its manifest is known.
+    /// The layers, the lowest one first; empty until the manifest is known.
     pub layers: Vec<LayerProgress>,
-    /// How it ended, once it has.
+    /// The result; `None` while the pull runs.
     pub end: Option<Result<(Arc<Image>, Pin), Error>>,
 }
 
-/// What is being done.
+/// The phases of a pull, in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// The registry is asked for the manifest.
+    /// The registry is queried for the manifest.
     #[default]
     Resolving,
     /// Layers are fetched and unpacked.
     Layers,
-    /// Layers are there; the image is looked at and recorded.
+    /// All layers are on the disk; the image is inspected and recorded.
     Finishing,
 }
 
-/// One layer.
+/// The progress of one layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerProgress {
     /// Digest of the compressed layer, `sha256:…`.
     pub digest: String,
-    /// Downloaded bytes.
+    /// Bytes downloaded so far; they stay 0 for a layer that is on the disk already.
     pub done: u64,
-    /// Bytes in total.
+    /// Compressed size, in bytes.
     pub total: u64,
-    /// The layer is on the disk.
+    /// Whether the layer is on the disk.
     pub ready: bool,
 }
 

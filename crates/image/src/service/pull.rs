@@ -1,4 +1,4 @@
-//! One pull: manifest, configuration, layers, record.
+//! Pulls: fetch the manifest, the configuration and the layers, then record the image.
 
 use super::images::{Images, Inner, PullKey};
 use super::layers::{LayerSource, RequestedLayer};
@@ -17,18 +17,18 @@ use crate::store::image::{Image, Origin};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
-/// Pulls at once, of all tenants.
+/// Parallel pulls of all tenants.
 const PULLS_MAX: usize = 32;
-/// Indexes that lead to one another.
+/// Manifests and indexes that are fetched for one pull: an index may lead to another index.
 const INDEXES_MAX: usize = 3;
 
 impl Images {
-    /// The image of this name, pulled where it is not on the disk and pulls are allowed. The image is
-    /// not removed while the pin is held.
+    /// Returns the image of this name, and pulls it if it is not on the disk and pulls are enabled. The
+    /// image is not removed while the pin is held.
     ///
     /// # Errors
-    /// Those of [`Images::pull`]; [`Error::NotHere`] where nothing may be pulled;
-    /// [`Error::ImportGone`] for what came with an archive and is not whole any more.
+    /// Those of [`Images::pull`]; [`Error::NotHere`] if pulls are disabled; [`Error::ImportGone`] for an
+    /// imported image that lacks a layer.
     pub async fn resolve(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
         let store = &self.inner.store;
@@ -56,7 +56,7 @@ impl Images {
     /// name.
     ///
     /// # Errors
-    /// As the registry says, and where a bound is reached. What was finished of it stays.
+    /// [`Error`]. Layers that were finished stay on the disk, for the next attempt.
     pub async fn pull(
         &self,
         tenant: &str,
@@ -64,15 +64,16 @@ impl Images {
         platform: Platform,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let mut progress = self.start_pull(tenant, reference, platform)?;
-        let fault = |_| Error::Disk("the pull ended by a fault".into());
+        let fault = |_| Error::Disk("the pull ended with a panic".into());
         let end = progress.wait_for(|now| now.end.is_some()).await.map_err(fault)?.end.clone();
-        end.unwrap_or_else(|| Err(Error::Disk("the pull ended by a fault".into())))
+        end.unwrap_or_else(|| Err(Error::Disk("the pull ended with a panic".into())))
     }
 
-    /// Starts a pull, or joins the same one of this tenant. It goes on after the receiver is dropped.
+    /// Starts a pull, or joins a running one for the same image and tenant. The pull continues after the
+    /// receiver is dropped.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] where too many are under way.
+    /// [`Error::TooLarge`] if too many pulls run.
     pub fn start_pull(
         &self,
         tenant: &str,
@@ -94,9 +95,9 @@ impl Images {
     }
 }
 
-/// Runs a pull to its end, and reports its progress to all who wait for it.
+/// Runs a pull to its end, and reports its progress to all clients that wait for it.
 pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender<Progress>) {
-    // However it ends, the next pull of the same image is a new one.
+    // However the pull ends, the next one of the same image starts again.
     struct Registration(Arc<Inner>, PullKey);
     impl Drop for Registration {
         fn drop(&mut self) {
@@ -109,7 +110,7 @@ pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender
     let end = tokio::time::timeout(limit, pull(&inner, &registration.1, &progress)).await;
     let end = end.unwrap_or(Err(late));
     if let Err(error) = &end {
-        tracing::info!(image = %registration.1.reference, tenant = registration.1.tenant, %error, "not pulled");
+        tracing::info!(image = %registration.1.reference, tenant = registration.1.tenant, %error, "pull failed");
     }
     drop(registration);
     progress.send_modify(|now| now.end = Some(end));
@@ -160,11 +161,11 @@ async fn pull(
     let about = ImageFacts { digest: digest.clone(), platform, bytes, from };
     let called = [reference.to_string()];
     let done = inner.record(tenant, &called, about, config, ready).await?;
-    tracing::info!(image = %reference, tenant, %digest, bytes, "pulled");
+    tracing::info!(image = %reference, tenant, %digest, bytes, "image pulled");
     Ok(done)
 }
 
-/// The image's manifest, at the first host that has it: mirrors, then the registry itself.
+/// Fetches the image's manifest from the first host that has it: mirrors, then the registry itself.
 async fn resolve_manifest<'a>(
     inner: &'a Inner,
     reference: &Reference,
@@ -175,7 +176,9 @@ async fn resolve_manifest<'a>(
         let repository = inner.registries.repository(reference, host);
         match manifest(&repository, reference, platform).await {
             Ok((digest, manifest)) => return Ok((repository, digest, manifest)),
-            Err(error) => tracing::info!(image = %reference, mirror = host, %error, "not there"),
+            Err(error) => {
+                tracing::info!(image = %reference, mirror = host, %error, "mirror failed")
+            }
         }
     }
     let repository = inner.registries.repository(reference, reference.host());

@@ -15,7 +15,7 @@ use crate::unpack::LayerStats;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is known of an image in addition to its configuration.
+/// Facts about an image that its configuration does not contain.
 pub(crate) struct ImageFacts {
     pub(crate) digest: Digest,
     pub(crate) platform: Platform,
@@ -81,24 +81,26 @@ fn inspect(
     })
 }
 
-/// Refuses what no program can begin in. What does not exist is made when a sandbox is, as far as it
-/// lies in a place of the image.
+/// Refuses a working directory that no program can start in. One that does not exist is accepted: it is
+/// created with each sandbox.
 fn check_workdir(whole: &OverlayView, cwd: &str) -> Result<(), Error> {
-    let bad = |why: &str| Err(Error::bad(format!("its WorkingDir {cwd} {why}")));
+    let bad = |why: &str| Err(Error::bad(format!("its working directory {cwd} {why}")));
     let Lookup { found, through } = whole.resolve(cwd)?;
     if reserved(&through) {
-        return bad("is one of the sandbox's own places, where nothing can be made");
+        return bad("is reserved for the sandbox, and nothing can be created there");
     }
     match found {
         PathTarget::Directory | PathTarget::Nothing => Ok(()),
         PathTarget::File(_) | PathTarget::Other => {
-            bad("is no directory, or leads through something else")
+            bad("is not a directory, or leads through a file")
         }
-        PathTarget::BrokenLink => bad("leads through a link to nothing, or through too many"),
+        PathTarget::BrokenLink => {
+            bad("leads through a dangling symlink, or through too many symlinks")
+        }
     }
 }
 
-/// Whether a directory is the kernel's or the server's, whatever an image has there.
+/// Whether a directory belongs to the kernel or the server, whatever the image has there.
 fn reserved(through: &[Vec<u8>]) -> bool {
     let names: Vec<&[u8]> = through.iter().map(Vec::as_slice).collect();
     matches!(names.as_slice(), [b"proc" | b"sys" | b"dev", ..] | [b"etc", b"isolet", ..])

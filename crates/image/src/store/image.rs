@@ -1,4 +1,4 @@
-//! One image, as its record has it.
+//! The record of an image.
 
 use super::init_layer::BashSource;
 use crate::overlay::user::User;
@@ -7,26 +7,26 @@ use crate::unpack::LayerStats;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The root file system of a sandbox, and how programs start in it. Stored with the sandbox: it does not
-/// change when a tag moves.
+/// The root file system of a sandbox, and how programs start in it. It is stored with the sandbox, so
+/// that it does not change when a tag moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// Its layers, the top one first, by their places below the image directory.
+    /// Paths of the layers below the image directory, the top layer first.
     pub layers: Vec<String>,
-    /// Environment of every program.
+    /// Environment variables of every program.
     pub env: BTreeMap<String, String>,
-    /// Working directory of programs; `None`: the default.
+    /// Working directory of programs; `None`: `/workspace`.
     pub cwd: Option<String>,
-    /// The user that they run as.
+    /// The user that programs run as.
     pub user: User,
 }
 
-/// One image.
+/// An image on the disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Of its manifest.
+    /// Digest of its manifest: `sha256:…`.
     pub digest: String,
-    /// `linux/amd64`.
+    /// Its platform, as in `linux/amd64`.
     pub platform: String,
     /// Compressed size of all layers, in bytes.
     pub bytes: u64,
@@ -35,15 +35,15 @@ pub struct Image {
     /// Statistics of all layers together.
     #[serde(rename = "told")]
     pub stats: LayerStats,
-    /// Which bash it has.
+    /// Where its bash comes from.
     pub shell: BashSource,
-    /// What sandboxes are made of.
+    /// The root file system of its sandboxes.
     pub root: Root,
-    /// When it was pulled first, in ms since 1970.
+    /// When it was first recorded, in ms since 1970.
     pub pulled_at_ms: i64,
-    /// Tenants, and the references by which each has it.
+    /// The references that each tenant has for it.
     pub names: BTreeMap<String, BTreeSet<String>>,
-    /// Those of the names that were imported from an archive: they are not pulled from a registry.
+    /// Those of `names` that were imported from an archive. They are never pulled from a registry.
     #[serde(default)]
     pub imported: BTreeMap<String, BTreeSet<String>>,
 }
@@ -56,7 +56,8 @@ pub(crate) enum Origin {
 }
 
 impl Image {
-    /// Whether what a tenant calls so came with an archive. By its digest it may have another name.
+    /// Whether the tenant imported the image under this reference. A digest matches any imported name of
+    /// the same repository.
     pub(crate) fn imported(&self, tenant: &str, reference: &Reference) -> bool {
         let same = |name: &String| {
             *name == reference.to_string()
@@ -65,7 +66,7 @@ impl Image {
         self.imported.get(tenant).is_some_and(|names| names.iter().any(same))
     }
 
-    /// Takes a tenant's names away; whether it had any of them.
+    /// Removes a tenant's names. Returns whether it had any of them.
     pub(super) fn remove_names(&mut self, tenant: &str, names: &[String]) -> bool {
         let mut lost = false;
         for has in [&mut self.names, &mut self.imported] {
@@ -82,7 +83,7 @@ impl Image {
     }
 }
 
-/// Whether a name and a reference are of the same repository.
+/// Whether a name and a reference belong to the same repository.
 pub(super) fn same_repository(name: &str, reference: &Reference) -> bool {
     Reference::parse(name)
         .is_ok_and(|has| (has.registry(), has.path()) == (reference.registry(), reference.path()))

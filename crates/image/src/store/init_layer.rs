@@ -1,5 +1,5 @@
-//! The init layer, which is the topmost read-only layer of every sandbox that is made of an image:
-//! real directories where the sandbox's own file systems are mounted, and its own files in `/etc`.
+//! The init layer: the topmost read-only layer of every sandbox that is created from an image. It has
+//! real directories where the sandbox's file systems are mounted, and the sandbox's files in `/etc`.
 //!
 //! Whatever an image has under `/proc`, `/sys`, `/dev` or `/workspace`, a link or a file too, lies
 //! below a directory of this layer and is not seen: nothing is ever mounted on what an image says.
@@ -23,9 +23,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// The directory of init layers, below the image directory.
 pub(crate) const DIRECTORY: &str = "frames";
-/// Changes with the contents of the layer.
+/// Part of the layer's name; raised whenever its contents change.
 const EDITION: &str = "2";
-/// Debian's `bash-static`.
+/// The host's static bash, from Debian's package `bash-static`.
 const BASH: &str = "/bin/bash-static";
 
 const DIRECTORIES: &[(&str, u32)] = &[
@@ -46,15 +46,15 @@ const DIRECTORIES: &[(&str, u32)] = &[
 const FILES: &[(&str, &str)] =
     &[("etc/hosts", HOSTS), ("etc/hostname", "sandbox\n"), ("etc/resolv.conf", RESOLVER)];
 
-/// Where the bash of an image comes from.
+/// Where the bash of an image's sandboxes comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BashSource {
-    /// Its own.
+    /// The image has bash.
     Own,
-    /// The host's static one, as `/bin/bash`.
+    /// The host's static bash, as `/bin/bash`.
     Bin,
-    /// The host's static one, as `/usr/bin/bash`: its `/bin` is a link there.
+    /// The host's static bash, as `/usr/bin/bash`: the image's `/bin` is a symlink to `/usr/bin`.
     UsrBin,
 }
 
@@ -67,7 +67,7 @@ impl BashSource {
         }
     }
 
-    /// Where the init layer has bash, if it has one.
+    /// The path of bash in the init layer, if it has one.
     fn bash(self) -> Option<&'static str> {
         match self {
             Self::Own => None,
@@ -81,10 +81,10 @@ impl BashSource {
         format!("{DIRECTORY}/{EDITION}-{}", self.name())
     }
 
-    /// What an image needs.
+    /// Determines where the bash of this image comes from.
     ///
     /// # Errors
-    /// [`Error::Bad`] where neither `/bin` nor `/usr/bin` of it can hold one.
+    /// [`Error::Bad`] if the image has no bash, and neither `/bin` nor `/usr/bin` can hold one.
     pub(crate) fn of(image: &OverlayView) -> Result<Self, Error> {
         for own in ["bin/bash", "usr/bin/bash", "usr/local/bin/bash"] {
             if matches!(image.find(own)?, PathTarget::File(_)) {
@@ -95,24 +95,27 @@ impl BashSource {
             Some(b"usr/bin" | b"/usr/bin") if image.link("usr")?.is_none() => {
                 return match (image.link("usr/bin")?, image.find("usr/bin")?) {
                     (None, PathTarget::Directory | PathTarget::Nothing) => Ok(Self::UsrBin),
-                    _ => Err(Error::bad("it has no bash, and its /usr/bin is no directory")),
+                    _ => Err(Error::bad("it has no bash, and its /usr/bin is not a directory")),
                 };
             }
-            Some(_) => return Err(Error::bad("it has no bash, and its /bin leads elsewhere")),
+            Some(_) => {
+                return Err(Error::bad(
+                    "it has no bash, and its /bin is a symlink to another directory than /usr/bin",
+                ));
+            }
             None => {}
         }
         match image.find("bin")? {
             PathTarget::Directory | PathTarget::Nothing => Ok(Self::Bin),
-            _ => Err(Error::bad("it has no bash, and its /bin is no directory")),
+            _ => Err(Error::bad("it has no bash, and its /bin is not a directory")),
         }
     }
 }
 
 /// The init layers of a server.
 pub(crate) struct InitLayers {
-    /// The image directory.
     root: PathBuf,
-    /// Held while one is made.
+    /// Held while a layer is created.
     making: Mutex<()>,
 }
 
@@ -121,11 +124,11 @@ impl InitLayers {
         Self { root, making: Mutex::default() }
     }
 
-    /// Makes an init layer, one at a time, unless a complete one exists. A complete one is never changed:
+    /// Creates an init layer, unless a complete one exists. A complete one is never changed, since
     /// sandboxes use it.
     ///
     /// # Errors
-    /// [`Error::Lacks`] where it needs a static bash and the host has none.
+    /// [`Error::Lacks`] if it needs a static bash and the host has none.
     pub(crate) fn make(&self, staging: &Staging, shell: BashSource) -> Result<(), Error> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let made = self.root.join(shell.init_layer());
@@ -134,7 +137,7 @@ impl InitLayers {
         }
         if shell != BashSource::Own && !present(Path::new(BASH)) {
             return Err(Error::Lacks(
-                "it has no bash, and this machine has none to lend: install the package bash-static"
+                "it has no bash, and the host has no static one; install the package bash-static"
                     .into(),
             ));
         }
@@ -143,7 +146,7 @@ impl InitLayers {
         fill(&fresh, shell)?;
         disk::sync(&fresh)?;
         if present(&made) {
-            tracing::warn!(path = %made.display(), "a frame was not whole and is made anew");
+            tracing::warn!(path = %made.display(), "replacing an incomplete init layer");
             rustix::fs::renameat_with(CWD, &fresh, CWD, &made, RenameFlags::EXCHANGE)?;
         } else {
             fs::rename(&fresh, &made)?;
@@ -163,7 +166,7 @@ impl InitLayers {
             if present(&self.root.join(shell.init_layer()))
                 && let Err(error) = self.make(staging, shell)
             {
-                tracing::warn!(frame = shell.init_layer(), %error, "a frame is not whole");
+                tracing::warn!(layer = shell.init_layer(), %error, "cannot repair an init layer");
             }
         }
         Ok(())
@@ -187,7 +190,8 @@ fn fill(fresh: &Path, shell: BashSource) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether all of it is there. Of bash only that something is: the host's may be another by now.
+/// Whether a layer is complete. The content of bash is not compared: the host may have another version
+/// by now.
 fn is_complete(made: &Path, shell: BashSource) -> bool {
     let is = |name: &str, mode: u32, directory: bool| {
         fs::symlink_metadata(made.join(name)).is_ok_and(|about| {
@@ -203,7 +207,7 @@ fn is_complete(made: &Path, shell: BashSource) -> bool {
         && shell.bash().is_none_or(|bash| is(bash, 0o755, false))
 }
 
-/// The root first, and what is above before what is below.
+/// All directories with their modes, parents before children.
 fn directories(shell: BashSource) -> impl Iterator<Item = (&'static str, u32)> {
     let more: &[(&str, u32)] = match shell {
         BashSource::Own => &[],

@@ -1,4 +1,4 @@
-//! Layers on the disk: their places, and which tenants have shown that they have them.
+//! Layers on the disk: their paths, and which tenants have proven that they may read them.
 
 use super::Store;
 use crate::disk::staging::StagedDirectory;
@@ -18,7 +18,7 @@ impl Store {
         present(&tree).then(|| serde_json::from_slice(&text).ok()).flatten()
     }
 
-    /// Whether a tenant has shown that it has a layer.
+    /// Whether a tenant has downloaded or imported a layer itself.
     pub(crate) fn has_proof(&self, name: &str, tenant: &str) -> bool {
         present(&self.proof_path(name, tenant))
     }
@@ -32,7 +32,7 @@ impl Store {
         Ok(fs::write(self.proof_path(name, tenant), "")?)
     }
 
-    /// Moves a staged layer into its place.
+    /// Moves a staged layer into its place, and replaces a damaged one.
     pub(crate) fn install(
         &self,
         staged: &StagedDirectory,
@@ -44,7 +44,7 @@ impl Store {
         fs::create_dir_all(staged.0.join("of"))?;
         disk::sync(&staged.0)?;
         let place = self.root.join("layers").join(name);
-        // A damaged layer.
+        // The layer there is damaged, otherwise nothing would be installed.
         if present(&place) {
             let old = self.staging.stage()?;
             fs::rename(&place, old.0.join("old"))?;
@@ -54,7 +54,7 @@ impl Store {
     }
 }
 
-/// The place of a layer's tree, below the image directory.
+/// The path of a layer's tree below the image directory.
 pub(crate) fn tree(name: &str) -> String {
     format!("layers/{name}/tree")
 }

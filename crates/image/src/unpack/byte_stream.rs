@@ -1,4 +1,4 @@
-//! Readers that a layer's bytes pass on their way into a tree: they count, hash and decompress.
+//! Readers that a layer's bytes pass before they are unpacked: they count, hash and decompress.
 
 use crate::error::Error;
 use crate::reference::Digest;
@@ -11,8 +11,10 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 use tokio::sync::mpsc;
 
-/// More than this out of one byte, beyond [`RATIO_FREE_BYTES`], is a bomb: text shrinks to a tenth.
+/// Maximum number of decompressed bytes per compressed byte, beyond [`RATIO_FREE_BYTES`]; more is taken
+/// for a decompression bomb. Text usually shrinks to a tenth.
 const RATIO_MAX: u64 = 400;
+/// Decompressed bytes for which the ratio is not checked.
 const RATIO_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A reader that counts bytes, and fails at a limit and at a decompression bomb.
@@ -26,12 +28,12 @@ pub(crate) struct Bounded<R> {
 }
 
 impl<R: Read> Bounded<R> {
-    /// Lets `max` bytes through; the error names `what`.
+    /// Passes `max` bytes on, then fails with an error that names `what`.
     pub(crate) fn new(inner: R, max: u64, what: &'static str) -> Self {
         Self { inner, bytes: Rc::default(), max, what, compressed_bytes: None }
     }
 
-    /// Counts what is read, for a reader of the decompressed bytes.
+    /// The number of bytes read so far, for [`Bounded::unpacked_from`] of a later reader.
     pub(crate) fn counter(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.bytes)
     }
@@ -56,7 +58,7 @@ impl<R: Read> Read for Bounded<R> {
             .as_ref()
             .map_or(bytes, |compressed_bytes| compressed_bytes.get().max(1));
         if bytes > RATIO_FREE_BYTES && bytes / compressed_bytes > RATIO_MAX {
-            let what = format!("bytes of {} for one that came", self.what);
+            let what = format!("decompressed bytes of {} per compressed byte", self.what);
             return Err(into_io_error(Error::large(what, RATIO_MAX.to_string())));
         }
         Ok(count)
@@ -101,7 +103,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// A decompressed layer. The first bytes tell the kind of compression.
+/// A decompressed layer. The first bytes show the kind of compression.
 pub(crate) enum Decompressed<R: Read> {
     Tar(BufReader<R>),
     Gzip(Box<MultiGzDecoder<BufReader<R>>>),
@@ -183,7 +185,7 @@ pub(crate) fn into_io_error(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// Unwraps such an error; any other one means that the bytes are damaged.
+/// Unwraps an error of [`into_io_error`]. Any other error means that the bytes are damaged.
 pub(crate) fn from_io_error(error: io::Error) -> Error {
     if let Some(ours) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         return ours.clone();

@@ -22,14 +22,14 @@ pub(crate) struct UnpackSlots {
     tenants: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-/// Permits to fetch one layer; given back on drop.
+/// Permits one layer to be fetched; released on drop.
 #[derive(Debug)]
 pub(crate) struct LayerSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-/// Permits one thread to work; given back on drop, and while the thread waits.
+/// Permits one thread to work; released on drop, and while the thread waits.
 #[derive(Debug)]
 pub(crate) struct ThreadSlot {
     threads: Arc<Semaphore>,
@@ -44,7 +44,7 @@ impl Default for UnpackSlots {
 }
 
 impl UnpackSlots {
-    /// Waits until one more layer of this tenant may come.
+    /// Waits until one more layer of this tenant may be fetched.
     pub(crate) async fn layer(&self, tenant: &str) -> Result<LayerSlot, Error> {
         let own = self.tenant(tenant);
         // The tenant's own limit first: waiting for it does not block other tenants.
@@ -55,16 +55,16 @@ impl UnpackSlots {
 
     fn tenant(&self, tenant: &str) -> Arc<Semaphore> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        tenants.retain(|_, turns| turns.strong_count() > 0);
-        if let Some(turns) = tenants.get(tenant).and_then(Weak::upgrade) {
-            return turns;
+        tenants.retain(|_, slots| slots.strong_count() > 0);
+        if let Some(slots) = tenants.get(tenant).and_then(Weak::upgrade) {
+            return slots;
         }
-        let turns = Arc::new(Semaphore::new(TENANT_LAYERS_MAX));
-        tenants.insert(tenant.to_owned(), Arc::downgrade(&turns));
-        turns
+        let slots = Arc::new(Semaphore::new(TENANT_LAYERS_MAX));
+        tenants.insert(tenant.to_owned(), Arc::downgrade(&slots));
+        slots
     }
 
-    /// Waits for a thread slot. The slot moves into the work, so that the waiting task may be dropped.
+    /// Waits for a thread slot. The caller moves it into the work, which may outlive the waiting task.
     pub(crate) async fn work(&self) -> Result<ThreadSlot, Error> {
         let threads = Arc::clone(&self.threads);
         let permit = Arc::clone(&threads).acquire_owned().await.map_err(closed)?;
@@ -84,5 +84,5 @@ impl ThreadSlot {
 }
 
 fn closed(_: tokio::sync::AcquireError) -> Error {
-    Error::Disk("no more images are unpacked".into())
+    Error::Disk("the server is stopping and unpacks no more images".into())
 }

@@ -1,17 +1,17 @@
 //! Reads a tar stream entry by entry, and checks every length before it is used.
 //!
-//! The `tar` crate parses header blocks. The iteration is done here, because that crate allocates a long
-//! name or a PAX record without a limit.
+//! The `tar` crate parses header blocks. Iteration is implemented here, because that crate reads long
+//! names and PAX records of any length into memory.
 
 use crate::error::Error;
 use std::io::{ErrorKind, Read};
 use tar::{EntryType, Header};
 
 const BLOCK: usize = 512;
-/// Long names and PAX records of one entry together, with their headers, in bytes.
+/// Maximum size of the long names and PAX records of one entry together, with their headers, in bytes.
 const EXTRA_BYTES_MAX: u64 = 1024 * 1024;
 
-/// One entry; its content is read from the [`TarStream`] before the next is asked for.
+/// One entry. Its content must be read from the [`TarStream`] before the next entry is requested.
 #[derive(Debug)]
 pub(crate) struct TarEntry {
     pub(crate) path: Vec<u8>,
@@ -20,21 +20,28 @@ pub(crate) struct TarEntry {
     pub(crate) mode: u32,
     pub(crate) uid: u64,
     pub(crate) gid: u64,
-    /// Seconds and nanoseconds since 1970.
-    pub(crate) mtime: (i64, u32),
+    pub(crate) mtime: Mtime,
     pub(crate) size: u64,
     pub(crate) xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// A tar stream, at some entry.
+/// A time of modification, since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mtime {
+    pub(crate) seconds: i64,
+    pub(crate) nanos: u32,
+}
+
+/// A tar stream, positioned in an entry.
 pub(crate) struct TarStream<R> {
     from: R,
-    /// Content of the entry that is not read yet, and what fills its last block.
+    /// Unread bytes of the entry's content.
     left: u64,
+    /// Bytes that fill the last block of the content.
     padding: u64,
 }
 
-/// What extended records said of the next entry.
+/// Extended records that apply to the next entry.
 #[derive(Default)]
 struct Extra {
     bytes: u64,
@@ -49,18 +56,18 @@ impl Extra {
             return Ok(None);
         };
         let text = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        text.map(Some).ok_or_else(|| Error::bad(format!("a PAX record says no number as {key}")))
+        text.map(Some).ok_or_else(|| Error::bad(format!("the PAX record {key} is not a number")))
     }
 
     fn text(&self, key: &str) -> Option<Vec<u8>> {
         self.pax.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.clone())
     }
 
-    fn mtime(&self) -> Option<(i64, u32)> {
+    fn mtime(&self) -> Option<Mtime> {
         let text = String::from_utf8(self.text("mtime")?).ok()?;
         let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
         let nanos: String = part.chars().chain("000000000".chars()).take(9).collect();
-        Some((whole.parse().ok()?, nanos.parse().ok()?))
+        Some(Mtime { seconds: whole.parse().ok()?, nanos: nanos.parse().ok()? })
     }
 }
 
@@ -69,14 +76,15 @@ impl<R: Read> TarStream<R> {
         Self { from, left: 0, padding: 0 }
     }
 
-    /// The next entry; what was not read of the last one is passed over. `None` at the end.
+    /// Returns the next entry, and skips unread content of the last one. `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<TarEntry>, Error> {
         let mut extra = Extra::default();
         loop {
             self.pass()?;
             let Some(header) = self.header()? else { return Ok(None) };
             let kind = header.entry_type();
-            let size = header.entry_size().map_err(|_| Error::bad("a tar header without size"))?;
+            let size =
+                header.entry_size().map_err(|_| Error::bad("a tar header has no valid size"))?;
             match kind {
                 EntryType::GNULongName => extra.path = Some(self.name(size, &mut extra.bytes)?),
                 EntryType::GNULongLink => extra.link = Some(self.name(size, &mut extra.bytes)?),
@@ -85,7 +93,9 @@ impl<R: Read> TarStream<R> {
                     extra.pax = pax(&text)?;
                 }
                 EntryType::XGlobalHeader => drop(self.record(size, &mut extra.bytes)?),
-                EntryType::GNUSparse => return Err(Error::bad("a sparse tar entry")),
+                EntryType::GNUSparse => {
+                    return Err(Error::bad("sparse tar entries are not supported"));
+                }
                 _ => return self.entry(&header, kind, size, extra).map(Some),
             }
         }
@@ -99,9 +109,10 @@ impl<R: Read> TarStream<R> {
         extra: Extra,
     ) -> Result<TarEntry, Error> {
         if extra.pax.iter().any(|(name, _)| name.starts_with("GNU.sparse.")) {
-            return Err(Error::bad("a sparse tar entry"));
+            return Err(Error::bad("sparse tar entries are not supported"));
         }
-        let what = |name: &'static str| move |_| Error::bad(format!("a tar header without {name}"));
+        let what =
+            |name: &'static str| move |_| Error::bad(format!("a tar header has no valid {name}"));
         let size = extra.number("size")?.unwrap_or(size);
         let path = extra.text("path").or(extra.path.clone());
         let link = extra.text("linkpath").or(extra.link.clone());
@@ -121,9 +132,10 @@ impl<R: Read> TarStream<R> {
             mode: header.mode().map_err(what("mode"))? & 0o7777,
             uid: extra.number("uid")?.map_or_else(|| header.uid(), Ok).map_err(what("owner"))?,
             gid: extra.number("gid")?.map_or_else(|| header.gid(), Ok).map_err(what("group"))?,
-            mtime: extra
-                .mtime()
-                .unwrap_or_else(|| (i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0), 0)),
+            mtime: extra.mtime().unwrap_or_else(|| {
+                let seconds = i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0);
+                Mtime { seconds, nanos: 0 }
+            }),
             size: if content { size } else { 0 },
             xattrs: extra
                 .pax
@@ -138,7 +150,7 @@ impl<R: Read> TarStream<R> {
         Ok(entry)
     }
 
-    /// Content of the entry; 0 at its end.
+    /// Reads content of the entry; 0 at its end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         if most == 0 {
@@ -152,7 +164,7 @@ impl<R: Read> TarStream<R> {
         Ok(count)
     }
 
-    /// Reads the stream to its end, behind the end of the archive.
+    /// Reads the stream to its end, which may lie behind the end of the archive.
     pub(crate) fn finish(mut self) -> Result<R, Error> {
         let mut rest = [0; 16 * 1024];
         while some(&mut self.from, &mut rest)? > 0 {}
@@ -179,7 +191,7 @@ impl<R: Read> TarStream<R> {
         let mut filled = 0;
         while filled < BLOCK {
             match some(&mut self.from, &mut block[filled..])? {
-                // Some archives end without their two blocks of zeros.
+                // Some archives lack the two blocks of zeros at the end.
                 0 if filled == 0 => return Ok(None),
                 0 => return Err(cut()),
                 count => filled += count,
@@ -194,7 +206,7 @@ impl<R: Read> TarStream<R> {
         });
         match header.cksum() {
             Ok(said) if said == sum => Ok(Some(header)),
-            _ => Err(Error::bad("no tar archive, or a damaged one")),
+            _ => Err(Error::bad("a layer or archive is not a valid tar archive")),
         }
     }
 
@@ -236,9 +248,9 @@ fn some(from: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
     }
 }
 
-/// `LENGTH KEY=VALUE\n`, again and again.
+/// Parses PAX records: `LENGTH KEY=VALUE\n`, repeated.
 fn pax(text: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let bad = || Error::bad("a PAX record that does not read");
+    let bad = || Error::bad("a PAX record cannot be parsed");
     let mut rest = text;
     let mut all = Vec::new();
     while !rest.is_empty() && rest[0] != 0 {

@@ -90,7 +90,7 @@ fn i8_an_import_that_grows_is_bounded_in_disk_and_memory() {
     let headers = (0..80_000)
         .fold(Layer::new(), |layer, _| layer.entry(EntryType::XGlobalHeader, "h", "", 0o644, b""));
     for (what, archive, word) in [
-        ("a member of 200 MiB", Layer::new().file("a", &vec![0; 200 << 20]), "for one that came"),
+        ("a member of 200 MiB", Layer::new().file("a", &vec![0; 200 << 20]), "per compressed byte"),
         ("names of 1 MB", names, "4095 bytes"),
         ("80,000 headers without content", headers, "PAX records"),
     ] {
