@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use isolet_sandbox::{
     SandboxId, TenantId,
-    audit::{Expected, AuditDirectory, Verdict, verify},
+    audit::{AuditDirectory, Expected, Verdict, verify},
 };
 use std::{path::PathBuf, process::ExitCode};
 

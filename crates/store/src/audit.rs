@@ -1,9 +1,8 @@
-//! The audit log: the actions on each tenant's sandboxes, with the caller and its address, in lines
-//! that can only be appended to.
+//! The audit log: an append-only record of who did what to each tenant's sandboxes, and from where.
 //!
-//! Each tenant has a log of its own in `DATA/audit/tenants/<tenant>/`. Its lines are chained by
-//! HMAC with the key in `DATA/audit/key` (0600): without the key nobody can change or remove a line
-//! undetected. Callers put entries into a queue and continue; one thread writes.
+//! Each tenant has a log in `DATA/audit/tenants/<tenant>/`. Its lines are chained by HMAC with the key in
+//! `DATA/audit/key` (0600): without that key, nobody can change or remove a line unnoticed. Callers put
+//! entries into a queue and continue; one thread writes.
 
 mod line;
 mod log;
@@ -33,37 +32,36 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tracing::warn;
 
-/// The size of one file of a log, in bytes.
+/// Maximum size of one segment of a log, in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Files of one log; the oldest goes where there would be more.
+/// Maximum number of segments of one log; then the oldest is removed.
 pub const SEGMENTS_MAX: usize = 8;
-/// Entries that may wait; who would add more waits before it does anything.
+/// Queued entries above which [`Audit::room`] waits.
 const QUEUE_MAX: usize = 8192;
-/// How long entries are gathered before they are written: at most this is lost with a server that
-/// is killed.
+/// How long entries are gathered before they are written. A killed server loses at most this.
 const GATHER: Duration = Duration::from_millis(20);
-/// How long what is written may be in memory alone: at most this is lost with the power.
+/// How long written entries may stay in the page cache. A power failure loses at most this.
 const SYNC: Duration = Duration::from_secs(1);
-/// Exports that read at the same moment.
+/// Maximum number of exports that read at the same time.
 const READERS_MAX: usize = 4;
 
-/// One thing that was done.
+/// One recorded action, which becomes one line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Whose log it goes to.
+    /// The tenant whose log gets the entry.
     pub tenant: String,
-    /// Which sandbox it was done to; `None`: to none, or to more than one.
+    /// The sandbox that the action affected; `None`: none, or more than one.
     pub sandbox: Option<String>,
-    /// What, as `sandbox.destroy`.
+    /// The kind of action, as in `sandbox.destroy`.
     pub event: Cow<'static, str>,
-    /// Milliseconds since 1970.
+    /// When it happened, in ms since 1970.
     pub at_ms: i64,
-    /// Who, from where, and what exactly: no secrets, no output.
+    /// Details: the caller, its address, parameters. Never secrets or output.
     pub data: Map<String, Value>,
 }
 
 impl AuditEntry {
-    /// Something that was done now.
+    /// Creates an entry with the current time and no details.
     #[must_use]
     pub fn now(tenant: &str, sandbox: Option<&str>, event: &'static str) -> Self {
         Self {
@@ -75,7 +73,7 @@ impl AuditEntry {
         }
     }
 
-    /// Says one thing more of it.
+    /// Adds one member to the details.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.data.insert(name.to_owned(), value.into());
@@ -83,7 +81,7 @@ impl AuditEntry {
     }
 }
 
-/// All logs of a data directory. Clones share them; the last one to go writes what is left.
+/// All logs of a data directory. Clones share them; dropping the last one writes all queued entries.
 #[derive(Clone)]
 pub struct Audit {
     writer: Arc<Writer>,
@@ -98,7 +96,7 @@ struct WriterState {
     place: AuditDirectory,
     queue: Mutex<Queue>,
     more: Condvar,
-    /// How many entries were written, or given up.
+    /// Number of entries that were written or lost.
     written: watch::Sender<u64>,
     readers: Arc<Semaphore>,
 }
@@ -106,14 +104,15 @@ struct WriterState {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<AuditEntry>,
-    /// How many were ever put in.
+    /// Number of entries ever queued.
     put: u64,
-    /// Somebody waits for what is in it.
+    /// A caller waits until the queue is written.
     urgent: bool,
     closed: bool,
 }
 
-/// Where logs lie, and what they are signed with. For who reads them beside a server.
+/// The directory of the logs, and the key that they are signed with. Readers open it beside a running
+/// server.
 #[derive(Clone)]
 pub struct AuditDirectory {
     directory: PathBuf,
@@ -121,10 +120,10 @@ pub struct AuditDirectory {
 }
 
 impl AuditDirectory {
-    /// The logs of a data directory, for reading. Blocks.
+    /// Opens the logs of a data directory for reading. Blocks.
     ///
     /// # Errors
-    /// [`Error::Io`] when the key cannot be read, as where no server has run yet.
+    /// [`Error::Io`] if the key cannot be read, for instance because no server has used the directory.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let directory = data.join("audit");
         let file = directory.join("key");
@@ -132,7 +131,7 @@ impl AuditDirectory {
         Ok(Self { directory, secret: secret.into() })
     }
 
-    /// Likewise; makes them where there are none.
+    /// Like [`AuditDirectory::open`], but creates what is missing.
     fn make(data: &Path) -> Result<Self, Error> {
         let directory = data.join("audit");
         let tenants = directory.join("tenants");
@@ -169,7 +168,7 @@ impl AuditDirectory {
     }
 }
 
-/// A key of 32 bytes in hexadecimal letters, readable to its owner alone; nobody sees half of it.
+/// Creates a key of 32 random bytes in hexadecimal, with mode 0600, by an atomic rename.
 fn make_key(file: &Path) -> io::Result<()> {
     if file.try_exists()? {
         return Ok(());
@@ -206,19 +205,19 @@ impl Audit {
         Ok(Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) })
     }
 
-    /// Puts an entry behind those before it. Never waits.
+    /// Queues an entry. Never waits.
     pub fn put(&self, entry: AuditEntry) {
         let shared = &self.writer.shared;
         let mut queue = shared.lock();
         queue.waiting.push_back(entry);
         queue.put += 1;
-        // The writer sleeps until there is one; from then on it looks by itself.
+        // The writer sleeps while the queue is empty; otherwise it wakes up without a notification.
         if queue.waiting.len() == 1 {
             shared.more.notify_one();
         }
     }
 
-    /// Waits until there is room for more: before something is done that is put in afterwards.
+    /// Waits until the queue has room. Callers wait before an action, and queue its entry afterwards.
     pub async fn room(&self) {
         let mut written = self.writer.shared.written.subscribe();
         while self.writer.shared.lock().waiting.len() >= QUEUE_MAX {
@@ -229,7 +228,7 @@ impl Audit {
         }
     }
 
-    /// Waits until all that was put in so far is in its file, or was given up.
+    /// Waits until all entries that were queued so far are written or lost.
     pub async fn flush(&self) {
         let mut written = self.writer.shared.written.subscribe();
         let put = self.writer.shared.hurry();
@@ -247,13 +246,13 @@ impl Drop for Writer {
     }
 }
 
-/// The writer's own.
+/// State of the writer thread.
 #[derive(Default)]
-struct Writing {
+struct WriterLogs {
     logs: HashMap<String, TenantLog>,
     /// Entries that could not be written, by tenant.
     lost: HashMap<String, u64>,
-    /// Written and not yet on the disk for sure.
+    /// Tenants whose log was written and not synced yet.
     dirty: Vec<String>,
     synced: Option<Instant>,
 }
@@ -263,7 +262,7 @@ impl WriterState {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has what waits written at once; how many were ever put in.
+    /// Makes the writer start at once. Returns the number of entries ever queued.
     fn hurry(&self) -> u64 {
         let mut queue = self.lock();
         queue.urgent = true;
@@ -272,7 +271,7 @@ impl WriterState {
     }
 
     fn run(&self) {
-        let mut writing = Writing::default();
+        let mut writing = WriterLogs::default();
         while let Some((batch, put)) = self.batch(&mut writing) {
             writing.write(&self.place, batch);
             self.written.send_replace(put);
@@ -280,8 +279,9 @@ impl WriterState {
         writing.sync();
     }
 
-    /// What is to be written next; `None` at the end.
-    fn batch(&self, writing: &mut Writing) -> Option<(VecDeque<AuditEntry>, u64)> {
+    /// Waits for entries to write, and returns them with the number of entries ever queued; `None` at the
+    /// end.
+    fn batch(&self, writing: &mut WriterLogs) -> Option<(VecDeque<AuditEntry>, u64)> {
         let mut queue = self.lock();
         loop {
             if !queue.waiting.is_empty() || queue.urgent {
@@ -309,7 +309,7 @@ impl WriterState {
     }
 }
 
-impl Writing {
+impl WriterLogs {
     fn write(&mut self, place: &AuditDirectory, batch: VecDeque<AuditEntry>) {
         let mut by_tenant: HashMap<String, Vec<AuditEntry>> = HashMap::new();
         for entry in batch {
@@ -318,7 +318,7 @@ impl Writing {
         for (tenant, entries) in by_tenant {
             let count = entries.len() as u64;
             if let Err(error) = self.append(place, &tenant, entries) {
-                warn!(tenant, count, %error, "entries of the audit log are lost");
+                warn!(tenant, count, %error, "cannot write entries of the audit log; they are lost");
                 *self.lost.entry(tenant).or_default() += count;
             }
         }
@@ -327,13 +327,18 @@ impl Writing {
         }
     }
 
-    fn append(&mut self, place: &AuditDirectory, tenant: &str, entries: Vec<AuditEntry>) -> io::Result<()> {
+    fn append(
+        &mut self,
+        place: &AuditDirectory,
+        tenant: &str,
+        entries: Vec<AuditEntry>,
+    ) -> io::Result<()> {
         let mut all = Vec::with_capacity(entries.len() + 2);
         if !self.logs.contains_key(tenant) {
             let (log, repaired) = TenantLog::open(&place.of(tenant), place.key(tenant))?;
             if repaired != log::Repaired::default() {
                 let log::Repaired { torn_bytes, lost, no_head } = repaired;
-                warn!(tenant, torn_bytes, lost, no_head, "the audit log was not whole");
+                warn!(tenant, torn_bytes, lost, no_head, "repaired an incomplete audit log");
                 let entry = AuditEntry::now(tenant, None, "audit.repaired");
                 let entry = entry.with("torn_bytes", torn_bytes).with("lost", lost);
                 all.push(entry.with("no_head", no_head));
@@ -356,7 +361,7 @@ impl Writing {
     fn sync(&mut self) {
         for tenant in std::mem::take(&mut self.dirty) {
             if let Some(Err(error)) = self.logs.get(&tenant).map(TenantLog::sync) {
-                warn!(tenant, %error, "the disk did not take the audit log");
+                warn!(tenant, %error, "cannot sync the audit log");
             }
         }
         self.synced = Some(Instant::now());

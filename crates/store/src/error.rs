@@ -1,79 +1,83 @@
-//! Why records cannot be read or written.
+//! Errors of the records and the audit log.
 
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
-/// Answers that say that the disk was asked to keep what it was given, and did not.
+/// SQLite's codes for a failed `fsync`.
 const UNSYNCED: [i32; 2] =
     [rusqlite::ffi::SQLITE_IOERR_FSYNC, rusqlite::ffi::SQLITE_IOERR_DIR_FSYNC];
 
-/// Why records cannot be read or written. Nothing was changed.
+/// Why records or audit logs cannot be read or written. Unless a variant says otherwise, nothing was
+/// changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The disk is full.
-    #[error("no space left on the disk of the records")]
+    #[error("no space left on the disk of the data directory")]
     Full,
-    /// The disk failed to take what was written. What of it is there is not known, and another try
-    /// would be told that all is well: nothing more is written until the records are opened anew.
-    #[error("the disk did not take what was written; nothing more is recorded until a restart")]
-    Unsynced,
-    /// Written by a later version.
+    /// The disk failed to sync a write. It is unknown which part of it was stored, and a second sync
+    /// would succeed without storing it: nothing more is written until the records are opened again.
     #[error(
-        "{file} has schema {found}, this version knows up to {known}; start the version that wrote it"
+        "the disk failed to store a write; the records are read-only until the server restarts"
+    )]
+    Unsynced,
+    /// A later version wrote the file.
+    #[error(
+        "{file} has schema {found}, but this version supports up to {known}; start the version that wrote it"
     )]
     Newer {
-        /// Which file.
+        /// The file of the records.
         file: PathBuf,
-        /// What it has.
+        /// The schema version of the file.
         found: i64,
-        /// What is known here.
+        /// The latest schema that this version supports.
         known: i64,
     },
-    /// The records are gone, and sandboxes are there: to begin with none would lose their files.
+    /// The records are missing, but there are files of sandboxes. Starting without records would lose
+    /// these files.
     #[error(
-        "{file} is missing or empty, but {directory} holds the files of {count} sandboxes, which only its records tell whose they are; \
-         put isolet.db and isolet.db-wal back from a backup, or start without these sandboxes: mv {directory} {directory}.lost"
+        "{file} is missing or empty, but {directory} holds the files of {count} sandboxes, whose owners only the records name; \
+         restore isolet.db and isolet.db-wal from a backup, or start without these sandboxes: mv {directory} {directory}.lost"
     )]
     Lost {
-        /// Which file.
+        /// The file of the records.
         file: PathBuf,
-        /// Where the sandboxes lie.
+        /// The directory of the sandboxes.
         directory: PathBuf,
-        /// How many.
+        /// How many sandboxes it holds.
         count: usize,
     },
-    /// What was copied is not one state of the records.
+    /// A copy of the records is inconsistent.
     #[error(
         "{file} is damaged ({said}): it was copied while a server wrote to it; \
          copy it again while that server is stopped, or with: sqlite3 ORIGINAL/isolet.db \".backup '{file}'\" after removing {file}-wal"
     )]
     Torn {
-        /// Which file.
+        /// The file of the records.
         file: PathBuf,
-        /// What SQLite says.
+        /// What SQLite found.
         said: String,
     },
-    /// A name, slot or key is taken.
-    #[error("a record of that name exists")]
+    /// A name, slot or key is in use.
+    #[error("a record of that name exists already")]
     Exists,
-    /// The store has stopped, or a fault ended this call.
+    /// The store has stopped, or this call panicked.
     #[error("the records are closed")]
     Closed,
-    /// Anything else.
+    /// Any other error of SQLite.
     #[error("{0}")]
     Sqlite(String),
-    /// A record does not read.
-    #[error("a record does not read: {0}")]
+    /// A record cannot be parsed.
+    #[error("a record cannot be parsed: {0}")]
     Json(String),
     /// A file beside the records cannot be read or written.
     #[error("{}: {reason}", .path.display())]
     Io {
-        /// Which.
+        /// The file or directory that the operation failed on.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error message.
         reason: String,
     },
-    /// A field is out of its bounds.
+    /// A field is invalid.
     #[error("{0}")]
     Bad(&'static str),
 }
@@ -88,7 +92,7 @@ impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error() {
             Some(e) if e.code == ErrorCode::DiskFull => Self::Full,
-            // The shared index of the log cannot grow: full disks show here first.
+            // The shared index of the log cannot grow. A full disk is noticed here first.
             Some(e) if e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => Self::Full,
             Some(e) if UNSYNCED.contains(&e.extended_code) => Self::Unsynced,
             Some(e) if e.code == ErrorCode::ConstraintViolation => Self::Exists,

@@ -4,26 +4,26 @@ use sha2::{Digest, Sha256};
 use std::hash::{Hash, Hasher};
 use subtle::ConstantTimeEq;
 
-/// SHA-256 of a key's secret. Two digests are compared in constant time, wherever they differ.
+/// SHA-256 of a key's secret. Digests are compared in constant time.
 ///
-/// How long a comparison takes would tell nothing of a secret anyway, since a guess that is nearly
-/// right has another digest altogether; `Eq` keeps that argument from being needed.
+/// The time of an ordinary comparison would reveal nothing either, since a nearly correct guess has an
+/// unrelated digest. `Eq` makes that argument unnecessary.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
-    /// The digest of a secret, as it comes in `Authorization: Bearer`.
+    /// Computes the digest of a secret, as sent in `Authorization: Bearer`.
     #[must_use]
     pub fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).into())
     }
 
-    /// One that was read from the records.
+    /// A digest that was read from the records.
     pub(crate) fn from_record(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// For the records.
+    /// The bytes that the records store.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -39,12 +39,12 @@ impl Eq for KeyDigest {}
 
 impl Hash for KeyDigest {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // A digest is evenly spread: its first bytes choose a bucket as well as all of them.
+        // The bytes of a digest are evenly distributed, so that the first ones suffice.
         state.write(&self.0[..8]);
     }
 }
 
-/// Compares every pair, also after one that differs.
+/// Compares all pairs, even after a difference.
 fn all_equal<T: ConstantTimeEq>(one: &[T], other: &[T]) -> bool {
     one.ct_eq(other).into()
 }

@@ -1,4 +1,4 @@
-//! API keys. Only their SHA-256 is stored.
+//! API keys, of which only the SHA-256 digest is stored.
 
 use crate::error::Error;
 use crate::key_digest::KeyDigest;
@@ -16,90 +16,90 @@ use std::{
 };
 use tracing::warn;
 
-/// The longest label, in bytes.
+/// Maximum length of a label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 200;
 
 /// What a key allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The key's id.
+    /// The id of the key: `key_…`.
     pub key: String,
-    /// Whose it is.
+    /// The tenant whose sandboxes it gives access to.
     pub tenant: String,
-    /// Only reading calls.
+    /// Whether only calls that read are allowed.
     pub read_only: bool,
 }
 
-/// A key, as it is listed.
+/// A key without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// By which it is revoked.
+    /// The id by which the key is revoked: `key_…`.
     pub id: String,
-    /// Whose it is.
+    /// The tenant whose sandboxes it gives access to.
     pub tenant: String,
-    /// The owner's word for it.
+    /// The owner's name for it.
     pub label: String,
-    /// Only reading calls.
+    /// Whether it allows only calls that read.
     pub read_only: bool,
-    /// Milliseconds since 1970.
+    /// In ms since 1970.
     pub created_at_ms: i64,
-    /// From then on it opens nothing.
+    /// When it expires, in ms since 1970; `None`: never.
     pub expires_at_ms: Option<i64>,
-    /// Since then it opens nothing.
+    /// When it was revoked, in ms since 1970.
     pub revoked_at_ms: Option<i64>,
 }
 
-/// A key to be made.
+/// The parameters of a new key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewKey {
-    /// Whose it will be.
+    /// The tenant whose sandboxes it will give access to.
     pub tenant: String,
-    /// The owner's word for it, at most 200 bytes.
+    /// The owner's name for it, of at most [`LABEL_BYTES_MAX`].
     pub label: String,
-    /// Only reading calls.
+    /// Whether it allows only calls that read.
     pub read_only: bool,
-    /// Milliseconds since 1970; `None` never.
+    /// When it will expire, in ms since 1970; `None`: never.
     pub expires_at_ms: Option<i64>,
 }
 
 impl Key {
-    /// Neither revoked nor expired.
-    fn opens(&self) -> bool {
+    /// Whether it is neither revoked nor expired.
+    fn is_valid(&self) -> bool {
         self.revoked_at_ms.is_none() && self.expires_at_ms.is_none_or(|at| at > now_ms())
     }
 }
 
-/// The keys of a data directory. Works beside a running server, in another process too: a key
-/// that was added or revoked counts from the next call on. Clones share one.
+/// The keys of a data directory. Several processes may open it: keys that one adds or revokes are known
+/// to the others at their next call. Clones share one connection.
 #[derive(Clone)]
 pub struct Keys {
-    held: Arc<Mutex<KeyCache>>,
+    cache: Arc<Mutex<KeyCache>>,
 }
 
-/// A connection of its own, and what it last read.
+/// A connection to the records, and the keys that it last read.
 struct KeyCache {
     connection: Connection,
-    /// SQLite's counter of other connections' commits; another value: read again.
+    /// SQLite's counter of commits by other connections. Once it changes, the keys are read again.
     version: i64,
     by_hash: HashMap<KeyDigest, Key>,
-    /// The records.
+    /// The file of the records.
     file: PathBuf,
     /// Keys that were revoked while the disk was full.
     revoked: Tombstones,
-    /// When the file of `revoked` was last changed, as of the last [look](Keys::look).
+    /// Modification time of the file of `revoked` at the last [`Keys::reload`].
     written: Option<SystemTime>,
 }
 
 const COLUMNS: &str = "hash, id, tenant, label, read_only, created_ms, expires_ms, revoked_ms";
 
 impl Keys {
-    /// Opens the records; makes them when they are not there. Blocks.
+    /// Opens the records, and creates them if they are missing. Blocks.
     ///
     /// # Errors
     /// [`Error`].
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file)?;
-        let mut held = KeyCache {
+        let mut cache = KeyCache {
             connection,
             version: -1,
             by_hash: HashMap::new(),
@@ -107,12 +107,12 @@ impl Keys {
             revoked: Tombstones::open(file, KEY_RESERVE)?,
             written: None,
         };
-        held.written = held.written_now();
-        // While the disk is full they are revoked by their tombstones.
-        if let Err(Error::Unsynced) = held.apply_pending() {
+        cache.written = cache.written_now();
+        // On a full disk, the tombstones alone revoke these keys.
+        if let Err(Error::Unsynced) = cache.apply_pending() {
             return Err(Error::Unsynced);
         }
-        Ok(Self { held: Arc::new(Mutex::new(held)) })
+        Ok(Self { cache: Arc::new(Mutex::new(cache)) })
     }
 
     /// Creates a key; only this call returns the secret. Blocks.
@@ -134,8 +134,8 @@ impl Keys {
             expires_at_ms: new.expires_at_ms,
             revoked_at_ms: None,
         };
-        let mut held = self.lock();
-        held.connection.execute(
+        let mut cache = self.lock();
+        cache.connection.execute(
             &format!("INSERT INTO keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL)"),
             params![
                 KeyDigest::of(&secret).bytes(),
@@ -147,74 +147,74 @@ impl Keys {
                 key.expires_at_ms
             ],
         )?;
-        held.read()?;
+        cache.read()?;
         Ok((key, secret))
     }
 
-    /// All keys, revoked ones too, the oldest first. Blocks.
+    /// All keys, including revoked ones, the oldest first. Blocks.
     ///
     /// # Errors
     /// [`Error`].
     pub fn list(&self) -> Result<Vec<Key>, Error> {
-        let mut held = self.lock();
-        held.read()?;
-        let mut keys: Vec<Key> = held.by_hash.values().cloned().collect();
+        let mut cache = self.lock();
+        cache.read()?;
+        let mut keys: Vec<Key> = cache.by_hash.values().cloned().collect();
         keys.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
         Ok(keys)
     }
 
-    /// Ends a key by its id; `false` when there is none that could be ended. Blocks. On a full disk
-    /// a running server knows of it when it next [reloads](Self::reload).
+    /// Revokes a key by its id. Returns `false` if there is no such key, or it is revoked already. Blocks. On
+    /// a full disk, a running server notices at its next [`Keys::reload`].
     ///
     /// # Errors
     /// [`Error`].
     pub fn revoke(&self, id: &str) -> Result<bool, Error> {
-        let mut held = self.lock();
-        held.read()?;
-        let known = held.by_hash.values().any(|key| key.id == id && key.revoked_at_ms.is_none());
+        let mut cache = self.lock();
+        cache.read()?;
+        let known = cache.by_hash.values().any(|key| key.id == id && key.revoked_at_ms.is_none());
         if !known {
             return Ok(false);
         }
         let removal = Removal::Key { id: id.to_owned() };
-        let written = held.apply_pending().and_then(|()| apply(&held.connection, &removal));
+        let written = cache.apply_pending().and_then(|()| apply(&cache.connection, &removal));
         match written {
-            Err(Error::Full) => held.revoked.add(removal)?,
+            Err(Error::Full) => cache.revoked.add(removal)?,
             written => written?,
         }
-        held.read()?;
+        cache.read()?;
         Ok(true)
     }
 
-    /// Looks for keys that another process has revoked while the disk was full. Blocks; to be called
-    /// now and then, not with every request.
+    /// Reads which keys another process has revoked on a full disk. Blocks. Callers call this
+    /// periodically, not for each request.
     pub fn reload(&self) {
-        let mut held = self.lock();
-        let written = held.written_now();
-        if written != held.written {
-            match Tombstones::open(&held.file, KEY_RESERVE) {
-                Ok(revoked) => held.revoked = revoked,
-                // What is known stays revoked, and the next look tries again.
+        let mut cache = self.lock();
+        let written = cache.written_now();
+        if written != cache.written {
+            match Tombstones::open(&cache.file, KEY_RESERVE) {
+                Ok(revoked) => cache.revoked = revoked,
+                // Known keys stay revoked, and the next call tries again.
                 Err(error) => {
-                    warn!(%error, "keys that were revoked on a full disk cannot be read");
+                    warn!(%error, "cannot read the keys that were revoked on a full disk");
                     return;
                 }
             }
-            held.written = written;
-            // Read again: the rows do not say it yet.
-            held.version = -1;
+            cache.written = written;
+            // Forces a new read: the rows in the records are unchanged.
+            cache.version = -1;
         }
     }
 
-    /// What a key opens, by its digest; `None`: nothing (unknown, revoked, expired). A few
-    /// microseconds, and the same steps for every unknown key.
+    /// Returns what the key with this digest allows; `None` if it is unknown, revoked or expired. Takes a
+    /// few microseconds, and the same steps for every unknown key.
     ///
     /// # Errors
     /// [`Error`].
     pub fn check(&self, digest: &KeyDigest) -> Result<Option<Grant>, Error> {
-        let mut held = self.lock();
-        held.reload_if_changed()?;
-        let Some(key) = held.by_hash.get(digest) else { return Ok(None) };
-        if !key.opens() {
+        let mut cache = self.lock();
+        cache.reload_if_changed()?;
+        let Some(key) = cache.by_hash.get(digest) else { return Ok(None) };
+        if !key.is_valid() {
             return Ok(None);
         }
         Ok(Some(Grant {
@@ -224,24 +224,24 @@ impl Keys {
         }))
     }
 
-    /// Whether a key, by its id, opens anything. For what it opened earlier and is still open.
+    /// Whether the key with this id is still valid. For connections that it has opened before.
     ///
     /// # Errors
     /// [`Error`].
     pub fn is_valid(&self, id: &str) -> Result<bool, Error> {
-        let mut held = self.lock();
-        held.reload_if_changed()?;
-        Ok(held.by_hash.values().any(|key| key.id == id && key.opens()))
+        let mut cache = self.lock();
+        cache.reload_if_changed()?;
+        Ok(cache.by_hash.values().any(|key| key.id == id && key.is_valid()))
     }
 
     fn lock(&self) -> MutexGuard<'_, KeyCache> {
-        // What a panic left is read again from the file when it has changed.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        // A panic leaves at most outdated keys, which are read again after a change.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl KeyCache {
-    /// Writes what was revoked while the disk was full.
+    /// Writes the revocations that were made on a full disk to the records.
     fn apply_pending(&mut self) -> Result<(), Error> {
         if self.revoked.is_empty() {
             return Ok(());
@@ -263,13 +263,13 @@ impl KeyCache {
             .query_row([], |row| row.get(0))?)
     }
 
-    /// Reads again what another connection has changed.
+    /// Reads the keys again if another connection has changed the records.
     fn reload_if_changed(&mut self) -> Result<(), Error> {
         if self.version()? == self.version { Ok(()) } else { self.read() }
     }
 
     fn read(&mut self) -> Result<(), Error> {
-        // Before the rows: a commit between the two is then seen at the next look.
+        // Read before the rows, so that a commit in between is noticed at the next call.
         let version = self.version()?;
         let mut query = self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM keys"))?;
         let rows = query.query_map([], |row| {

@@ -1,9 +1,10 @@
-//! Data that must survive the server: records of sandboxes, sessions, keys and idempotent answers.
+//! Everything that must survive the server: records of sandboxes, sessions, profiles, API keys and
+//! idempotent responses, and the audit log.
 //!
-//! SQLite with a write-ahead log and `synchronous=FULL`: a commit is on the disk before it is
-//! answered, so a loss of power loses no record and restores no revoked key. With `NORMAL` a commit
-//! would stay in the kernel's page cache, which protects only against a killed server (p50 19 µs
-//! instead of 261 µs, p99 85 instead of 1,123, on ext4; `--example commit` measures it).
+//! The records are in SQLite with a write-ahead log and `synchronous=FULL`: a commit is on the disk
+//! before it is acknowledged, so that a power failure loses no record and revives no revoked key.
+//! `NORMAL` would leave commits in the kernel's page cache, which survives only a killed server. It is
+//! faster (p50 19 µs against 261 µs, p99 85 µs against 1,123 µs on ext4; `--example commit` measures it).
 #![forbid(unsafe_code)]
 
 pub mod audit;
@@ -19,6 +20,6 @@ mod tombstones;
 pub use error::Error;
 pub use key_digest::KeyDigest;
 pub use rows::{
-    ANSWER_MS, StoredAnswer, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, UsageTotals,
+    ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, StoredAnswer, UsageTotals,
 };
 pub use store::Store;

@@ -1,8 +1,8 @@
 //! The tables, and the removals that could not be written to them yet.
 //!
-//! Each removal is first tried in SQLite. When the disk is full, a tombstone replaces it (see
-//! [`crate::tombstones`]), and the removal is done: it counts for every read, outlives a kill of the
-//! server, and is applied before anything else is written.
+//! Each removal is first tried in SQLite. On a full disk, a tombstone is written in its place (see
+//! [`crate::tombstones`]), and the removal is complete: every read respects it, it survives a killed
+//! server, and it is applied before anything else is written.
 
 use crate::error::Error;
 use crate::rows::{EndedSandbox, HISTORY_MAX, SandboxRow};
@@ -12,15 +12,15 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use std::path::Path;
 
-/// State of a sandbox in its record from the moment that its removal is decided.
+/// State of a sandbox in its record once its removal has begun.
 pub(crate) const DESTROYING: &str = "destroying";
 
 /// The connection to SQLite, and the pending removals.
 pub(crate) struct Records {
     pub(crate) connection: Connection,
     tombstones: Tombstones,
-    /// Sandboxes that are removed, with their usage. A record or a tombstone says that each is being
-    /// destroyed, so a crash loses only the usage.
+    /// Removed sandboxes with their usage, which a full disk could not store. A record or tombstone marks
+    /// each as `destroying`, so that a crash loses only the usage.
     pending_ended: Vec<(String, Option<EndedSandbox>)>,
 }
 
@@ -33,10 +33,10 @@ impl Records {
         })
     }
 
-    /// Writes the removals that were made while the disk was full.
+    /// Writes the removals that were made on a full disk to the records.
     ///
     /// # Errors
-    /// [`Error::Full`] while it still is; nothing is changed then.
+    /// [`Error::Full`] while the disk is still full; nothing is changed then.
     pub(crate) fn apply_pending(&mut self) -> Result<(), Error> {
         if self.tombstones.is_empty() && self.pending_ended.is_empty() {
             return Ok(());
@@ -202,7 +202,8 @@ fn insert_ended(connection: &Connection, ended: &EndedSandbox) -> Result<(), Err
     Ok(())
 }
 
-/// The body without the member of a removal; `None`: it has no such member, or another value.
+/// Returns the body without the member of a removal; `None` if it has no such member, or one with another
+/// value.
 fn without_member(body: &str, removal: &Removal) -> Option<String> {
     let Removal::Member { object, key, field, value, .. } = removal else { return None };
     let mut body: Value = serde_json::from_str(body).ok()?;

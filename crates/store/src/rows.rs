@@ -1,77 +1,77 @@
 //! Rows of the tables, as callers see them.
 //!
-//! Columns hold what the store must keep unique; the rest is a versioned JSON text that belongs
-//! to the caller, so that one text that does not read hides no other record.
+//! Columns hold what the store searches for or must keep unique. The rest is a versioned JSON text that
+//! the caller parses, so that one invalid text does not hide other records.
 
-/// How long an answer is given again to the same idempotency key.
+/// How long the response to an idempotency key is stored, in ms.
 pub const ANSWER_MS: i64 = 24 * 3600 * 1000;
 
-/// One sandbox.
+/// The record of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRow {
-    /// The server's own name for it.
+    /// The server's name for it, unique on the host.
     pub name: String,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
     /// The client's name for it, unique within the tenant.
     pub id: String,
-    /// Its uid range, unique.
+    /// Index of its uid range, unique.
     pub slot: u32,
-    /// Where it stands.
+    /// Its state, as in the API.
     pub state: String,
-    /// The rest, as JSON.
+    /// Everything else, as JSON.
     pub body: String,
 }
 
-/// One session.
+/// The record of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Name of its sandbox.
+    /// The `name` of its sandbox.
     pub sandbox: String,
-    /// Its id.
+    /// Unique within the sandbox.
     pub id: String,
-    /// The rest, as JSON.
+    /// Everything else, as JSON.
     pub body: String,
 }
 
-/// What was answered to an idempotency key.
+/// The stored response to an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAnswer {
-    /// Whose key.
+    /// The tenant that sent the key.
     pub tenant: String,
-    /// The key.
+    /// The value of `Idempotency-Key`.
     pub key: String,
-    /// SHA-256 of the body that came with it.
+    /// SHA-256 of the request's body.
     pub body: [u8; 32],
-    /// The answer, as JSON.
+    /// The response, as JSON.
     pub answer: String,
 }
 
-/// A member of an object in a sandbox's body, named so that a later one under the same key is
-/// another.
+/// Identifies a member of an object in a sandbox's body, such that a later member under the same key is
+/// not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The object's name in the body.
     pub object: String,
     /// The member's key in the object.
     pub key: String,
-    /// A field of the member, which is text.
+    /// A field of the member, whose value is a string.
     pub field: String,
-    /// What it says; a member with another value is not removed.
+    /// The field's value. A member with another value is not removed.
     pub value: String,
 }
 
-/// Ended sandboxes that are held for a tenant; older ones are in the sums alone.
+/// Ended sandboxes in a tenant's history. Older ones count only in the totals.
 pub const HISTORY_MAX: usize = 1000;
 
-/// What a tenant's ended sandboxes had used together.
+/// Resource usage of all ended sandboxes of a tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageTotals {
-    /// How many they are.
+    /// Number of ended sandboxes.
     pub count: u64,
     /// Processor time, in µs.
     pub cpu_us: u64,
-    /// Memory that they might use, times how long they were awake: in MiB times ms.
+    /// Memory limit multiplied by the time awake, in MiB × ms.
     pub memory_mib_ms: u64,
 }
 
@@ -85,13 +85,13 @@ impl UsageTotals {
     }
 }
 
-/// A sandbox that has ended.
+/// The history record of an ended sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedSandbox {
-    /// Whose it was.
+    /// The tenant that it belongs to.
     pub tenant: String,
     /// The details for clients, as JSON.
     pub body: String,
-    /// What it adds to the sums; `count` is 1.
+    /// What it adds to the totals; `count` is 1.
     pub sums: UsageTotals,
 }

@@ -1,4 +1,4 @@
-//! The tables, as a list of steps that only goes forward.
+//! The tables, as a list of migrations.
 
 use crate::error::Error;
 use rusqlite::{Connection, OpenFlags};
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// Each step takes the schema from its index to the next; a released step is never edited.
+/// Step `n` migrates schema version `n` to `n + 1`. A released step is never edited.
 const STEPS: &[&str] = &["
     CREATE TABLE sandboxes (
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, slot INTEGER NOT NULL UNIQUE,
@@ -42,15 +42,15 @@ const STEPS: &[&str] = &["
     ) STRICT, WITHOUT ROWID;
 "];
 
-/// How long one process waits for another's write (the server's, or `isolet keys`).
+/// How long one process waits for another's write: the server's, or that of `isolet keys`.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Opens the file (0600 when it is made) with today's schema.
+/// Opens the file, creates it with mode 0600 if it is missing, and migrates it to the latest schema.
 pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     if fs::metadata(file).map_or(true, |about| about.len() == 0) {
         refuse_lost(file)?;
     }
-    // Made by us first: SQLite would make it readable to others; its log takes over the mode.
+    // Created here, because SQLite would make it readable to other users. Its log inherits the mode.
     let made = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
     made.map_err(|error| match error.kind() {
         std::io::ErrorKind::StorageFull => Error::Full,
@@ -68,7 +68,7 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Before anything is written: where sandboxes lie beside the file it had records of them.
+/// Refuses an empty file if there are directories of sandboxes, which must have had records.
 fn refuse_lost(file: &Path) -> Result<(), Error> {
     let directory = file.with_file_name("sandboxes");
     let count = fs::read_dir(&directory).map_or(0, Iterator::count);
@@ -78,18 +78,18 @@ fn refuse_lost(file: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether the file is whole, as far as SQLite can tell.
+/// Checks that the file is consistent, as far as SQLite can tell.
 pub(crate) fn check(file: &Path) -> Result<(), Error> {
-    let look = || -> rusqlite::Result<String> {
+    let query = || -> rusqlite::Result<String> {
         let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.busy_timeout(BUSY)?;
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
     };
-    let said = look().unwrap_or_else(|error| error.to_string());
+    let said = query().unwrap_or_else(|error| error.to_string());
     if said == "ok" { Ok(()) } else { Err(Error::Torn { file: file.to_owned(), said }) }
 }
 
-/// Before anything is written: a file of a later version stays as it is.
+/// Returns the schema version, and refuses one of a later release before anything is written.
 fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize, Error> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let known = STEPS.len() as i64;
@@ -100,7 +100,7 @@ fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize, Error> {
 }
 
 fn migrate(connection: &mut Connection, file: &Path) -> Result<(), Error> {
-    // Immediate: two processes that open a new file migrate it one after the other.
+    // An immediate transaction, so that two processes that open a new file migrate it in turn.
     let all = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let version = refuse_newer(&all, file)?;
     for step in &STEPS[version..] {

@@ -1,4 +1,4 @@
-//! The handle of the records: jobs run on one thread, which writes.
+//! [`Store`], the handle of the records. All jobs run on one thread.
 
 mod history;
 mod profiles;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
-/// Writes that may wait at once; the next caller waits before it is put in line.
+/// Maximum number of queued jobs; further callers wait.
 const QUEUE_MAX: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Records) + Send>;
 
-/// The records of a data directory; one thread writes. Clones share it.
+/// The records of a data directory. Clones share one thread and connection.
 #[derive(Clone)]
 pub struct Store {
     jobs: mpsc::Sender<Job>,
@@ -31,7 +31,8 @@ impl Store {
     /// Opens, creates or migrates the records. Blocks.
     ///
     /// # Errors
-    /// [`Error::Newer`] when a later version wrote them; whatever SQLite says otherwise.
+    /// [`Error::Newer`] if a later version wrote them; [`Error::Lost`]; [`Error::Full`];
+    /// [`Error::Sqlite`].
     pub fn open(file: &Path) -> Result<Self, Error> {
         let connection = schema::open(file).map_err(|error| match error {
             Error::Sqlite(message) if !message.starts_with(&*file.to_string_lossy()) => {
@@ -71,11 +72,11 @@ impl Store {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Runs a job that writes on the store's thread, and waits for its result. A queued job runs even when the
+    /// Runs a job that writes on the store's thread, and waits for its result. A queued job runs even if the
     /// caller is dropped.
     ///
     /// # Errors
-    /// [`Error::Full`] also while removals wait for space: they are written first.
+    /// [`Error::Full`] also while removals wait for space, since they are written first.
     pub(crate) async fn write<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> Result<R, Error> + Send + 'static,
@@ -94,17 +95,16 @@ impl Store {
     ) -> Result<R, Error> {
         self.run(|records| {
             match records.apply_pending() {
-                // A disk that failed must not be asked again: it may say that all is well.
+                // A disk whose sync failed must not be used again: the next sync would succeed.
                 Err(Error::Unsynced) => Err(Error::Unsynced),
-                // What the records could not take is still in memory, and the job counts it.
+                // Removals that cannot be written are still in memory, and the job respects them.
                 _ => job(records),
             }
         })
         .await
     }
 
-    /// Runs `job` as it is, without taking tombstones in first: it removes something, and does that
-    /// itself.
+    /// Runs a job without applying the pending removals first. Removals do that themselves.
     pub(crate) async fn run<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,

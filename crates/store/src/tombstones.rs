@@ -1,9 +1,9 @@
-//! Tombstones: removals that the records could not take because their disk is full.
+//! Tombstones: removals that SQLite cannot record because the disk is full.
 //!
-//! A commit of SQLite needs new blocks, so a full disk would keep what fills it, and what was
-//! deleted would come back with the next start. The blocks of this file are allocated when it is
-//! made. A tombstone overwrites one slot in place, which needs no new block, and is on the disk
-//! when [`Tombstones::add`] returns. The records apply all of them before their next write.
+//! A commit of SQLite needs new blocks, so that nothing could be deleted from a full disk, or it would
+//! come back at the next start. The blocks of this file are allocated when it is created. A tombstone
+//! overwrites one slot in place, which needs no new block, and is on the disk when [`Tombstones::add`]
+//! returns. The records apply all tombstones before their next write.
 //!
 //! On a file system that writes every block to a new place (btrfs, ZFS), deleting relies on the
 //! space that the file system itself reserves for it.
@@ -19,37 +19,36 @@ use std::{
 };
 use tracing::warn;
 
-/// The size of one tombstone, in bytes: one sector, which a disk writes whole or not at all.
+/// The size of one tombstone, in bytes: one sector, which a disk writes atomically.
 const SLOT_BYTES: usize = 512;
 
-/// The size and name of a file of tombstones, which lies beside the records.
+/// The size and name of a file of tombstones beside the records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reserve {
     suffix: &'static str,
-    /// Tombstones at once.
+    /// Maximum number of tombstones.
     slots: usize,
 }
 
-/// Of what the server removes. The records take tombstones as soon as a few pages are free, and what
-/// was deleted leaves more than that; 1 MiB of the disk is what a reserve may cost.
+/// The reserve of the server, 1 MiB. It does not fill up: the records apply tombstones as soon as a few
+/// pages are free, and deleted sandboxes free more than that.
 pub(crate) const SERVER_RESERVE: Reserve = Reserve { suffix: "tombstones", slots: 2048 };
-/// Of keys, which other processes revoke beside the server: a file of its own,
-/// which each writer locks. 64 KiB are more keys than anybody revokes by hand on a full disk.
+/// The reserve for API keys, which other processes may revoke too: a separate file that each writer
+/// locks. 64 KiB suffice, since keys are revoked by hand.
 pub(crate) const KEY_RESERVE: Reserve = Reserve { suffix: "revoked", slots: 128 };
 
-/// What is removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "lowercase")]
 pub(crate) enum Removal {
-    /// A sandbox: its record says `destroying` from now on.
+    /// Marks a sandbox as `destroying`.
     Sandbox { name: String },
-    /// A session.
+    /// Deletes a session of a sandbox.
     Session { sandbox: String, id: String },
-    /// A network profile.
+    /// Deletes a network profile.
     Profile { tenant: String, name: String },
-    /// A member of an object in a sandbox's body, if `field` of it still has this value.
+    /// Removes a member of an object in a sandbox's body, if its `field` still has this value.
     Member { sandbox: String, object: String, key: String, field: String, value: String },
-    /// An API key: it opens nothing.
+    /// Revokes an API key.
     Key { id: String },
 }
 
@@ -57,19 +56,18 @@ pub(crate) enum Removal {
 pub(crate) struct Tombstones {
     path: PathBuf,
     slots_max: usize,
-    /// `None`: there is no reserve, because the disk was full when it was to be made.
+    /// `None` if the disk was too full to create the file.
     file: Option<File>,
     slots: usize,
     held: BTreeMap<usize, Removal>,
 }
 
 impl Tombstones {
-    /// Opens the file beside `records`, or makes it. A disk without room for it is no error: then a
-    /// full disk refuses removals too.
+    /// Opens the file beside `records`, or creates it. If the disk has no room for it, that is only logged:
+    /// removals then fail while the disk is full.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is such a file and it cannot be read: what it says was removed would
-    /// come back.
+    /// [`Error::Io`] if an existing file cannot be read: ignoring it would revive what was removed.
     pub(crate) fn open(records: &Path, reserve: Reserve) -> Result<Self, Error> {
         let path = records.with_extension(reserve.suffix);
         let held = BTreeMap::new();
@@ -95,10 +93,10 @@ impl Tombstones {
     fn incomplete(&self, error: &io::Error) {
         let path = self.path.display();
         let slots = self.slots;
-        warn!(%path, %error, slots, "the reserve for deleting on a full disk is incomplete");
+        warn!(%path, %error, slots, "cannot reserve disk space for removals on a full disk");
     }
 
-    /// Reads all tombstones; the bytes of the file.
+    /// Reads all tombstones, and returns the bytes of the file.
     fn look(&mut self, file: &File) -> io::Result<Vec<u8>> {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let mut text = vec![0; length.min(self.slots_max * SLOT_BYTES)];
@@ -112,7 +110,7 @@ impl Tombstones {
     /// Allocates the blocks of all slots.
     fn allocate(&mut self, file: &File, text: &[u8]) -> io::Result<()> {
         let about = file.metadata()?;
-        // A copy of the file may have holes where it had zeroes.
+        // In a copy of the file, blocks of zeros may have become holes.
         let whole = about.blocks() * 512 >= about.len();
         let result = if whole { Ok(()) } else { file.write_all_at(text, 0) };
         let result = result.and_then(|()| self.allocate_slots(file)).and_then(|()| file.sync_all());
@@ -146,10 +144,10 @@ impl Tombstones {
         self.held.values().any(|held| held == removal)
     }
 
-    /// Writes one, on the disk when this returns.
+    /// Writes a tombstone, and waits until it is on the disk.
     ///
     /// # Errors
-    /// [`Error::Full`] when no slot is free; [`Error::Unsynced`], [`Error::Io`].
+    /// [`Error::Full`] if no slot is free; [`Error::Unsynced`], [`Error::Io`].
     pub(crate) fn add(&mut self, removal: Removal) -> Result<(), Error> {
         if self.contains(&removal) {
             return Ok(());
@@ -174,7 +172,7 @@ impl Tombstones {
         added
     }
 
-    /// Does `job` while no other process changes the file.
+    /// Runs `job` with the file locked against other processes.
     fn locked(
         &mut self,
         file: &File,
@@ -189,7 +187,7 @@ impl Tombstones {
     /// Clears all tombstones, after they were applied.
     ///
     /// # Errors
-    /// [`Error::Unsynced`], [`Error::Io`]; those that are left are applied once more.
+    /// [`Error::Unsynced`], [`Error::Io`]. Remaining tombstones are applied again, which is harmless.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
         if self.held.is_empty() {
             return Ok(());
@@ -200,7 +198,7 @@ impl Tombstones {
                 let mut there = [0; SLOT_BYTES];
                 file.read_exact_at(&mut there, (slot * SLOT_BYTES) as u64)
                     .map_err(|error| Error::io(&all.path, &error))?;
-                // Another process may have cleared the slot, and used it again.
+                // Another process may have cleared the slot and used it again.
                 if read(&there).as_ref() == Some(removal) {
                     all.write(&file, slot, &[0; SLOT_BYTES])?;
                 }
@@ -223,7 +221,7 @@ impl Tombstones {
     }
 }
 
-/// The tombstone in a slot. A torn write counts as none, because it was never acknowledged.
+/// Parses the tombstone in a slot. A torn write is ignored, because it was never acknowledged.
 fn read(slot: &[u8]) -> Option<Removal> {
     let end = slot.iter().position(|byte| *byte == 0).unwrap_or(slot.len());
     serde_json::from_slice(&slot[..end]).ok()

@@ -1,7 +1,7 @@
-//! The audit log on a real disk: chained, bounded, repaired, and looked through.
+//! The audit log on a real disk: chained, bounded, repaired and verified.
 
 use isolet_store::audit::{
-    Audit, AuditEntry, Expected, Finding, AuditDirectory, SEGMENT_BYTES_MAX, SEGMENTS_MAX, verify,
+    Audit, AuditDirectory, AuditEntry, Expected, Finding, SEGMENT_BYTES_MAX, SEGMENTS_MAX, verify,
 };
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -14,7 +14,7 @@ impl TestAudit {
         Self { data: tempfile::tempdir().unwrap() }
     }
 
-    /// A server's life in which these sandboxes were worked in.
+    /// Writes one entry for each of these sandboxes, as one run of a server.
     async fn write(&self, sandboxes: &[&str]) {
         let audit = Audit::open(self.data.path()).unwrap();
         for sandbox in sandboxes {
@@ -46,7 +46,7 @@ impl TestAudit {
         all
     }
 
-    /// What is found in an export of these lines.
+    /// Findings in an export of these lines.
     fn findings(&self, lines: &[String], expected: Expected) -> Vec<Finding> {
         let file = self.data.path().join("export");
         fs::write(&file, lines.concat()).unwrap();
@@ -87,7 +87,11 @@ async fn t17_what_was_changed_left_out_moved_or_cut_is_found() {
     let at = signed[2].len() - 5;
     let letter = if signed[2].as_bytes()[at] == b'0' { "1" } else { "0" };
     signed[2].replace_range(at..=at, letter);
-    assert_eq!(find(&signed), [Finding::Changed { line: 3, seq: 3 }], "and not the next");
+    assert_eq!(
+        find(&signed),
+        [Finding::Changed { line: 3, seq: 3 }],
+        "only the changed line is reported"
+    );
     let mut missing = whole.clone();
     missing.remove(2);
     assert_eq!(find(&missing), [Finding::Missing { from: 3, to: 3 }]);
@@ -136,7 +140,7 @@ async fn a_torn_last_line_is_cut_off_and_told() {
     log.write(&["a", "b"]).await;
     let path = &log.segments()[0];
     let whole = fs::read(path).unwrap();
-    // As a killed server leaves it: the line is in part there, and its note is not.
+    // As a killed server leaves it: part of the line is written, and the head is not.
     let head = log.data.path().join("audit/tenants/t/head");
     let note = fs::read(&head).unwrap();
     log.write(&["c"]).await;
@@ -165,7 +169,7 @@ async fn t17_a_log_that_was_cut_says_so_for_ever() {
     assert_eq!(
         log.place().verify("t").unwrap().findings,
         [Finding::Missing { from: 2, to: 3 }],
-        "what comes later does not hide it"
+        "later lines do not hide the loss"
     );
     assert!(log.lines(None)[1].contains("\"lost\":2"));
     fs::remove_file(log.data.path().join("audit/tenants/t/head")).unwrap();
@@ -179,7 +183,7 @@ async fn a_log_is_bounded_and_its_chain_goes_on() {
     let log = TestAudit::new();
     let audit = Audit::open(log.data.path()).unwrap();
     let text = "x".repeat(7000);
-    // One more file than are held, and some.
+    // Entries for more than the maximum number of segments.
     let count = (SEGMENT_BYTES_MAX / 7000) * (SEGMENTS_MAX as u64 + 1);
     for n in 0..count {
         let sandbox = if n == 0 { "once" } else { "a" };
@@ -223,10 +227,10 @@ async fn tenants_have_logs_of_their_own() {
     assert_eq!(own.lines().count(), 1);
     assert!(own.contains("\"seq\":1,"), "{own}");
     assert_eq!(log.place().tenants().unwrap(), ["t", "u"]);
-    // A line of one log holds in no other.
+    // A line of one log is not valid in another.
     assert_eq!(log.findings(&[own], Expected::Now), [Finding::Changed { line: 1, seq: 1 }]);
     assert_eq!(audit.read("nobody", None).await.unwrap().next().await.unwrap(), None);
-    // Many that nobody reads on hold up no other.
+    // Exports that are not read do not delay others.
     let mut idle = Vec::new();
     for _ in 0..20 {
         let mut export = audit.read("t", None).await.unwrap();
@@ -243,7 +247,7 @@ async fn what_could_not_be_written_is_counted_in_the_log() {
     let audit = Audit::open(log.data.path()).unwrap();
     audit.put(AuditEntry::now("t", None, "one"));
     audit.flush().await;
-    // A directory stands where the file of the log is to be: nothing can be appended.
+    // A directory at the path of the log's file, so that nothing can be appended.
     let path = log.segments().remove(0);
     let kept = path.with_extension("kept");
     fs::rename(&path, &kept).unwrap();

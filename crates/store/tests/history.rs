@@ -1,4 +1,4 @@
-//! Ended sandboxes and network profiles: stored by tenant, and bounded.
+//! The history of ended sandboxes, and network profiles: by tenant, and bounded.
 
 use isolet_store::{EndedSandbox, HISTORY_MAX, SandboxRow, Store, UsageTotals};
 
@@ -19,7 +19,8 @@ async fn made(store: &Store, tenant: &str, n: usize) -> String {
     let state = "running".to_owned();
     let body = "{}".to_owned();
     let slot = u32::try_from(n).unwrap();
-    let sandbox = SandboxRow { name: name.clone(), tenant: tenant.to_owned(), id, slot, state, body };
+    let sandbox =
+        SandboxRow { name: name.clone(), tenant: tenant.to_owned(), id, slot, state, body };
     store.insert(sandbox).await.unwrap();
     name
 }
@@ -32,7 +33,7 @@ async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
         let name = made(&store, "t", n).await;
         store.remove_ended(&name, past("t", n)).await.unwrap();
     }
-    // An end that is tried again, as after a fault behind it.
+    // A second attempt, as after an error that followed the first.
     store.remove_ended("t0", past("t", 0)).await.unwrap();
     let held = store.history("t").await.unwrap();
     assert_eq!(held.len(), HISTORY_MAX);
@@ -44,7 +45,11 @@ async fn an_end_is_kept_once_and_sums_outlive_what_is_held() {
     store.remove_ended(&name, past("u", 1)).await.unwrap();
     assert_eq!(store.history("u").await.unwrap(), ["1"]);
     assert_eq!(store.totals("u").await.unwrap().count, 1);
-    assert_eq!(store.history("t").await.unwrap().len(), HISTORY_MAX, "not the other's");
+    assert_eq!(
+        store.history("t").await.unwrap().len(),
+        HISTORY_MAX,
+        "the other tenant's history is unchanged"
+    );
     assert_eq!(store.totals("nobody").await.unwrap(), UsageTotals::default());
 }
 
@@ -58,7 +63,7 @@ async fn profiles_are_a_tenants_own_and_bounded() {
     assert_eq!(put("t", "b", 2).await, Some(true));
     assert_eq!(put("t", "a", 2).await, Some(true));
     assert_eq!(put("t", "c", 2).await, None);
-    assert_eq!(put("t", "a", 2).await, Some(false), "one that is there is written anew");
+    assert_eq!(put("t", "a", 2).await, Some(false), "an existing profile is replaced");
     assert_eq!(put("u", "a", 2).await, Some(true));
     let names: Vec<_> = store.profiles("t").await.unwrap().into_iter().map(|one| one.0).collect();
     assert_eq!(names, ["a", "b"]);

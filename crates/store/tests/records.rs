@@ -1,7 +1,7 @@
 //! The records, on real files.
 
 use isolet_store::{
-    StoredAnswer, Error, KeyDigest, SandboxRow, SessionRow, Store,
+    Error, KeyDigest, SandboxRow, SessionRow, Store, StoredAnswer,
     keys::{Keys, NewKey},
 };
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ async fn sessions_go_with_their_sandbox() {
     let session = SessionRow { sandbox: "a".into(), id: "s".into(), body: "{}".into() };
     store.insert_session(session.clone(), None).await.unwrap();
     assert!(matches!(store.insert_session(session, Some(answer("k"))).await, Err(Error::Exists)));
-    assert_eq!(store.answer("t", "k").await.unwrap(), None, "a refused insert keeps no answer");
+    assert_eq!(store.answer("t", "k").await.unwrap(), None, "a refused insert stores no response");
     store.remove("a").await.unwrap();
     store.remove("a").await.unwrap();
     assert!(store.sessions().await.unwrap().0.is_empty());
@@ -108,7 +108,7 @@ async fn a_full_disk_is_told_as_such_and_changes_nothing() {
     let (_dir, file) = file();
     let store = Store::open(&file).unwrap();
     store.insert(sandbox("a", "one", 0)).await.unwrap();
-    // SQLite's own bound on pages answers exactly as a full disk does; it belongs to a connection.
+    // SQLite's limit on pages fails as a full disk does, and applies to one connection.
     drop(store);
     let raw = rusqlite::Connection::open(&file).unwrap();
     let pages: i64 = raw.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
@@ -136,7 +136,7 @@ fn a_key_opens_until_it_is_revoked_by_another_process() {
     let new =
         NewKey { tenant: "acme".into(), label: "ci".into(), read_only: true, expires_at_ms: None };
     let (key, secret) = command.add(&new).unwrap();
-    let grant = server.check(&KeyDigest::of(&secret)).unwrap().expect("seen at once");
+    let grant = server.check(&KeyDigest::of(&secret)).unwrap().expect("known at once");
     assert_eq!((grant.tenant.as_str(), grant.read_only, &grant.key), ("acme", true, &key.id));
     assert_eq!(server.check(&KeyDigest::of(&format!("{secret}0"))).unwrap(), None);
     assert!(command.revoke(&key.id).unwrap());

@@ -6,7 +6,7 @@ use crate::model::{
     ids::TenantId,
     info::{IdempotencyKey, KEY_BYTES_MAX},
 };
-use isolet_store::{StoredAnswer, Store};
+use isolet_store::{Store, StoredAnswer};
 use std::{
     collections::HashMap,
     future::Future,
@@ -174,8 +174,11 @@ mod tests {
         count: Arc<AtomicU32>,
     ) -> Result<String, Error> {
         let n = count.fetch_add(1, Ordering::SeqCst);
-        let session =
-            isolet_store::SessionRow { sandbox: "a".into(), id: format!("s{n}"), body: "{}".into() };
+        let session = isolet_store::SessionRow {
+            sandbox: "a".into(),
+            id: format!("s{n}"),
+            body: "{}".into(),
+        };
         let answer = format!("answer {n}");
         store.insert_session(session, Some(row(&tenant, &once, answer.clone()))).await?;
         Ok(answer)

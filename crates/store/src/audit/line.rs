@@ -1,8 +1,8 @@
-//! One line of an audit log: how it is written, signed and read again.
+//! One line of an audit log: how it is written, signed and parsed.
 //!
 //! `{"seq":…,"ts":…,"sandbox_id":…,"event":…,"data":{…},"last":…,"prev":"…","hmac":"…"}`: `prev` is
-//! the `hmac` of the line before, `last` the `seq` of the sandbox's line before (0: none is held),
-//! and `hmac` is over every byte up to its own comma. A line holds visible ASCII alone.
+//! the `hmac` of the previous line, `last` is the `seq` of the sandbox's previous line (0: there is
+//! none), and `hmac` covers every byte before its own comma. A line contains visible ASCII only.
 
 use super::AuditEntry;
 use hmac::{Hmac, Mac};
@@ -11,51 +11,56 @@ use serde::Deserialize;
 use sha2::Sha256;
 use std::{borrow::Cow, fmt::Write as _};
 
-/// What stands before the signature.
+/// The bytes before the signature.
 const HMAC: &[u8] = br#","hmac":""#;
-/// A signature in hexadecimal letters.
+/// Length of a signature in hexadecimal digits.
 const HEX: usize = 64;
-/// The longest line that is read, in bytes: what is written is bounded by far less.
+/// Maximum length of a line that is read, in bytes. Written lines are much shorter.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
-/// The most that one entry says beside its frame, in bytes; what is more is left out, and that told.
+/// Maximum size of an entry's details, in bytes. Larger ones are replaced by their size.
 const DATA_BYTES_MAX: usize = 8 * 1024;
 
-/// The key of one chain: HMAC with SHA-256 (RFC 2104), begun.
+/// The key of one tenant's chain, as an HMAC-SHA256 (RFC 2104) that has absorbed it.
 #[derive(Clone)]
 pub(crate) struct ChainKey(Hmac<Sha256>);
 
 impl ChainKey {
-    /// The key for one tenant's log: a line of one log holds in no other.
+    /// Derives the key of a tenant's log, so that a line of one log is not valid in another.
     pub(crate) fn of(secret: &[u8], tenant: &str) -> Self {
         Self::new(&Self::new(secret).sign_bytes(tenant.as_bytes()))
     }
 
     fn new(secret: &[u8]) -> Self {
-        Self(Hmac::new_from_slice(secret).expect("any length of key will do"))
+        Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
     }
 
     fn sign_bytes(&self, text: &[u8]) -> [u8; 32] {
         self.0.clone().chain_update(text).finalize().into_bytes().into()
     }
 
-    /// In hexadecimal letters.
+    /// Signs a text; the signature is in hexadecimal.
     pub(crate) fn sign(&self, text: &[u8]) -> String {
         hex::encode(self.sign_bytes(text))
     }
 }
 
-/// Where a line stands in its log.
+/// The position of a line in its log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChainPosition<'a> {
     pub(crate) seq: u64,
-    /// Of the sandbox's line before; 0: none.
+    /// The `seq` of the sandbox's previous line; 0: none.
     pub(crate) last: u64,
-    /// The signature of the line before; empty before the first.
+    /// The signature of the previous line; empty for the first.
     pub(crate) prev: &'a str,
 }
 
-/// Appends a line with its end, and gives its signature.
-pub(crate) fn write(out: &mut Vec<u8>, key: &ChainKey, entry: &AuditEntry, place: ChainPosition<'_>) -> String {
+/// Appends a line with its newline, and returns its signature.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    key: &ChainKey,
+    entry: &AuditEntry,
+    place: ChainPosition<'_>,
+) -> String {
     let data = serde_json::Value::Object(entry.data.clone()).to_string();
     let data = match data.len() {
         len if len > DATA_BYTES_MAX => format!("{{\"left_out_bytes\":{len}}}"),
@@ -77,8 +82,8 @@ pub(crate) fn write(out: &mut Vec<u8>, key: &ChainKey, entry: &AuditEntry, place
     hmac
 }
 
-/// What is not visible ASCII stands in strings alone, and is written there as JSON escapes: no
-/// letter of a tenant's moves a terminal's cursor, turns a line around or ends one.
+/// Writes all characters but visible ASCII as JSON escapes, which is valid because they occur only in
+/// strings. So no text of a tenant can control a terminal, change the direction of a line or end it.
 fn ascii(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
         return Cow::Borrowed(text);
@@ -96,7 +101,7 @@ fn ascii(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A line that was read; whether it is genuine is another question.
+/// A parsed line, whose signature [`LogLine::holds`] checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogLine {
     pub(crate) seq: u64,
@@ -104,7 +109,7 @@ pub(crate) struct LogLine {
     pub(crate) last: u64,
     pub(crate) prev: String,
     pub(crate) hmac: String,
-    /// How much of it is signed, in bytes.
+    /// Length of the signed part, in bytes.
     signed: usize,
 }
 
@@ -121,7 +126,7 @@ struct LineMembers<'a> {
 }
 
 impl LogLine {
-    /// Reads one without its line end; `None`: that is no line of a log.
+    /// Parses a line without its newline; `None` if it is not a line of an audit log.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let signed = bytes.len().checked_sub(HMAC.len() + HEX + 2)?;
         let tail = bytes.get(signed..)?.strip_prefix(HMAC)?;
@@ -139,7 +144,7 @@ impl LogLine {
         })
     }
 
-    /// Whether these bytes, which it was read from, are as they were written.
+    /// Whether the signature is valid for these bytes, from which the line was parsed.
     pub(crate) fn holds(&self, key: &ChainKey, bytes: &[u8]) -> bool {
         bytes.get(..self.signed).is_some_and(|text| key.sign(text) == self.hmac)
     }
@@ -169,8 +174,8 @@ mod tests {
         // RFC 4231, cases 2 and 6.
         let two = ChainKey::new(b"Jefe").sign(b"what do ya want for nothing?");
         assert_eq!(two, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-        let six =
-            ChainKey::new(&[0xaa; 131]).sign(b"Test Using Larger Than Block-Size ChainKey - Hash ChainKey First");
+        let six = ChainKey::new(&[0xaa; 131])
+            .sign(b"Test Using Larger Than Block-Size ChainKey - Hash ChainKey First");
         assert_eq!(six, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     }
 
@@ -181,7 +186,10 @@ mod tests {
         assert_eq!((line.seq, line.last, line.prev.as_str()), (7, 3, "ab"));
         assert_eq!(line.sandbox.as_deref(), Some("box"));
         assert!(line.holds(&ChainKey::of(b"secret", "t"), &bytes[..bytes.len() - 1]));
-        assert!(!line.holds(&ChainKey::of(b"secret", "u"), &bytes[..bytes.len() - 1]), "another tenant");
+        assert!(
+            !line.holds(&ChainKey::of(b"secret", "u"), &bytes[..bytes.len() - 1]),
+            "another tenant"
+        );
     }
 
     #[test]

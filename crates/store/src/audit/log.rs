@@ -1,12 +1,12 @@
-//! The log of one tenant: segments of a bounded size, and a note of where it begins and ends.
+//! One tenant's log: segments of a bounded size, and a head that says where the log begins and ends.
 //!
-//! The note (`head`) is signed like the lines. Without it, a log that lost its first or last lines
-//! would look complete. It is written after the lines that it covers, so a server that is killed in
-//! between leaves a log that continues behind its note, and never one that ends before it.
+//! The head is signed like the lines: without it, a log that lost its first or last lines would look
+//! complete. It is written after the lines, so that a server that is killed in between leaves a log that
+//! continues after its head, and never one that ends before it.
 
 use super::{
     AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX,
-    line::{self, ChainKey, LINE_BYTES_MAX, LogLine, ChainPosition},
+    line::{self, ChainKey, ChainPosition, LINE_BYTES_MAX, LogLine},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -17,23 +17,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The note's file.
+/// The file of the head.
 const HEAD: &str = "head";
-/// The note is always this long, so that a shorter one leaves nothing of a longer.
+/// The head is padded to this length, so that it overwrites an earlier one completely.
 const HEAD_BYTES: usize = 256;
-/// What a segment's name ends with.
+/// The file name suffix of a segment.
 const SUFFIX: &str = ".ndjson";
 
 /// Where a log begins and ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    /// The first `seq` that is held.
+    /// The first `seq` in the log.
     pub(crate) first: u64,
-    /// The last.
+    /// The last `seq` in the log.
     pub(crate) seq: u64,
-    /// The last line's signature.
+    /// The signature of the last line.
     pub(crate) hmac: String,
-    /// Over the three.
+    /// The signature of the other three members.
     #[serde(default)]
     mac: String,
 }
@@ -43,7 +43,7 @@ impl Head {
         format!("head {} {} {}", self.first, self.seq, self.hmac)
     }
 
-    /// The note of a log; `None` where there is none, or it is not genuine.
+    /// Reads the head of a log; `None` if it is missing or its signature is invalid.
     pub(crate) fn read(directory: &Path, key: &ChainKey) -> Option<Self> {
         let mut text = String::new();
         let file = File::open(directory.join(HEAD)).ok()?;
@@ -63,7 +63,7 @@ impl Head {
     }
 }
 
-/// The segments of a log, each with the first `seq` in it, in order.
+/// The segments of a log in order, each with its first `seq`.
 pub(crate) fn segments(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -76,7 +76,8 @@ pub(crate) fn segments(directory: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(all)
 }
 
-/// The lines of a reader, without their ends; one that is longer than a line can be is cut there.
+/// Calls `each` with every line, without its newline, and whether it had one. Longer lines than
+/// [`LINE_BYTES_MAX`] are split.
 pub(crate) fn lines(
     reader: impl Read,
     mut each: impl FnMut(&[u8], bool) -> io::Result<()>,
@@ -94,32 +95,32 @@ pub(crate) fn lines(
     }
 }
 
-/// A log that is written to, by one writer.
+/// A log that is open for writing, by one writer.
 pub(crate) struct TenantLog {
     directory: PathBuf,
     key: ChainKey,
     head: Head,
     /// The first `seq` of each segment.
     segments: Vec<u64>,
-    /// The size of the last one.
+    /// The size of the last segment, in bytes.
     bytes: u64,
-    /// The last `seq` of each sandbox that is held.
+    /// The last `seq` of each sandbox in the log.
     last: HashMap<String, u64>,
 }
 
-/// What was not as a server leaves it, found when a log was opened.
+/// Damage that was found and repaired when a log was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Repaired {
-    /// Bytes of a last line that was not whole.
+    /// Bytes of an incomplete last line, which was removed.
     pub(crate) torn_bytes: u64,
-    /// Lines that the note speaks of, and that are not there.
+    /// Number of lines that are missing at the end, according to the head.
     pub(crate) lost: u64,
-    /// There are lines, and no genuine note of them.
+    /// The log has lines, but no valid head.
     pub(crate) no_head: bool,
 }
 
 impl TenantLog {
-    /// Opens a log, or begins one. A last line that is not whole is cut off.
+    /// Opens a log, or creates one, and removes an incomplete last line.
     pub(crate) fn open(directory: &Path, key: ChainKey) -> io::Result<(Self, Repaired)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let noted = Head::read(directory, &key);
@@ -153,7 +154,8 @@ impl TenantLog {
         Ok((log, repaired))
     }
 
-    /// Reads a segment: how many bytes there are up to the end of its last line, and behind that.
+    /// Reads a segment. Returns its size up to the end of the last complete line, and the number of bytes
+    /// after that.
     fn take(&mut self, path: &Path) -> io::Result<(u64, u64)> {
         let mut all = 0;
         let mut good = 0;
@@ -170,7 +172,7 @@ impl TenantLog {
         Ok((good, all - good))
     }
 
-    /// Appends entries; all of them, or none.
+    /// Appends all entries, or none of them.
     pub(crate) fn append(&mut self, entries: &[AuditEntry]) -> io::Result<()> {
         let mut head = self.head.clone();
         let mut last = HashMap::<&str, u64>::new();
@@ -178,7 +180,8 @@ impl TenantLog {
         for entry in entries {
             let sandbox = entry.sandbox.as_deref().unwrap_or_default();
             let before = last.get(sandbox).or_else(|| self.last.get(sandbox)).copied();
-            let place = ChainPosition { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
+            let place =
+                ChainPosition { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
             let hmac = line::write(&mut text, &self.key, entry, place);
             head.seq += 1;
             head.hmac = hmac;
@@ -194,7 +197,7 @@ impl TenantLog {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         let written = file.and_then(|mut file| file.write_all(&text));
         if let Err(error) = written {
-            // What was written of it is no line, or one that nobody was told of.
+            // Partly written entries are removed: they were not acknowledged.
             let cut = OpenOptions::new().write(true).open(&path);
             let _ = cut.and_then(|file| file.set_len(self.bytes));
             return Err(error);
@@ -206,13 +209,13 @@ impl TenantLog {
         self.head.write(&self.directory, &self.key)
     }
 
-    /// The segment that is written to.
+    /// The path of the last segment.
     fn segment(&self) -> PathBuf {
         let first = self.segments.last().copied().unwrap_or(1);
         self.directory.join(format!("{first:020}{SUFFIX}"))
     }
 
-    /// The oldest segments go where there are more than are held.
+    /// Removes the oldest segments beyond [`SEGMENTS_MAX`].
     fn drop_oldest(&mut self) {
         let more = self.segments.len().saturating_sub(SEGMENTS_MAX);
         if more == 0 {
@@ -221,15 +224,15 @@ impl TenantLog {
         self.head.first = self.segments[more];
         let first = self.head.first;
         self.last.retain(|_, seq| *seq >= first);
-        // Noted before they go: a server that is killed between leaves lines before the first, and
-        // they go with the next.
+        // The head is written first: if the server is killed in between, it leaves lines before the first
+        // one of the head, which the next call removes.
         let _ = self.head.write(&self.directory, &self.key);
         for gone in self.segments.drain(..more) {
             let _ = fs::remove_file(self.directory.join(format!("{gone:020}{SUFFIX}")));
         }
     }
 
-    /// Waits until the disk has what was written.
+    /// Flushes the last segment and the head to the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         for path in [self.segment(), self.directory.join(HEAD)] {
             match File::open(path) {

@@ -1,4 +1,4 @@
-//! Reads a log while it is written: all of it, or the entries of one sandbox.
+//! Reads a log while it is written: all of it, or the lines of one sandbox.
 
 use super::{
     Audit, AuditDirectory,
@@ -15,10 +15,10 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-/// How much is handed on at once, in bytes; a line is whole.
+/// Size of a chunk of an export, in bytes. Chunks end with complete lines.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A place in a log.
+/// A reader's position in a log.
 #[derive(Debug, Default)]
 struct Reading {
     left: VecDeque<PathBuf>,
@@ -35,7 +35,7 @@ impl Reading {
         Ok(Self { left, open: None, sandbox: sandbox.map(str::to_owned) })
     }
 
-    /// The next lines; `None` behind the last. Blocks. A file that was dropped meanwhile is an error.
+    /// Reads the next lines; `None` at the end. Blocks. Fails if a segment was removed in the meantime.
     fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut out = Vec::new();
         let mut line = Vec::new();
@@ -50,7 +50,7 @@ impl Reading {
                 self.open = None;
                 continue;
             }
-            // What has no end yet is being written.
+            // A line without a newline is still being written.
             if line.pop_if(|byte| *byte == b'\n').is_some() && self.wants(&line) {
                 out.extend_from_slice(&line);
                 out.push(b'\n');
@@ -59,7 +59,7 @@ impl Reading {
         Ok(Some(out).filter(|out| !out.is_empty()))
     }
 
-    /// Lines that do not read are in the whole log alone.
+    /// Whether a line belongs to the export. Lines that cannot be parsed belong only to a complete one.
     fn wants(&self, bytes: &[u8]) -> bool {
         let Some(sandbox) = &self.sandbox else { return true };
         LogLine::read(bytes).is_some_and(|line| line.sandbox.as_ref() == Some(sandbox))
@@ -67,8 +67,8 @@ impl Reading {
 }
 
 impl AuditDirectory {
-    /// Hands on the lines of a tenant's log, of all or of one sandbox, each with its end, until
-    /// `take` says `false`. Blocks.
+    /// Passes the lines of a tenant's log, or of one sandbox in it, with their newlines to `take`, until
+    /// that returns `false`. Blocks.
     ///
     /// # Errors
     /// [`Error::Io`]. A tenant without a log has no lines.
@@ -89,21 +89,21 @@ impl AuditDirectory {
     }
 }
 
-/// Lines of a tenant's log on their way to who asked for them. Between two pieces it holds one open
-/// file and no thread: one that is not read holds up nobody else.
+/// An export of a tenant's log. Between two chunks it holds one open file and no thread, so that a slow
+/// reader delays nobody else.
 #[derive(Debug)]
 pub struct Export {
     directory: PathBuf,
     readers: Arc<Semaphore>,
-    /// `None` behind the end, and after a fault.
+    /// `None` after the end, and after an error.
     reading: Option<Reading>,
 }
 
 impl Export {
-    /// The next whole lines; `None` behind the last.
+    /// Reads the next lines; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Io`]; nothing comes behind it.
+    /// [`Error::Io`], after which the export ends.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let Some(mut reading) = self.reading.take() else { return Ok(None) };
         let permit = Arc::clone(&self.readers).acquire_owned().await;
@@ -120,7 +120,7 @@ impl Export {
 }
 
 impl Audit {
-    /// The lines of a tenant's log up to now, of all or of one sandbox.
+    /// Starts an export of a tenant's log up to now, of all lines or those of one sandbox.
     ///
     /// # Errors
     /// [`Error::Io`].

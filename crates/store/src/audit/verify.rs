@@ -1,5 +1,4 @@
-//! Verifies a log or an export: finds lines that were changed, removed, moved, or cut off at the
-//! end.
+//! Verifies a log or an export of one: finds lines that were changed, removed, moved, or cut off the end.
 
 use super::{
     AuditDirectory,
@@ -9,94 +8,94 @@ use super::{
 use crate::error::Error;
 use std::{collections::BTreeSet, fmt, fs::File, io::Read, path::Path};
 
-/// Findings that are told; more are counted.
+/// Maximum number of findings in a verdict; further ones are only counted.
 const FINDINGS_MAX: usize = 1000;
 
-/// Something that is not as it was written.
+/// A difference between a log and what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// That is no line of a log.
+    /// A line cannot be parsed.
     Unreadable {
-        /// Which of the file's lines, from 1.
+        /// Line number in the file, from 1.
         line: u64,
     },
-    /// Its signature is not that of its text, or not under this key.
+    /// The signature of a line is invalid, or belongs to another log.
     Changed {
-        /// Which of the file's lines, from 1.
+        /// Line number in the file, from 1.
         line: u64,
-        /// As it says.
+        /// The line's own `seq`.
         seq: u64,
     },
-    /// It stands behind a later one, or comes again.
+    /// A line follows a later one, or is repeated.
     Reordered {
-        /// Which of the file's lines, from 1.
+        /// Line number in the file, from 1.
         line: u64,
-        /// As it says.
+        /// The line's own `seq`.
         seq: u64,
     },
-    /// Entries are not there.
+    /// Entries between two others, or at the start, are missing.
     Missing {
-        /// The first of them, at the earliest.
+        /// Lower bound of the first missing `seq`.
         from: u64,
-        /// The last of them, at the latest.
+        /// Upper bound of the last missing `seq`.
         to: u64,
     },
-    /// The last line has no end.
+    /// The last line is incomplete.
     Torn {
-        /// Which of the file's lines, from 1.
+        /// Line number in the file, from 1.
         line: u64,
     },
-    /// The log goes on.
+    /// Entries are missing at the end.
     Truncated {
-        /// The last that is there; 0: none.
+        /// The last `seq` that was found; 0: none.
         seq: u64,
-        /// The last that was written.
+        /// The last `seq` that was written.
         written: u64,
     },
-    /// The note of where the log begins and ends is not there, or not genuine.
+    /// The head, which says where the log begins and ends, is missing or has an invalid signature.
     NoHead,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { line } => write!(f, "line {line} is no entry of an audit log"),
+            Self::Unreadable { line } => write!(f, "line {line} is not an entry of an audit log"),
             Self::Changed { line, seq } => {
-                write!(f, "line {line} (entry {seq}) was changed, or is of another log")
+                write!(f, "line {line} (entry {seq}) was changed, or belongs to another log")
             }
             Self::Reordered { line, seq } => {
-                write!(f, "line {line} (entry {seq}) stands behind a later entry, or comes again")
+                write!(f, "line {line} (entry {seq}) follows a later entry, or is repeated")
             }
             Self::Missing { from, to } if from == to => write!(f, "entry {from} is missing"),
             Self::Missing { from, to } => {
-                write!(f, "entries are missing within {from} and {to}")
+                write!(f, "entries are missing between {from} and {to}")
             }
-            Self::Torn { line } => write!(f, "line {line} is not whole"),
+            Self::Torn { line } => write!(f, "line {line} is incomplete"),
             Self::Truncated { seq, written } => {
-                write!(f, "it ends with entry {seq}, and the log goes on to entry {written}")
+                write!(f, "the file ends with entry {seq}, but the log continues to entry {written}")
             }
             Self::NoHead => f.write_str(
-                "the note of where the log begins and ends (`head`) is not there or not genuine",
+                "the file `head`, which says where the log begins and ends, is missing or was changed",
             ),
         }
     }
 }
 
-/// What came of it.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Lines that are as they were written.
+    /// Number of valid lines.
     pub good: u64,
     /// The first and the last `seq`.
     pub range: Option<(u64, u64)>,
-    /// What is wrong, in the order in which it was found; at most 1,000.
+    /// At most 1,000 findings, in the order of the file.
     pub findings: Vec<Finding>,
-    /// How many more there are.
+    /// Number of further findings.
     pub more: u64,
 }
 
 impl Verdict {
-    /// Whether all is as it was written.
+    /// Whether nothing was found.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.findings.is_empty()
@@ -111,24 +110,25 @@ impl Verdict {
     }
 }
 
-/// What an export is measured by.
+/// Where a complete export must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// It was made just now: it ends where the log ends.
+    /// The export was made just now, and ends where the log ends.
     Now,
-    /// It was made earlier: it may end before the log does.
+    /// The export was made earlier, and may end before the log does.
     Earlier,
 }
 
-/// Looks through a tenant's log as it lies. Blocks; a server that writes it must have stopped, or
-/// what it writes meanwhile is taken for a cut.
 impl AuditDirectory {
+    /// Verifies a tenant's log on the disk. Blocks. No server may write it in the meantime, otherwise new
+    /// lines may be reported as incomplete.
+    ///
     /// # Errors
     /// [`Error::Io`].
     pub fn verify(&self, tenant: &str) -> Result<Verdict, Error> {
         let directory = self.of(tenant);
         let key = self.key(tenant);
-        // The note first: a running server writes it last.
+        // The head is read first, because a running server writes it last.
         let head = Head::read(&directory, &key);
         let mut check = Check::new(self, tenant, head.as_ref().map(|head| head.first));
         let all = segments(&directory).map_err(|error| Error::io(&directory, &error))?;
@@ -144,7 +144,7 @@ impl AuditDirectory {
         Ok(verdict)
     }
 
-    /// The last entry of a log, or of one sandbox in it; and the first that is held.
+    /// The first `seq` of a log, and the last one of the log or of one sandbox in it.
     fn ends(&self, tenant: &str, sandbox: Option<&str>) -> Result<Option<(u64, u64)>, Error> {
         let Some(head) = Head::read(&self.of(tenant), &self.key(tenant)) else { return Ok(None) };
         let mut end = head.seq;
@@ -160,7 +160,7 @@ impl AuditDirectory {
     }
 }
 
-/// Looks through an export of a tenant's log, whole or of one sandbox. Blocks.
+/// Verifies an export of a tenant's log, complete or of one sandbox. Blocks.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -173,8 +173,7 @@ pub fn verify(
     let open = File::open(file).map_err(|error| Error::io(file, &error))?;
     let mut check = Check::new(place, tenant, None);
     check.read(open, file)?;
-    // A sandbox's part leaves out what others did; a file that says nothing of more than one is
-    // such a part, or a log in which there is nothing else.
+    // A file with lines of a single sandbox is the export of that sandbox, or of a log that has no others.
     let sandbox = match &check.sandboxes {
         Seen::One(Some(sandbox)) => Some(sandbox.clone()),
         _ => None,
@@ -192,32 +191,33 @@ enum Whole {
     OneSandbox,
 }
 
-/// Of whom lines have spoken so far.
+/// The sandboxes of the lines so far.
 enum Seen {
     Nobody,
     One(Option<String>),
     Many,
 }
 
-/// A gap in the numbers, and whether the sandbox's own chain leads over it.
+/// A gap in the sequence numbers.
 struct Gap {
     from: u64,
     to: u64,
+    /// Whether the `last` of the next line says that no line of its sandbox is missing.
     bridged: bool,
 }
 
 struct Check {
     key: super::ChainKey,
     verdict: Verdict,
-    /// The file's lines so far.
+    /// Number of lines so far.
     count: u64,
     first: Option<u64>,
-    /// Of the first line: its number, and that of the sandbox's line before.
+    /// `seq` and `last` of the first line.
     begins: Option<(u64, u64)>,
-    /// The latest entry, and its signature where that held.
+    /// The highest `seq` so far, and the signature of its line if that was valid.
     latest: Option<(u64, Option<String>)>,
     gaps: Vec<Gap>,
-    /// Entries that came late.
+    /// Entries that followed a later one.
     late: BTreeSet<u64>,
     sandboxes: Seen,
 }
@@ -263,7 +263,7 @@ impl Check {
                 return;
             }
             Some((latest, hmac)) if seq == latest + 1 => {
-                // After a line that was changed, this one's own signature has to do.
+                // After a changed line, only the line's own signature is checked.
                 holds &= hmac.as_ref().is_none_or(|hmac| line.prev == *hmac);
             }
             Some((latest, _)) if self.gaps.len() < FINDINGS_MAX => {
@@ -289,7 +289,7 @@ impl Check {
         }
     }
 
-    /// What is missing at both ends and between.
+    /// Adds the findings about missing entries, and returns the verdict.
     fn end(mut self, written: Option<u64>, whole: Whole) -> Verdict {
         if let (Some(first), Some((begins, last))) = (self.first, self.begins) {
             match whole {
@@ -306,7 +306,7 @@ impl Check {
             if gap.bridged && whole == Whole::OneSandbox {
                 continue;
             }
-            // What came late is not missing.
+            // Reordered entries are not missing.
             let late = self.late.range(gap.from..=gap.to).count() as u64;
             if late < gap.to - gap.from + 1 {
                 self.verdict.find(Finding::Missing { from: gap.from, to: gap.to });

@@ -1,4 +1,4 @@
-//! The usage of ended sandboxes by tenant: the latest ones in detail, and sums over all.
+//! Usage of ended sandboxes by tenant: the latest ones in detail, and totals of all.
 
 use super::Store;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::rows::{HISTORY_MAX, UsageTotals};
 use rusqlite::OptionalExtension;
 
 impl Store {
-    /// The JSON of a tenant's ended sandboxes, the latest first; at most [`HISTORY_MAX`].
+    /// At most [`HISTORY_MAX`] ended sandboxes of a tenant as JSON, the latest first.
     ///
     /// # Errors
     /// [`Error`].
@@ -24,7 +24,7 @@ impl Store {
         .await
     }
 
-    /// What a tenant's ended sandboxes had used.
+    /// Total usage of all ended sandboxes of a tenant.
     ///
     /// # Errors
     /// [`Error`].

@@ -24,7 +24,7 @@ impl Store {
         .await
     }
 
-    /// Writes a network profile; returns whether it is new. `None`: there are `max` others.
+    /// Writes a network profile. Returns whether it is new, or `None` if the tenant has `max` others.
     ///
     /// # Errors
     /// [`Error`].

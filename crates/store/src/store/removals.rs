@@ -1,4 +1,4 @@
-//! Removing records, which works on a full disk too.
+//! Removes records, also on a full disk.
 
 use super::Store;
 use crate::error::Error;
@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// The state after a server was killed while its disk was full.
+    /// As after a server that was killed while its disk was full.
     #[tokio::test]
     async fn what_was_removed_on_a_full_disk_is_removed_by_the_next_start() {
         let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(store.profiles("t").await.unwrap(), []);
         assert!(
             Tombstones::open(&file, SERVER_RESERVE).unwrap().is_empty(),
-            "the records have them"
+            "the records were changed"
         );
     }
 
@@ -127,7 +127,7 @@ mod tests {
         let keys = Keys::open(&file).unwrap();
         let (key, secret) = keys.add(&NewKey { tenant: "t".into(), ..NewKey::default() }).unwrap();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_some());
-        // By another process.
+        // As another process does it.
         let mut others = Tombstones::open(&file, KEY_RESERVE).unwrap();
         others.add(Removal::Key { id: key.id.clone() }).unwrap();
         keys.reload();
@@ -135,6 +135,6 @@ mod tests {
         assert!(!keys.is_valid(&key.id).unwrap());
         let keys = Keys::open(&file).unwrap();
         assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
-        assert!(Tombstones::open(&file, KEY_RESERVE).unwrap().is_empty(), "the records have it");
+        assert!(Tombstones::open(&file, KEY_RESERVE).unwrap().is_empty(), "the record was changed");
     }
 }

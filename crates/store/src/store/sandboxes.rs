@@ -1,8 +1,8 @@
-//! Records of sandboxes, sessions, and answers given to idempotency keys.
+//! Records of sandboxes, sessions, and responses to idempotency keys.
 
 use super::Store;
 use crate::error::Error;
-use crate::rows::{ANSWER_MS, StoredAnswer, SandboxRow, SessionRow};
+use crate::rows::{ANSWER_MS, SandboxRow, SessionRow, StoredAnswer};
 use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -106,7 +106,7 @@ impl Store {
                 .prepare_cached("UPDATE sandboxes SET state = ?2, body = ?3 WHERE name = ?1")?
                 .execute(params![name, state, body])?;
             if changed == 0 {
-                return Err(Error::Bad("no record of that name"));
+                return Err(Error::Bad("there is no record of that name"));
             }
             if let Some(answer) = &answer {
                 insert_answer(&transaction, answer)?;
@@ -119,7 +119,7 @@ impl Store {
     /// Records a new session, and stores the response of an idempotency key in the same transaction.
     ///
     /// # Errors
-    /// [`Error::Exists`] when the id is taken or the sandbox is gone; neither is changed then.
+    /// [`Error::Exists`] if the id is taken or the sandbox does not exist; neither is changed then.
     pub async fn insert_session(
         &self,
         session: SessionRow,

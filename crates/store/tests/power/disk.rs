@@ -1,28 +1,28 @@
-//! A disk on which only what was synced is certain.
+//! A model of a disk: only synced writes survive a power failure for certain.
 
 use super::trace::TraceEvent;
 use std::{collections::BTreeMap, path::Path};
 
-/// What a disk writes whole, in bytes.
+/// Size of an atomic write, in bytes.
 const SECTOR: usize = 512;
 
-/// What becomes of calls that were not synced.
+/// Which unsynced calls survive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Chance {
-    /// None reached the disk.
+    /// No call reached the disk.
     None,
-    /// All did, as when only the process is killed.
+    /// All of them, as if only the process was killed.
     All,
-    /// All but the last, of which half did.
+    /// All but the last, and half of the last.
     Torn,
-    /// Any did, in any order.
+    /// A random selection, in random order.
     Any(u64),
-    /// Any of their sectors did.
+    /// A random selection of their sectors.
     Sectors(u64),
 }
 
 impl Chance {
-    /// All kinds, some of them more than once.
+    /// All variants, the random ones with several seeds.
     pub(crate) const ALL: [Self; 6] =
         [Self::None, Self::All, Self::Torn, Self::Any(1), Self::Any(2), Self::Sectors(3)];
 }
@@ -31,7 +31,7 @@ impl Chance {
 struct DiskFile {
     certain: Vec<u8>,
     pending: Vec<DiskChange>,
-    /// Its name is gone, and that is not certain.
+    /// The file was removed, and the directory is not synced yet.
     removed: bool,
 }
 
@@ -41,7 +41,7 @@ enum DiskChange {
     Truncate(u64),
 }
 
-/// Files by name.
+/// The files of one directory, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Disk(BTreeMap<String, DiskFile>);
 
@@ -56,7 +56,7 @@ fn apply(bytes: &mut Vec<u8>, change: &DiskChange) {
     }
 }
 
-/// The same numbers on each run: a failure can be looked at again.
+/// A seeded generator, so that failures can be reproduced.
 struct Dice(u64);
 
 impl Dice {
@@ -68,7 +68,7 @@ impl Dice {
 }
 
 impl Disk {
-    /// A call was made.
+    /// Applies a traced call.
     pub(crate) fn take(&mut self, event: &TraceEvent) {
         let (file, change) = match event {
             TraceEvent::Answered => return,
@@ -77,7 +77,9 @@ impl Disk {
                 self.0.entry(file.clone()).or_default().removed = true;
                 return;
             }
-            TraceEvent::Write(file, offset, data) => (file, Some(DiskChange::Write(*offset, data.clone()))),
+            TraceEvent::Write(file, offset, data) => {
+                (file, Some(DiskChange::Write(*offset, data.clone())))
+            }
             TraceEvent::Truncate(file, length) => (file, Some(DiskChange::Truncate(*length))),
             TraceEvent::Sync(file) => (file, None),
         };
@@ -88,14 +90,15 @@ impl Disk {
         }
     }
 
-    /// Whether all of it is synced.
+    /// Whether all calls are synced.
     pub(crate) fn certain(&self) -> bool {
         self.0.values().all(|file| file.pending.is_empty() && !file.removed)
     }
 
-    /// Writes what power that is lost now may leave; `moment` only makes it another each time.
+    /// Writes the files as a power failure at this moment may leave them. `moment` varies the seed.
     pub(crate) fn write(&self, folder: &Path, chance: Chance, moment: usize) {
-        let there = |file: &DiskFile| !file.removed || matches!(chance, Chance::None | Chance::Any(1));
+        let there =
+            |file: &DiskFile| !file.removed || matches!(chance, Chance::None | Chance::Any(1));
         for (name, file) in self.0.iter().filter(|(_, file)| there(file)) {
             let mut bytes = file.certain.clone();
             for change in left(&file.pending, chance, moment) {

@@ -1,15 +1,15 @@
-//! Power is lost at any moment: data that was written and not synced may be on the disk completely,
-//! in part, or not at all, in any order. Every change that was answered must still exist.
+//! Simulates power failures: writes that were not synced may be on the disk completely, partly or not at
+//! all, in any order. Every acknowledged change must survive.
 //!
-//! A child process changes records under `strace`, and reports each answer. The test builds the
-//! possible disks from what the child wrote and synced.
+//! A separate process changes records under `strace`, and notes each acknowledged change. From its writes
+//! and syncs, the test builds the disks that a power failure could have left.
 #![allow(missing_docs)]
 
 mod disk;
 mod trace;
 
 use disk::{Chance, Disk};
-use isolet_store::{StoredAnswer, SandboxRow, SessionRow, Store};
+use isolet_store::{SandboxRow, SessionRow, Store, StoredAnswer};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
@@ -18,24 +18,24 @@ use std::{
 };
 use trace::TraceEvent;
 
-/// Where the process under `strace` works.
+/// The variable that names the directory of the process under `strace`.
 const FOLDER: &str = "ISOLET_STORE_POWER";
-/// How many changes it makes: enough for the log to be copied into the file twice.
+/// Number of changes: enough for two checkpoints of the write-ahead log.
 const CHANGES: usize = 180;
 
-/// What is recorded: state and length of each sandbox's body, and ids of sessions.
+/// State and body length of each sandbox, and ids of sessions.
 type Records = (BTreeMap<String, (String, usize)>, BTreeSet<String>);
 
 fn name(n: usize) -> String {
     format!("s{n}")
 }
 
-/// Bodies of many sizes: one page, or a chain of them.
+/// A body of a size that depends on `n`, from one page to a chain of pages.
 fn body(n: usize) -> String {
     "x".repeat(200 + n * 7919 % 30_000)
 }
 
-/// Makes the change `n`, the same each time.
+/// Makes the change `n`, which is deterministic.
 async fn change(store: &Store, n: usize) {
     let sandbox = SandboxRow {
         name: name(n),
@@ -45,8 +45,10 @@ async fn change(store: &Store, n: usize) {
         state: "creating".into(),
         body: body(n),
     };
-    let answer = StoredAnswer { tenant: "t".into(), key: name(n), body: [7; 32], answer: "{}".into() };
-    let session = SessionRow { sandbox: name(n.saturating_sub(1)), id: "s".into(), body: "{}".into() };
+    let answer =
+        StoredAnswer { tenant: "t".into(), key: name(n), body: [7; 32], answer: "{}".into() };
+    let session =
+        SessionRow { sandbox: name(n.saturating_sub(1)), id: "s".into(), body: "{}".into() };
     match n % 5 {
         1 => store.update(&name(n - 1), "running", body(n), Some(answer)).await,
         2 => store.insert_session(SessionRow { sandbox: name(n - 2), ..session }, None).await,
@@ -57,7 +59,7 @@ async fn change(store: &Store, n: usize) {
     .expect("it is recorded");
 }
 
-/// What is recorded after the first `count` changes.
+/// The expected records after the first `count` changes.
 fn records(count: usize) -> Records {
     let (mut sandboxes, mut sessions) = Records::default();
     for n in 0..count {
@@ -79,7 +81,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
 }
 
-/// The process under `strace`; it ends as abruptly as a loss of power does.
+/// The process under `strace`. It ends abruptly, without closing the store.
 #[test]
 #[ignore = "started by the test below"]
 fn changes() {
@@ -92,7 +94,7 @@ fn changes() {
             answered.write_all(b".").expect("writes");
         }
     });
-    // Not returned from: a store that is closed copies its log into the file.
+    // Does not return, because closing the store would write a checkpoint.
     let _ = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
 }
 
@@ -111,7 +113,7 @@ fn traced(folder: &Path) -> Vec<TraceEvent> {
     events
 }
 
-/// What a store finds there.
+/// Opens the records in a directory and reads them.
 fn found(folder: &Path) -> Records {
     let raw = rusqlite::Connection::open(folder.join("isolet.db")).expect("it opens");
     let whole: String =
@@ -138,7 +140,7 @@ fn heavy_f15_no_loss_of_power_takes_what_was_answered() {
     let mut tried = 0;
     let mut copies = 0;
     for (at, event) in events.iter().enumerate() {
-        // Before each sync and answer, and here and there between.
+        // Before each sync and acknowledgement, and at some moments between them.
         let moment = matches!(event, TraceEvent::Sync(_) | TraceEvent::Answered) || at % 41 == 0;
         let kinds = if disk.certain() { 1 } else { Chance::ALL.len() };
         for &chance in Chance::ALL.iter().take(kinds).filter(|_| moment) {

@@ -1,28 +1,28 @@
-//! What a process wrote and synced, out of the log of `strace -f -y -xx`.
+//! Parses the writes and syncs of a process from the output of `strace -f -y -xx`.
 
 use std::path::Path;
 
-/// One call on a file in the directory that is looked at.
+/// One call on a file in the traced directory.
 #[derive(Debug)]
 pub(crate) enum TraceEvent {
     /// Bytes at an offset.
     Write(String, u64, Vec<u8>),
-    /// Cut or extended to a length.
+    /// Truncated or extended to a length.
     Truncate(String, u64),
-    /// Everything of it is on the disk.
+    /// The file was synced.
     Sync(String),
-    /// Its name is gone.
+    /// The file was removed.
     Remove(String),
-    /// Which names there are is on the disk.
+    /// The directory was synced.
     SyncNames,
-    /// One more change was answered.
+    /// One more change was acknowledged.
     Answered,
 }
 
-/// The calls in their order.
+/// Parses all calls in their order.
 ///
 /// # Panics
-/// On a call that is not understood, or that another thread interrupted: the order would be a guess.
+/// On an unknown call, and on overlapping calls of two threads, whose order would be a guess.
 pub(crate) fn read(log: &Path, folder: &Path) -> Vec<TraceEvent> {
     let text = std::fs::read_to_string(log).expect("a log");
     let folder = hex(folder.as_os_str().as_encoded_bytes());
@@ -39,7 +39,7 @@ fn event(line: &str, folder: &str) -> Option<TraceEvent> {
     let file = String::from_utf8(bytes(file)).expect("a name").trim_start_matches('/').to_owned();
     let (arguments, result) = rest.rsplit_once(") = ").expect("a result");
     assert!(!result.starts_with('-'), "{head}: {result}");
-    // Shared memory beside the log is made anew from it.
+    // The shared index is rebuilt from the log.
     if file.ends_with("-shm") {
         return None;
     }
@@ -58,12 +58,12 @@ fn event(line: &str, folder: &str) -> Option<TraceEvent> {
     })
 }
 
-/// As `strace -xx` writes it.
+/// Encodes bytes as `strace -xx` does.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()
 }
 
-/// `\x0a\xff…` as bytes.
+/// Decodes bytes that `strace -xx` wrote, such as `\x0a\xff`.
 fn bytes(text: &str) -> Vec<u8> {
     let one = |hex| u8::from_str_radix(hex, 16).expect("two digits");
     text.split("\\x").skip(1).map(one).collect()
