@@ -19,6 +19,7 @@ use attached_terminal::AttachedTerminal;
 use clap::Parser;
 use hyper::Method;
 use keys::Keys;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use session::{AttachSession, End};
 use socket::TerminalSocket;
@@ -175,18 +176,12 @@ fn common_query(view: bool) -> String {
     format!("{mode}&name={}", percent_encode(&name))
 }
 
-/// Percent-encodes a text for a query.
-fn percent_encode(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            other => drop(write!(escaped, "%{other:02X}")),
-        }
-    }
-    escaped
+/// The characters that a query value may contain: the unreserved ones of RFC 3986.
+const QUERY_VALUE: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn percent_encode(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, QUERY_VALUE)
 }
 
 /// Checks the program of a terminal that existed already against the one that `--command` names.
@@ -214,6 +209,6 @@ mod tests {
 
     #[test]
     fn a_query_takes_any_text() {
-        assert_eq!(percent_encode("a b&c=%ü~"), "a%20b%26c%3D%25%C3%BC~");
+        assert_eq!(percent_encode("a b&c=%ü~").to_string(), "a%20b%26c%3D%25%C3%BC~");
     }
 }

@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::{Method, Request, body::Frame};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::{fmt::Write as _, io::IsTerminal, path::PathBuf, process::ExitCode};
 use tokio::io::AsyncReadExt;
@@ -192,19 +193,12 @@ async fn remove(server: &Server, images: Vec<String>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Percent-encodes a name for a path, except slashes.
-fn escaped(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut text, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b'-' | b'/' | b':' | b'@' => {
-                text.push(char::from(byte));
-            }
-            other => {
-                let _ = write!(text, "%{other:02X}");
-            }
-        }
-        text
-    })
+/// The characters of image references that stand for themselves in a URL.
+const REFERENCE: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-').remove(b'/').remove(b':').remove(b'@');
+
+fn escaped(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, REFERENCE)
 }
 
 async fn import(
