@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 use std::time::{SystemTime, UNIX_EPOCH};
-use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 
 const FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");

@@ -1,6 +1,7 @@
 //! What one commit costs with each setting of `synchronous`: `cargo run --release --example commit [dir]`.
 
-use std::{path::PathBuf, time::Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);

@@ -18,17 +18,15 @@ use crate::error::Error;
 use line::ChainKey;
 use log::TenantLog;
 use serde_json::{Map, Value};
-use std::{
-    borrow::Cow,
-    collections::{HashMap, VecDeque},
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tracing::warn;
 

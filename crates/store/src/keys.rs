@@ -7,13 +7,11 @@ use crate::schema;
 use crate::tombstones::{KEY_RESERVE, Removal, Tombstones};
 use isolet_clock::now_ms;
 use rusqlite::{Connection, params};
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
-};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 use tracing::warn;
 
 /// Maximum length of a label, in bytes.

@@ -2,12 +2,10 @@
 
 use crate::error::Error;
 use rusqlite::{Connection, OpenFlags};
-use std::{
-    fs::{self, OpenOptions},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-    time::Duration,
-};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
 
 /// Step `n` migrates schema version `n` to `n + 1`. A released step is never edited.
 const STEPS: &[&str] = &["

@@ -3,7 +3,9 @@
 use isolet_store::audit::{
     Audit, AuditDirectory, AuditEntry, Expected, Finding, SEGMENT_BYTES_MAX, SEGMENTS_MAX, verify,
 };
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 struct TestAudit {
     data: tempfile::TempDir,

@@ -1,9 +1,7 @@
 //! The records, on real files.
 
-use isolet_store::{
-    Error, KeyDigest, SandboxRow, SessionRow, Store, StoredAnswer,
-    keys::{Keys, NewKey},
-};
+use isolet_store::keys::{Keys, NewKey};
+use isolet_store::{Error, KeyDigest, SandboxRow, SessionRow, Store, StoredAnswer};
 use std::path::PathBuf;
 
 fn file() -> (tempfile::TempDir, PathBuf) {

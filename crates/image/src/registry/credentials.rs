@@ -1,7 +1,8 @@
 //! The operator's credentials for registries, as the Docker client stores them: `auths` and credential
 //! helpers of a `config.json`. Tenants have none.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use std::fs::File;
 use std::path::{Path, PathBuf};

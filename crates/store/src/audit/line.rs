@@ -9,7 +9,8 @@ use hmac::{Hmac, Mac};
 use isolet_clock::rfc3339;
 use serde::Deserialize;
 use sha2::Sha256;
-use std::{borrow::Cow, fmt::Write as _};
+use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// The bytes before the signature.
 const HMAC: &[u8] = br#","hmac":""#;

@@ -4,18 +4,14 @@
 //! complete. It is written after the lines, so that a server that is killed in between leaves a log that
 //! continues after its head, and never one that ends before it.
 
-use super::{
-    AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX,
-    line::{self, ChainKey, ChainPosition, LINE_BYTES_MAX, LogLine},
-};
+use super::line::{self, ChainKey, ChainPosition, LINE_BYTES_MAX, LogLine};
+use super::{AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::HashMap,
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-};
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// The file of the head.
 const HEAD: &str = "head";

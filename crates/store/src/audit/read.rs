@@ -1,18 +1,14 @@
 //! Reads a log while it is written: all of it, or the lines of one sandbox.
 
-use super::{
-    Audit, AuditDirectory,
-    line::{LINE_BYTES_MAX, LogLine},
-    log::segments,
-};
+use super::line::{LINE_BYTES_MAX, LogLine};
+use super::log::segments;
+use super::{Audit, AuditDirectory};
 use crate::error::Error;
-use std::{
-    collections::VecDeque,
-    fs::File,
-    io::{self, BufRead, BufReader, ErrorKind, Read},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Size of a chunk of an export, in bytes. Chunks end with complete lines.

@@ -1,12 +1,14 @@
 //! Verifies a log or an export of one: finds lines that were changed, removed, moved, or cut off the end.
 
-use super::{
-    AuditDirectory,
-    line::LogLine,
-    log::{Head, lines, segments},
-};
+use super::AuditDirectory;
+use super::line::LogLine;
+use super::log::{Head, lines, segments};
 use crate::error::Error;
-use std::{collections::BTreeSet, fmt, fs::File, io::Read, path::Path};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// Maximum number of findings in a verdict; further ones are only counted.
 const FINDINGS_MAX: usize = 1000;

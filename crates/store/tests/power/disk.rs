@@ -1,7 +1,8 @@
 //! A model of a disk: only synced writes survive a power failure for certain.
 
 use super::trace::TraceEvent;
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Size of an atomic write, in bytes.
 const SECTOR: usize = 512;

@@ -10,12 +10,10 @@ mod trace;
 
 use disk::{Chance, Disk};
 use isolet_store::{SandboxRow, SessionRow, Store, StoredAnswer};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use trace::TraceEvent;
 
 /// The variable that names the directory of the process under `strace`.
