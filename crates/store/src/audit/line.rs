@@ -7,7 +7,8 @@
 use super::AuditEntry;
 use hmac::{Hmac, Mac};
 use isolet_clock::rfc3339;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::Sha256;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -55,6 +56,29 @@ pub(crate) struct ChainPosition<'a> {
     pub(crate) prev: &'a str,
 }
 
+/// The signed part of a line, in the order in which it is written.
+#[derive(Serialize)]
+struct SignedMembers<'a> {
+    seq: u64,
+    ts: String,
+    sandbox_id: Option<&'a str>,
+    event: &'a str,
+    data: Details<'a>,
+    last: u64,
+    prev: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Details<'a> {
+    Complete(&'a Map<String, Value>),
+    LeftOut { left_out_bytes: usize },
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("members are strings, numbers and JSON values")
+}
+
 /// Appends a line with its newline, and returns its signature.
 pub(crate) fn write(
     out: &mut Vec<u8>,
@@ -62,19 +86,24 @@ pub(crate) fn write(
     entry: &AuditEntry,
     place: ChainPosition<'_>,
 ) -> String {
-    let data = serde_json::Value::Object(entry.data.clone()).to_string();
-    let data = match data.len() {
-        len if len > DATA_BYTES_MAX => format!("{{\"left_out_bytes\":{len}}}"),
-        _ => data,
+    let data_bytes = json(&entry.data).len();
+    let members = SignedMembers {
+        seq: place.seq,
+        ts: rfc3339(entry.at_ms),
+        sandbox_id: entry.sandbox.as_deref(),
+        event: entry.event.as_ref(),
+        data: match data_bytes {
+            left_out_bytes if left_out_bytes > DATA_BYTES_MAX => {
+                Details::LeftOut { left_out_bytes }
+            }
+            _ => Details::Complete(&entry.data),
+        },
+        last: place.last,
+        prev: place.prev,
     };
-    let ts = rfc3339(entry.at_ms);
-    let sandbox = serde_json::Value::from(entry.sandbox.clone());
-    let event = serde_json::Value::from(entry.event.as_ref());
-    let ChainPosition { seq, last, prev } = place;
-    let text = format!(
-        r#"{{"seq":{seq},"ts":"{ts}","sandbox_id":{sandbox},"event":{event},"data":{data},"last":{last},"prev":"{prev}""#
-    );
-    let body = ascii(&text);
+    let text = json(&members);
+    // The signature follows as one more member of the object.
+    let body = ascii(text.strip_suffix('}').unwrap_or(&text));
     let hmac = key.sign(body.as_bytes());
     out.extend_from_slice(body.as_bytes());
     out.extend_from_slice(HMAC);
@@ -194,6 +223,23 @@ mod tests {
     }
 
     #[test]
+    fn a_line_has_the_form_that_older_releases_wrote() {
+        let mut entry = entry("box", "/a \"b\" \u{e9}");
+        entry.at_ms = 951_782_399_999;
+        let signed = concat!(
+            r#"{"seq":7,"ts":"2000-02-28T23:59:59.999Z","sandbox_id":"box","event":"file.write","#,
+            r#""data":{"path":"/a \"b\" \u00e9"},"last":3,"prev":"ab""#
+        );
+        let hmac = ChainKey::of(b"secret", "t").sign(signed.as_bytes());
+        let line = [signed, r#","hmac":""#, &hmac, "\"}\n"].concat();
+        assert_eq!(written(&entry), line.as_bytes());
+        entry.sandbox = None;
+        entry.data.clear();
+        let line = String::from_utf8(written(&entry)).unwrap();
+        assert!(line.contains(r#""sandbox_id":null,"event":"file.write","data":{},"last":3"#));
+    }
+
+    #[test]
     fn t17_no_byte_of_a_line_can_be_another() {
         let bytes = written(&entry("box", "/a"));
         let bytes = &bytes[..bytes.len() - 1];
@@ -215,7 +261,7 @@ mod tests {
         let bytes = written(&entry("box", text));
         let (end, body) = bytes.split_last().unwrap();
         assert!(*end == b'\n' && body.iter().all(|byte| (0x20..0x7f).contains(byte)));
-        let value: serde_json::Value = serde_json::from_slice(body).unwrap();
+        let value: Value = serde_json::from_slice(body).unwrap();
         assert_eq!(value["data"]["path"], text, "and nothing of it is lost");
     }
 
@@ -223,7 +269,7 @@ mod tests {
     fn what_is_too_much_is_left_out_and_told() {
         let bytes = written(&entry("box", &"x".repeat(1 << 20)));
         assert!(bytes.len() < 400, "{}", bytes.len());
-        let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let value: Value = serde_json::from_slice(&bytes).unwrap();
         assert!(value["data"]["left_out_bytes"].as_u64().unwrap() > 1 << 20);
     }
 }
