@@ -1,4 +1,4 @@
-//! Errors of operations on images.
+//! Errors of operations on images. What a client can do about each is added by `isolet-http`.
 
 use crate::reference::BadReference;
 
@@ -9,7 +9,7 @@ pub enum Error {
     #[error(transparent)]
     Reference(#[from] BadReference),
     /// The server has no image of this name, and pulls are disabled.
-    #[error("image {0} is not on this server; pull or import it first")]
+    #[error("image {0} is not on this server")]
     NotHere(String),
     /// The registry has no such image.
     #[error("registry {registry} has no image {image}: {said}")]
@@ -66,7 +66,7 @@ pub enum Error {
         limit: String,
     },
     /// Too many operations of a kind run at once.
-    #[error("too many {what}: the limit is {limit}; retry later")]
+    #[error("too many {what}: the limit is {limit}")]
     Busy {
         /// The kind, in the plural.
         what: &'static str,
@@ -77,13 +77,13 @@ pub enum Error {
     #[error("image cannot be used: {0}")]
     Bad(String),
     /// Neither the archive nor the request names the image.
-    #[error("the archive does not name its image; give a name")]
+    #[error("neither the archive nor the request names the image")]
     Unnamed,
     /// The host lacks something that the image needs.
     #[error("image cannot be used here: {0}")]
     Lacks(String),
     /// Sandboxes use the image.
-    #[error("image {0} is used by sandboxes; delete them first")]
+    #[error("image {0} is used by sandboxes")]
     InUse(String),
     /// A layer is missing on the disk.
     #[error("a layer of image {image} is missing on this server's disk: {layer}")]
@@ -95,9 +95,7 @@ pub enum Error {
     },
     /// A layer of an imported image is missing on the disk. It is not pulled: a registry may have a
     /// different image of this name.
-    #[error(
-        "a layer of the imported image {image} is missing on this server's disk: {layer}; import it again"
-    )]
+    #[error("a layer of the imported image {image} is missing on this server's disk: {layer}")]
     ImportGone {
         /// The image's complete reference.
         image: String,

@@ -219,7 +219,7 @@ impl Audit {
     pub async fn room(&self) {
         let mut written = self.writer.shared.written.subscribe();
         while self.writer.shared.lock().waiting.len() >= QUEUE_MAX {
-            self.writer.shared.hurry();
+            self.writer.shared.wake_writer();
             if written.changed().await.is_err() {
                 return;
             }
@@ -229,7 +229,7 @@ impl Audit {
     /// Waits until all entries that were queued so far are written or lost.
     pub async fn flush(&self) {
         let mut written = self.writer.shared.written.subscribe();
-        let put = self.writer.shared.hurry();
+        let put = self.writer.shared.wake_writer();
         let _ = written.wait_for(|written| *written >= put).await;
     }
 }
@@ -261,7 +261,7 @@ impl WriterState {
     }
 
     /// Makes the writer start at once. Returns the number of entries ever queued.
-    fn hurry(&self) -> u64 {
+    fn wake_writer(&self) -> u64 {
         let mut queue = self.lock();
         queue.urgent = true;
         self.more.notify_one();

@@ -165,9 +165,9 @@ fn t17_the_command_line_says_which_entry_was_changed() {
     let (code, said) = check(&[&lines[..2], &lines[3..]].concat());
     assert!(code == 1 && said.contains("entry 3 is missing"), "{said}");
     let (code, said) = check(&[&lines[..1], &[lines[2], lines[1]], &lines[3..]].concat());
-    assert!(code == 1 && said.contains("(entry 2) stands behind"), "{said}");
+    assert!(code == 1 && said.contains("(entry 2) follows a later entry"), "{said}");
     let (code, said) = check(&lines[..lines.len() - 1]);
-    assert!(code == 1 && said.contains("the log goes on"), "{said}");
+    assert!(code == 1 && said.contains("the log continues"), "{said}");
     // The same in the server's own file, permanently.
     server.kill();
     let text = fs::read_to_string(segment(&server)).expect("is there");
