@@ -6,7 +6,7 @@ import type { components, paths } from "./schema.js";
 
 const { ISOLET_URL: baseUrl, ISOLET_API_KEY: key } = process.env;
 assert(baseUrl && key, "set ISOLET_URL and ISOLET_API_KEY");
-const client = createClient<paths>({ baseUrl, headers: { authorization: `Bearer ${key}` } });
+const client = createClient<paths, "application/json">({ baseUrl, headers: { authorization: `Bearer ${key}` } });
 const id = `openapi-typescript-${process.pid}`;
 
 const created = await client.POST("/v1/sandboxes", { body: { id, metadata: { by: "openapi-typescript" } } });

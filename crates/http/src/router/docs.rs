@@ -52,7 +52,7 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
 /// The OpenAPI document as a script that stores it in a variable.
 async fn script() -> Response {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        format!("globalThis.isoletOpenapi = {};\n", openapi::document().trim_end())
+        ["globalThis.isoletOpenapi = ", openapi::document().trim_end(), ";\n"].concat()
     });
     let kind = [(header::CONTENT_TYPE, "text/javascript; charset=utf-8")];
     with_policy((kind, TEXT.as_str()).into_response())

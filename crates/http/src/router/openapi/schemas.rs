@@ -1,12 +1,16 @@
-//! Corrects schemas that utoipa derives from types whose fields all have a default.
+//! Corrects schemas that utoipa derives.
 
 use utoipa::openapi::{
-    OpenApi, RefOr, Schema,
-    schema::{AdditionalProperties, ArrayItems},
+    OpenApi, RefOr, Schema, Type,
+    schema::{AdditionalProperties, ArrayItems, Object, SchemaType},
 };
 
-/// Removes defaults that say nothing: `null` for a field that may be left out but not be `null`,
-/// and any default of a required field.
+/// Corrects every schema of the document.
+///
+/// - Removes defaults. utoipa takes them from `Default`, where they only stand for a field that is
+///   left out: some are not valid for the field, and generators make fields with a default
+///   required.
+/// - Lets objects without known fields have any. Generators otherwise allow none.
 pub(super) fn correct(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
     components.schemas.values_mut().for_each(visit);
@@ -14,43 +18,39 @@ pub(super) fn correct(document: &mut OpenApi) {
 
 fn visit(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
-    clear_default(schema, false);
     match schema {
         Schema::Array(array) => {
+            array.default = None;
             if let ArrayItems::RefOrSchema(items) = &mut array.items {
                 visit(items);
             }
         }
-        Schema::Object(object) => {
-            for (name, property) in &mut object.properties {
-                visit(property);
-                if let (RefOr::T(property), true) = (property, object.required.contains(name)) {
-                    clear_default(property, true);
-                }
-            }
-            if let Some(AdditionalProperties::RefOr(values)) =
-                object.additional_properties.as_deref_mut()
-            {
-                visit(values);
-            }
+        Schema::Object(object) => visit_object(object),
+        Schema::OneOf(one) => {
+            one.default = None;
+            one.items.iter_mut().for_each(visit);
         }
-        Schema::OneOf(one) => one.items.iter_mut().for_each(visit),
-        Schema::AllOf(all) => all.items.iter_mut().for_each(visit),
-        Schema::AnyOf(any) => any.items.iter_mut().for_each(visit),
+        Schema::AllOf(all) => {
+            all.default = None;
+            all.items.iter_mut().for_each(visit);
+        }
+        Schema::AnyOf(any) => {
+            any.default = None;
+            any.items.iter_mut().for_each(visit);
+        }
         _ => {}
     }
 }
 
-fn clear_default(schema: &mut Schema, whatever_it_is: bool) {
-    let default = match schema {
-        Schema::Array(array) => &mut array.default,
-        Schema::Object(object) => &mut object.default,
-        Schema::OneOf(one) => &mut one.default,
-        Schema::AllOf(all) => &mut all.default,
-        Schema::AnyOf(any) => &mut any.default,
-        _ => return,
-    };
-    if whatever_it_is || default.as_ref().is_some_and(serde_json::Value::is_null) {
-        *default = None;
+fn visit_object(object: &mut Object) {
+    object.default = None;
+    object.properties.values_mut().for_each(visit);
+    let is_object = object.schema_type == SchemaType::Type(Type::Object);
+    match object.additional_properties.as_deref_mut() {
+        Some(AdditionalProperties::RefOr(values)) => visit(values),
+        None if is_object && object.properties.is_empty() => {
+            object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(true)));
+        }
+        _ => {}
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct SessionView {
 /// The part of the workspace that a session sees: paths relative to `/workspace`, each with
 /// everything below it. `""` stands for the whole workspace. The session can always write to its
 /// own directory `.sessions/ID`. At most 1000 paths and 48 KiB.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileAccess {
     /// Paths that can be read. They must exist.
