@@ -78,6 +78,8 @@ def test_every_error_code_is_documented(document: Json) -> None:
     listed = set(re.findall(r"^\| `(\w+)` \| \d", document["components"]["schemas"]["Error"]["description"], re.MULTILINE))
     used: set[str] = set()
     for path in (ROOT / "crates/http/src").rglob("*.rs"):
+        if path.name == "health.rs":  # Its status is no error.
+            continue
         source = path.read_text().split("#[cfg(test)]")[0]
         used |= {code for match in _CODE.finditer(source) for code in match.groups() if code}
     assert used - listed == set(), "add these to crates/http/src/router/openapi/error_codes.rs"

@@ -2,7 +2,7 @@
 
 use utoipa::openapi::{
     OpenApi, RefOr, Schema, Type,
-    schema::{AdditionalProperties, ArrayItems, Object, SchemaType},
+    schema::{AdditionalProperties, ArrayItems, Object, OneOf, SchemaType},
 };
 
 /// Corrects every schema of the document.
@@ -10,6 +10,7 @@ use utoipa::openapi::{
 /// - Removes defaults. utoipa takes them from `Default`, where they only stand for a field that is
 ///   left out: some are not valid for the field, and generators make fields with a default
 ///   required.
+/// - Describes a field that may be `null` itself, and not only its other alternative.
 /// - Lets objects without known fields have any. Generators otherwise allow none.
 pub(super) fn correct(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
@@ -17,7 +18,13 @@ pub(super) fn correct(document: &mut OpenApi) {
 }
 
 fn visit(schema: &mut RefOr<Schema>) {
-    let RefOr::T(schema) = schema else { return };
+    let schema = match schema {
+        RefOr::Ref(reference) => {
+            reference.default = None;
+            return;
+        }
+        RefOr::T(schema) => schema,
+    };
     match schema {
         Schema::Array(array) => {
             array.default = None;
@@ -29,6 +36,7 @@ fn visit(schema: &mut RefOr<Schema>) {
         Schema::OneOf(one) => {
             one.default = None;
             one.items.iter_mut().for_each(visit);
+            describe(one);
         }
         Schema::AllOf(all) => {
             all.default = None;
@@ -40,6 +48,19 @@ fn visit(schema: &mut RefOr<Schema>) {
         }
         _ => {}
     }
+}
+
+/// Moves the description of an alternative to the field.
+fn describe(one: &mut OneOf) {
+    if one.description.is_some() {
+        return;
+    }
+    let mut references = one.items.iter_mut().filter_map(|item| match item {
+        RefOr::Ref(reference) => Some(&mut reference.description),
+        RefOr::T(_) => None,
+    });
+    let described = references.find(|description| !description.is_empty());
+    one.description = described.map(std::mem::take);
 }
 
 fn visit_object(object: &mut Object) {

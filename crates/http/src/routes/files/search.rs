@@ -59,6 +59,7 @@ struct LineView {
     cut: bool,
     /// The matches, as byte offsets in the line: start and end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Vec<u32>>)]
     spans: Vec<(u32, u32)>,
     /// Whether the line does not match but is near a match. Absent if `false`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
