@@ -9,8 +9,8 @@ pub type ApiFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, Str
 
 /// A connection to the public API.
 pub trait Api: Send + Sync + 'static {
-    /// Makes a call for whom `on_behalf` tells, which are the extensions of the client's own HTTP
-    /// request; empty where the client came another way, and there is one caller only. A call whose
-    /// future is dropped is one whose client has gone.
-    fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> ApiFuture<'a>;
+    /// Calls the API with the rights of `caller`: the extensions of the client's HTTP request, or empty
+    /// extensions over standard input and output, which has only one caller. Dropping the future cancels
+    /// the call, because its client has disconnected.
+    fn call<'a>(&'a self, request: Request<Bytes>, caller: Extensions) -> ApiFuture<'a>;
 }

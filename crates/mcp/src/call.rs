@@ -15,14 +15,14 @@ pub(crate) const CLIENT_ID_HEADER: &str = "mcp-session-id";
 const DEFAULT_SANDBOX: &str = "default";
 /// Headers of the client's request that are forwarded: the API builds URLs with them.
 const FORWARDED_HEADERS: [&str; 2] = ["host", "x-forwarded-proto"];
-/// Sandboxes in which a client's shells are remembered, to end them with it.
+/// Limit on the number of shells that are recorded, so that they end together with their client.
 const SHELLS_MAX: usize = 64;
 
 /// A call of a tool, on its way to the API.
 pub(crate) struct ApiCall<'a> {
     server: &'a Server,
     context: &'a RequestContext<RoleServer>,
-    /// How long it may take, in ms, where that is known.
+    /// Longest duration in ms, if known.
     max_ms: Option<u64>,
 }
 

@@ -20,16 +20,16 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Connected clients.
+/// Limit on connected clients.
 pub const CLIENTS_MAX: usize = 1000;
-/// Connected clients of one owner: a quarter, so that others can connect.
+/// Limit on connected clients of one owner: a quarter of all, so that others can connect.
 pub const CLIENTS_PER_OWNER_MAX: usize = 250;
-/// Header of the protocol's version.
+/// Header with the protocol version.
 const VERSION: &str = "mcp-protocol-version";
-/// The first version whose clients have no ids.
+/// The first protocol version without session ids.
 const VERSION_WITHOUT_IDS: &str = "2026-07-28";
 
-/// A response to a client: one message, or a stream of events.
+/// A response to a client: one message, or an event stream.
 pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 
 /// Why a request was not served.
@@ -37,31 +37,32 @@ pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 pub enum ClientRefused {
     /// The owner has no client of this id.
     Unknown,
-    /// There are as many clients as there may be, of this owner or of all.
+    /// The limit on clients is reached, for this owner or in total.
     Full,
 }
 
-/// The service for requests of many clients.
+/// Serves the HTTP requests of many clients.
 #[derive(Clone)]
 pub struct Clients {
     service: StreamableHttpService<Server, LocalSessionManager>,
     manager: Arc<LocalSessionManager>,
-    /// Clients' ids, and whose they are; those that went by themselves stand until a place is needed.
+    /// Owner of each client id. Ids of clients that disconnected without a `DELETE` stay until the limit
+    /// is reached.
     owners: Arc<Mutex<HashMap<String, String>>>,
 }
 
 impl Clients {
-    /// Clients whose tools call `api`; all are disconnected when `stop` is cancelled.
+    /// Creates the service. Its tools call `api`; cancelling `stop` disconnects all clients.
     pub fn new(api: Arc<dyn Api>, stop: CancellationToken) -> Self {
         let (service, manager) = transport::http_service(api, stop);
         Self { service, manager, owners: Arc::default() }
     }
 
-    /// Answers a request of `owner`'s. Whose it is, and whether its `Host` and `Origin` are right, was
-    /// looked at before; tools find the caller again in the request's extensions.
+    /// Answers a request of `owner`. The caller must have authenticated the owner and checked the `Host`
+    /// and `Origin` headers; tools read the caller from the request's extensions.
     ///
     /// # Errors
-    /// [`Refused`]: nothing was done.
+    /// [`ClientRefused`]: nothing was done.
     pub async fn answer<B>(&self, owner: &str, request: Request<B>) -> Result<Reply, ClientRefused>
     where
         B: http_body::Body + Send + 'static,
@@ -107,7 +108,7 @@ impl Clients {
         if !self.register(id, &owner) {
             self.remove_closed().await;
             if !self.register(id, &owner) {
-                // It fails where the session has closed already.
+                // Fails if the session is already closed.
                 let _ = self.manager.close_session(&id.into()).await;
                 return Err(ClientRefused::Full);
             }
@@ -119,16 +120,16 @@ impl Clients {
     fn register(&self, id: &str, owner: &str) -> bool {
         let mut owners = self.owners();
         let own = owners.values().filter(|other| *other == owner).count();
-        let place = own < CLIENTS_PER_OWNER_MAX && owners.len() < CLIENTS_MAX;
-        if place {
+        let below_limits = own < CLIENTS_PER_OWNER_MAX && owners.len() < CLIENTS_MAX;
+        if below_limits {
             owners.insert(id.to_owned(), owner.to_owned());
         }
-        place
+        below_limits
     }
 
     async fn remove_closed(&self) {
-        let there = self.manager.sessions.read().await;
-        self.owners().retain(|id, _| there.contains_key(id.as_str()));
+        let open = self.manager.sessions.read().await;
+        self.owners().retain(|id, _| open.contains_key(id.as_str()));
     }
 
     fn owners(&self) -> MutexGuard<'_, HashMap<String, String>> {
@@ -136,7 +137,7 @@ impl Clients {
     }
 }
 
-/// Whether a request without an id may be the first of a client that is given one.
+/// Whether a request without a session id may start a session.
 fn may_initialize(headers: &HeaderMap) -> bool {
     headers.get(VERSION).is_none_or(|version| version.as_bytes() < VERSION_WITHOUT_IDS.as_bytes())
 }

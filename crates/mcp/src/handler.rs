@@ -8,18 +8,18 @@ use rmcp::{ServerHandler, tool_handler};
 use std::sync::Arc;
 
 const INSTRUCTIONS: &str = "\
-Sandboxes: isolated Linux machines for running commands and programs. `shell_run` types a command into \
-one bash that stays: directory, variables, functions and background jobs are kept from call to call. \
-Servers and long work are processes: `process_start`, then `process_wait` for a port or a line, \
-`process_logs`. What listens in a sandbox is asked by `port_fetch`, and shown to people by `port_link`. \
-Files are those of the sandbox, relative to /workspace. Nothing has to be created first: a sandbox is \
-made when it is first used.";
+Sandboxes: isolated Linux machines for running commands and programs. `shell_run` runs a command in a \
+persistent bash: working directory, variables, functions and background jobs persist between calls. Run \
+servers and long tasks as background processes: call `process_start`, then `process_wait` for a port or a \
+log line, and `process_logs`. `port_fetch` sends an HTTP request to a program that listens in a sandbox; \
+`port_link` creates a link to it for people. File paths are relative to /workspace in the sandbox. You need \
+not create anything first: the first use of a sandbox creates it.";
 
 impl Server {
-    /// For one client; `sandbox` is meant where it names none.
+    /// Creates a server for one client. `sandbox` is used by calls that name no sandbox.
     ///
     /// # Panics
-    /// When the kernel gives no random bytes, which Linux does not do after boot.
+    /// If the kernel returns no random bytes, which does not happen on Linux after boot.
     #[must_use]
     pub fn new(api: Arc<dyn Api>, sandbox: Option<String>) -> Self {
         Self::with_tools(api, sandbox, tools::router())

@@ -1,9 +1,9 @@
 //! The tools of a Model Context Protocol server: sandboxes, a persistent shell, processes, ports and
 //! files.
 //!
-//! Every tool is one call of the public API or two, made through an [`Api`]: over a connection to a
-//! server (`isolet mcp`, one client on standard input and output), or within the server (`/mcp`,
-//! many clients over HTTP). The only state here is which shell belongs to which client.
+//! Every tool makes one or two calls of the public API through an [`Api`]: over a connection to a server
+//! (`isolet mcp`, one client on standard input and output), or inside the server (`/mcp`, many clients
+//! over HTTP). The only state of this crate is which shell belongs to which client.
 #![forbid(unsafe_code)]
 
 mod api;

@@ -1,15 +1,15 @@
-//! Progress notifications for clients that ask for them: many abandon a call that is silent for a
-//! minute.
+//! Progress notifications for clients that request them: many clients abandon a call after a minute of
+//! silence.
 
 use rmcp::{RoleServer, model::ProgressNotificationParam, service::RequestContext};
 use std::{convert::Infallible, future::pending, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Interval of notifications. Even those of ten minutes fit the socket buffers of a client that does not
-/// read.
+/// Interval of notifications. Even the notifications of ten minutes fit into the socket buffers of a client
+/// that does not read.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Sends the seconds that have passed, out of at most `max_ms`; never ends.
+/// Sends the elapsed seconds, and `max_ms` as the total, until the future is dropped.
 pub(crate) async fn notify(
     context: &RequestContext<RoleServer>,
     max_ms: Option<u64>,
@@ -22,19 +22,20 @@ pub(crate) async fn notify(
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let told = notification(&begun, max_ms, ProgressNotificationParam::new(token.clone(), 0.0));
+        let update =
+            notification(&begun, max_ms, ProgressNotificationParam::new(token.clone(), 0.0));
         // The call itself notices a client that has disconnected.
-        let _ = context.peer.notify_progress(told).await;
+        let _ = context.peer.notify_progress(update).await;
     }
 }
 
 fn notification(
     begun: &Instant,
     max_ms: Option<u64>,
-    mut told: ProgressNotificationParam,
+    mut update: ProgressNotificationParam,
 ) -> ProgressNotificationParam {
     let passed = begun.elapsed().as_secs_f64();
-    told.progress = passed;
-    told.total = max_ms.map(|ms| ms as f64 / 1000.0);
-    told.with_message(format!("{passed:.0} s"))
+    update.progress = passed;
+    update.total = max_ms.map(|ms| ms as f64 / 1000.0);
+    update.with_message(format!("{passed:.0} s"))
 }

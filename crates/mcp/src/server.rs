@@ -1,4 +1,4 @@
-//! One client: whose it is, which sandbox it means, and which shells are its own.
+//! State of one client: its default sandbox and its own shells.
 
 use crate::api::Api;
 use crate::api_path;
@@ -8,12 +8,12 @@ use rmcp::handler::server::router::tool::ToolRouter;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The shell of clients without a session id, which share it.
+/// Shell that all clients without a session id share.
 pub(crate) const SHARED_SHELL: &str = "mcp";
-/// Characters of the session id in the name of the client's shell.
+/// Number of characters of the session id in the name of the client's shell.
 pub(crate) const NAME_LETTERS: usize = 12;
 
-/// A server of tools for one client. Clones are the same client.
+/// Tool server of one client. Clones share its state.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) api: Arc<dyn Api>,
@@ -22,17 +22,17 @@ pub struct Server {
     pub(crate) shells: Arc<OwnedShells>,
 }
 
-/// The shells that end together with the client.
+/// Shells that end together with their client.
 pub(crate) struct OwnedShells {
     api: Arc<dyn Api>,
-    /// The name of this client's shell where the client came by no HTTP request.
+    /// Name of the client's shell over standard input and output.
     pub(crate) name: String,
-    /// Its sandboxes and shells, with whose they are.
+    /// Sandbox and name of each shell, with the extensions that identify the caller.
     pub(crate) open: Mutex<BTreeMap<(String, String), Extensions>>,
 }
 
 impl Server {
-    /// A client with these tools; `sandbox` is meant where it names none.
+    /// Creates the state of a client with these tools.
     pub(crate) fn with_tools(
         api: Arc<dyn Api>,
         sandbox: Option<String>,
@@ -57,7 +57,7 @@ impl OwnedShells {
         for ((sandbox, name), caller) in open {
             let path = format!("{}/sessions/{name}", api_path::sandbox(&sandbox));
             if let Ok(request) = Request::delete(path).body(Bytes::new()) {
-                // A sandbox that has ended took its shells with it.
+                // Fails if the sandbox was deleted, which has ended its shells.
                 let _ = self.api.call(request, caller).await;
             }
         }

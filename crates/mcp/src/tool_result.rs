@@ -6,10 +6,10 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Network denials that the text lists; the structured data has all.
+/// Number of network denials in the text; the structured data contains all.
 const DENIALS_SHOWN_MAX: usize = 8;
 
-/// What a tool returns; a failure is a result too.
+/// Result of a tool. MCP reports failures as results, too.
 pub(crate) type ToolResult = Result<CallToolResult, CallToolResult>;
 
 pub(crate) fn failure(text: impl Into<String>) -> CallToolResult {
@@ -39,9 +39,10 @@ pub(crate) fn require_success(
     Err(result)
 }
 
-/// An answer's JSON.
+/// Parses the JSON of a response.
 pub(crate) fn json(response: &Response<Bytes>) -> Result<Value, CallToolResult> {
-    serde_json::from_slice(response.body()).map_err(|_| failure("the server's answer is no JSON"))
+    serde_json::from_slice(response.body())
+        .map_err(|_| failure("the server's response is not JSON"))
 }
 
 /// A result with data, as JSON text and as structured content, which must be an object.
@@ -62,15 +63,15 @@ pub(crate) fn command(mut answer: Value) -> CallToolResult {
     }
     let mut notes = Vec::new();
     if let Some(cut) = answer.get("truncated").filter(|cut| cut.is_object()) {
-        notes.push(format!("output was cut, bytes that are not here: {cut}"));
+        notes.push(format!("output was cut; omitted bytes: {cut}"));
     }
     for (name, note) in [
-        ("timed_out", "the timeout ended it"),
-        ("cancelled", "it was cancelled"),
-        ("oom", "the kernel killed something for memory"),
+        ("timed_out", "the command was ended by its timeout"),
+        ("cancelled", "the command was cancelled"),
+        ("oom", "the kernel killed a process because the sandbox ran out of memory"),
         (
             "fresh",
-            "this was a fresh shell: the one before had ended, with its directory and variables",
+            "this was a new shell: the previous one had exited, and its directory and variables are lost",
         ),
     ] {
         if flag(name) {
@@ -106,15 +107,19 @@ fn describe_denial(one: &Value) -> String {
         "default" => "no rule allows it".to_owned(),
         rule => rule.to_owned(),
     };
-    format!("the sandbox's network refused {}{port} ({}): {why}", text("host"), text("protocol"))
+    format!(
+        "the sandbox's network rules denied {}{port} ({}): {why}",
+        text("host"),
+        text("protocol")
+    )
 }
 
 /// The result of reading a log: the output as a terminal shows it, then a line with the state of the
-/// process. `left_out` bytes precede it; at most the last `most` bytes of each stream are shown.
-pub(crate) fn log(mut answer: Value, left_out: u64, most: u64) -> CallToolResult {
+/// process. `left_out` bytes precede it; at most the last `max_bytes` bytes of each stream are shown.
+pub(crate) fn log(mut answer: Value, left_out: u64, max_bytes: u64) -> CallToolResult {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str).unwrap_or_default();
-        let from = text.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        let from = text.len().saturating_sub(usize::try_from(max_bytes).unwrap_or(usize::MAX));
         text[text.ceil_char_boundary(from)..].to_owned()
     };
     let mut shown = text("stdout");

@@ -1,4 +1,4 @@
-//! The tools, one file a resource.
+//! The tools, one file per resource.
 
 mod files;
 mod ports;
@@ -9,7 +9,7 @@ mod shell;
 use crate::server::Server;
 use rmcp::handler::server::router::tool::ToolRouter;
 
-/// All of them.
+/// Router with all tools.
 pub(crate) fn router() -> ToolRouter<Server> {
     Server::sandboxes() + Server::shell() + Server::processes() + Server::ports() + Server::files()
 }

@@ -15,12 +15,12 @@ use rmcp::{
 use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-/// A client that is silent for so long counts as disconnected.
+/// Silence after which a client counts as disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
-/// The largest message of a client: a file of some MiB in base64.
+/// Limit on a client's message: a file of several MiB in base64.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Why a client on standard input and output was not served to its end.
+/// Protocol error of a client on standard input and output.
 #[derive(Debug)]
 pub struct StdioError(String);
 
@@ -35,7 +35,7 @@ impl std::error::Error for StdioError {}
 /// Serves the client on standard input and output until it closes them.
 ///
 /// # Errors
-/// It speaks another protocol.
+/// The client does not speak MCP.
 pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), StdioError> {
     let server = Server::new(api, sandbox);
     let running =

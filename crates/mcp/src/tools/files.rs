@@ -1,4 +1,4 @@
-//! Files of a sandbox.
+//! Tools for files of a sandbox.
 
 use crate::{
     api_path,
@@ -19,91 +19,91 @@ use rmcp::{
 use serde::Deserialize;
 use serde_json::json;
 
-/// Read at once unless told, in bytes.
+/// Default number of bytes to read.
 const READ_BYTES: u64 = 64 * 1024;
-/// The same at most.
+/// Maximum number of bytes to read.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
-/// Entries of a directory, and lines of a search.
+/// Limit on the entries of a directory and the lines of a search.
 const LINES: u32 = 200;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Read {
+pub(crate) struct ReadArgs {
     /// Relative to /workspace, or absolute.
     path: String,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// The first byte.
+    /// Offset of the first byte.
     offset: Option<u64>,
-    /// So many bytes; 65536 unless given, at most 1048576.
+    /// Number of bytes; 65536 by default, at most 1048576.
     limit: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Write {
-    /// Relative to /workspace, or absolute. Directories above it are made.
+pub(crate) struct WriteArgs {
+    /// Relative to /workspace, or absolute. Parent directories are created.
     path: String,
-    /// The whole of its text.
+    /// Content as text.
     text: Option<String>,
-    /// The whole of its bytes in base64, instead of text.
+    /// Content in base64, instead of text.
     base64: Option<String>,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// Added at its end instead.
+    /// Append to the file instead of replacing it.
     append: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct List {
-    /// The directory; /workspace unless given.
+pub(crate) struct ListArgs {
+    /// Directory; /workspace by default.
     path: Option<String>,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// Everything below it.
+    /// Include subdirectories.
     recursive: Option<bool>,
-    /// Only names that match, such as `*.rs`.
+    /// List only matching names, such as `*.rs`.
     glob: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Search {
-    /// A regular expression that a line matches.
+pub(crate) struct SearchArgs {
+    /// Regular expression, matched within lines.
     pattern: String,
-    /// The file, or the directory whose files are searched; /workspace unless given.
+    /// File or directory to search; /workspace by default.
     path: Option<String>,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// Only in files whose names match, such as `*.rs`.
+    /// Search only files with matching names, such as `*.rs`.
     glob: Option<String>,
-    /// The pattern is a text, not an expression.
+    /// Treat the pattern as plain text.
     literal: Option<bool>,
-    /// Upper and lower case are the same.
+    /// Ignore upper and lower case.
     ignore_case: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Doomed {
+pub(crate) struct DeleteArgs {
     /// Relative to /workspace, or absolute.
     path: String,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// A directory with all that is in it.
+    /// Delete a directory with its content.
     recursive: Option<bool>,
 }
 
 #[tool_router(router = files, vis = "pub(crate)")]
 impl Server {
     #[tool(
-        description = "Read a file: text, or an image. What was left out is said at the end.",
+        description = "Read a text file or an image. A note at the end states which bytes were omitted.",
         annotations(read_only_hint = true, open_world_hint = false)
     )]
     async fn file_read(
         &self,
-        Parameters(read): Parameters<Read>,
+        Parameters(read): Parameters<ReadArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
@@ -119,7 +119,7 @@ impl Server {
             let size = header(header::CONTENT_RANGE)
                 .and_then(|range| range.rsplit_once('/')?.1.parse().ok());
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-                // Behind its end there is nothing; of an empty file that is all of it.
+                // The offset is at or after the end of the file; an empty file has no valid range at all.
                 return Ok(content(&Bytes::new(), from, size));
             }
             if header(header::CONTENT_TYPE) == Some("application/json")
@@ -131,16 +131,16 @@ impl Server {
             Ok(content(&body.slice(..body.len().min(limit as usize)), from, size))
         }
         .await;
-        done.unwrap_or_else(|refusal| refusal)
+        done.unwrap_or_else(|error| error)
     }
 
     #[tool(
-        description = "Write a file, whole or at its end. It is replaced at once: nobody sees half of it.",
+        description = "Write or append to a file. Replacing a file is atomic.",
         annotations(destructive_hint = true, idempotent_hint = true, open_world_hint = false)
     )]
     async fn file_write(
         &self,
-        Parameters(write): Parameters<Write>,
+        Parameters(write): Parameters<WriteArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
@@ -150,7 +150,7 @@ impl Server {
                 (None, Some(coded)) => Bytes::from(
                     STANDARD.decode(coded).map_err(|error| failure(format!("base64: {error}")))?,
                 ),
-                _ => return Err(failure("give either text or base64")),
+                _ => return Err(failure("pass either text or base64")),
             };
             let count = bytes.len();
             let mut path = api_path::file(&api.sandbox(write.sandbox), &write.path);
@@ -161,16 +161,16 @@ impl Server {
             Ok(success(format!("wrote {count} bytes to {}", write.path)))
         }
         .await;
-        done.unwrap_or_else(|refusal| refusal)
+        done.unwrap_or_else(|error| error)
     }
 
     #[tool(
-        description = "List a directory, sorted; hidden names are left out. At most 200 entries.",
+        description = "List a directory, sorted, without hidden files. At most 200 entries.",
         annotations(read_only_hint = true, open_world_hint = false)
     )]
     async fn file_list(
         &self,
-        Parameters(list): Parameters<List>,
+        Parameters(list): Parameters<ListArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
@@ -184,16 +184,16 @@ impl Server {
             let more = response.headers().contains_key(header::LINK);
             Ok(data(json!({ "entries": tool_result::json(&response)?, "more": more })))
         });
-        done.unwrap_or_else(|refusal| refusal)
+        done.unwrap_or_else(|error| error)
     }
 
     #[tool(
-        description = "Search files for lines that match a regular expression; what .gitignore leaves out is left out. At most 200 lines.",
+        description = "Search files for lines that match a regular expression. Files excluded by .gitignore are skipped. At most 200 lines.",
         annotations(read_only_hint = true, open_world_hint = false)
     )]
     async fn file_search(
         &self,
-        Parameters(search): Parameters<Search>,
+        Parameters(search): Parameters<SearchArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
@@ -207,16 +207,16 @@ impl Server {
         path.push_str(&query("glob", search.glob.as_deref()));
         path.push_str(&query("literal", flag(search.literal)));
         path.push_str(&query("ignore_case", flag(search.ignore_case)));
-        api.json(Method::GET, path, None).await.map_or_else(|refusal| refusal, data)
+        api.json(Method::GET, path, None).await.map_or_else(|error| error, data)
     }
 
     #[tool(
-        description = "Remove a file, or a directory with all that is in it.",
+        description = "Delete a file, or a directory with its content.",
         annotations(destructive_hint = true, open_world_hint = false)
     )]
     async fn file_delete(
         &self,
-        Parameters(args): Parameters<Doomed>,
+        Parameters(args): Parameters<DeleteArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
@@ -225,7 +225,7 @@ impl Server {
             path.push_str("?recursive=1");
         }
         let removed = api.json(Method::DELETE, path, None).await;
-        removed.map_or_else(|refusal| refusal, |_| success(format!("removed {}", args.path)))
+        removed.map_or_else(|error| error, |_| success(format!("deleted {}", args.path)))
     }
 }
 
@@ -233,7 +233,7 @@ fn query(name: &str, value: Option<&str>) -> String {
     value.map(|value| format!("&{name}={}", api_path::part(value))).unwrap_or_default()
 }
 
-/// Some bytes of a file of so many.
+/// Result with bytes of a file that start at `from`; `whole` is the file's size, if known.
 fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     let to = from + bytes.len() as u64;
     let rest = whole.filter(|whole| to < *whole || from > 0);
@@ -241,7 +241,7 @@ fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     if let Some(kind) = tool_result::image_media_type(bytes).filter(|_| rest.is_none()) {
         return CallToolResult::success(vec![ContentBlock::image(STANDARD.encode(bytes), kind)]);
     }
-    // A part may end within a character.
+    // A range may end within a character.
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) if error.error_len().is_none() && rest.is_some() => {
@@ -252,7 +252,7 @@ fn content(bytes: &Bytes, from: u64, whole: Option<u64>) -> CallToolResult {
     let Some(text) = valid else {
         let size = whole.unwrap_or(to);
         return failure(format!(
-            "not text ({size} bytes); use shell_run, with xxd or file for example"
+            "the file is not text ({size} bytes); inspect it with shell_run, for example with xxd or file"
         ));
     };
     let mut blocks = vec![ContentBlock::text(text)];

@@ -1,4 +1,4 @@
-//! Ports of a sandbox: who listens, what it answers, and links for people.
+//! Tools for ports of a sandbox: listing, HTTP requests, and links for people.
 
 use crate::{
     api_path,
@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 use tokio::time::timeout;
 
-/// Of an answer unless told, in bytes: what a model can read.
+/// Default limit on a response body, in bytes: as much as a model can read.
 const BODY_BYTES: usize = 64 * 1024;
-/// The same at most.
+/// Maximum of that limit.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// How long an answer may take unless told, in ms, and at most.
+/// Default and maximum timeout of a response, in ms.
 const TIMEOUT_MS: u64 = 30_000;
 const TIMEOUT_MS_MAX: u64 = 600_000;
-/// What a program may be asked by.
+/// Supported HTTP methods.
 const METHODS: [Method; 7] = [
     Method::GET,
     Method::HEAD,
@@ -41,86 +41,86 @@ const METHODS: [Method; 7] = [
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Where {
-    /// The sandbox's id; the connection's own sandbox unless given.
+pub(crate) struct SandboxArgs {
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fetch {
-    /// Where it listens, 1 to 65535.
+pub(crate) struct FetchArgs {
+    /// Port of the program, 1 to 65535.
     port: u16,
-    /// Path and query; / unless given.
+    /// Path and query; / by default.
     path: Option<String>,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
-    /// GET unless given.
+    /// HTTP method; GET by default.
     method: Option<String>,
-    /// What is sent with it.
+    /// Request body.
     body: Option<String>,
-    /// What the body is; application/json unless given.
+    /// Media type of the body; application/json by default.
     content_type: Option<String>,
-    /// The first so many bytes of the answer; 65536 unless given, at most 1048576.
+    /// Limit on the returned body in bytes; 65536 by default, at most 1048576.
     max_bytes: Option<usize>,
-    /// How long the whole answer may take, in ms; 30000 unless given, at most 600000.
+    /// Timeout of the whole response in ms; 30000 by default, at most 600000.
     timeout_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Link {
-    /// 1 to 65535. Nothing needs to listen there yet.
+pub(crate) struct LinkArgs {
+    /// Port, 1 to 65535. A program may start to listen later.
     port: u16,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     #[serde(skip_serializing)]
     sandbox: Option<String>,
-    /// Seconds that it lives; 3600 unless given, at most 2592000 (30 days).
+    /// Lifetime of the link in seconds; 3600 by default, at most 2592000 (30 days).
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl_s: Option<u64>,
-    /// What the port is called in lists.
+    /// Name of the port in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Withdrawn {
-    /// Which port.
+pub(crate) struct WithdrawArgs {
+    /// Port, 1 to 65535.
     port: u16,
-    /// The sandbox's id; the connection's own sandbox unless given.
+    /// Id of the sandbox; the connection's default sandbox if omitted.
     sandbox: Option<String>,
 }
 
 #[tool_router(router = ports, vis = "pub(crate)")]
 impl Server {
     #[tool(
-        description = "List the ports on which something listens in a sandbox, and those that links lead to.",
+        description = "List ports on which programs in a sandbox listen, and ports that have links.",
         annotations(read_only_hint = true, open_world_hint = false)
     )]
     async fn port_list(
         &self,
-        Parameters(wanted): Parameters<Where>,
+        Parameters(args): Parameters<SandboxArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
-        let sandbox = api_path::sandbox(&api.sandbox(wanted.sandbox));
+        let sandbox = api_path::sandbox(&api.sandbox(args.sandbox));
         let done: ToolResult = async {
             let ports = api.json(Method::GET, format!("{sandbox}/ports"), None).await?;
             let links = api.json(Method::GET, format!("{sandbox}/links"), None).await?;
             Ok(data(json!({ "ports": ports, "links": links })))
         }
         .await;
-        done.unwrap_or_else(|refusal| refusal)
+        done.unwrap_or_else(|error| error)
     }
 
     #[tool(
-        description = "Send an HTTP request to a program that listens in a sandbox, also on 127.0.0.1 there. Answers with status, headers and body; images come as images. No redirect is followed. Requests with headers of their own: curl in shell_run.",
+        description = "Send an HTTP request to a program that listens in a sandbox, including on its 127.0.0.1. Returns status, headers and body; images are returned as images. Redirects are not followed. To send other headers, use curl in shell_run.",
         annotations(destructive_hint = true, open_world_hint = true)
     )]
     async fn port_fetch(
         &self,
-        Parameters(fetch): Parameters<Fetch>,
+        Parameters(fetch): Parameters<FetchArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let timeout_ms = fetch.timeout_ms.unwrap_or(TIMEOUT_MS).clamp(1, TIMEOUT_MS_MAX);
@@ -128,7 +128,8 @@ impl Server {
         let done: ToolResult = async {
             let name = fetch.method.as_deref().unwrap_or("GET").to_ascii_uppercase();
             let method = METHODS.into_iter().find(|method| method.as_str() == name);
-            let method = method.ok_or_else(|| failure(format!("{name} is no method to ask by")))?;
+            let method =
+                method.ok_or_else(|| failure(format!("method {name} is not supported")))?;
             let sandbox = api.sandbox(fetch.sandbox);
             let path = api_path::port(&sandbox, fetch.port, fetch.path.as_deref().unwrap_or("/"));
             let kind = fetch.content_type.as_deref().unwrap_or("application/json");
@@ -138,51 +139,54 @@ impl Server {
             let sent = api.send(method, path, &headers, body);
             let answered =
                 timeout(Duration::from_millis(timeout_ms), sent).await.map_err(|_| {
-                    failure(format!("port {} gave no whole answer in {timeout_ms} ms", fetch.port))
+                    failure(format!(
+                        "port {} did not send a complete response within {timeout_ms} ms",
+                        fetch.port
+                    ))
                 })??;
-            let most = fetch.max_bytes.unwrap_or(BODY_BYTES).clamp(1, BODY_BYTES_MAX);
-            shown(answered, most)
+            let max_bytes = fetch.max_bytes.unwrap_or(BODY_BYTES).clamp(1, BODY_BYTES_MAX);
+            response_result(answered, max_bytes)
         }
         .await;
-        done.unwrap_or_else(|refusal| refusal)
+        done.unwrap_or_else(|error| error)
     }
 
     #[tool(
-        description = "Make a link to a port, for a person's browser or a webhook: who has its `url` has the right to that port until its time is over or port_withdraw.",
+        description = "Create a signed link to a port for a person's browser or a webhook. Everyone who has its `url` can use the port until the link expires or port_withdraw revokes it.",
         annotations(destructive_hint = false, open_world_hint = true)
     )]
     async fn port_link(
         &self,
-        Parameters(link): Parameters<Link>,
+        Parameters(link): Parameters<LinkArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
         let path = format!("{}/links", api_path::sandbox(&api.sandbox(link.sandbox.clone())));
-        api.json(Method::POST, path, Some(&json!(link))).await.map_or_else(|refusal| refusal, data)
+        api.json(Method::POST, path, Some(&json!(link))).await.map_or_else(|error| error, data)
     }
 
     #[tool(
-        description = "Withdraw a port: no link leads there any more.",
+        description = "Revoke all links to a port.",
         annotations(destructive_hint = true, idempotent_hint = true, open_world_hint = false)
     )]
     async fn port_withdraw(
         &self,
-        Parameters(gone): Parameters<Withdrawn>,
+        Parameters(args): Parameters<WithdrawArgs>,
         context: RequestContext<RoleServer>,
     ) -> CallToolResult {
         let api = self.api_call(&context);
-        let sandbox = api_path::sandbox(&api.sandbox(gone.sandbox));
-        let path = format!("{sandbox}/links/{}", gone.port);
+        let sandbox = api_path::sandbox(&api.sandbox(args.sandbox));
+        let path = format!("{sandbox}/links/{}", args.port);
         let withdrawn = api.json(Method::DELETE, path, None).await;
-        let text = format!("no link leads to port {} any more", gone.port);
-        withdrawn.map_or_else(|refusal| refusal, |_| success(text))
+        let text = format!("revoked all links to port {}", args.port);
+        withdrawn.map_or_else(|error| error, |_| success(text))
     }
 }
 
-/// What a program answered. A refusal of the server's own reads like any other.
-fn shown(response: Response<Bytes>, most: usize) -> ToolResult {
+/// Result with a program's response. An error of Isolet's server becomes a failure, as in other tools.
+fn response_result(response: Response<Bytes>, max_bytes: usize) -> ToolResult {
     let response =
-        if of_the_server(&response) { tool_result::require_success(response)? } else { response };
+        if is_server_error(&response) { tool_result::require_success(response)? } else { response };
     let (head, body) = response.into_parts();
     let names = head.headers.keys().filter(|name| *name != header::CONTENT_SECURITY_POLICY);
     let headers: BTreeMap<&str, String> = names
@@ -198,14 +202,14 @@ fn shown(response: Response<Bytes>, most: usize) -> ToolResult {
             let _ = write!(note, "; {name}: {value}");
         }
     }
-    if body.len() > most {
-        let _ = write!(note, "; bytes 0 to {most} of {}", body.len());
+    if body.len() > max_bytes {
+        let _ = write!(note, "; bytes 0 to {max_bytes} of {}", body.len());
     }
     note.push(']');
     let block = match tool_result::image_media_type(&body).filter(|_| body.len() <= BODY_BYTES_MAX)
     {
         Some(kind) => ContentBlock::image(STANDARD.encode(&body), kind),
-        None => ContentBlock::text(text(&body, most)),
+        None => ContentBlock::text(text(&body, max_bytes)),
     };
     let mut result = CallToolResult::success(vec![block, ContentBlock::text(note)]);
     let status = head.status.as_u16();
@@ -215,21 +219,21 @@ fn shown(response: Response<Bytes>, most: usize) -> ToolResult {
     Ok(result)
 }
 
-/// The first bytes as text, or how many they are.
-fn text(body: &Bytes, most: usize) -> String {
-    let part = &body[..body.len().min(most)];
+/// The first bytes as text; for binary data, its size.
+fn text(body: &Bytes, max_bytes: usize) -> String {
+    let part = &body[..body.len().min(max_bytes)];
     match std::str::from_utf8(part) {
         Ok(text) => text.to_owned(),
-        // It may end within a character.
+        // The limit may fall within a character.
         Err(error) if error.error_len().is_none() && part.len() < body.len() => {
             String::from_utf8_lossy(&part[..error.valid_up_to()]).into_owned()
         }
-        Err(_) => format!("({} bytes that are no text)", body.len()),
+        Err(_) => format!("({} bytes of binary data)", body.len()),
     }
 }
 
-/// Whether an answer looks like a refusal of the server, by its three words.
-fn of_the_server(response: &Response<Bytes>) -> bool {
+/// Whether a response looks like an error of Isolet's server: JSON with `error`, `message` and `hint`.
+fn is_server_error(response: &Response<Bytes>) -> bool {
     let status = response.status();
     let body: Value = match status.is_client_error() || status.is_server_error() {
         true => serde_json::from_slice(response.body()).unwrap_or_default(),
