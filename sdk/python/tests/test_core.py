@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 # Promises: Y10.
-def test_the_sync_half_is_made_from_the_async_one() -> None:
+def test_the_sync_client_is_generated_from_the_async_one() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools/make_sync.py", "--check"], capture_output=True, text=True, check=False
     )
@@ -101,7 +101,7 @@ def test_the_codes_of_old_and_new_servers_are_retried() -> None:
     assert {"deadline_exceeded", "too_late"} <= config.RETRYABLE_CODES
 
 
-def test_an_answer_that_is_no_json_is_told_all_the_same() -> None:
+def test_a_response_that_is_not_json_becomes_an_error() -> None:
     error = error_from_response(502, b"<html>bad gateway</html>", {"x-request-id": "r-1"})
     assert isinstance(error, ServerError)
     assert (error.code, error.status, error.request_id) == ("unknown", 502, "r-1")
@@ -111,7 +111,7 @@ def test_an_answer_that_is_no_json_is_told_all_the_same() -> None:
     assert str(not_found) == "m (no_session): h"
 
 
-def test_events_are_whole_however_their_bytes_are_cut() -> None:
+def test_events_are_complete_however_their_bytes_are_split() -> None:
     body = (
         'id: 1\nevent: stdout\ndata: {"data":"grün"}\n\n: alive\n\nevent: exit\ndata: {"code":0}\n\n'.encode()
     )
@@ -126,7 +126,7 @@ def test_events_are_whole_however_their_bytes_are_cut() -> None:
         Parser().take(b"event: x\ndata: {no json\n\n")
 
 
-def test_what_is_kept_has_a_hole_at_its_end_alone() -> None:
+def test_collected_output_ends_at_the_first_gap() -> None:
     collector = Collector("c", limit_bytes=4)
     assert collector.take("stdout", 0, "aaü".encode()).text == "aaü"
     collector.take("stdout", 4, b"more")
@@ -138,7 +138,7 @@ def test_what_is_kept_has_a_hole_at_its_end_alone() -> None:
 
 
 # Promises: Y5.
-def test_pieces_that_nobody_reads_are_bounded_and_counted() -> None:
+def test_unread_output_is_bounded_and_counted() -> None:
     pieces = OutputQueue(limit_bytes=10)
     for at in range(0, 40, 4):
         pieces.add(Output("stdout", "xxxx", b"xxxx", at))
@@ -164,7 +164,7 @@ def _ids(frames: list[str]) -> list[str]:
 
 
 # Promises: Y2.
-def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None:
+def test_commands_that_may_be_lost_are_sent_after_a_fence_and_in_order() -> None:
     shell = ShellState()
     runs = [_run(name) for name in ("a", "b", "c")]
     assert [_ids(shell.start(run)) for run in runs] == [["a"], ["b"], ["c"]]
@@ -185,7 +185,7 @@ def test_what_may_not_have_arrived_is_sent_behind_a_fence_and_in_order() -> None
 
 
 # Promises: Y2.
-def test_a_fence_that_is_lost_as_well_is_put_up_again() -> None:
+def test_a_lost_fence_is_sent_again() -> None:
     shell = ShellState()
     shell.start(_run("a"))
     (first,) = _ids(shell.resume_frames())
@@ -202,7 +202,7 @@ def test_a_fence_that_is_lost_as_well_is_put_up_again() -> None:
     assert len(shell.resume_frames()) == 1
 
 
-def test_nothing_is_sent_again_that_has_said_something() -> None:
+def test_a_command_with_output_is_not_sent_again() -> None:
     shell = ShellState()
     shell.start(_run("a"))
     shell.take(_output("a", b"x", 7))
@@ -211,7 +211,7 @@ def test_nothing_is_sent_again_that_has_said_something() -> None:
     assert ShellState().resume_frames() == []
 
 
-def test_a_refusal_of_a_signal_does_not_end_its_command() -> None:
+def test_a_refused_signal_does_not_end_its_command() -> None:
     shell = ShellState()
     run, other = _run("a"), _run("b")
     shell.start(run)
@@ -225,7 +225,7 @@ def test_a_refusal_of_a_signal_does_not_end_its_command() -> None:
     assert other.error.code == "queue_full"
 
 
-def test_the_end_of_a_private_shell_fails_what_has_not_ended() -> None:
+def test_the_exit_of_a_private_shell_fails_unfinished_commands() -> None:
     shell = ShellState()
     run = _run("a")
     shell.start(run)

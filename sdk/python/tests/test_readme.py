@@ -74,6 +74,6 @@ def test_an_example_runs(name: str, server: Server, tmp_path: Path) -> None:
 
 
 # Promises: Y10.
-def test_every_sample_is_looked_at() -> None:
+def test_every_sample_has_an_expected_output() -> None:
     assert {_name(sample) for sample in SAMPLES} == EXPECTED_OUTPUT.keys()
     assert {file.name for file in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()

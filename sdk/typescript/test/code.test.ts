@@ -36,7 +36,7 @@ test("code interpreter contexts retain variables and imports", async () => {
   await expect(sandbox.runCode("1", { context })).rejects.toMatchObject({ code: "no_context" });
 });
 
-test("without a context each language has one of its own", async () => {
+test("without a context, each language has its own", async () => {
   const sandbox = fresh();
   await sandbox.runCode("x = 1");
   await sandbox.runCode("const x = 2", { language: "javascript" });
@@ -51,7 +51,7 @@ test("without a context each language has one of its own", async () => {
   expect([three.logs.stdout, three.error?.message, three.died]).toEqual([["3\n"], "4", true]);
 });
 
-test("an error is given and not thrown", async () => {
+test("an exception in the code is returned, not thrown", async () => {
   const sandbox = fresh();
   const received: string[] = [];
   const onError = (error: { name: string }): void => void received.push(error.name);
@@ -61,7 +61,7 @@ test("an error is given and not thrown", async () => {
   expect([received, execution.logs.stdout]).toEqual([["ZeroDivisionError"], ["before\n"]]);
 });
 
-test("what happens is told in its order", async () => {
+test("events arrive in order", async () => {
   const sandbox = fresh();
   const code = "import sys\nprint('a')\nprint('b', file=sys.stderr)\ndisplay(3)\nprint('c')\n4";
   const seen: string[] = [];
@@ -73,7 +73,7 @@ test("what happens is told in its order", async () => {
   expect(seen).toEqual(["a\n", "b\n", "3", "c\n", "4", "end"]);
 });
 
-test("a run ends at its timeout, by its signal, or by who leaves", async () => {
+test("a run ends at its timeout, by its signal, or when its loop is left", async () => {
   const sandbox = fresh();
   await sandbox.runCode("value = 1");
   expect(await sandbox.runCode("while True: pass", { timeout: 200 })).toMatchObject({ timedOut: true });
@@ -90,7 +90,7 @@ test("a run ends at its timeout, by its signal, or by who leaves", async () => {
   expect(await sandbox.runCode("value")).toMatchObject({ fresh: true, error: { name: "NameError" } });
 });
 
-test("input is what came with the run", async () => {
+test("a run reads the input that was sent with it", async () => {
   const sandbox = fresh();
   expect((await sandbox.runCode("input()", { stdin: "typed\n" })).results[0]!.text).toBe("'typed'");
   expect((await sandbox.runCode("input()")).error!.name).toBe("EOFError");
@@ -109,7 +109,7 @@ test("TypeScript runs once its types are taken out", async () => {
   expect((await sandbox.runCode("let x: = 1", { language })).error!.name).toBe("SyntaxError");
 });
 
-test("a session's context has its surroundings", async () => {
+test("a session's context has its directory, environment and files", async () => {
   const sandbox = fresh();
   const session = await sandbox.createSession({ cwd: "/usr", env: { OWN: "yes" } });
   const context = await session.createCodeContext();
@@ -119,7 +119,7 @@ test("a session's context has its surroundings", async () => {
   expect(await sandbox.listCodeContexts()).toEqual([]);
 });
 
-test("what a library says of a chart is told", async () => {
+test("a chart's specification is a result", async () => {
   const sandbox = fresh();
   const chart = { data: [{ type: "bar", y: [1, 2] }], layout: {} };
   const { results } = await sandbox.runCode(

@@ -31,7 +31,7 @@ test("a file is written with a mode, added to, and read in parts and in base64",
   await expect(sandbox.readFile("parts/../parts/text")).resolves.toMatchObject({ size: 13 });
 });
 
-test("files are copied, moved unless something is in the way, and given a mode", async () => {
+test("files are copied, moved without overwriting, and their modes change", async () => {
   await sandbox.writeFile("one/a", "a");
   await sandbox.exec("ln -s a one/link");
   expect(await sandbox.copyFile("one", "two")).toMatchObject({ type: "directory", path: "/workspace/two" });
@@ -47,7 +47,7 @@ test("files are copied, moved unless something is in the way, and given a mode",
 });
 
 // Promises: Y13.
-test("lines are searched, with what stands beside them", async () => {
+test("a search finds lines, with context lines", async () => {
   await sandbox.writeFile("src/a.py", "first\nNeedle = 1\nlast\n");
   await sandbox.writeFile("src/b.txt", "need.e\n");
   const found = await sandbox.search("need.e", { path: "src", ignoreCase: true, context: 1 });
@@ -63,7 +63,7 @@ test("lines are searched, with what stands beside them", async () => {
 });
 
 // Promises: Y13.
-test("a directory is watched from the moment on at which that is told", async () => {
+test("a watch reports every change from the moment it resolves", async () => {
   await sandbox.mkdir("watched/deep");
   const watch = await sandbox.watch("watched", { recursive: true });
   expect(watch.directories).toBe(2);
@@ -93,7 +93,7 @@ test("a directory is watched from the moment on at which that is told", async ()
 });
 
 // Promises: Y13.
-test("a directory goes away and comes back as an archive", async () => {
+test("a directory is saved and restored as an archive", async () => {
   await sandbox.writeFile("tree/deep/a.sh", "echo a", { mode: 0o755 });
   for (const compress of [false, true]) {
     const archive = await sandbox.readArchive("tree", { compress });

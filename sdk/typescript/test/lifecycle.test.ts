@@ -96,7 +96,7 @@ test("an ephemeral sandbox has lost everything when it wakes", async () => {
 });
 
 // Promises: H8.
-test("a persistent sandbox has its files and what its shells held when it wakes, and says what it lost", async () => {
+test("a persistent sandbox restores files and shell state when it wakes, and reports what it lost", async () => {
   const sandbox = fresh({ sleepAfter: 1, persistent: true });
   await sandbox.writeFile("data", "yes");
   await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); f() { echo of $A; }; sleep 1000 &");
@@ -150,7 +150,7 @@ test("files are written, listed, moved and removed", async () => {
   await expect(sandbox.readFile("folder/x")).rejects.toThrow(IsoletError);
 });
 
-test("what cannot be done is told before it is sent, or by the server's own words", async () => {
+test("invalid requests fail before they are sent, or with the server's message", async () => {
   expect(() => new Isolet({ apiKey: "" })).toThrow("no API key");
   const wrong = new Isolet({ apiKey: "no-such-key" });
   await expect(getSandbox(wrong, "a").exec("true")).rejects.toMatchObject({ status: 401 });
@@ -160,7 +160,7 @@ test("what cannot be done is told before it is sent, or by the server's own word
   await expect(getSandbox(client, "../x").exec("true")).rejects.toMatchObject({ status: 400 });
 });
 
-test("a network is told and changed, all of a change or nothing", async () => {
+test("network rules are read, and changed atomically", async () => {
   const sandbox = fresh({ network: "none" });
   expect((await sandbox.exec("true")).denied).toBeUndefined();
   expect(await sandbox.getNetwork()).toEqual({ mode: "none", allow: [], deny: [] });
@@ -177,15 +177,15 @@ test("a network is told and changed, all of a change or nothing", async () => {
   await expect(fresh({ networkProfile: "never-was" }).exec("true")).rejects.toMatchObject({ status: 400 });
 });
 
-test("credentials are lent and taken back, and their values are not told", async () => {
+test("credentials are injected and removed, and their values stay hidden", async () => {
   const host = "api.example";
   const sandbox = fresh({ network: "none", credentials: [{ host, header: "Authorization", value: "hunter2" }] });
-  const lent = { host, header: "authorization", allowed: false };
+  const injected = { host, header: "authorization", allowed: false };
   await sandbox.exec("true");
-  expect((await sandbox.getNetwork()).credentials).toEqual([lent]);
+  expect((await sandbox.getNetwork()).credentials).toEqual([injected]);
   const change = {
     credentialsAdd: [{ host: "*.example", placeholder: "A_KEY", value: "hunter2" }],
-    credentialsRemove: [lent],
+    credentialsRemove: [injected],
   };
   const word = { host: "*.example", placeholder: "A_KEY", allowed: false };
   expect((await sandbox.changeNetwork(change)).credentials).toEqual([word]);

@@ -26,7 +26,7 @@ function externalImports(file: string, seen = new Set<string>()): Set<string> {
   return found;
 }
 
-test("in pages the package is itself alone, in Node it takes ws", () => {
+test("in browsers the package has no dependencies, in Node only ws", () => {
   const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const at = (path: string): string[] => [...externalImports(join(root, path))];
   expect(at(exports["."].default)).toEqual([]);

@@ -9,7 +9,7 @@ const sandbox: Sandbox = getSandbox(client, `ports-${randomUUID()}`);
 
 afterAll(() => sandbox.destroy());
 
-test("a port is listed, exposed by a link, asked, and withdrawn", async () => {
+test("a port is listed, exposed by a link, requested, and unexposed", async () => {
   await sandbox.writeFile("index.html", "<h1>here");
   await sandbox.exec("setsid python3 -m http.server --bind 127.0.0.1 8000 >/dev/null 2>&1 </dev/null &");
   await expect.poll(() => sandbox.listPorts(), { timeout: 15_000 }).toMatchObject([
@@ -37,7 +37,7 @@ test("a port is listed, exposed by a link, asked, and withdrawn", async () => {
 });
 
 // Promises: Y14.
-test("a program is spoken to over TCP, up to either side's end", async () => {
+test("a TCP connection to a program works until either side closes", async () => {
   const echo = `
 import socketserver, sys
 class Echo(socketserver.BaseRequestHandler):

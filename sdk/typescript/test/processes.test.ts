@@ -38,7 +38,7 @@ test("a server is started, waited for, followed and killed", async () => {
 });
 
 // Promises: J14.
-test("a log is heard to its end, in whole characters", async () => {
+test("a log is streamed to its end, in whole characters", async () => {
   const sandbox = fresh();
   const script = "printf '\\xc3'; sleep 0.1; printf '\\xa9\\n'; echo oh >&2; sleep 0.1; exit 3";
   const process = await sandbox.startProcess(["bash", "-c", script]);

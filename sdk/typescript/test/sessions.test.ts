@@ -39,7 +39,7 @@ test("commands of the default session share directory and variables", async () =
 });
 
 // Promises: G7.
-test("without a default session commands run by themselves", async () => {
+test("without a default session, commands run as separate processes", async () => {
   const sandbox = fresh({ enableDefaultSession: false });
   await sandbox.mkdir("/app");
   await sandbox.exec("cd /app");
@@ -98,7 +98,7 @@ test("a session's timeout holds for its commands, a command's own is stronger", 
 });
 
 // Promises: G12.
-test("what one session exports or enters is not another's", async () => {
+test("sessions do not share exported variables or directories", async () => {
   const sandbox = fresh();
   const session1 = await sandbox.createSession({ env: { API_KEY: "key-1" } });
   const session2 = await sandbox.createSession({ env: { API_KEY: "key-2" } });
@@ -212,7 +212,7 @@ test("variables are set for what runs and what starts, whatever they hold", asyn
   await expect(sandbox.setEnvVars({ "A=B; rm": "x" })).rejects.toThrow(IsoletError);
 });
 
-test("output is heard as it is written", async () => {
+test("output arrives while the command runs", async () => {
   const sandbox = fresh();
   const received: [string, string][] = [];
   const result = await sandbox.exec("echo one; sleep 0.2; echo two >&2; exit 3", {

@@ -58,7 +58,7 @@ test("a hundred commands are one connection and one bash", async () => {
 });
 
 // Promises: N11.
-test("exit codes ride along, and streams come apart and as they are written", async () => {
+test("exit codes are returned, and both streams arrive separately while the command runs", async () => {
   const sandbox = fresh();
   const shell = sandbox.shell();
   const received: [string, string][] = [];
@@ -73,7 +73,7 @@ test("exit codes ride along, and streams come apart and as they are written", as
 });
 
 // Promises: N11.
-test("a command that ends the shell ends it, and that is told at once", async () => {
+test("a command that exits the shell ends it, and the client learns of it at once", async () => {
   const sandbox = fresh();
   for (const [command, exitCode] of [["exit 5", 5], ["exec sh -c 'exit 6'", 6], ["kill -9 $$", 137]] as const) {
     const shell = sandbox.shell();
@@ -161,7 +161,7 @@ test("a command is written to, signalled and cancelled, and the shell stays", as
   shell.close();
 });
 
-test("background jobs are heard apart from commands", async () => {
+test("output of background jobs is separate from that of commands", async () => {
   const sandbox = fresh();
   const shell = sandbox.shell();
   const received: string[] = [];
@@ -204,7 +204,7 @@ test("no byte is lost or doubled, and no command runs twice, over broken connect
   cable.close();
 });
 
-test("a shell that cannot be opened says why", async () => {
+test("a shell that cannot be opened reports why", async () => {
   const shell = getSandbox(new Isolet({ url: client.url, apiKey: "isolet_wrong" }), "nobodys").shell();
   await expect(shell.run("true")).rejects.toMatchObject({ status: 401 });
   expect(shell.state).toBe("closed");

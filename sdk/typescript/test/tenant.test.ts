@@ -78,7 +78,7 @@ test("a sandbox is made as it was asked for, listed, changed and put to sleep", 
 });
 
 // Promises: Y13.
-test("what happens is told in its order, over a lost connection, up to the end", async () => {
+test("events arrive in order, across a lost connection, until the end", async () => {
   const cable = await network(client.url);
   const sandbox = fresh();
   await sandbox.exec("true");
@@ -108,7 +108,7 @@ test("what happens is told in its order, over a lost connection, up to the end",
 });
 
 // Promises: Y12.
-test("what was done to a sandbox is told, also when it is gone, and what all have used", async () => {
+test("the audit log covers deleted sandboxes, and usage covers all", async () => {
   const sandbox = fresh();
   const before = await client.usage();
   await sandbox.exec("for i in {1..200000}; do :; done");
@@ -136,7 +136,7 @@ test("what was done to a sandbox is told, also when it is gone, and what all hav
   expect(after.cpuSeconds).toBeGreaterThan(before.cpuSeconds);
 });
 
-test("a command's output is iterated, and who leaves cancels it", async () => {
+test("a command's output is iterated, and leaving the loop cancels it", async () => {
   const sandbox = fresh();
   const pieces: unknown[] = [];
   for await (const event of sandbox.execStream("echo a; echo b >&2; exit 4")) {

@@ -22,7 +22,7 @@ function handled(...messages: (string | Uint8Array)[]): unknown[] {
   return calls;
 }
 
-test("a snapshot is told whole, however it comes, and is no output", () => {
+test("a snapshot is complete however its bytes are split, and is not output", () => {
   const head = '{"type":"snapshot","bytes":5,"missed":7}';
   const complete = [["snapshot", { bytes: bytes("abcde"), missed: 7 }]];
   const rest = [
@@ -39,13 +39,13 @@ test("a snapshot is told whole, however it comes, and is no output", () => {
   ]);
 });
 
-test("what is not understood is passed over", () => {
+test("unknown frames are ignored", () => {
   expect(handled("{", "[]", "null", "3", '{"type":"later"}', '{"type":"pong"}', '{"type":"ready"}')).toEqual([
     ["ready", undefined],
   ]);
 });
 
-test("a wait gives what is up to its match, and the next looks behind it", async () => {
+test("a wait returns the output up to its match, and the next one searches after it", async () => {
   const output = new OutputMatcher();
   output.take(bytes("one two"));
   expect(await output.wait("one", 1000)).toBe("one");
@@ -63,7 +63,7 @@ test("a wait gives what is up to its match, and the next looks behind it", async
   await expect(output.wait("never", 1000)).rejects.toMatchObject({ code: "exited" });
 });
 
-test("a wait sees characters whose bytes come apart, and keeps no more than it says", async () => {
+test("a wait finds characters whose bytes are split, and buffers no more than its limit", async () => {
   const output = new OutputMatcher();
   const [first, ...others] = bytes("€uro");
   output.take(Uint8Array.of(first!));
@@ -75,7 +75,7 @@ test("a wait sees characters whose bytes come apart, and keeps no more than it s
   expect((await output.wait("end", 1000)).length).toBeLessThanOrEqual(320 * 1024);
 });
 
-test("steps happen between the bytes before and behind them", async () => {
+test("steps run between the bytes before and after them", async () => {
   const log: string[] = [];
   const later: (() => void)[] = [];
   const screen = {
@@ -100,7 +100,7 @@ test("steps happen between the bytes before and behind them", async () => {
   expect(unparsed.at(-1)).toBe(0);
 });
 
-test("waits between tries grow, differ, and have a bound", () => {
+test("delays between attempts grow, vary, and have a maximum", () => {
   const waits = Array.from({ length: 100 }, (_, failed) => delay(true, failed));
   expect(Math.min(...waits)).toBeGreaterThanOrEqual(125);
   expect(Math.max(...waits)).toBeLessThanOrEqual(10_000);

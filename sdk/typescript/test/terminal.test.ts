@@ -18,7 +18,7 @@ afterAll(async () => {
   await Promise.all(made.map((sandbox) => sandbox.destroy()));
 });
 
-test("a script types, waits for what it wants to see, and is told the end", async () => {
+test("a script types, waits for output, and receives the exit code", async () => {
   const terminal = fresh().terminal({ cols: 100, rows: 30 });
   const states: string[] = [];
   terminal.on("state", (state) => states.push(state));
@@ -34,7 +34,7 @@ test("a script types, waits for what it wants to see, and is told the end", asyn
   expect(() => terminal.write("x")).toThrow(expect.objectContaining({ code: "closed" }));
 });
 
-test("a program of one's own runs in place of bash, and its signal is told", async () => {
+test("another program runs instead of bash, and its signal is reported", async () => {
   const terminal = fresh().terminal({ shell: "python3", args: ["-c", "input('name? '); import os; os.kill(os.getpid(), 15)"] });
   await terminal.waitFor("name? ");
   terminal.write("x\n");
@@ -42,7 +42,7 @@ test("a program of one's own runs in place of bash, and its signal is told", asy
 });
 
 // Promises: N4.
-test("output can be iterated, and a slow reader is told what it missed", async () => {
+test("output can be iterated, and a slow reader learns what it missed", async () => {
   const sandbox = fresh();
   await sandbox.writeFile("lines.sh", "stty -onlcr; seq 1 700000; exit 0");
   const terminal = sandbox.terminal({ shell: "bash", args: ["/workspace/lines.sh"] });
@@ -60,7 +60,7 @@ test("output can be iterated, and a slow reader is told what it missed", async (
   expect(text.slice(-1000)).toBe(wanted.slice(-1000));
 });
 
-test("a viewer looks on", async () => {
+test("a viewer watches without input", async () => {
   const session = await fresh().createSession({ id: "dev" });
   const editor = session.terminal({ name: "editor" });
   await new Promise<void>((ready) => editor.once("ready", ready));
@@ -80,7 +80,7 @@ test("a viewer looks on", async () => {
 });
 
 // Promises: N3.
-test("a cut connection is taken up where it was", async () => {
+test("a terminal continues at the same byte after a lost connection", async () => {
   const cable = await network(client.url);
   const own = new Isolet({ url: cable.url });
   const sandbox = fresh();
@@ -107,7 +107,7 @@ test("a cut connection is taken up where it was", async () => {
   cable.close();
 });
 
-test("a refusal that another try does not cure is told at once", async () => {
+test("a permanent error is reported at once", async () => {
   const wrong = new Isolet({ url: client.url, apiKey: "isolet_wrong" });
   const terminal = getSandbox(wrong, "nobodys").terminal();
   const error = await new Promise((resolve) => terminal.once("error", resolve));
@@ -149,7 +149,7 @@ test("a ticket opens one socket of one session, once", async () => {
   first.close();
 });
 
-test("what is recorded can be read and removed", async () => {
+test("recordings can be read and deleted", async () => {
   const sandbox = fresh();
   const terminal = sandbox.terminal({ record: true });
   terminal.write("echo re''corded; exit\n");

@@ -16,7 +16,7 @@ async function count(lab: Lab, name: string, text: string): Promise<number> {
 }
 
 // Promises: N9.
-test("it connects, types, and is given what stood", async ({ lab }) => {
+test("it connects, types, and receives the existing screen", async ({ lab }) => {
   await open(lab, "one");
   await lab.type("one", "echo mar''ker\n");
   await lab.shows("one", /^marker$/m);
@@ -55,7 +55,7 @@ test("its window's size is the terminal's", async ({ lab }) => {
 });
 
 // Promises: N9.
-test("an exit is told, and it comes back to a fresh terminal", async ({ lab }) => {
+test("an exit is reported, and the addon reconnects to a new terminal", async ({ lab }) => {
   await open(lab, "one");
   await lab.type("one", "old=1; exit 3\n");
   await expect

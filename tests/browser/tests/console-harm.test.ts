@@ -3,7 +3,7 @@
 import { expect, MARKUP, test } from "../kit/console.js";
 
 // Promises: C4.
-test("what tenants write is text, wherever it is shown", async ({ console }) => {
+test("tenant data is shown as text everywhere", async ({ console }) => {
   const { page } = console;
   await console.made({ metadata: { name: MARKUP, [MARKUP]: 1 } });
   await console.api("POST", `/v1/sandboxes/${console.id}/sessions`, { id: "named", metadata: { name: MARKUP } });
@@ -39,7 +39,7 @@ test("what tenants write is text, wherever it is shown", async ({ console }) => 
   expect(await page.locator('img[src="x"], svg[onload]').count()).toBe(0);
 });
 
-test("a name shows what it is, though characters in it are not seen or turn what follows", async ({ console }) => {
+test("invisible characters in names are shown escaped", async ({ console }) => {
   const { page } = console;
   await console.made({});
   await console.exec("default", `cd /workspace; touch $'\\u202egnp.exe' $'a\\nb'; mkdir $'\\u2066d'`);
@@ -83,7 +83,7 @@ test("another page can neither hold the console in a frame nor read it", async (
 });
 
 // Promises: C5.
-test("the page is served with its policy, and files that are none are not", async ({ console }) => {
+test("the page is served with its policy, and missing files are not served", async ({ console }) => {
   const { url } = console.server;
   const page = await fetch(url);
   expect(page.status).toBe(200);

@@ -86,7 +86,7 @@ test("keys that are pressed without a pause all count", async ({ console }) => {
 const SIZES = { phone: [360, 740], laptop: [1280, 800], wall: [3840, 2160] } as const;
 
 // Promises: C6.
-test("in every size and theme nothing overflows, and the letters can be read", async ({ console }) => {
+test("in every size and theme nothing overflows, and text is readable", async ({ console }) => {
   test.slow();
   const { page } = console;
   await console.made({ metadata: { owner: "ci" }, env: { GREETING: "hello", TOKEN: "secret" } });
@@ -124,7 +124,7 @@ test("in every size and theme nothing overflows, and the letters can be read", a
   for (const id of more) await fetch(`${console.server.url}/v1/sandboxes/${id}`, { method: "DELETE", headers: console.server.headers });
 });
 
-test("nothing there yet, something on its way, something wrong: each says so", async ({ console }) => {
+test("empty, loading and error states are shown", async ({ console }) => {
   const { page } = console;
   for (const { id } of await console.api<{ id: string }[]>("GET", "/v1/sandboxes?limit=1000")) {
     await console.api("DELETE", `/v1/sandboxes/${id}`);

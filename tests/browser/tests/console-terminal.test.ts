@@ -20,7 +20,7 @@ test("from the printed address to a terminal in three clicks", async ({ console 
 });
 
 // Promises: C8.
-test("terminals in tabs live on while others are looked at, and run on when they are left", async ({ console }) => {
+test("terminals stay open while other tabs are shown, and keep running after a detach", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.open(`sandboxes/${console.id}/terminal`);
@@ -43,7 +43,7 @@ test("terminals in tabs live on while others are looked at, and run on when they
   await console.shows("still 1 /tmp");
 });
 
-test("who else is attached is seen, the size is that of who typed last, and who looks only cannot type", async ({ console }) => {
+test("other clients are shown, the last one to type decides the size, and a viewer cannot type", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.open(`sandboxes/${console.id}/terminal`);
@@ -72,7 +72,7 @@ test("who else is attached is seen, the size is that of who typed last, and who 
 });
 
 // Promises: C8.
-test("a shell that ends says how, and Enter begins a new one", async ({ console }) => {
+test("a shell that exits shows its code, and Enter starts a new one", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.open(`sandboxes/${console.id}/terminal`);
@@ -106,7 +106,7 @@ test("a server that is killed costs a terminal nothing", async ({ console }) => 
   expect(await console.screen()).toContain("begun");
 });
 
-test("what is recorded can be downloaded", async ({ console }) => {
+test("a recording can be downloaded", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.open(`sandboxes/${console.id}/terminal`);
@@ -126,7 +126,7 @@ test("what is recorded can be downloaded", async ({ console }) => {
 });
 
 // Promises: C9.
-test("what a terminal is told to do to its page is not done", async ({ console }) => {
+test("escape sequences cannot affect the page", async ({ console }) => {
   const { page } = console;
   await console.made();
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);

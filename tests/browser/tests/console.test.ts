@@ -17,7 +17,7 @@ test("the printed address opens the console, and the key leaves the address bar"
 });
 
 // Promises: C1.
-test("a wrong key is refused with what to do, and a right one is kept where that is asked for", async ({ console }) => {
+test("a wrong key is rejected with a hint, and a right one is stored if the user wants that", async ({ console }) => {
   const { page, server } = console;
   await page.goto(server.url);
   await expect(page.getByText("/var/lib/isolet/key")).toBeVisible();
@@ -38,7 +38,7 @@ test("a wrong key is refused with what to do, and a right one is kept where that
 });
 
 // Promises: C1.
-test("a key that is in force no more leads back to the page that asks for one", async ({ console }) => {
+test("a key that is no longer valid leads back to the login page", async ({ console }) => {
   const { page, server } = console;
   await page.goto(`${server.url}/#key=of-yesterday`);
   await expect(page.getByRole("alert")).toContainText("is not valid for this server");
@@ -99,7 +99,7 @@ test("a sandbox is destroyed when its name was typed, and not before", async ({ 
 });
 
 // Promises: S13, C2.
-test("the commands of a shell are shown as they run, whoever runs them", async ({ console }) => {
+test("the commands of all clients of a shell are shown as they run", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.exec("dev", "echo before");
@@ -123,7 +123,7 @@ test("the commands of a shell are shown as they run, whoever runs them", async (
 });
 
 // Promises: C7.
-test("files go up and down, are looked at, renamed and deleted", async ({ console }) => {
+test("files are uploaded, downloaded, viewed, renamed and deleted", async ({ console }) => {
   const { page } = console;
   await console.made();
   await console.exec("dev", "mkdir -p src .hidden; printf 'one\\ntwo\\n' > src/lines.txt; ln -s src/lines.txt .to-lines; ln -s src .to-src");
@@ -197,7 +197,7 @@ test("files that are dropped on the list are uploaded", async ({ console }) => {
 });
 
 // Promises: C2.
-test("a server that is killed is told of, and what is shown goes on by itself when it is back", async ({ console }) => {
+test("a banner reports a killed server, and the page updates again when it is back", async ({ console }) => {
   const { page, server } = console;
   await console.made();
   await console.open();

@@ -37,7 +37,7 @@ test("a link that is a script does nothing", async ({ lab }) => {
 });
 
 // Promises: N7.
-test("a title is text, and is not told back to the shell", async ({ lab }) => {
+test("a title is text, and is not sent back to the shell", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "printf '\\e]0;<img src=x onerror=ran=1>\\nrm -rf /\\a\\e[21t\\e[20t'; echo do''ne\n");
   await lab.shows("one", /done$/m);
@@ -72,7 +72,7 @@ test("a count of thousands of millions does not hold the page", async ({ lab }) 
 });
 
 // Promises: N2.
-test("a sequence that is cut in two is whole for who comes between", async ({ lab }) => {
+test("a sequence that arrives in two parts is complete for a client that attaches in between", async ({ lab }) => {
   await lab.open("stayed");
   await lab.type("stayed", "clear; stty -echo; printf '\\e[38;5'; read; printf ';9mred \\xe6\\xbc'; read; printf '\\xa2\\e[0m\\n'; stty echo\n");
   await lab.settled(["stayed"]);
@@ -102,7 +102,7 @@ test("a paste cannot end itself", async ({ lab }) => {
 });
 
 // Promises: N7.
-test("what was asked before is not answered by who comes back", async ({ lab }) => {
+test("a client that reconnects does not answer earlier queries", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("stayed");
   await lab.open("returned", { proxy });
@@ -119,7 +119,7 @@ test("what was asked before is not answered by who comes back", async ({ lab }) 
 });
 
 // Promises: N7.
-test("a program that asks is answered once", async ({ lab }) => {
+test("a terminal query is answered once", async ({ lab }) => {
   await lab.open("one");
   await lab.open("two");
   await lab.open("viewer", { mode: "view" });

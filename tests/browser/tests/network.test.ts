@@ -39,7 +39,7 @@ test("a hundred cuts at random moments double no byte and lose none", async ({ l
 });
 
 // Promises: N4.
-test("a page that takes nothing holds up nobody, and comes back to the same screen", async ({ lab }) => {
+test("a page that does not read delays no other client, and later shows the same screen", async ({ lab }) => {
   test.setTimeout(120_000);
   const proxy = await lab.proxy();
   await lab.open("stayed");
@@ -55,7 +55,7 @@ test("a page that takes nothing holds up nobody, and comes back to the same scre
 });
 
 // Promises: N4.
-test("a page that cannot keep up takes no more than it says, and sees the end", async ({ lab }) => {
+test("a slow page buffers no more than its limit, and sees the end", async ({ lab }) => {
   test.setTimeout(120_000);
   await lab.open("one", { unparsedMax: 256 * 1024 });
   await lab.in(({ kit }) => {
@@ -84,7 +84,7 @@ test("a page that cannot keep up takes no more than it says, and sees the end", 
 });
 
 // Promises: N5.
-test("a dead connection is noticed by who types into it", async ({ lab }) => {
+test("typing detects a dead connection", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy });
   await lab.settled(["one"]);
@@ -101,7 +101,7 @@ test("a dead connection is noticed by who types into it", async ({ lab }) => {
 });
 
 // Promises: N5.
-test("the network's return is taken at once", async ({ lab }) => {
+test("the client reconnects as soon as the browser is online", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy, terminal: { reconnect: { initialDelayMs: 600_000, maxDelayMs: 600_000 } } });
   proxy.refuse();
@@ -129,7 +129,7 @@ test("what is typed while the connection is lost is not sent later", async ({ la
 });
 
 // Promises: N5.
-test("tries have an end, and it is told", async ({ lab }) => {
+test("reconnecting gives up after the last attempt and reports it", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy, terminal: { reconnect: { initialDelayMs: 5, maxDelayMs: 10, maxAttempts: 3 } } });
   proxy.refuse();
@@ -168,7 +168,7 @@ test("a killed server comes back, and the terminal with it", async ({ world, pag
 });
 
 // Promises: N6.
-test("a terminal that ended while one was away is not run again, and that is told", async ({ lab }) => {
+test("a terminal that ended during an interruption is not started again, and the client learns of it", async ({ lab }) => {
   const proxy = await lab.proxy();
   const once = ["-c", "echo x >> /workspace/runs; echo of the first; sleep 1000"];
   await lab.open("one", { proxy, terminal: { shell: "bash", args: once } });
@@ -188,7 +188,7 @@ test("a terminal that ended while one was away is not run again, and that is tol
 });
 
 // Promises: N6.
-test("a sandbox that was deleted while one was away is not made again", async ({ lab }) => {
+test("a sandbox that was deleted during an interruption is not created again", async ({ lab }) => {
   const proxy = await lab.proxy();
   await lab.open("one", { proxy });
   proxy.refuse();

@@ -136,7 +136,7 @@ test("a shell's screen and scrollback are redrawn", async ({ lab }) => {
 });
 
 // Promises: N2.
-test("a size that changed while one was away is drawn", async ({ lab }) => {
+test("a size that changed during an interruption is drawn", async ({ lab }) => {
   await lab.exec("ls -R /usr/share/vim > /workspace/list.txt");
   const proxy = await two(lab);
   await lab.type("stayed", "vim -u NONE /workspace/list.txt\n");

@@ -16,7 +16,7 @@ test("what is typed is run, and Ctrl-C ends a sleep", async ({ lab }) => {
 });
 
 // Promises: N1.
-test("a paste is one, and bytes that are no text arrive as they are", async ({ lab }) => {
+test("a paste is a single input, and bytes outside ASCII arrive unchanged", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "cat -v > /tmp/pasted\n");
   // Before that, the shell would receive a bracketed paste.
@@ -40,7 +40,7 @@ test("two clients see the same, and both may type", async ({ lab }) => {
 });
 
 // Promises: N8.
-test("clients are told who is attached, and who typed last", async ({ lab }) => {
+test("clients see who is attached, and who typed last", async ({ lab }) => {
   await lab.open("one", { terminal: { name: "Ada" } });
   await lab.open("two", { terminal: { name: "Bob" }, mode: "view" });
   const names = (): Promise<unknown> =>
@@ -75,7 +75,7 @@ test("a viewer sees all and types nothing", async ({ lab }) => {
 });
 
 // Promises: N8.
-test("the terminal has the size of who typed last, and others draw it so", async ({ lab }) => {
+test("the terminal has the size of the client that typed last, for all clients", async ({ lab }) => {
   await lab.open("one", { cols: 80, rows: 24 });
   await lab.open("two", { cols: 100, rows: 30 });
   const sizes = (): Promise<unknown> =>
@@ -104,7 +104,7 @@ test("a window that changes tells the program", async ({ lab }) => {
 });
 
 // Promises: N1.
-test("an exit is told with its code, and the next attach is fresh", async ({ lab }) => {
+test("an exit is reported with its code, and the next attach opens a new terminal", async ({ lab }) => {
   await lab.open("one");
   await lab.type("one", "x=1; exit 7\n");
   await lab.state("one", "closed");
@@ -117,7 +117,7 @@ test("an exit is told with its code, and the next attach is fresh", async ({ lab
 });
 
 // Promises: N1.
-test("an end by a signal is told with its name", async ({ lab }) => {
+test("an exit by a signal is reported with its name", async ({ lab }) => {
   await lab.open("one", { terminal: { shell: "sleep", args: ["1000"] } });
   await lab.exec("pkill -TERM -x sleep");
   await lab.state("one", "closed");

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 # Promises: Y12.
-async def test_what_was_done_is_told_also_of_one_that_is_gone(
-    client: AsyncIsolet, fresh: Callable[[], str]
-) -> None:
+async def test_the_audit_log_covers_deleted_sandboxes(client: AsyncIsolet, fresh: Callable[[], str]) -> None:
     sandbox = client.sandbox(fresh())
     before = await client.usage()
     await sandbox.exec("for i in {1..200000}; do :; done")
@@ -43,7 +41,7 @@ async def test_what_was_done_is_told_also_of_one_that_is_gone(
     assert after.cpu_seconds > before.cpu_seconds
 
 
-async def test_processes_that_have_ended_are_forgotten_alone(sandbox: AsyncSandbox) -> None:
+async def test_only_ended_processes_are_forgotten(sandbox: AsyncSandbox) -> None:
     stays = await sandbox.start_process("sleep 1000")
     for _ in range(2):
         await (await sandbox.start_process("true")).wait()

@@ -9,7 +9,7 @@ from isolet import AsyncSandbox, CodeEvent, ConflictError, NotFoundError
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_a_run_makes_stays_for_the_next(sandbox: AsyncSandbox) -> None:
+async def test_variables_persist_for_the_next_run(sandbox: AsyncSandbox) -> None:
     await sandbox.run_code("import math\nx = 20")
     execution = await sandbox.run_code("print('hi')\nmath.floor(x + 22.5)")
     assert (execution.text, execution.stdout, execution.error) == ("42", "hi\n", None)
@@ -19,7 +19,7 @@ async def test_what_a_run_makes_stays_for_the_next(sandbox: AsyncSandbox) -> Non
     assert execution.results[0].json == {"x": 2}
 
 
-async def test_what_a_library_says_of_a_chart_is_told(sandbox: AsyncSandbox) -> None:
+async def test_a_charts_specification_is_a_result(sandbox: AsyncSandbox) -> None:
     chart = {"data": [{"type": "bar", "y": [1, 2]}], "layout": {}}
     shows = f"""
 class Figure:
@@ -32,7 +32,7 @@ Figure()
     assert (await sandbox.run_code("1")).results[0].chart is None
 
 
-async def test_contexts_are_made_listed_and_ended(sandbox: AsyncSandbox) -> None:
+async def test_contexts_are_created_listed_and_deleted(sandbox: AsyncSandbox) -> None:
     context = await sandbox.create_context("mine", cwd="/usr", env={"A": "b"}, timeout=5)
     assert (await context.run("import os; (os.getcwd(), os.environ['A'])")).text == "('/usr', 'b')"
     with pytest.raises(ConflictError):
@@ -49,14 +49,14 @@ async def test_contexts_are_made_listed_and_ended(sandbox: AsyncSandbox) -> None
     assert raised.value.code == "no_context"
 
 
-async def test_an_error_is_told_and_not_raised(sandbox: AsyncSandbox) -> None:
+async def test_an_exception_in_the_code_is_returned_and_not_raised(sandbox: AsyncSandbox) -> None:
     error = (await sandbox.run_code("def f():\n    return 1 / 0\nf()")).error
     assert error is not None
     assert (error.name, error.message) == ("ZeroDivisionError", "division by zero")
     assert "return 1 / 0" in "\n".join(error.traceback)
 
 
-async def test_what_happens_is_told_in_its_order(sandbox: AsyncSandbox) -> None:
+async def test_events_arrive_in_order(sandbox: AsyncSandbox) -> None:
     received: list[str] = []
 
     def hear(event: CodeEvent) -> None:
@@ -69,7 +69,7 @@ async def test_what_happens_is_told_in_its_order(sandbox: AsyncSandbox) -> None:
     assert [one.kind for one in execution.results] == ["display", "result"]
 
 
-async def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: AsyncSandbox) -> None:
+async def test_a_run_ends_at_its_timeout_or_when_its_stream_is_closed(sandbox: AsyncSandbox) -> None:
     context = sandbox.context("python")
     await context.run("value = 1")
     execution = await context.run("while True: pass", timeout=0.2)
@@ -82,7 +82,7 @@ async def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: AsyncSandbo
     assert (await context.run("value")).text == "1"
 
 
-async def test_input_is_what_came_with_the_run(sandbox: AsyncSandbox) -> None:
+async def test_a_run_reads_the_input_that_was_sent_with_it(sandbox: AsyncSandbox) -> None:
     assert (await sandbox.run_code("input()", stdin="typed\n")).text == "'typed'"
     error = (await sandbox.run_code("input()")).error
     assert error is not None

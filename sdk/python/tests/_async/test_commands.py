@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 # Promises: Y15.
-async def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: AsyncSandbox) -> None:
+async def test_an_abandoned_stream_is_freed_at_once(sandbox: AsyncSandbox) -> None:
     # The garbage collector could otherwise free it inside the connection pool's lock, and deadlock.
     await sandbox.write_file("large", b"x" * 10_000_000)
     gc.disable()
@@ -56,7 +56,7 @@ async def test_commands_of_the_default_session_share_directory_and_variables(san
     assert (await sandbox.exec("pwd; echo $GREETING")).stdout == "/tmp\nhello\n"
 
 
-async def test_without_a_default_session_commands_run_by_themselves(client: AsyncIsolet) -> None:
+async def test_without_a_default_session_commands_run_as_separate_processes(client: AsyncIsolet) -> None:
     async with await client.create_sandbox(default_session=False) as sandbox:
         await sandbox.exec("cd /tmp")
         result = await sandbox.exec("pwd")
@@ -74,7 +74,7 @@ async def test_a_program_has_arguments_and_no_shell(sandbox: AsyncSandbox) -> No
         await sandbox.exec(["ls"])  # type: ignore[arg-type]
 
 
-async def test_a_program_begins_where_its_session_was_made_and_does_not_wait_for_it(
+async def test_a_program_starts_in_its_sessions_directory_and_does_not_wait_for_its_shell(
     sandbox: AsyncSandbox,
 ) -> None:
     await sandbox.create_session("dev", cwd="/usr", env={"A": "made"})
@@ -84,7 +84,7 @@ async def test_a_program_begins_where_its_session_was_made_and_does_not_wait_for
         assert (result.stdout, result.session) == ("/usr\nmade\n", "dev")
 
 
-async def test_input_directory_and_environment_hold_for_one_command(sandbox: AsyncSandbox) -> None:
+async def test_input_directory_and_environment_apply_to_one_command(sandbox: AsyncSandbox) -> None:
     result = await sandbox.exec(
         "cat; pwd; echo $A ${HOME-none}", stdin="in\n", cwd="/tmp", env={"A": "b", "HOME": None}
     )
@@ -96,7 +96,7 @@ async def test_input_directory_and_environment_hold_for_one_command(sandbox: Asy
 
 
 # Promises: Y5.
-async def test_bytes_are_exact_and_what_is_too_much_is_told(sandbox: AsyncSandbox) -> None:
+async def test_bytes_are_exact_and_truncation_is_reported(sandbox: AsyncSandbox) -> None:
     result = await sandbox.exec(r"printf 'a\377b'; printf 'grün' >&2")
     assert (result.stdout, result.stdout_bytes) == ("a\ufffdb", b"a\xffb")
     assert (result.stderr, result.stderr_bytes) == ("grün", "grün".encode())
@@ -116,7 +116,7 @@ async def test_a_timeout_ends_the_command_and_keeps_the_shell(sandbox: AsyncSand
     assert not (await session.exec("sleep 0.4", timeout=20)).timed_out
 
 
-async def test_output_is_heard_as_it_is_written(sandbox: AsyncSandbox) -> None:
+async def test_output_arrives_while_the_command_runs(sandbox: AsyncSandbox) -> None:
     received: list[tuple[str, str]] = []
     command = "echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2; exit 3"
     async with await sandbox.stream(command) as stream:
@@ -131,7 +131,7 @@ async def test_output_is_heard_as_it_is_written(sandbox: AsyncSandbox) -> None:
 
 
 # Promises: Y5.
-async def test_a_callback_hears_output_and_the_result_has_it_all(sandbox: AsyncSandbox) -> None:
+async def test_a_callback_receives_output_and_the_result_contains_all(sandbox: AsyncSandbox) -> None:
     received: list[Output] = []
     command = r"for i in 1 2 3; do echo $i; sleep 0.02; done; printf '\303' ; sleep 0.1; printf '\274'"
     result = await sandbox.exec(command, on_output=received.append)
@@ -151,7 +151,7 @@ def _starts(pieces: list[Output]) -> list[int]:
     return starts
 
 
-async def test_more_output_than_is_kept_streams_whole(sandbox: AsyncSandbox) -> None:
+async def test_output_above_the_limit_streams_completely(sandbox: AsyncSandbox) -> None:
     size = 0
     async with await sandbox.stream("head -c 3000000 /dev/zero", max_output_bytes=1000) as stream:
         async for piece in stream:
@@ -162,7 +162,7 @@ async def test_more_output_than_is_kept_streams_whole(sandbox: AsyncSandbox) -> 
     assert result.truncated.stdout == 2_999_000
 
 
-async def test_a_stream_that_is_left_ends_its_command_unless_told(sandbox: AsyncSandbox) -> None:
+async def test_closing_a_stream_ends_its_command_by_default(sandbox: AsyncSandbox) -> None:
     async with await sandbox.stream("echo begun; sleep 1000"):
         pass
     # Queued after the abandoned command, which would run for 1000 s.
@@ -183,7 +183,7 @@ async def test_a_command_that_fails_can_be_raised(sandbox: AsyncSandbox) -> None
     assert raised.value.result.exit_code == 2
 
 
-async def test_sessions_are_made_found_listed_and_deleted(sandbox: AsyncSandbox) -> None:
+async def test_sessions_are_created_found_listed_and_deleted(sandbox: AsyncSandbox) -> None:
     session = await sandbox.create_session(
         "build", name="for a person", env={"CI": "1"}, cwd="/usr", metadata={"job": 7}, ttl="1h"
     )
@@ -254,7 +254,7 @@ async def test_variables_are_set_for_what_runs_and_what_starts(sandbox: AsyncSan
 
 
 # Promises: Y1.
-async def test_a_command_whose_answer_is_lost_is_not_sent_twice(server: object, relay: Relay) -> None:
+async def test_a_command_whose_response_is_lost_is_not_sent_twice(server: object, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         await sandbox.exec("true")
         task_error: list[Exception] = []

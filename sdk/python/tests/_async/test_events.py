@@ -45,7 +45,9 @@ async def test_a_sandboxs_events_come_in_order_up_to_its_end(
 
 
 # Promises: Y6.
-async def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh: Callable[[], str]) -> None:
+async def test_events_continue_after_the_last_one(
+    server: Server, relay: Relay, fresh: Callable[[], str]
+) -> None:
     async with AsyncIsolet(relay.url) as client, AsyncIsolet() as direct:
         sandbox = direct.sandbox(fresh())
         await sandbox.exec("true")
@@ -73,7 +75,7 @@ async def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh:
 
 
 # Promises: Y6.
-async def test_a_cut_before_the_first_event_is_told_as_a_gap(
+async def test_a_connection_lost_before_the_first_event_yields_a_gap(
     server: Server, relay: Relay, sandbox: AsyncSandbox
 ) -> None:
     async with AsyncIsolet(relay.url) as client, client.events() as events:
@@ -84,7 +86,7 @@ async def test_a_cut_before_the_first_event_is_told_as_a_gap(
         assert (await events.__anext__()).sandbox is not None
 
 
-async def test_a_wrong_key_no_server_and_wrong_words_are_told(client: AsyncIsolet, server: Server) -> None:
+async def test_a_wrong_key_no_server_and_wrong_arguments_raise(client: AsyncIsolet, server: Server) -> None:
     async with AsyncIsolet(api_key="wrong") as wrong:
         with pytest.raises(UnauthorizedError) as refused:
             await wrong.sandbox("a").exec("true")
@@ -110,7 +112,7 @@ async def test_a_wrong_key_no_server_and_wrong_words_are_told(client: AsyncIsole
 
 
 # Promises: Y1.
-async def test_a_reader_that_comes_back_is_not_sent_away(server: Server, relay: Relay) -> None:
+async def test_a_client_that_reconnects_is_not_rejected(server: Server, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client:
         relay.cut_answers = 2
         assert all([info.id async for info in client.sandboxes()])

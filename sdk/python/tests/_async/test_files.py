@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 ODD = "odd name #1?%ü.txt"
 
 
-async def test_a_file_is_written_read_and_said_of(sandbox: AsyncSandbox) -> None:
+async def test_a_file_is_written_read_and_described(sandbox: AsyncSandbox) -> None:
     saved = await sandbox.write_file(f"folder/{ODD}", "grün", mode=0o640)
     assert (saved.path, saved.size) == (f"/workspace/folder/{ODD}", 5)
     assert await sandbox.read_file(PurePosixPath("/workspace/folder") / ODD) == "grün"
@@ -92,7 +92,7 @@ async def test_directories_are_listed_page_after_page(sandbox: AsyncSandbox) -> 
         [info async for info in sandbox.list_files("none")]
 
 
-async def test_what_is_no_file_is_refused(sandbox: AsyncSandbox) -> None:
+async def test_a_directory_is_not_read_as_a_file(sandbox: AsyncSandbox) -> None:
     await sandbox.exec("mkdir folder; mkfifo pipe")
     for path in ("folder", "pipe"):
         with pytest.raises(ConflictError) as raised:
@@ -104,7 +104,9 @@ async def test_what_is_no_file_is_refused(sandbox: AsyncSandbox) -> None:
     assert missing.value.hint
 
 
-async def test_large_files_go_up_and_down_piece_by_piece(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+async def test_large_files_are_uploaded_and_downloaded_in_chunks(
+    sandbox: AsyncSandbox, tmp_path: Path
+) -> None:
     local, back = tmp_path / "large", tmp_path / "back"
     local.write_bytes(bytes(range(256)) * 40_000)
     assert (await sandbox.upload(local, "large", mode=0o600)).size == 10_240_000
@@ -141,7 +143,7 @@ async def test_an_upload_that_breaks_off_changes_nothing(sandbox: AsyncSandbox) 
     assert [info.name async for info in sandbox.list_files(hidden=True)] == ["file"]
 
 
-async def test_whole_directories_go_as_archives(sandbox: AsyncSandbox) -> None:
+async def test_directories_are_transferred_as_archives(sandbox: AsyncSandbox) -> None:
     await sandbox.exec(
         "mkdir -p tree/sub; echo x >tree/sub/file; chmod 700 tree/sub; ln -s sub/file tree/link"
     )

@@ -60,7 +60,7 @@ async def test_a_repository_is_cloned_whole_by_branch_by_tag_and_in_part(sandbox
 
 
 # Promises: Y11.
-async def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox: AsyncSandbox) -> None:
+async def test_arguments_are_neither_options_nor_shell_code(sandbox: AsyncSandbox) -> None:
     (await sandbox.exec(REPOSITORY)).check()
     for url, branch in (
         ("--upload-pack=touch /tmp/bad", None),
@@ -82,7 +82,7 @@ async def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox:
 
 
 # Promises: Y11.
-async def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sandbox: AsyncSandbox) -> None:
+async def test_credentials_are_not_in_arguments_output_results_or_the_clone(sandbox: AsyncSandbox) -> None:
     (await sandbox.exec(REPOSITORY)).check()
     host = await sandbox.start_process(["python3", "-c", HOST])
     await host.wait_for_port(8000)
@@ -106,7 +106,7 @@ async def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sand
 
 
 # Promises: Y12.
-async def test_what_the_server_cannot_do_is_refused_with_a_reason(sandbox: AsyncSandbox) -> None:
+async def test_unsupported_methods_raise_with_a_reason(sandbox: AsyncSandbox) -> None:
     session = sandbox.session("default")
     for refused in (
         sandbox.create_backup,

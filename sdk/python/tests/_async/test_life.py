@@ -13,7 +13,7 @@ from isolet._async import io
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_sandbox_is_made_by_its_first_use_as_it_was_told(
+async def test_the_first_use_creates_a_sandbox_with_its_options(
     client: AsyncIsolet, fresh: Callable[[], str]
 ) -> None:
     sandbox = client.sandbox(
@@ -50,7 +50,7 @@ async def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
 
 
 # Promises: Y1.
-async def test_a_create_whose_answer_is_lost_makes_one_sandbox(server: object, relay: Relay) -> None:
+async def test_a_create_whose_response_is_lost_creates_one_sandbox(server: object, relay: Relay) -> None:
     async with AsyncIsolet(relay.url) as client:
         before = [info.id async for info in client.sandboxes()]
         relay.cut_answers = 1
@@ -83,7 +83,7 @@ async def test_a_sandbox_is_changed_all_or_nothing(sandbox: AsyncSandbox) -> Non
 
 
 # Promises: Y7.
-async def test_what_a_sleep_has_cost_is_told_once(sandbox: AsyncSandbox) -> None:
+async def test_losses_of_a_sleep_are_reported_once(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("data", "yes")
     await sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); sleep 1000 &")
     assert (await sandbox.sleep()).state == "sleeping"
@@ -96,7 +96,7 @@ async def test_what_a_sleep_has_cost_is_told_once(sandbox: AsyncSandbox) -> None
 
 
 # Promises: Y7.
-async def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: AsyncSandbox) -> None:
+async def test_a_shell_whose_state_was_too_large_is_reported_after_a_sleep(sandbox: AsyncSandbox) -> None:
     await sandbox.exec("big=$(head -c 2000000 /dev/zero | tr '\\0' x)")
     await sandbox.sleep()
     result = await sandbox.exec("echo ${#big}")
@@ -105,7 +105,7 @@ async def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: AsyncS
     assert [(lost.session, lost.why) for lost in result.lost_state] == [("default", "too_large")]
 
 
-async def test_one_that_is_used_is_not_put_to_sleep(sandbox: AsyncSandbox) -> None:
+async def test_a_sandbox_in_use_is_not_put_to_sleep(sandbox: AsyncSandbox) -> None:
     async with await sandbox.stream("echo begun; sleep 1000") as stream:
         await stream.__anext__()
         with pytest.raises(ConflictError) as raised:
@@ -136,9 +136,7 @@ async def test_a_block_deletes_its_sandbox_also_when_its_work_has_failed(
     assert name not in [info.id async for info in client.sandboxes()]
 
 
-async def test_calls_that_come_together_make_one_sandbox(
-    client: AsyncIsolet, fresh: Callable[[], str]
-) -> None:
+async def test_concurrent_calls_create_one_sandbox(client: AsyncIsolet, fresh: Callable[[], str]) -> None:
     async with client.sandbox(fresh()) as sandbox:
         said: list[str] = []
 

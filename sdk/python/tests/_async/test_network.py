@@ -19,7 +19,7 @@ from isolet import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_network_is_told_and_a_change_is_all_or_nothing(sandbox: AsyncSandbox) -> None:
+async def test_network_rules_are_read_and_changed_atomically(sandbox: AsyncSandbox) -> None:
     network = await sandbox.network()
     assert (network.mode, network.allow, network.deny, network.profile) == ("none", (), (), None)
     network = await sandbox.change_network(network_profile="none")

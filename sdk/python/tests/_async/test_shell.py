@@ -95,7 +95,7 @@ async def test_a_cancel_a_signal_and_a_timeout_keep_the_shell(sandbox: AsyncSand
         assert (await shell.run("echo $x")).stdout == "5\n"
 
 
-async def test_what_cannot_run_is_told(sandbox: AsyncSandbox) -> None:
+async def test_commands_that_cannot_run_raise(sandbox: AsyncSandbox) -> None:
     async with sandbox.shell() as shell:
         with pytest.raises(RefusedError, match="/no/such") as nowhere:
             await shell.run("true", cwd="/no/such")
@@ -120,7 +120,7 @@ async def test_what_cannot_run_is_told(sandbox: AsyncSandbox) -> None:
         assert (await shell.run("echo on")).stdout == "on\n"
 
 
-async def test_a_shell_that_ends_says_how(sandbox: AsyncSandbox) -> None:
+async def test_a_shell_that_exits_reports_how(sandbox: AsyncSandbox) -> None:
     async with sandbox.shell() as shell:
         result = await shell.run("kill -9 $$")
         assert result.exit_code == 137
@@ -140,7 +140,7 @@ async def test_a_sessions_shell_outlives_its_connection_and_its_end(sandbox: Asy
         assert (fresh.stdout, fresh.fresh) == ("unset\n", True)
 
 
-async def test_background_jobs_are_heard_apart(sandbox: AsyncSandbox) -> None:
+async def test_output_of_background_jobs_is_separate(sandbox: AsyncSandbox) -> None:
     async with sandbox.shell() as shell:
         started = await shell.run("(until [ -e go ]; do sleep 0.01; done; echo later; touch done) & echo now")
         assert started.stdout == "now\n"
@@ -192,7 +192,7 @@ async def test_a_command_that_never_arrived_is_sent_again_and_none_runs_twice(
 
 
 # Promises: Y3.
-async def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_breaks(
+async def test_a_command_that_was_receiving_input_is_cancelled_when_the_connection_breaks(
     server: Server, relay: Relay
 ) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
@@ -238,7 +238,7 @@ async def test_a_shell_that_was_left_is_resumed_at_its_byte(sandbox: AsyncSandbo
 
 
 # Promises: Y4.
-async def test_bytes_that_are_not_held_are_told(sandbox: AsyncSandbox) -> None:
+async def test_lost_bytes_are_reported(sandbox: AsyncSandbox) -> None:
     session = sandbox.session("loud")
     shell = session.shell()
     command = await shell.start("echo begin; until [ -e go ]; do sleep 0.01; done; head -c 3000000 /dev/zero")
@@ -255,7 +255,7 @@ async def test_bytes_that_are_not_held_are_told(sandbox: AsyncSandbox) -> None:
         assert again.position[0] == 3_000_006
 
 
-async def test_several_use_one_shell(sandbox: AsyncSandbox) -> None:
+async def test_several_callers_use_one_shell(sandbox: AsyncSandbox) -> None:
     async with sandbox.shell() as shell:
         said: list[str] = []
 

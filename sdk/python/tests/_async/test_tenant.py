@@ -71,7 +71,7 @@ async def test_sessions_are_ended_in_bulk(client: AsyncIsolet, fresh: Callable[[
         assert not {one.id for one in made} & set(left)
 
 
-async def test_a_create_whose_answer_is_lost_makes_one(server: Server, relay: Relay) -> None:
+async def test_a_create_whose_response_is_lost_creates_one_session(server: Server, relay: Relay) -> None:
     mark = uuid.uuid4().hex
     async with AsyncIsolet(relay.url) as client:
         relay.cut_answers = 1

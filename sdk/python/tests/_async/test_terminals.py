@@ -43,7 +43,7 @@ def upgraded(url: str) -> int:
         return answer.status_code
 
 
-async def test_a_script_types_waits_for_what_it_wants_and_is_told_the_end(sandbox: AsyncSandbox) -> None:
+async def test_a_script_types_waits_for_output_and_receives_the_exit_code(sandbox: AsyncSandbox) -> None:
     async with sandbox.terminal(cols=100, rows=30) as terminal:
         await terminal.write("stty size; echo $((6*7))\n")
         assert (await terminal.wait_for(re.compile(r"\s30 100\r"))).endswith("30 100\r")
@@ -69,7 +69,7 @@ async def test_a_script_types_waits_for_what_it_wants_and_is_told_the_end(sandbo
             await terminal.wait_for("never shown")
 
 
-async def test_a_program_of_ones_own_runs_and_its_signal_is_told(sandbox: AsyncSandbox) -> None:
+async def test_another_program_runs_instead_of_bash_and_its_signal_is_reported(sandbox: AsyncSandbox) -> None:
     command = ["python3", "-c", "input('name? '); import os; os.kill(os.getpid(), 15)"]
     async with sandbox.terminal(command=command) as terminal:
         await terminal.wait_for("name? ")
@@ -103,7 +103,7 @@ async def test_output_is_iterated_with_offsets(sandbox: AsyncSandbox) -> None:
 
 
 # Promises: N10.
-async def test_who_reads_slowly_is_told_what_it_missed(sandbox: AsyncSandbox) -> None:
+async def test_a_slow_reader_learns_what_it_missed(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("lines.sh", "seq 1 3000000; touch /workspace/over; read -r")
     async with sandbox.terminal(command=["bash", "/workspace/lines.sh"]) as terminal:
         # The program does not wait long for a reader: it finishes while the client reads nothing.
@@ -124,7 +124,7 @@ async def test_who_reads_slowly_is_told_what_it_missed(sandbox: AsyncSandbox) ->
         assert missed > 0
 
 
-async def test_a_viewer_looks_on_and_each_sees_who_is_attached(sandbox: AsyncSandbox) -> None:
+async def test_a_viewer_watches_and_clients_see_who_is_attached(sandbox: AsyncSandbox) -> None:
     session = await sandbox.create_session("dev")
     async with session.terminal(name="editor") as editor:
         async with session.terminal(mode="view", name="viewer", cols=200, rows=50) as viewer:
@@ -154,7 +154,9 @@ async def test_a_viewer_looks_on_and_each_sees_who_is_attached(sandbox: AsyncSan
 
 
 # Promises: N10.
-async def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: Relay) -> None:
+async def test_a_terminal_continues_at_the_same_byte_after_a_lost_connection(
+    server: Server, relay: Relay
+) -> None:
     async with AsyncIsolet(relay.url) as client, await client.create_sandbox() as sandbox:
         async with sandbox.terminal() as terminal:
             await terminal.write('for i in $(seq 1 200); do echo "line $i."; sleep 0.01; done; exit 0\n')
@@ -206,7 +208,7 @@ async def test_a_killed_server_costs_a_terminal_nothing(server: Server, sandbox:
 
 
 # Promises: N10.
-async def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: AsyncSandbox) -> None:
+async def test_a_terminal_is_resumed_with_its_state_intact(sandbox: AsyncSandbox) -> None:
     terminal = sandbox.terminal()
     await terminal.open()
     await terminal.write(
@@ -231,7 +233,7 @@ async def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: AsyncSandbox
 
 
 # Promises: N10.
-async def test_a_terminal_that_ended_while_one_was_away_is_not_run_again(
+async def test_a_terminal_that_ended_during_an_interruption_is_not_started_again(
     server: Server, relay: Relay
 ) -> None:
     async with AsyncIsolet() as direct, await direct.create_sandbox() as sandbox:
@@ -265,7 +267,7 @@ async def test_terminals_are_listed_and_closed(sandbox: AsyncSandbox) -> None:
     await sandbox.close_terminal("dev")
 
 
-async def test_what_is_recorded_can_be_read_and_removed(sandbox: AsyncSandbox) -> None:
+async def test_recordings_can_be_read_and_deleted(sandbox: AsyncSandbox) -> None:
     async with sandbox.terminal(record=True) as terminal:
         await terminal.write("echo re''corded\n")
         await terminal.wait_for("recorded")
@@ -293,7 +295,7 @@ async def test_a_ticket_opens_one_socket_once(server: Server, sandbox: AsyncSand
     assert [upgraded(at), upgraded(at)] == [101, 401]
 
 
-async def test_a_refusal_that_another_try_does_not_cure_is_told_at_once(server: Server) -> None:
+async def test_a_permanent_error_is_raised_at_once(server: Server) -> None:
     async with AsyncIsolet(api_key="isolet_wrong") as wrong:
         with pytest.raises(UnauthorizedError):
             await wrong.sandbox("nobodys").terminal().open()

@@ -10,7 +10,7 @@ from isolet import Sandbox, CodeEvent, ConflictError, NotFoundError
 pytestmark = pytest.mark.anyio
 
 
-def test_what_a_run_makes_stays_for_the_next(sandbox: Sandbox) -> None:
+def test_variables_persist_for_the_next_run(sandbox: Sandbox) -> None:
     sandbox.run_code("import math\nx = 20")
     execution = sandbox.run_code("print('hi')\nmath.floor(x + 22.5)")
     assert (execution.text, execution.stdout, execution.error) == ("42", "hi\n", None)
@@ -20,7 +20,7 @@ def test_what_a_run_makes_stays_for_the_next(sandbox: Sandbox) -> None:
     assert execution.results[0].json == {"x": 2}
 
 
-def test_what_a_library_says_of_a_chart_is_told(sandbox: Sandbox) -> None:
+def test_a_charts_specification_is_a_result(sandbox: Sandbox) -> None:
     chart = {"data": [{"type": "bar", "y": [1, 2]}], "layout": {}}
     shows = f"""
 class Figure:
@@ -33,7 +33,7 @@ Figure()
     assert sandbox.run_code("1").results[0].chart is None
 
 
-def test_contexts_are_made_listed_and_ended(sandbox: Sandbox) -> None:
+def test_contexts_are_created_listed_and_deleted(sandbox: Sandbox) -> None:
     context = sandbox.create_context("mine", cwd="/usr", env={"A": "b"}, timeout=5)
     assert (context.run("import os; (os.getcwd(), os.environ['A'])")).text == "('/usr', 'b')"
     with pytest.raises(ConflictError):
@@ -50,14 +50,14 @@ def test_contexts_are_made_listed_and_ended(sandbox: Sandbox) -> None:
     assert raised.value.code == "no_context"
 
 
-def test_an_error_is_told_and_not_raised(sandbox: Sandbox) -> None:
+def test_an_exception_in_the_code_is_returned_and_not_raised(sandbox: Sandbox) -> None:
     error = (sandbox.run_code("def f():\n    return 1 / 0\nf()")).error
     assert error is not None
     assert (error.name, error.message) == ("ZeroDivisionError", "division by zero")
     assert "return 1 / 0" in "\n".join(error.traceback)
 
 
-def test_what_happens_is_told_in_its_order(sandbox: Sandbox) -> None:
+def test_events_arrive_in_order(sandbox: Sandbox) -> None:
     received: list[str] = []
 
     def hear(event: CodeEvent) -> None:
@@ -70,7 +70,7 @@ def test_what_happens_is_told_in_its_order(sandbox: Sandbox) -> None:
     assert [one.kind for one in execution.results] == ["display", "result"]
 
 
-def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: Sandbox) -> None:
+def test_a_run_ends_at_its_timeout_or_when_its_stream_is_closed(sandbox: Sandbox) -> None:
     context = sandbox.context("python")
     context.run("value = 1")
     execution = context.run("while True: pass", timeout=0.2)
@@ -83,7 +83,7 @@ def test_a_run_ends_at_its_timeout_or_when_it_is_left(sandbox: Sandbox) -> None:
     assert context.run("value").text == "1"
 
 
-def test_input_is_what_came_with_the_run(sandbox: Sandbox) -> None:
+def test_a_run_reads_the_input_that_was_sent_with_it(sandbox: Sandbox) -> None:
     assert (sandbox.run_code("input()", stdin="typed\n")).text == "'typed'"
     error = (sandbox.run_code("input()")).error
     assert error is not None

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 # Promises: Y15.
-def test_a_stream_that_is_left_without_a_word_is_let_go_at_once(sandbox: Sandbox) -> None:
+def test_an_abandoned_stream_is_freed_at_once(sandbox: Sandbox) -> None:
     # The garbage collector could otherwise free it inside the connection pool's lock, and deadlock.
     sandbox.write_file("large", b"x" * 10_000_000)
     gc.disable()
@@ -57,7 +57,7 @@ def test_commands_of_the_default_session_share_directory_and_variables(sandbox: 
     assert sandbox.exec("pwd; echo $GREETING").stdout == "/tmp\nhello\n"
 
 
-def test_without_a_default_session_commands_run_by_themselves(client: Isolet) -> None:
+def test_without_a_default_session_commands_run_as_separate_processes(client: Isolet) -> None:
     with client.create_sandbox(default_session=False) as sandbox:
         sandbox.exec("cd /tmp")
         result = sandbox.exec("pwd")
@@ -75,7 +75,7 @@ def test_a_program_has_arguments_and_no_shell(sandbox: Sandbox) -> None:
         sandbox.exec(["ls"])  # type: ignore[arg-type]
 
 
-def test_a_program_begins_where_its_session_was_made_and_does_not_wait_for_it(
+def test_a_program_starts_in_its_sessions_directory_and_does_not_wait_for_its_shell(
     sandbox: Sandbox,
 ) -> None:
     sandbox.create_session("dev", cwd="/usr", env={"A": "made"})
@@ -85,7 +85,7 @@ def test_a_program_begins_where_its_session_was_made_and_does_not_wait_for_it(
         assert (result.stdout, result.session) == ("/usr\nmade\n", "dev")
 
 
-def test_input_directory_and_environment_hold_for_one_command(sandbox: Sandbox) -> None:
+def test_input_directory_and_environment_apply_to_one_command(sandbox: Sandbox) -> None:
     result = sandbox.exec(
         "cat; pwd; echo $A ${HOME-none}", stdin="in\n", cwd="/tmp", env={"A": "b", "HOME": None}
     )
@@ -97,7 +97,7 @@ def test_input_directory_and_environment_hold_for_one_command(sandbox: Sandbox) 
 
 
 # Promises: Y5.
-def test_bytes_are_exact_and_what_is_too_much_is_told(sandbox: Sandbox) -> None:
+def test_bytes_are_exact_and_truncation_is_reported(sandbox: Sandbox) -> None:
     result = sandbox.exec(r"printf 'a\377b'; printf 'grün' >&2")
     assert (result.stdout, result.stdout_bytes) == ("a\ufffdb", b"a\xffb")
     assert (result.stderr, result.stderr_bytes) == ("grün", "grün".encode())
@@ -117,7 +117,7 @@ def test_a_timeout_ends_the_command_and_keeps_the_shell(sandbox: Sandbox) -> Non
     assert not session.exec("sleep 0.4", timeout=20).timed_out
 
 
-def test_output_is_heard_as_it_is_written(sandbox: Sandbox) -> None:
+def test_output_arrives_while_the_command_runs(sandbox: Sandbox) -> None:
     received: list[tuple[str, str]] = []
     command = "echo one; until [ -e go ]; do sleep 0.01; done; echo two >&2; exit 3"
     with sandbox.stream(command) as stream:
@@ -132,7 +132,7 @@ def test_output_is_heard_as_it_is_written(sandbox: Sandbox) -> None:
 
 
 # Promises: Y5.
-def test_a_callback_hears_output_and_the_result_has_it_all(sandbox: Sandbox) -> None:
+def test_a_callback_receives_output_and_the_result_contains_all(sandbox: Sandbox) -> None:
     received: list[Output] = []
     command = r"for i in 1 2 3; do echo $i; sleep 0.02; done; printf '\303' ; sleep 0.1; printf '\274'"
     result = sandbox.exec(command, on_output=received.append)
@@ -152,7 +152,7 @@ def _starts(pieces: list[Output]) -> list[int]:
     return starts
 
 
-def test_more_output_than_is_kept_streams_whole(sandbox: Sandbox) -> None:
+def test_output_above_the_limit_streams_completely(sandbox: Sandbox) -> None:
     size = 0
     with sandbox.stream("head -c 3000000 /dev/zero", max_output_bytes=1000) as stream:
         for piece in stream:
@@ -163,7 +163,7 @@ def test_more_output_than_is_kept_streams_whole(sandbox: Sandbox) -> None:
     assert result.truncated.stdout == 2_999_000
 
 
-def test_a_stream_that_is_left_ends_its_command_unless_told(sandbox: Sandbox) -> None:
+def test_closing_a_stream_ends_its_command_by_default(sandbox: Sandbox) -> None:
     with sandbox.stream("echo begun; sleep 1000"):
         pass
     # Queued after the abandoned command, which would run for 1000 s.
@@ -184,7 +184,7 @@ def test_a_command_that_fails_can_be_raised(sandbox: Sandbox) -> None:
     assert raised.value.result.exit_code == 2
 
 
-def test_sessions_are_made_found_listed_and_deleted(sandbox: Sandbox) -> None:
+def test_sessions_are_created_found_listed_and_deleted(sandbox: Sandbox) -> None:
     session = sandbox.create_session(
         "build", name="for a person", env={"CI": "1"}, cwd="/usr", metadata={"job": 7}, ttl="1h"
     )
@@ -255,7 +255,7 @@ def test_variables_are_set_for_what_runs_and_what_starts(sandbox: Sandbox) -> No
 
 
 # Promises: Y1.
-def test_a_command_whose_answer_is_lost_is_not_sent_twice(server: object, relay: Relay) -> None:
+def test_a_command_whose_response_is_lost_is_not_sent_twice(server: object, relay: Relay) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         sandbox.exec("true")
         task_error: list[Exception] = []

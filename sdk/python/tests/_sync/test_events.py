@@ -46,7 +46,9 @@ def test_a_sandboxs_events_come_in_order_up_to_its_end(
 
 
 # Promises: Y6.
-def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh: Callable[[], str]) -> None:
+def test_events_continue_after_the_last_one(
+    server: Server, relay: Relay, fresh: Callable[[], str]
+) -> None:
     with Isolet(relay.url) as client, Isolet() as direct:
         sandbox = direct.sandbox(fresh())
         sandbox.exec("true")
@@ -74,7 +76,7 @@ def test_events_go_on_where_they_were(server: Server, relay: Relay, fresh: Calla
 
 
 # Promises: Y6.
-def test_a_cut_before_the_first_event_is_told_as_a_gap(
+def test_a_connection_lost_before_the_first_event_yields_a_gap(
     server: Server, relay: Relay, sandbox: Sandbox
 ) -> None:
     with Isolet(relay.url) as client, client.events() as events:
@@ -85,7 +87,7 @@ def test_a_cut_before_the_first_event_is_told_as_a_gap(
         assert events.__next__().sandbox is not None
 
 
-def test_a_wrong_key_no_server_and_wrong_words_are_told(client: Isolet, server: Server) -> None:
+def test_a_wrong_key_no_server_and_wrong_arguments_raise(client: Isolet, server: Server) -> None:
     with Isolet(api_key="wrong") as wrong:
         with pytest.raises(UnauthorizedError) as refused:
             wrong.sandbox("a").exec("true")
@@ -111,7 +113,7 @@ def test_a_wrong_key_no_server_and_wrong_words_are_told(client: Isolet, server: 
 
 
 # Promises: Y1.
-def test_a_reader_that_comes_back_is_not_sent_away(server: Server, relay: Relay) -> None:
+def test_a_client_that_reconnects_is_not_rejected(server: Server, relay: Relay) -> None:
     with Isolet(relay.url) as client:
         relay.cut_answers = 2
         assert all([info.id for info in client.sandboxes()])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 ODD = "odd name #1?%ü.txt"
 
 
-def test_a_file_is_written_read_and_said_of(sandbox: Sandbox) -> None:
+def test_a_file_is_written_read_and_described(sandbox: Sandbox) -> None:
     saved = sandbox.write_file(f"folder/{ODD}", "grün", mode=0o640)
     assert (saved.path, saved.size) == (f"/workspace/folder/{ODD}", 5)
     assert sandbox.read_file(PurePosixPath("/workspace/folder") / ODD) == "grün"
@@ -93,7 +93,7 @@ def test_directories_are_listed_page_after_page(sandbox: Sandbox) -> None:
         [info for info in sandbox.list_files("none")]
 
 
-def test_what_is_no_file_is_refused(sandbox: Sandbox) -> None:
+def test_a_directory_is_not_read_as_a_file(sandbox: Sandbox) -> None:
     sandbox.exec("mkdir folder; mkfifo pipe")
     for path in ("folder", "pipe"):
         with pytest.raises(ConflictError) as raised:
@@ -105,7 +105,9 @@ def test_what_is_no_file_is_refused(sandbox: Sandbox) -> None:
     assert missing.value.hint
 
 
-def test_large_files_go_up_and_down_piece_by_piece(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_large_files_are_uploaded_and_downloaded_in_chunks(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     local, back = tmp_path / "large", tmp_path / "back"
     local.write_bytes(bytes(range(256)) * 40_000)
     assert sandbox.upload(local, "large", mode=0o600).size == 10_240_000
@@ -142,7 +144,7 @@ def test_an_upload_that_breaks_off_changes_nothing(sandbox: Sandbox) -> None:
     assert [info.name for info in sandbox.list_files(hidden=True)] == ["file"]
 
 
-def test_whole_directories_go_as_archives(sandbox: Sandbox) -> None:
+def test_directories_are_transferred_as_archives(sandbox: Sandbox) -> None:
     sandbox.exec(
         "mkdir -p tree/sub; echo x >tree/sub/file; chmod 700 tree/sub; ln -s sub/file tree/link"
     )

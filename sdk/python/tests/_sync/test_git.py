@@ -61,7 +61,7 @@ def test_a_repository_is_cloned_whole_by_branch_by_tag_and_in_part(sandbox: Sand
 
 
 # Promises: Y11.
-def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox: Sandbox) -> None:
+def test_arguments_are_neither_options_nor_shell_code(sandbox: Sandbox) -> None:
     sandbox.exec(REPOSITORY).check()
     for url, branch in (
         ("--upload-pack=touch /tmp/bad", None),
@@ -83,7 +83,7 @@ def test_what_is_asked_for_is_neither_an_option_nor_a_shells_text(sandbox: Sandb
 
 
 # Promises: Y11.
-def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sandbox: Sandbox) -> None:
+def test_credentials_are_not_in_arguments_output_results_or_the_clone(sandbox: Sandbox) -> None:
     sandbox.exec(REPOSITORY).check()
     host = sandbox.start_process(["python3", "-c", HOST])
     host.wait_for_port(8000)
@@ -107,7 +107,7 @@ def test_credentials_are_not_in_arguments_output_answers_or_the_clone(sandbox: S
 
 
 # Promises: Y12.
-def test_what_the_server_cannot_do_is_refused_with_a_reason(sandbox: Sandbox) -> None:
+def test_unsupported_methods_raise_with_a_reason(sandbox: Sandbox) -> None:
     session = sandbox.session("default")
     for refused in (
         sandbox.create_backup,

@@ -14,7 +14,7 @@ from isolet._sync import io
 pytestmark = pytest.mark.anyio
 
 
-def test_a_sandbox_is_made_by_its_first_use_as_it_was_told(
+def test_the_first_use_creates_a_sandbox_with_its_options(
     client: Isolet, fresh: Callable[[], str]
 ) -> None:
     sandbox = client.sandbox(
@@ -51,7 +51,7 @@ def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
 
 
 # Promises: Y1.
-def test_a_create_whose_answer_is_lost_makes_one_sandbox(server: object, relay: Relay) -> None:
+def test_a_create_whose_response_is_lost_creates_one_sandbox(server: object, relay: Relay) -> None:
     with Isolet(relay.url) as client:
         before = [info.id for info in client.sandboxes()]
         relay.cut_answers = 1
@@ -84,7 +84,7 @@ def test_a_sandbox_is_changed_all_or_nothing(sandbox: Sandbox) -> None:
 
 
 # Promises: Y7.
-def test_what_a_sleep_has_cost_is_told_once(sandbox: Sandbox) -> None:
+def test_losses_of_a_sleep_are_reported_once(sandbox: Sandbox) -> None:
     sandbox.write_file("data", "yes")
     sandbox.exec("cd /tmp; export A=b; list=(x 'y z'); sleep 1000 &")
     assert sandbox.sleep().state == "sleeping"
@@ -97,7 +97,7 @@ def test_what_a_sleep_has_cost_is_told_once(sandbox: Sandbox) -> None:
 
 
 # Promises: Y7.
-def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: Sandbox) -> None:
+def test_a_shell_whose_state_was_too_large_is_reported_after_a_sleep(sandbox: Sandbox) -> None:
     sandbox.exec("big=$(head -c 2000000 /dev/zero | tr '\\0' x)")
     sandbox.sleep()
     result = sandbox.exec("echo ${#big}")
@@ -106,7 +106,7 @@ def test_a_shell_that_held_too_much_is_named_after_a_sleep(sandbox: Sandbox) -> 
     assert [(lost.session, lost.why) for lost in result.lost_state] == [("default", "too_large")]
 
 
-def test_one_that_is_used_is_not_put_to_sleep(sandbox: Sandbox) -> None:
+def test_a_sandbox_in_use_is_not_put_to_sleep(sandbox: Sandbox) -> None:
     with sandbox.stream("echo begun; sleep 1000") as stream:
         stream.__next__()
         with pytest.raises(ConflictError) as raised:
@@ -137,9 +137,7 @@ def test_a_block_deletes_its_sandbox_also_when_its_work_has_failed(
     assert name not in [info.id for info in client.sandboxes()]
 
 
-def test_calls_that_come_together_make_one_sandbox(
-    client: Isolet, fresh: Callable[[], str]
-) -> None:
+def test_concurrent_calls_create_one_sandbox(client: Isolet, fresh: Callable[[], str]) -> None:
     with client.sandbox(fresh()) as sandbox:
         said: list[str] = []
 

@@ -20,7 +20,7 @@ from isolet import (
 pytestmark = pytest.mark.anyio
 
 
-def test_a_network_is_told_and_a_change_is_all_or_nothing(sandbox: Sandbox) -> None:
+def test_network_rules_are_read_and_changed_atomically(sandbox: Sandbox) -> None:
     network = sandbox.network()
     assert (network.mode, network.allow, network.deny, network.profile) == ("none", (), (), None)
     network = sandbox.change_network(network_profile="none")

@@ -31,7 +31,7 @@ socketserver.ThreadingTCPServer(("127.0.0.1", 9100), Echo).serve_forever()
 
 
 # Promises: Y14.
-def test_a_program_is_spoken_to_over_tcp_up_to_either_sides_end(sandbox: Sandbox) -> None:
+def test_a_tcp_connection_to_a_program_works_until_either_side_closes(sandbox: Sandbox) -> None:
     program = sandbox.start_process(["python3", "-c", ECHO])
     program.wait_for_port(9100)
     sent = bytes(range(251)) * 400

@@ -96,7 +96,7 @@ def test_a_cancel_a_signal_and_a_timeout_keep_the_shell(sandbox: Sandbox) -> Non
         assert shell.run("echo $x").stdout == "5\n"
 
 
-def test_what_cannot_run_is_told(sandbox: Sandbox) -> None:
+def test_commands_that_cannot_run_raise(sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
         with pytest.raises(RefusedError, match="/no/such") as nowhere:
             shell.run("true", cwd="/no/such")
@@ -121,7 +121,7 @@ def test_what_cannot_run_is_told(sandbox: Sandbox) -> None:
         assert shell.run("echo on").stdout == "on\n"
 
 
-def test_a_shell_that_ends_says_how(sandbox: Sandbox) -> None:
+def test_a_shell_that_exits_reports_how(sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
         result = shell.run("kill -9 $$")
         assert result.exit_code == 137
@@ -141,7 +141,7 @@ def test_a_sessions_shell_outlives_its_connection_and_its_end(sandbox: Sandbox) 
         assert (fresh.stdout, fresh.fresh) == ("unset\n", True)
 
 
-def test_background_jobs_are_heard_apart(sandbox: Sandbox) -> None:
+def test_output_of_background_jobs_is_separate(sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
         started = shell.run("(until [ -e go ]; do sleep 0.01; done; echo later; touch done) & echo now")
         assert started.stdout == "now\n"
@@ -193,7 +193,7 @@ def test_a_command_that_never_arrived_is_sent_again_and_none_runs_twice(
 
 
 # Promises: Y3.
-def test_a_command_that_was_being_fed_is_cancelled_when_the_connection_breaks(
+def test_a_command_that_was_receiving_input_is_cancelled_when_the_connection_breaks(
     server: Server, relay: Relay
 ) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
@@ -239,7 +239,7 @@ def test_a_shell_that_was_left_is_resumed_at_its_byte(sandbox: Sandbox) -> None:
 
 
 # Promises: Y4.
-def test_bytes_that_are_not_held_are_told(sandbox: Sandbox) -> None:
+def test_lost_bytes_are_reported(sandbox: Sandbox) -> None:
     session = sandbox.session("loud")
     shell = session.shell()
     command = shell.start("echo begin; until [ -e go ]; do sleep 0.01; done; head -c 3000000 /dev/zero")
@@ -256,7 +256,7 @@ def test_bytes_that_are_not_held_are_told(sandbox: Sandbox) -> None:
         assert again.position[0] == 3_000_006
 
 
-def test_several_use_one_shell(sandbox: Sandbox) -> None:
+def test_several_callers_use_one_shell(sandbox: Sandbox) -> None:
     with sandbox.shell() as shell:
         said: list[str] = []
 

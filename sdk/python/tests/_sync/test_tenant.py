@@ -72,7 +72,7 @@ def test_sessions_are_ended_in_bulk(client: Isolet, fresh: Callable[[], str]) ->
         assert not {one.id for one in made} & set(left)
 
 
-def test_a_create_whose_answer_is_lost_makes_one(server: Server, relay: Relay) -> None:
+def test_a_create_whose_response_is_lost_creates_one_session(server: Server, relay: Relay) -> None:
     mark = uuid.uuid4().hex
     with Isolet(relay.url) as client:
         relay.cut_answers = 1

@@ -44,7 +44,7 @@ def upgraded(url: str) -> int:
         return answer.status_code
 
 
-def test_a_script_types_waits_for_what_it_wants_and_is_told_the_end(sandbox: Sandbox) -> None:
+def test_a_script_types_waits_for_output_and_receives_the_exit_code(sandbox: Sandbox) -> None:
     with sandbox.terminal(cols=100, rows=30) as terminal:
         terminal.write("stty size; echo $((6*7))\n")
         assert (terminal.wait_for(re.compile(r"\s30 100\r"))).endswith("30 100\r")
@@ -70,7 +70,7 @@ def test_a_script_types_waits_for_what_it_wants_and_is_told_the_end(sandbox: San
             terminal.wait_for("never shown")
 
 
-def test_a_program_of_ones_own_runs_and_its_signal_is_told(sandbox: Sandbox) -> None:
+def test_another_program_runs_instead_of_bash_and_its_signal_is_reported(sandbox: Sandbox) -> None:
     command = ["python3", "-c", "input('name? '); import os; os.kill(os.getpid(), 15)"]
     with sandbox.terminal(command=command) as terminal:
         terminal.wait_for("name? ")
@@ -104,7 +104,7 @@ def test_output_is_iterated_with_offsets(sandbox: Sandbox) -> None:
 
 
 # Promises: N10.
-def test_who_reads_slowly_is_told_what_it_missed(sandbox: Sandbox) -> None:
+def test_a_slow_reader_learns_what_it_missed(sandbox: Sandbox) -> None:
     sandbox.write_file("lines.sh", "seq 1 3000000; touch /workspace/over; read -r")
     with sandbox.terminal(command=["bash", "/workspace/lines.sh"]) as terminal:
         # The program does not wait long for a reader: it finishes while the client reads nothing.
@@ -125,7 +125,7 @@ def test_who_reads_slowly_is_told_what_it_missed(sandbox: Sandbox) -> None:
         assert missed > 0
 
 
-def test_a_viewer_looks_on_and_each_sees_who_is_attached(sandbox: Sandbox) -> None:
+def test_a_viewer_watches_and_clients_see_who_is_attached(sandbox: Sandbox) -> None:
     session = sandbox.create_session("dev")
     with session.terminal(name="editor") as editor:
         with session.terminal(mode="view", name="viewer", cols=200, rows=50) as viewer:
@@ -155,7 +155,9 @@ def test_a_viewer_looks_on_and_each_sees_who_is_attached(sandbox: Sandbox) -> No
 
 
 # Promises: N10.
-def test_a_cut_connection_is_taken_up_where_it_was(server: Server, relay: Relay) -> None:
+def test_a_terminal_continues_at_the_same_byte_after_a_lost_connection(
+    server: Server, relay: Relay
+) -> None:
     with Isolet(relay.url) as client, client.create_sandbox() as sandbox:
         with sandbox.terminal() as terminal:
             terminal.write('for i in $(seq 1 200); do echo "line $i."; sleep 0.01; done; exit 0\n')
@@ -207,7 +209,7 @@ def test_a_killed_server_costs_a_terminal_nothing(server: Server, sandbox: Sandb
 
 
 # Promises: N10.
-def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: Sandbox) -> None:
+def test_a_terminal_is_resumed_with_its_state_intact(sandbox: Sandbox) -> None:
     terminal = sandbox.terminal()
     terminal.open()
     terminal.write(
@@ -232,7 +234,7 @@ def test_a_terminal_that_was_left_is_found_as_it_was(sandbox: Sandbox) -> None:
 
 
 # Promises: N10.
-def test_a_terminal_that_ended_while_one_was_away_is_not_run_again(
+def test_a_terminal_that_ended_during_an_interruption_is_not_started_again(
     server: Server, relay: Relay
 ) -> None:
     with Isolet() as direct, direct.create_sandbox() as sandbox:
@@ -266,7 +268,7 @@ def test_terminals_are_listed_and_closed(sandbox: Sandbox) -> None:
     sandbox.close_terminal("dev")
 
 
-def test_what_is_recorded_can_be_read_and_removed(sandbox: Sandbox) -> None:
+def test_recordings_can_be_read_and_deleted(sandbox: Sandbox) -> None:
     with sandbox.terminal(record=True) as terminal:
         terminal.write("echo re''corded\n")
         terminal.wait_for("recorded")
@@ -294,7 +296,7 @@ def test_a_ticket_opens_one_socket_once(server: Server, sandbox: Sandbox) -> Non
     assert [upgraded(at), upgraded(at)] == [101, 401]
 
 
-def test_a_refusal_that_another_try_does_not_cure_is_told_at_once(server: Server) -> None:
+def test_a_permanent_error_is_raised_at_once(server: Server) -> None:
     with Isolet(api_key="isolet_wrong") as wrong:
         with pytest.raises(UnauthorizedError):
             wrong.sandbox("nobodys").terminal().open()
