@@ -31,7 +31,7 @@ test("the API reference cannot reach what the console stores, nor the API", asyn
   });
   expect(storage).toBe("SecurityError");
   expect(await page.evaluate(() => fetch("/health").then(String, (error: Error) => error.name))).toBe("TypeError");
-  // The policy has refused just that.
-  expect(console.wrongs.filter((wrong) => !/connect/i.test(wrong))).toEqual([]);
-  console.wrongs.length = 0;
+  // The policy rejected only that request.
+  expect(console.violations.filter((violation) => !/connect/i.test(violation))).toEqual([]);
+  console.violations.length = 0;
 });
