@@ -59,7 +59,7 @@ export class Server {
         ISOLET_ORIGINS: this.origins.join(","),
         // Chromium resolves its subdomains to loopback without DNS.
         ISOLET_PORTS_DOMAIN: "localhost",
-        ISOLET_READY: "0",
+        ISOLET_WARM_POOL_SIZE: "0",
         RUST_LOG: "warn",
       },
     });
