@@ -15,6 +15,7 @@ use crate::shell::{self, Shell};
 use isolet_wire::context::{ContextResponse, Died, ERROR};
 use isolet_wire::request;
 use isolet_wire::response::{self, Closed, Exit, RefusalReason, STDERR};
+use serde::Serialize;
 
 /// Steps of one context before others have their turn.
 const STEPS_MAX: usize = 64;
@@ -209,11 +210,19 @@ enum LogStep {
     End(Option<ContextResponse>),
 }
 
-/// Tells what ended a run. Neither text may need an escape in JSON.
+/// What ended a run, as the drivers of the other languages write it.
+#[derive(Serialize)]
+struct Fault<'a> {
+    name: &'a str,
+    message: &'a str,
+    traceback: [&'a str; 0],
+}
+
+/// Sends the client what ended a run.
 fn fault(conn: Option<&mut Conn>, name: &str, message: &str) {
     let Some(conn) = conn else { return };
-    let text = format!(r#"{{"name":"{name}","message":"{message}","traceback":[]}}"#);
-    let part = ContextResponse::Part { kind: ERROR, bytes: text.into_bytes(), last: true };
+    let bytes = serde_json::to_vec(&Fault { name, message, traceback: [] }).unwrap_or_default();
+    let part = ContextResponse::Part { kind: ERROR, bytes, last: true };
     conn.queue_message(&response::AgentResponse::Context(part));
     let _ = conn.flush();
 }

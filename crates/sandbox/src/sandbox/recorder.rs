@@ -24,6 +24,7 @@ use isolet_wire::{
     response::AgentResponse,
     terminal::{Attach, SNAPSHOT, Since, Size},
 };
+use serde::Serialize;
 use std::{
     fs,
     io::Write,
@@ -42,13 +43,35 @@ const LAST_BYTES: u64 = 256;
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The first line.
+/// The first line of an asciicast.
+#[derive(Serialize)]
+struct CastHead {
+    version: u32,
+    width: u16,
+    height: u16,
+    /// Seconds since 1970.
+    timestamp: i64,
+    env: CastEnv,
+}
+
+#[derive(Serialize)]
+struct CastEnv {
+    #[serde(rename = "TERM")]
+    term: &'static str,
+}
+
+/// The first line of a recording, with its end.
 pub(crate) fn head(size: Size, now_ms: i64) -> Vec<u8> {
-    let (Size { cols, rows }, now) = (size, now_ms / 1000);
-    format!(
-        "{{\"version\":2,\"width\":{cols},\"height\":{rows},\"timestamp\":{now},\"env\":{{\"TERM\":\"xterm-256color\"}}}}\n"
-    )
-    .into_bytes()
+    let head = CastHead {
+        version: 2,
+        width: size.cols,
+        height: size.rows,
+        timestamp: now_ms / 1000,
+        env: CastEnv { term: "xterm-256color" },
+    };
+    let mut line = serde_json::to_vec(&head).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// How a recording ends.
@@ -363,12 +386,7 @@ mod tests {
     #[test]
     fn the_first_line_is_that_of_an_asciicast() {
         let line = head(Size { cols: 80, rows: 24 }, 1_700_000_000_999);
-        let said: serde_json::Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!(
-            said,
-            serde_json::json!({"version":2,"width":80,"height":24,"timestamp":1_700_000_000,
-                "env":{"TERM":"xterm-256color"}})
-        );
-        assert_eq!(line.last(), Some(&b'\n'));
+        let text = r#"{"version":2,"width":80,"height":24,"timestamp":1700000000,"env":{"TERM":"xterm-256color"}}"#;
+        assert_eq!(String::from_utf8(line).unwrap(), format!("{text}\n"));
     }
 }
