@@ -9,6 +9,7 @@ pub(crate) mod extensions;
 pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod json_text;
+pub(crate) mod lost;
 pub(crate) mod pagination;
 pub(crate) mod query;
 pub(crate) mod signals;

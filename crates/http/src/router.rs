@@ -1,6 +1,7 @@
 //! The router: every route of the server, and its 404 and 405 answers.
 
 mod docs;
+mod messages;
 pub(crate) mod native;
 pub(crate) mod openapi;
 

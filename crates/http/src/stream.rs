@@ -6,4 +6,6 @@ pub(crate) mod command;
 pub(crate) mod command_events;
 pub(crate) mod context_run;
 pub(crate) mod context_run_events;
-pub(crate) mod sse;
+pub(crate) mod context_run_view;
+pub(crate) mod event_data;
+pub(crate) mod event_stream;

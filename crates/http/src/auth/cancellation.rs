@@ -57,6 +57,12 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
+    /// Cancels only when the server stops.
+    #[cfg(test)]
+    pub(crate) fn of_stop(stop: watch::Receiver<bool>) -> Self {
+        Self { stop, key_revoked: None, deadline: None }
+    }
+
     /// Also cancels at the deadline, if there is one.
     pub(crate) fn with_deadline(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }

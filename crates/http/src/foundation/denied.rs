@@ -46,23 +46,27 @@ pub(crate) fn views(denied: Denied) -> Vec<DeniedView> {
     denied.list.into_iter().map(DeniedView::from).collect()
 }
 
-/// The denied traffic as JSON fields, each with a comma before it; empty when there is none.
-pub(crate) fn fields(denied: &Denied) -> String {
-    if denied == &Denied::default() {
-        return String::new();
+/// The fields of an answer about denied traffic: absent when nothing was denied.
+#[derive(Debug, Default)]
+pub(crate) struct DeniedFields {
+    pub(crate) denied: Option<Vec<DeniedView>>,
+    /// How much more was denied than the list holds; absent when the list is complete.
+    pub(crate) denied_lost: Option<u64>,
+}
+
+impl From<Denied> for DeniedFields {
+    fn from(denied: Denied) -> Self {
+        if denied == Denied::default() {
+            return Self::default();
+        }
+        let denied_lost = Some(denied.lost).filter(|lost| *lost > 0);
+        Self { denied: Some(views(denied)), denied_lost }
     }
-    let list = serde_json::to_string(&views(denied.clone())).unwrap_or_else(|_| "[]".to_owned());
-    let lost = match denied.lost {
-        0 => String::new(),
-        lost => format!(",\"denied_lost\":{lost}"),
-    };
-    format!(",\"denied\":{list}{lost}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn refused(host: &str) -> Refused {
         let protocol = "tcp".to_owned();
@@ -72,13 +76,18 @@ mod tests {
 
     #[test]
     fn denied_traffic_is_only_written_if_there_is_some() {
-        assert_eq!(fields(&Denied::default()), "");
-        let denied = Denied { list: vec![refused("a\"b")], lost: 3 };
-        let json: Value = serde_json::from_str(&format!("{{\"a\":0{}}}", fields(&denied))).unwrap();
-        let told =
-            json!({"host": "a\"b", "port": 443, "protocol": "tcp", "rule": "default", "times": 2});
-        assert_eq!((&json["denied"], &json["denied_lost"]), (&json!([told]), &json!(3)));
-        let back: DeniedView = serde_json::from_value(told).unwrap();
-        assert_eq!(Refused::from(back), refused("a\"b"));
+        let none = DeniedFields::from(Denied::default());
+        assert!(none.denied.is_none() && none.denied_lost.is_none());
+        let some = DeniedFields::from(Denied { list: vec![refused("a\"b")], lost: 3 });
+        assert_eq!((some.denied.as_ref().map(Vec::len), some.denied_lost), (Some(1), Some(3)));
+        let complete = DeniedFields::from(Denied { list: vec![refused("a")], lost: 0 });
+        assert!(complete.denied.is_some() && complete.denied_lost.is_none());
+        let text = serde_json::to_string(&some.denied).unwrap();
+        assert_eq!(
+            text,
+            r#"[{"host":"a\"b","port":443,"protocol":"tcp","rule":"default","times":2}]"#
+        );
+        let [back] = &serde_json::from_str::<[DeniedView; 1]>(&text).unwrap();
+        assert_eq!(Refused::from(back.clone()), refused("a\"b"));
     }
 }

@@ -1,9 +1,11 @@
 //! Strict JSON bodies: unknown or malformed fields are refused by name, never ignored.
 
 mod numbers;
+mod tagged;
 mod unique;
 
 pub(crate) use numbers::{not_null_port, not_null_status, null_as_zero, port};
+pub(crate) use tagged::parse_variant;
 pub(crate) use unique::{Object, UniqueMap, unique_json};
 
 use crate::foundation::error::ApiError;

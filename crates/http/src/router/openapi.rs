@@ -5,7 +5,7 @@ mod info;
 mod operations;
 mod schemas;
 
-use crate::router::native::native;
+use crate::router::{messages, native::native};
 use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
@@ -17,6 +17,7 @@ use std::sync::LazyLock;
 pub fn document() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut document = info::frame();
+        document.merge(messages::messages());
         document.merge(native().into_openapi());
         operations::complete(&mut document);
         schemas::correct(&mut document);

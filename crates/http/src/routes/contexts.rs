@@ -9,12 +9,14 @@ use crate::{
         event_encoding::accepts_event_stream,
         input::{self, PathIds},
         json::{StrictJson, UniqueMap, not_null},
+        lost::LostFields,
         query::Query,
     },
     stream::{
-        captured_output::{self, CapturedOutput, lost_field},
+        captured_output::{self, CapturedOutput},
         context_run::{self, ContextRun, context_error},
         context_run_events,
+        context_run_view::RunReport,
     },
 };
 use axum::{
@@ -384,13 +386,15 @@ pub(crate) async fn run(
     let reach = Access::CreateIfMissing;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, reach).await?;
     let context_run = begin(&sandbox, id, code, body.cancel_on_close).await?;
-    let more = format!(",\"context\":\"{id}\"{}", lost_field(&sandbox));
+    let report = RunReport { context: id.clone(), lost: LostFields::take(&sandbox) };
     let cancellation = app.cancellations.subscribe(&caller);
     match accepts_event_stream(&headers) {
-        Some(encoding) => Ok(context_run_events::events(context_run, encoding, more, cancellation)),
+        Some(encoding) => {
+            Ok(context_run_events::events(context_run, encoding, report, cancellation))
+        }
         None => {
             let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
-            context_run.finish(gathered, &more, cancellation).await
+            context_run.finish(gathered, report, cancellation).await
         }
     }
 }

@@ -1,32 +1,33 @@
 //! Events of sandboxes as server-sent events, for one sandbox or for all of the caller's.
 
+pub(crate) mod view;
+
 use crate::{
     app::App,
-    auth::{caller::Caller, cancellation::Cancellation},
-    foundation::{error::ApiError, input::PathIds, json_text::write_json_string},
-    stream::sse,
+    auth::caller::Caller,
+    foundation::{error::ApiError, input::PathIds},
+    stream::{
+        event_data::GapEvent,
+        event_stream::{EventBuffer, EventSource, EventStream, last_event_id},
+    },
 };
 use axum::{
-    body::Bytes,
     extract::State,
     http::{HeaderMap, StatusCode},
     response::Response,
 };
-use futures_util::stream;
 use isolet_sandbox::{
     SandboxId,
     events::{Event, Follow, Gap, Happened, TooSlow},
 };
-use std::{convert::Infallible, fmt::Write as _};
-use tokio::time::timeout;
+use std::{ops::ControlFlow, sync::Arc};
+use view::SandboxEvent;
 
-/// A client that follows events.
-struct Reader {
+/// The events that a client follows.
+struct FollowedEvents {
     follow: Follow,
-    cancellation: Cancellation,
     /// Whether it follows one sandbox, whose deletion ends the stream.
     one: bool,
-    over: bool,
 }
 
 /// Stream the events of a sandbox
@@ -90,8 +91,7 @@ pub(crate) async fn of_all(
 }
 
 fn last(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
-    let Some(text) = headers.get("last-event-id") else { return Ok(None) };
-    let id = text.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+    let Some(id) = last_event_id(headers) else { return Ok(None) };
     let id = id.filter(|id| *id < u64::MAX);
     id.map(Some).ok_or_else(|| ApiError::bad_field("Last-Event-ID", "the id of an event, a number"))
 }
@@ -104,53 +104,31 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let last = last(headers)?;
     let (follow, gap) = app.service.follow(&caller.tenant, sandbox, last).await?;
-    let mut first = ": following\n\n".to_owned();
+    let mut first = EventBuffer::default();
+    first.comment("following");
     if let Some(Gap { from, to }) = gap {
-        let _ = write!(first, "event: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
+        first.event(None, "gap", &GapEvent { from, to });
     }
     let cancellation = app.cancellations.subscribe(caller);
-    let one = sandbox.is_some();
-    let reader = Reader { follow, cancellation, one, over: false };
-    let events = stream::unfold((reader, first), |(mut reader, first)| async move {
-        let chunk = if first.is_empty() { reader.next_chunk().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (reader, String::new())))
-    });
-    Ok(sse::response(events))
+    let events = FollowedEvents { follow, one: sandbox.is_some() };
+    Ok(EventStream::new(Some(events), first, cancellation).into_response())
 }
 
-impl Reader {
-    /// The next events; `None` after the last one. Called only when the client has read the
-    /// previous ones.
-    async fn next_chunk(&mut self) -> Option<String> {
-        if self.over {
-            return None;
-        }
-        let found = tokio::select! {
-            biased;
-            reason = self.cancellation.cancelled() => Err(reason.into()),
-            found = timeout(sse::KEEP_ALIVE, self.follow.next()) => match found {
-                Err(_) => return Some(": alive\n\n".to_owned()),
-                Ok(found) => found.map_err(too_slow),
-            },
-        };
-        let mut out = String::new();
-        match found {
-            Ok(events) => {
-                for event in events {
-                    write_event(&mut out, &event);
-                    if self.one && event.what == Happened::Destroyed {
-                        self.over = true;
-                        break;
-                    }
-                }
-            }
-            Err(failure) => {
-                self.over = true;
-                let text = serde_json::to_string(&failure).unwrap_or_default();
-                let _ = write!(out, "event: error\ndata: {text}\n\n");
+impl EventSource for FollowedEvents {
+    type Item = Vec<Arc<Event>>;
+
+    async fn next(&mut self) -> Result<Vec<Arc<Event>>, ApiError> {
+        self.follow.next().await.map_err(too_slow)
+    }
+
+    fn write(&mut self, events: Vec<Arc<Event>>, out: &mut EventBuffer) -> ControlFlow<()> {
+        for event in events {
+            write_event(out, &event);
+            if self.one && event.what == Happened::Destroyed {
+                return ControlFlow::Break(());
             }
         }
-        Some(out)
+        ControlFlow::Continue(())
     }
 }
 
@@ -159,74 +137,9 @@ fn too_slow(slow: TooSlow) -> ApiError {
     ApiError::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
 }
 
-/// The event's name, and its own fields as JSON values.
-fn name_and_fields(what: &Happened) -> (&'static str, Vec<(&'static str, String)>) {
-    let text = |text: &str| {
-        let mut out = Vec::new();
-        write_json_string(&mut out, text);
-        String::from_utf8(out).unwrap_or_default()
-    };
-    let null = || "null".to_owned();
-    match what {
-        Happened::Created => ("created", vec![]),
-        Happened::Running => ("running", vec![]),
-        Happened::Unreachable { cause } => ("unreachable", vec![("cause", text(cause))]),
-        Happened::Sleeping => ("sleeping", vec![]),
-        Happened::Woke => ("woke", vec![]),
-        Happened::Failed { cause } => ("failed", vec![("cause", text(cause))]),
-        Happened::Destroyed => ("destroyed", vec![]),
-        Happened::SessionCreated(id) => ("session_created", vec![("session", text(id.as_str()))]),
-        Happened::SessionDeleted(id) => ("session_deleted", vec![("session", text(id.as_str()))]),
-        Happened::CommandStarted(command) => {
-            let session = command.session.as_ref().map_or_else(null, |id| text(id));
-            ("command_started", vec![("session", session), ("command", text(&command.id))])
-        }
-        Happened::CommandExited { command, code } => {
-            let session = command.session.as_ref().map_or_else(null, |id| text(id));
-            let code = code.map_or_else(null, |code| code.to_string());
-            let fields = vec![("session", session), ("command", text(&command.id)), ("code", code)];
-            ("command_exited", fields)
-        }
-        Happened::PortOpened(port) => ("port_opened", vec![("port", port.to_string())]),
-        Happened::PortClosed(port) => ("port_closed", vec![("port", port.to_string())]),
-        Happened::ProcessStarted { process, session } => {
-            let session = session.as_ref().map_or_else(null, |id| text(id.as_str()));
-            ("process_started", vec![("process", text(process.as_str())), ("session", session)])
-        }
-        Happened::ProcessExited { process, session, exit } => {
-            let session = session.as_ref().map_or_else(null, |id| text(id.as_str()));
-            let code = exit.map_or_else(null, |exit| exit.code.to_string());
-            let signal = exit.and_then(|exit| exit.signal);
-            let signal = signal.map_or_else(null, |signal| signal.to_string());
-            let own = vec![("process", text(process.as_str())), ("session", session)];
-            ("process_exited", [own, vec![("code", code), ("signal", signal)]].concat())
-        }
-        Happened::TerminalOpened(id) => ("terminal_opened", vec![("session", text(id.as_str()))]),
-        Happened::TerminalEnded(id) => ("terminal_ended", vec![("session", text(id.as_str()))]),
-        Happened::NetworkChanged(mode) => ("network_changed", vec![("network", text(mode.word()))]),
-        Happened::NetworkDenied(refused) => {
-            let port = refused.port.map_or_else(null, |port| port.to_string());
-            let about = vec![("host", text(&refused.host)), ("port", port)];
-            let how = vec![("protocol", text(&refused.protocol)), ("rule", text(&refused.rule))];
-            let times = vec![("times", refused.times.to_string())];
-            ("network_denied", [about, how, times].concat())
-        }
-    }
-}
-
-fn write_event(out: &mut String, event: &Event) {
-    let (name, fields) = name_and_fields(&event.what);
-    let id = event.id;
-    let at_ms = event.at_ms;
-    let sandbox = &event.sandbox;
-    let _ = write!(
-        out,
-        "id: {id}\nevent: {name}\ndata: {{\"id\":{id},\"at_ms\":{at_ms},\"sandbox\":\"{sandbox}\""
-    );
-    for (name, value) in fields {
-        let _ = write!(out, ",\"{name}\":{value}");
-    }
-    out.push_str("}\n\n");
+fn write_event(out: &mut EventBuffer, event: &Event) {
+    let (name, data) = SandboxEvent::of(event);
+    out.event(Some(event.id), name, &data);
 }
 
 #[cfg(test)]
@@ -234,21 +147,6 @@ mod tests {
     use super::*;
     use axum::http::{HeaderValue, header};
     use isolet_sandbox::events::Command;
-
-    #[test]
-    fn an_event_is_one_line_of_json_under_its_name() {
-        let command = Command { session: Some("s".into()), id: "a\"\nb".into() };
-        let what = Happened::CommandExited { command, code: Some(3) };
-        let sandbox = SandboxId::parse("box").unwrap();
-        let mut out = String::new();
-        let incarnation = "a-life".into();
-        write_event(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
-        let data = out.strip_prefix("id: 7\nevent: command_exited\ndata: ").unwrap();
-        let json: serde_json::Value =
-            serde_json::from_str(data.strip_suffix("\n\n").unwrap()).unwrap();
-        assert_eq!(data.matches('\n').count(), 2);
-        assert_eq!((&json["command"], &json["code"]), (&"a\"\nb".into(), &3.into()), "{json}");
-    }
 
     #[test]
     fn events_keep_their_bytes() {
@@ -324,11 +222,11 @@ mod tests {
             ),
         ] {
             let sandbox = SandboxId::parse("box").unwrap();
-            let mut out = String::new();
+            let mut out = EventBuffer::default();
             let incarnation = "a-life".into();
             write_event(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
             let data = format!(r#"{{"id":7,"at_ms":5,"sandbox":"box"{fields}}}"#);
-            assert_eq!(out, format!("id: 7\nevent: {name}\ndata: {data}\n\n"));
+            assert_eq!(out.as_str(), format!("id: 7\nevent: {name}\ndata: {data}\n\n"));
         }
     }
 

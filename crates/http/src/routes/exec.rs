@@ -4,24 +4,23 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{
-        denied::{self, DeniedView},
+        denied::{DeniedFields, DeniedView},
         error::ApiError,
         event_encoding::accepts_event_stream,
         input::{self, PathIds, program, stdin},
         json::{StrictJson, UniqueMap, not_null},
+        json_text::{self, OutputText},
+        lost::{LostFields, LostStateView},
+        time::Millis,
     },
     stream::{
-        captured_output::{CapturedOutput, Truncated, exit_fields, lost_field, output_limit_bytes},
-        command::Command,
-        command_events,
+        captured_output::{CapturedOutput, OutputFields, Truncated, output_limit_bytes},
+        command::RunningCommand,
+        command_events::{self, ExitReport},
     },
 };
-use axum::{
-    extract::State,
-    http::{HeaderMap, HeaderValue, header},
-    response::{IntoResponse, Response},
-};
-use isolet_sandbox::{SandboxId, SessionId, Start, service::Access};
+use axum::{extract::State, http::HeaderMap, response::Response};
+use isolet_sandbox::{Denied, SandboxId, SessionId, Start, service::Access};
 use isolet_wire::{request::Run, response::Exit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -114,9 +113,9 @@ pub(crate) struct SessionExecBody {
 
 /// The result of a command.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)] // Written by hand: outputs are large.
+// More than 12 fields: it has one for each member of the JSON object.
 #[schema(as = ExecResult)]
-pub(crate) struct ExecAnswer {
+pub(crate) struct ExecAnswer<'a> {
     /// The exit code; 128 plus the signal number if a signal ended the command.
     exit_code: i32,
     /// The number of the signal that ended the command.
@@ -129,58 +128,83 @@ pub(crate) struct ExecAnswer {
     /// Whether a client cancelled the command.
     cancelled: bool,
     /// The running time, in milliseconds.
-    duration_ms: f64,
+    #[schema(value_type = f64)]
+    duration_ms: Millis,
     /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-    stdout: String,
+    #[schema(value_type = String)]
+    stdout: OutputText<'a>,
     /// The exact bytes in base64. Present only if the text differs from them.
-    #[schema(nullable = false)]
-    stdout_b64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    stdout_b64: Option<OutputText<'a>>,
     /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-    stderr: String,
+    #[schema(value_type = String)]
+    stderr: OutputText<'a>,
     /// The exact bytes in base64. Present only if the text differs from them.
-    #[schema(nullable = false)]
-    stderr_b64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    stderr_b64: Option<OutputText<'a>>,
     /// How much output the answer leaves out.
     #[schema(required = true)]
     truncated: Option<Truncated>,
     /// The session. Present only if the request named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     session: Option<String>,
     /// Whether the shell was started for this command because the earlier one had ended. Only for
     /// commands in a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     fresh: Option<bool>,
     /// What the last sleep ended: any of `shells`, `processes`, `files`, `shell_state`, `terminals`
     /// and others. Present only in the first answer after the sandbox woke.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    lost: Option<Vec<String>>,
+    lost: Option<Vec<&'static str>>,
     /// The sessions whose shell state was not restored completely. Present only if `lost` contains
     /// `shell_state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    lost_state: Option<Vec<LostState>>,
+    lost_state: Option<Vec<LostStateView>>,
     /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
     /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
     /// /v1/sandboxes/{id}/network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     denied: Option<Vec<DeniedView>>,
     /// The number of further entries that `denied` leaves out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     denied_lost: Option<u64>,
 }
 
-/// A session whose shell state was not restored completely.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)]
-pub(crate) struct LostState {
-    /// The session.
-    session: String,
-    /// Why: `crash` (changes since the last save are lost), `too_large`, `no_answer`, `not_kept` or
-    /// `not_restored`.
-    why: String,
-    /// When the restored state was saved, in milliseconds since 1970. `null` if nothing was
-    /// restored.
-    #[schema(required = true)]
-    saved_at_ms: Option<i64>,
+impl<'a> ExecAnswer<'a> {
+    /// An answer without a value for `fresh`.
+    fn new(exit: &Exit, output: OutputFields<'a>, report: ExitReport, denied: Denied) -> Self {
+        let OutputFields { stdout, stdout_b64, stderr, stderr_b64, truncated, text_bytes: _ } =
+            output;
+        let ExitReport { session, lost: LostFields { lost, lost_state } } = report;
+        let DeniedFields { denied, denied_lost } = denied.into();
+        Self {
+            exit_code: exit.code,
+            signal: exit.signal,
+            timed_out: exit.timed_out,
+            oom: exit.oom,
+            cancelled: exit.cancelled,
+            duration_ms: Millis::from_micros(exit.micros),
+            stdout,
+            stdout_b64,
+            stderr,
+            stderr_b64,
+            truncated,
+            session: session.map(String::from),
+            fresh: None,
+            lost,
+            lost_state,
+            denied,
+            denied_lost,
+        }
+    }
 }
 
 impl ExecBody {
@@ -201,20 +225,7 @@ impl ExecBody {
     }
 }
 
-fn answer(exit: &Exit, output: &CapturedOutput, more: &str) -> Response {
-    let mut text = Vec::with_capacity(1024);
-    text.push(b'{');
-    text.extend_from_slice(exit_fields(exit).as_bytes());
-    output.write(&mut text);
-    text.extend_from_slice(more.as_bytes());
-    text.push(b'}');
-    let mut response = text.into_response();
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
-}
-
-/// Run a command without a shell session
+/// Runs a program without a shell behind it.
 ///
 /// Runs the program in a process group of its own. The server kills the whole group at its timeout,
 /// or when the client disconnects. Creates the sandbox if it does not exist. Answers 409
@@ -251,27 +262,23 @@ pub(crate) async fn alone(
     let timeout_ms = body.value.timeout_ms;
     let (mut start, stdin) = body.value.start()?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::CreateIfMissing).await?;
-    let mut named = String::new();
     if let Some(id) = &start.session {
         let session = sandbox.session_reach(id).await?;
         start.timeout_ms = timeout_ms.unwrap_or(session.command_timeout_ms);
-        named = format!(",\"session\":\"{id}\"");
     }
-    let command = Command::start_program(&sandbox, start, stdin).await?;
+    let session = start.session.clone();
+    let command = RunningCommand::start_program(&sandbox, start, stdin).await?;
     let cancellation = app.cancellations.subscribe(&caller);
     if let Some(encoding) = accepts_event_stream(&headers) {
-        return command_events::answer(
-            command,
-            encoding,
-            named + &lost_field(&sandbox),
-            cancellation,
-        )
-        .await;
+        let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+        return command_events::answer(command, encoding, report, cancellation).await;
     }
     let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, cancellation).await?;
-    let more = named + &lost_field(&sandbox) + &denied::fields(&denied);
-    Ok(answer(&exit, &output, &more))
+    let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+    let fields = output.fields();
+    let text_bytes = fields.text_bytes;
+    Ok(json_text::response(&ExecAnswer::new(&exit, fields, report, denied), text_bytes))
 }
 
 /// Run a command in the shell of a session
@@ -339,20 +346,49 @@ pub(crate) async fn run_in(
         Some(ms) => ms,
         None => sandbox.session_reach(session).await?.command_timeout_ms,
     };
-    let command = Command::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
-    let named = format!(",\"session\":\"{session}\"");
+    let command =
+        RunningCommand::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
+    let session = Some(session.clone());
     let cancellation = app.cancellations.subscribe(caller);
     if let Some(encoding) = accepts_event_stream(headers) {
-        return command_events::answer(
-            command,
-            encoding,
-            named + &lost_field(&sandbox),
-            cancellation,
-        )
-        .await;
+        let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+        return command_events::answer(command, encoding, report, cancellation).await;
     }
     let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, cancellation).await?;
-    let more = lost_field(&sandbox) + &denied::fields(&denied);
-    Ok(answer(&exit, &output, &format!("{named},\"fresh\":{}{more}", exit.fresh)))
+    let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+    let fields = output.fields();
+    let text_bytes = fields.text_bytes;
+    let mut answer = ExecAnswer::new(&exit, fields, report, denied);
+    answer.fresh = Some(exit.fresh);
+    Ok(json_text::response(&answer, text_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_keep_their_bytes() {
+        let output = || OutputFields {
+            stdout: "a�b".into(),
+            stdout_b64: Some("Yf9i".into()),
+            stderr: "x\"".into(),
+            stderr_b64: None,
+            truncated: None,
+            text_bytes: 12,
+        };
+        let exit =
+            Exit { code: 143, signal: Some(15), timed_out: true, micros: 1500, ..Exit::default() };
+        let plain = ExecAnswer::new(&exit, output(), ExitReport::default(), Denied::default());
+        let start = r#"{"exit_code":143,"signal":15,"timed_out":true,"oom":false,"cancelled":false,"duration_ms":1.5,"stdout":"a�b","stdout_b64":"Yf9i","stderr":"x\"","truncated":null"#;
+        assert_eq!(json_text::to_string(&plain, 0), format!("{start}}}"));
+        let lost = LostFields { lost: Some(vec!["shells"]), lost_state: Some(Vec::new()) };
+        let report = ExitReport { session: Some("s".parse().unwrap()), lost };
+        let denied = Denied { list: Vec::new(), lost: 2 };
+        let mut full = ExecAnswer::new(&exit, output(), report, denied);
+        full.fresh = Some(true);
+        let end = r#","session":"s","fresh":true,"lost":["shells"],"lost_state":[],"denied":[],"denied_lost":2}"#;
+        assert_eq!(json_text::to_string(&full, 0), format!("{start}{end}"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     app::App,
-    auth::caller::Caller,
+    auth::{caller::Caller, cancellation::Cancellation},
     foundation::{
         binary::Binary,
         error::ApiError,
@@ -10,34 +10,32 @@ use crate::{
         json::{StrictJson, not_null, reject_content_encoding},
         query::{Query, decode_path},
     },
-    stream::sse,
+    stream::event_stream::{EventBuffer, EventSource, EventStream},
 };
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::Body,
     extract::{Request, State},
     http::{HeaderMap, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use futures_util::stream;
 use http_body_util::BodyExt;
 use isolet_sandbox::{
     Error,
-    image::{self, Image, Platform, Progress},
+    image::{Image, LayerProgress, Platform, Progress},
 };
 use serde::{Deserialize, Serialize};
-use std::{convert::Infallible, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use utoipa::ToSchema;
 
 /// How long an upload may stall.
 const STILL: Duration = Duration::from_secs(60);
-/// The shortest interval of progress events, and the longest interval without any event.
+/// The shortest interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// An image to pull.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -220,7 +218,8 @@ pub(crate) async fn pull(
     let mut progress = app.service.pull(&caller.tenant, &body.value.image, platform)?;
     let tenant = caller.tenant.to_string();
     if accepts_event_stream(&headers).is_some() {
-        return Ok(pull_events(progress, tenant));
+        let cancellation = app.cancellations.subscribe(&caller);
+        return Ok(pull_events(progress, tenant, cancellation));
     }
     let ended = progress.wait_for(|now| now.end.is_some()).await;
     let end = ended.map_err(|_| fault())?.end.clone();
@@ -232,61 +231,84 @@ fn fault() -> ApiError {
     Error::Fault("the pull ended by a fault".into()).into()
 }
 
+/// The progress of a pull.
+struct PullEvents {
+    progress: watch::Receiver<Progress>,
+    tenant: String,
+    /// When the next event may be sent; `None` before the first.
+    next_at: Option<Instant>,
+}
+
 /// Streams progress events up to the end of the pull.
-fn pull_events(progress: watch::Receiver<Progress>, tenant: String) -> Response {
-    let events = stream::unfold((progress, true, false), move |(mut progress, first, over)| {
-        let tenant = tenant.clone();
-        async move {
-            if over {
-                return None;
-            }
-            let mut out = Vec::new();
-            if !first {
-                tokio::time::sleep(PROGRESS_INTERVAL).await;
-                match timeout(KEEP_ALIVE, progress.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => {
-                        sse::write_error(&mut out, &fault());
-                        return Some((
-                            Ok::<_, Infallible>(Bytes::from(out)),
-                            (progress, false, true),
-                        ));
-                    }
-                    Err(_) => {
-                        let alive = Bytes::from_static(b": alive\n\n");
-                        return Some((Ok(alive), (progress, false, false)));
-                    }
-                }
-            }
-            let now = progress.borrow_and_update().clone();
-            event(&mut out, "progress", &progress_json(&now));
-            match &now.end {
-                Some(Ok((image, _))) => event(&mut out, "done", &ImageView::of(image, &tenant)),
-                Some(Err(error)) => sse::write_error(&mut out, &Error::from(error.clone()).into()),
-                None => {}
-            }
-            Some((Ok(Bytes::from(out)), (progress, false, now.end.is_some())))
+fn pull_events(
+    progress: watch::Receiver<Progress>,
+    tenant: String,
+    cancellation: Cancellation,
+) -> Response {
+    let events = PullEvents { progress, tenant, next_at: None };
+    EventStream::new(Some(events), EventBuffer::default(), cancellation).into_response()
+}
+
+impl EventSource for PullEvents {
+    type Item = Progress;
+
+    async fn next(&mut self) -> Result<Progress, ApiError> {
+        if let Some(next_at) = self.next_at {
+            sleep_until(next_at).await;
+            self.progress.changed().await.map_err(|_| fault())?;
         }
-    });
-    sse::response(events)
+        self.next_at = Some(Instant::now() + PROGRESS_INTERVAL);
+        Ok(self.progress.borrow_and_update().clone())
+    }
+
+    fn write(&mut self, now: Progress, out: &mut EventBuffer) -> ControlFlow<()> {
+        out.event(None, "progress", &ProgressEvent::from(&now));
+        match &now.end {
+            None => return ControlFlow::Continue(()),
+            Some(Ok((image, _))) => out.event(None, "done", &ImageView::of(image, &self.tenant)),
+            Some(Err(error)) => self.write_error(&Error::from(error.clone()).into(), out),
+        }
+        ControlFlow::Break(())
+    }
 }
 
-fn event<T: Serialize>(out: &mut Vec<u8>, name: &str, value: &T) {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    out.extend_from_slice(format!("event: {name}\ndata: {text}\n\n").as_bytes());
+/// The data of `progress`. Sizes are in bytes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProgressEvent<'a> {
+    done: u64,
+    layers: Vec<LayerView<'a>>,
+    phase: &'static str,
+    total: u64,
 }
 
-fn progress_json(now: &Progress) -> serde_json::Value {
-    let layer = |one: &image::LayerProgress| {
-        let digest = &one.digest;
-        let total = one.total;
-        serde_json::json!({"digest": digest, "done": one.done, "total": total, "ready": one.ready})
-    };
-    let come = |one: &image::LayerProgress| if one.ready { one.total } else { one.done };
-    let done: u64 = now.layers.iter().map(come).sum();
-    let total: u64 = now.layers.iter().map(|one| one.total).sum();
-    let layers: Vec<_> = now.layers.iter().map(layer).collect();
-    serde_json::json!({"phase": now.phase.word(), "done": done, "total": total, "layers": layers})
+/// The progress of one layer.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LayerView<'a> {
+    digest: &'a str,
+    /// Bytes that have arrived.
+    done: u64,
+    /// Whether the layer is unpacked.
+    ready: bool,
+    /// Its size, in bytes.
+    total: u64,
+}
+
+impl<'a> From<&'a Progress> for ProgressEvent<'a> {
+    fn from(now: &'a Progress) -> Self {
+        let arrived = |one: &LayerProgress| if one.ready { one.total } else { one.done };
+        let layer = |one: &'a LayerProgress| LayerView {
+            digest: &one.digest,
+            done: one.done,
+            ready: one.ready,
+            total: one.total,
+        };
+        Self {
+            done: now.layers.iter().map(arrived).sum(),
+            layers: now.layers.iter().map(layer).collect(),
+            phase: now.phase.word(),
+            total: now.layers.iter().map(|one| one.total).sum(),
+        }
+    }
 }
 
 /// Import an image from an archive

@@ -14,15 +14,15 @@ use crate::{
         error::ApiError,
         input::{self, PathIds, program, stdin},
         json::{StrictJson, UniqueMap, not_null},
+        lost::LostFields,
         query::Query,
         signals,
     },
-    stream::captured_output::lost_field,
 };
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, Uri, header},
+    http::{HeaderMap, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
 use isolet_sandbox::{ProcessId, ProcessSpec, SessionId, service::Access};
@@ -178,12 +178,8 @@ pub(crate) async fn start(
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::CreateIfMissing).await?;
     let (info, replayed) = sandbox.process_start(wish, once).await?;
     let location = format!("/v1/sandboxes/{}/processes/{}", ids.sandbox, info.id);
-    let mut text = serde_json::to_string(&ProcessView::from(info)).unwrap_or_default();
-    text.pop();
-    text.push_str(&lost_field(&sandbox));
-    text.push('}');
-    let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-    Ok(created(&location, replayed, (json, text)))
+    let view = ProcessView::from(info).with_lost(LostFields::take(&sandbox));
+    Ok(created(&location, replayed, Json(view)))
 }
 
 /// List processes

@@ -200,7 +200,7 @@ pub(crate) async fn attach(
         }
     }
     let private = session.is_none();
-    let client = shell::Client {
+    let client = shell::AttachedShellClient {
         sandbox,
         link,
         owner,

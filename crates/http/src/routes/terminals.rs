@@ -7,6 +7,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     foundation::{error::ApiError, input::PathIds, query::Query},
+    ws::terminal::frames::ClientView,
 };
 use axum::{
     Json,
@@ -14,44 +15,9 @@ use axum::{
     http::{StatusCode, Uri},
 };
 use isolet_sandbox::{SessionId, service::Access};
-use isolet_wire::terminal::{Client, Size, Terminal};
+use isolet_wire::terminal::{Size, Terminal};
 use serde::Serialize;
 use utoipa::ToSchema;
-
-/// A client of a terminal.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TerminalClient)]
-pub(crate) struct ClientView {
-    /// The number of the client, unique for the terminal.
-    client: u32,
-    /// The name that the client gave itself.
-    name: String,
-    /// `edit` or `view`.
-    mode: &'static str,
-    /// The width of its window, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    cols: Option<u16>,
-    /// The height of its window, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    rows: Option<u16>,
-    /// Whether it was the last client to type.
-    typing: bool,
-}
-
-impl From<Client> for ClientView {
-    fn from(client: Client) -> Self {
-        Self {
-            client: client.number,
-            name: client.name,
-            mode: if client.view { "view" } else { "edit" },
-            cols: client.size.map(|size| size.cols),
-            rows: client.size.map(|size| size.rows),
-            typing: client.typing,
-        }
-    }
-}
 
 /// A running terminal.
 #[derive(Debug, Serialize, ToSchema)]
@@ -75,7 +41,7 @@ pub(crate) struct TerminalView {
     /// The title that its program set. Untrusted text.
     title: String,
     /// The attached clients.
-    clients: Vec<ClientView>,
+    clients: Vec<ClientView<'static>>,
     /// Milliseconds since it was opened.
     age_ms: u64,
 }
@@ -83,6 +49,8 @@ pub(crate) struct TerminalView {
 impl From<(SessionId, Terminal)> for TerminalView {
     fn from((session, terminal): (SessionId, Terminal)) -> Self {
         let Size { cols, rows } = terminal.size;
+        let clients = terminal.clients.iter();
+        let clients = clients.map(|client| ClientView::from(client).into_owned()).collect();
         Self {
             session: session.into(),
             terminal: terminal.id,
@@ -92,7 +60,7 @@ impl From<(SessionId, Terminal)> for TerminalView {
             rows,
             offset: terminal.offset,
             title: terminal.title,
-            clients: terminal.clients.into_iter().map(ClientView::from).collect(),
+            clients,
             age_ms: terminal.age_ms,
         }
     }

@@ -1,13 +1,12 @@
-//! Captures the output of a command up to a limit, and writes it as JSON.
+//! Captures the output of a command up to a limit, as an answer contains it.
 
 use crate::{
-    foundation::{error::ApiError, json_text::write_json_string, utf8_stream::partial_char_len},
+    foundation::{error::ApiError, json_text::OutputText, utf8_stream::partial_char_len},
     limits::response_memory::MemoryShare,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use isolet_sandbox::{Lost, LostState, Sandbox};
-use isolet_wire::response::{Exit, STDERR, STDOUT};
+use isolet_wire::response::{STDERR, STDOUT};
 use serde::Serialize;
 use std::borrow::Cow;
 use utoipa::ToSchema;
@@ -49,11 +48,14 @@ impl CapturedStream {
         self.cut += open as u64;
     }
 
-    /// The text, and whether it differs from the captured bytes.
-    fn text(&self) -> (Cow<'_, str>, bool) {
+    /// The text, and the exact bytes in base64 if they differ.
+    fn text(&self) -> (OutputText<'_>, Option<OutputText<'static>>) {
         let text = String::from_utf8_lossy(&self.bytes);
-        let lossy = matches!(text, Cow::Owned(_));
-        (text, lossy)
+        let exact = match text {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(_) => Some(STANDARD.encode(&self.bytes).into()),
+        };
+        (OutputText(text), exact)
     }
 }
 
@@ -103,72 +105,44 @@ impl CapturedOutput {
         }
     }
 
-    /// The captured text of both streams.
-    pub(crate) fn texts(&self) -> (Cow<'_, str>, Cow<'_, str>) {
-        (self.out.text().0, self.err.text().0)
+    /// The text of both streams, without exact bytes.
+    pub(crate) fn texts(&self) -> [OutputText<'_>; 2] {
+        [&self.out, &self.err].map(|stream| OutputText(String::from_utf8_lossy(&stream.bytes)))
     }
 
-    /// Writes the JSON fields that follow those of the exit: text, exact bytes if they differ, and
-    /// how much was dropped.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        for (name, kept) in [("stdout", &self.out), ("stderr", &self.err)] {
-            let (text, lossy) = kept.text();
-            out.extend_from_slice(format!(",\"{name}\":").as_bytes());
-            write_json_string(out, &text);
-            if lossy {
-                out.extend_from_slice(format!(",\"{name}_b64\":\"").as_bytes());
-                out.extend_from_slice(STANDARD.encode(&kept.bytes).as_bytes());
-                out.push(b'"');
-            }
-        }
-        let cut = if self.out.cut == 0 && self.err.cut == 0 {
-            ",\"truncated\":null".to_owned()
-        } else {
-            let out = self.out.cut;
-            let err = self.err.cut;
-            format!(",\"truncated\":{{\"stdout_bytes\":{out},\"stderr_bytes\":{err}}}")
-        };
-        out.extend_from_slice(cut.as_bytes());
+    /// The fields of an answer about the output.
+    pub(crate) fn fields(&self) -> OutputFields<'_> {
+        let (stdout, stdout_b64) = self.out.text();
+        let (stderr, stderr_b64) = self.err.text();
+        let cut = self.out.cut > 0 || self.err.cut > 0;
+        let truncated =
+            cut.then_some(Truncated { stdout_bytes: self.out.cut, stderr_bytes: self.err.cut });
+        let text_bytes = [Some(&stdout), stdout_b64.as_ref(), Some(&stderr), stderr_b64.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|text| text.0.len())
+            .sum();
+        OutputFields { stdout, stdout_b64, stderr, stderr_b64, truncated, text_bytes }
     }
 }
 
-/// The JSON fields that say how a command ended, without braces.
-pub(crate) fn exit_fields(exit: &Exit) -> String {
-    let signal = exit.signal.map_or("null".to_owned(), |signal| signal.to_string());
-    format!(
-        "\"exit_code\":{},\"signal\":{signal},\"timed_out\":{},\"oom\":{},\"cancelled\":{},\"duration_ms\":{}",
-        exit.code,
-        exit.timed_out,
-        exit.oom,
-        exit.cancelled,
-        ms(exit.micros)
-    )
-}
-
-/// What the last sleep of the sandbox ended, as a JSON field with a comma before it. Only the first
-/// caller gets it; for all others it is empty.
-pub(crate) fn lost_field(sandbox: &Sandbox) -> String {
-    sandbox.lost().map_or_else(String::new, |lost| {
-        let mut words: Vec<String> =
-            lost.iter().map(|lost| format!("\"{}\"", lost.word())).collect();
-        words.dedup();
-        let states: Vec<&LostState> = lost.iter().filter_map(Lost::state).collect();
-        let states = match serde_json::to_string(&states) {
-            Ok(states) if states != "[]" => format!(",\"lost_state\":{states}"),
-            _ => String::new(),
-        };
-        format!(",\"lost\":[{}]{states}", words.join(","))
-    })
-}
-
-/// Converts microseconds to milliseconds.
-pub(crate) fn ms(micros: u64) -> f64 {
-    micros as f64 / 1000.0
+/// The fields of an answer about captured output. The texts are borrowed from the capture.
+#[derive(Debug)]
+pub(crate) struct OutputFields<'a> {
+    pub(crate) stdout: OutputText<'a>,
+    /// The exact bytes, if the text differs from them.
+    pub(crate) stdout_b64: Option<OutputText<'a>>,
+    pub(crate) stderr: OutputText<'a>,
+    /// The exact bytes, if the text differs from them.
+    pub(crate) stderr_b64: Option<OutputText<'a>>,
+    /// `None` when nothing was dropped.
+    pub(crate) truncated: Option<Truncated>,
+    /// The length of all texts, which decides how much memory the answer needs.
+    pub(crate) text_bytes: usize,
 }
 
 /// Bytes that were written and are not part of the answer.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)]
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = TruncatedOutput)]
 pub(crate) struct Truncated {
     /// Bytes of standard output.
@@ -188,7 +162,6 @@ mod tests {
     use super::*;
     use crate::limits::response_memory::ResponseMemory;
     use isolet_sandbox::TenantId;
-    use serde_json::Value;
 
     fn output(max: usize, memory: u64) -> CapturedOutput {
         // One tenant gathers at most half of all.
@@ -196,43 +169,16 @@ mod tests {
         CapturedOutput::new(max, memory.share(&TenantId::parse("t").unwrap()))
     }
 
-    fn written(output: &CapturedOutput) -> Value {
-        let mut text = b"{\"a\":0".to_vec();
-        output.write(&mut text);
-        text.push(b'}');
-        serde_json::from_slice(&text).unwrap()
-    }
-
-    #[test]
-    fn answers_keep_their_bytes() {
-        let mut output = output(3, 0);
-        output.push(1, &Bytes::from_static(b"a\xffb\n"));
-        output.push(2, &Bytes::from_static("x\"".as_bytes()));
-        let exit =
-            Exit { code: 143, signal: Some(15), timed_out: true, micros: 1500, ..Exit::default() };
-        let mut text = exit_fields(&exit).into_bytes();
-        output.write(&mut text);
-        assert_eq!(
-            String::from_utf8(text).unwrap(),
-            r#""exit_code":143,"signal":15,"timed_out":true,"oom":false,"cancelled":false,"duration_ms":1.5,"stdout":"a�b","stdout_b64":"Yf9i","stderr":"x\"","truncated":{"stdout_bytes":1,"stderr_bytes":0}"#
-        );
-        let plain = exit_fields(&Exit { micros: 2000, ..Exit::default() });
-        assert_eq!(
-            plain,
-            r#""exit_code":0,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":2"#
-        );
-    }
-
     #[test]
     fn exact_bytes_accompany_a_text_that_differs() {
         let mut output = output(100, 0);
         output.push(1, &Bytes::from_static(b"a\xffb\n"));
         output.push(2, &Bytes::from_static("€".as_bytes()));
-        let json = written(&output);
-        assert_eq!(json["stdout"], "a\u{FFFD}b\n");
-        assert_eq!(json["stdout_b64"], "Yf9iCg==");
-        assert_eq!(json["stderr"], "€");
-        assert!(json.get("stderr_b64").is_none() && json["truncated"].is_null());
+        let fields = output.fields();
+        assert_eq!(fields.stdout, "a\u{FFFD}b\n".into());
+        assert_eq!(fields.stdout_b64, Some("Yf9iCg==".into()));
+        assert_eq!(fields.stderr, "€".into());
+        assert_eq!((fields.stderr_b64, fields.truncated), (None, None));
     }
 
     #[test]
@@ -241,10 +187,9 @@ mod tests {
         output.push(1, &Bytes::from_static("aa€€".as_bytes()));
         output.push(1, &Bytes::from_static(b"more"));
         output.add_gap(2, 7);
-        let json = written(&output);
-        assert_eq!((json["stdout"].as_str(), json.get("stdout_b64")), (Some("aa"), None));
-        assert_eq!(json["truncated"]["stdout_bytes"], 10);
-        assert_eq!(json["truncated"]["stderr_bytes"], 7);
+        let fields = output.fields();
+        assert_eq!((fields.stdout, fields.stdout_b64), ("aa".into(), None));
+        assert_eq!(fields.truncated, Some(Truncated { stdout_bytes: 10, stderr_bytes: 7 }));
     }
 
     /// Promises: F20.
@@ -254,10 +199,11 @@ mod tests {
         let mut output = output(10 * GUARANTEED_BYTES, GUARANTEED_BYTES as u64 + 5);
         (0..3).for_each(|_| output.push(1, &bytes));
         output.push(2, &bytes);
-        let json = written(&output);
-        assert_eq!(json["stdout"].as_str().unwrap().len(), 2 * GUARANTEED_BYTES + 5);
-        assert_eq!(json["stderr"].as_str().unwrap().len(), GUARANTEED_BYTES, "what is assured");
-        assert_eq!(json["truncated"]["stdout_bytes"], 4 * GUARANTEED_BYTES - 5);
-        assert_eq!(json["truncated"]["stderr_bytes"], GUARANTEED_BYTES);
+        let fields = output.fields();
+        assert_eq!(fields.stdout.0.len(), 2 * GUARANTEED_BYTES + 5);
+        assert_eq!(fields.stderr.0.len(), GUARANTEED_BYTES, "what is assured");
+        let stdout_bytes = 4 * GUARANTEED_BYTES as u64 - 5;
+        let stderr_bytes = GUARANTEED_BYTES as u64;
+        assert_eq!(fields.truncated, Some(Truncated { stdout_bytes, stderr_bytes }));
     }
 }

@@ -25,7 +25,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// An event of a command.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum CommandEvent {
     Started,
     Output {
         /// 1 or 2.
@@ -68,7 +68,7 @@ impl AgentConnection {
 }
 
 /// A command that was sent to the agent.
-pub(crate) struct Command {
+pub(crate) struct RunningCommand {
     /// `None` after the connection was parked.
     link: Option<AgentConnection>,
     /// The id on the connection; empty for a program.
@@ -91,7 +91,7 @@ fn fresh_id() -> String {
     format!("{}-{}", *SERVER, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-impl Command {
+impl RunningCommand {
     /// Runs a command in a session's shell. If `bound`, dropping this cancels the command;
     /// otherwise the command goes on.
     pub(crate) async fn in_session(
@@ -140,12 +140,12 @@ impl Command {
     }
 
     /// Waits for the next event. Cancel-safe. Must not be called after `Exit`.
-    pub(crate) async fn next(&mut self) -> Result<Event, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<CommandEvent, ApiError> {
         loop {
             if self.ended.is_some() {
                 let denied = self.denials.told().await;
                 let exit = self.ended.take().ok_or(AgentError::Ended)?;
-                return Ok(Event::Exit(exit, denied));
+                return Ok(CommandEvent::Exit(exit, denied));
             }
             let message = self.receive().await.map_err(|error| self.end_reason(error))?;
             if let Some(event) = self.classify(message)? {
@@ -169,7 +169,7 @@ impl Command {
     }
 
     /// Returns the next event if it has already arrived.
-    pub(crate) fn ready(&mut self) -> Result<Option<Event>, ApiError> {
+    pub(crate) fn ready(&mut self) -> Result<Option<CommandEvent>, ApiError> {
         while self.ended.is_none() {
             let message = match &mut self.link {
                 Some(AgentConnection::Shell(link)) => link.try_next(),
@@ -199,30 +199,30 @@ impl Command {
         }
     }
 
-    fn classify(&mut self, message: AgentEvent) -> Result<Option<Event>, ApiError> {
+    fn classify(&mut self, message: AgentEvent) -> Result<Option<CommandEvent>, ApiError> {
         match message {
             AgentEvent::Data(body) => {
                 let data = Data::parse(body).map_err(AgentError::from)?;
                 let ours = data.id == self.id;
                 let Data { stream, offset, bytes, .. } = data;
-                Ok(ours.then_some(Event::Output { stream, offset, bytes }))
+                Ok(ours.then_some(CommandEvent::Output { stream, offset, bytes }))
             }
             AgentEvent::Response(AgentResponse::Started { id }) if id == self.id => {
                 self.denials.begin();
-                Ok(Some(Event::Started))
+                Ok(Some(CommandEvent::Started))
             }
             AgentEvent::Response(AgentResponse::Exit(exit)) if exit.id == self.id => {
                 if self.orphaned() {
                     return Err(AgentError::SessionEnded.into());
                 }
                 if !self.denials.there() {
-                    return Ok(Some(Event::Exit(exit, Denied::default())));
+                    return Ok(Some(CommandEvent::Exit(exit, Denied::default())));
                 }
                 self.ended = Some(exit);
                 Ok(None)
             }
             AgentEvent::Response(AgentResponse::Gap { stream, from, to }) => {
-                Ok(Some(Event::Gap { stream, from, to }))
+                Ok(Some(CommandEvent::Gap { stream, from, to }))
             }
             AgentEvent::Response(AgentResponse::Refused { id, why, message })
                 if id.as_ref().is_none_or(|id| *id == self.id) =>
@@ -260,10 +260,12 @@ impl Command {
                 event = self.next() => event?,
             };
             match event {
-                Event::Started => {}
-                Event::Output { stream, bytes, .. } => output.push(stream, &bytes),
-                Event::Gap { stream, from, to } => output.add_gap(stream, to.saturating_sub(from)),
-                Event::Exit(exit, denied) => {
+                CommandEvent::Started => {}
+                CommandEvent::Output { stream, bytes, .. } => output.push(stream, &bytes),
+                CommandEvent::Gap { stream, from, to } => {
+                    output.add_gap(stream, to.saturating_sub(from))
+                }
+                CommandEvent::Exit(exit, denied) => {
                     self.park();
                     return Ok((exit, output, denied));
                 }
@@ -290,7 +292,7 @@ impl Command {
     }
 }
 
-impl Drop for Command {
+impl Drop for RunningCommand {
     /// The client disconnected early: cancels a command that is bound to it.
     fn drop(&mut self) {
         if let Some(link) = self.link.as_mut().filter(|_| self.ends_with_client) {

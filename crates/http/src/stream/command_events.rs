@@ -3,189 +3,294 @@
 use crate::{
     auth::cancellation::Cancellation,
     foundation::{
-        denied,
+        denied::{DeniedFields, DeniedView},
         error::ApiError,
         event_encoding::EventEncoding,
-        json_text::write_json_string,
-        utf8_stream::{TextChunk, Utf8Decoder},
+        lost::{LostFields, LostStateView},
+        time::Millis,
+        utf8_stream::Utf8Decoder,
     },
     stream::{
         bridge_events,
-        captured_output::exit_fields,
-        command::{Command, Event},
-        sse::{self, KEEP_ALIVE, stream_name},
+        command::{CommandEvent, RunningCommand},
+        event_data::{OutputGapEvent, write_bytes, write_text},
+        event_stream::{EventBuffer, EventSource, EventStream, stream_name},
     },
 };
-use axum::{body::Bytes, response::Response};
-use base64::{Engine, engine::general_purpose::STANDARD};
-use futures_util::stream;
-use std::{convert::Infallible, time::Duration};
-use tokio::time::{Instant, timeout, timeout_at};
+use axum::response::Response;
+use isolet_sandbox::{Denied, SessionId};
+use isolet_wire::response::Exit;
+use serde::Serialize;
+use std::{ops::ControlFlow, time::Duration};
+use tokio::time::timeout;
+use utoipa::ToSchema;
 
 /// A refusal within this time becomes an HTTP status; a later one becomes an event.
 const FIRST_EVENT_WAIT: Duration = Duration::from_millis(50);
-/// The most output in one chunk of the body.
-const CHUNK_BYTES: usize = 128 * 1024;
 
-/// Streams the events of one command.
-struct SseStream {
-    command: Option<Command>,
+/// The data of `exit`, the last event of a command.
+#[derive(Debug, Serialize, ToSchema)]
+// More than 12 fields: it has one for each member of the JSON object.
+pub(crate) struct CommandExitEvent {
+    /// 128 and the signal where a signal ended the command.
+    exit_code: i32,
+    /// The signal that ended it.
+    signal: Option<i32>,
+    /// Whether it was ended at its timeout.
+    timed_out: bool,
+    /// Whether the kernel killed a process of the sandbox for memory while it ran.
+    oom: bool,
+    /// Whether it was cancelled.
+    cancelled: bool,
+    /// From its start to its end, in ms.
+    #[schema(value_type = f64)]
+    duration_ms: Millis,
+    /// Bytes that it wrote to standard output.
+    out_bytes: u64,
+    /// Bytes that it wrote to standard error.
+    err_bytes: u64,
+    /// Whether its shell was opened in place of one that had ended; absent if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    fresh: bool,
+    /// The session that the request named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    /// Only in the first answer after the sandbox woke: what the sleep ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<Vec<&'static str>>,
+    /// With `shell_state` in `lost`: the shells that do not come back as they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost_state: Option<Vec<LostStateView>>,
+    /// Traffic that the sandbox was denied while the command ran; absent if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied: Option<Vec<DeniedView>>,
+    /// How much more was denied than the list holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_lost: Option<u64>,
+}
+
+impl CommandExitEvent {
+    fn new(exit: &Exit, report: ExitReport, denied: Denied) -> Self {
+        let ExitReport { session, lost: LostFields { lost, lost_state } } = report;
+        let DeniedFields { denied, denied_lost } = denied.into();
+        Self {
+            exit_code: exit.code,
+            signal: exit.signal,
+            timed_out: exit.timed_out,
+            oom: exit.oom,
+            cancelled: exit.cancelled,
+            duration_ms: Millis::from_micros(exit.micros),
+            out_bytes: exit.out,
+            err_bytes: exit.err,
+            fresh: exit.fresh,
+            session: session.map(String::from),
+            lost,
+            lost_state,
+            denied,
+            denied_lost,
+        }
+    }
+}
+
+/// What the exit event reports beside the exit.
+#[derive(Debug, Default)]
+pub(crate) struct ExitReport {
+    /// The session, if the request named one.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) lost: LostFields,
+}
+
+/// The events of one command.
+struct CommandEvents {
+    command: RunningCommand,
+    writer: CommandEventWriter,
+}
+
+struct CommandEventWriter {
     decoder: Utf8Decoder,
     encoding: EventEncoding,
     /// Bytes of output that were no longer available.
     lost: u64,
-    /// Additional JSON fields of the exit event, each with a comma before it.
-    more: String,
-    next: Instant,
-    cancellation: Cancellation,
+    /// Taken by the exit event.
+    report: ExitReport,
 }
 
 /// The response: events up to the exit of the command.
 pub(crate) async fn answer(
-    mut command: Command,
+    command: RunningCommand,
     encoding: EventEncoding,
-    more: String,
+    report: ExitReport,
     cancellation: Cancellation,
 ) -> Result<Response, ApiError> {
-    let mut first = Vec::new();
-    let decoder = Utf8Decoder::default();
-    let next = Instant::now() + KEEP_ALIVE;
-    let mut stream =
-        SseStream { command: None, decoder, encoding, lost: 0, more, next, cancellation };
-    let ended = match timeout(FIRST_EVENT_WAIT, command.next()).await {
-        Err(_) => false,
-        Ok(event) => stream.write(event?, &mut first),
+    let mut first = EventBuffer::default();
+    let writer = CommandEventWriter { decoder: Utf8Decoder::default(), encoding, lost: 0, report };
+    let mut events = CommandEvents { command, writer };
+    let flow = match timeout(FIRST_EVENT_WAIT, events.next()).await {
+        Err(_) => ControlFlow::Continue(()),
+        Ok(event) => events.write(event?, &mut first),
     };
-    if ended {
-        command.park();
-    } else {
-        stream.command = Some(command);
-    }
-    first.extend_from_slice(b": begun\n\n");
-    let events = stream::unfold((stream, first), |(mut stream, first)| async move {
-        if !first.is_empty() {
-            return Some((Ok::<_, Infallible>(Bytes::from(first)), (stream, Vec::new())));
+    first.comment("begun");
+    let source = match flow {
+        ControlFlow::Continue(()) => Some(events),
+        ControlFlow::Break(()) => {
+            events.finish();
+            None
         }
-        let chunk = stream.next_chunk().await?;
-        Some((Ok(Bytes::from(chunk)), (stream, Vec::new())))
-    });
-    Ok(sse::response(events))
+    };
+    Ok(EventStream::new(source, first, cancellation).into_response())
 }
 
-impl SseStream {
-    /// The next chunk, with all events that are available; `None` after the last.
-    async fn next_chunk(&mut self) -> Option<Vec<u8>> {
-        let mut command = self.command.take()?;
-        let mut out = Vec::new();
-        let next = tokio::select! {
-            biased;
-            reason = self.cancellation.cancelled() => {
-                self.write_error(&mut out, &reason.into());
-                return Some(out);
-            }
-            next = timeout_at(self.next, command.next()) => next,
-        };
-        let Ok(mut event) = next.map(|event| event.map(Some)) else {
-            self.next = Instant::now() + KEEP_ALIVE;
-            self.command = Some(command);
-            return Some(b": alive\n\n".to_vec());
-        };
-        loop {
-            match event {
-                Ok(Some(event)) => {
-                    if self.write(event, &mut out) {
-                        command.park();
-                        return Some(out);
-                    }
-                }
-                Ok(None) => break,
-                Err(failure) => {
-                    self.write_error(&mut out, &failure);
-                    return Some(out);
-                }
-            }
-            if out.len() > CHUNK_BYTES {
-                break;
-            }
-            event = command.ready();
-        }
-        self.next = Instant::now() + KEEP_ALIVE;
-        self.command = Some(command);
-        Some(out)
+impl EventSource for CommandEvents {
+    type Item = CommandEvent;
+
+    async fn next(&mut self) -> Result<CommandEvent, ApiError> {
+        self.command.next().await
     }
 
-    /// Appends one event; returns `true` for the last one.
-    fn write(&mut self, event: Event, out: &mut Vec<u8>) -> bool {
+    fn ready(&mut self) -> Result<Option<CommandEvent>, ApiError> {
+        self.command.ready()
+    }
+
+    fn write(&mut self, event: CommandEvent, out: &mut EventBuffer) -> ControlFlow<()> {
+        self.writer.write(event, out)
+    }
+
+    fn write_error(&self, failure: &ApiError, out: &mut EventBuffer) {
+        match self.writer.encoding {
+            EventEncoding::Bridge => bridge_events::write_error(out, failure),
+            _ => out.event(None, "error", failure),
+        }
+    }
+
+    fn finish(self) {
+        self.command.park();
+    }
+}
+
+impl CommandEventWriter {
+    fn write(&mut self, event: CommandEvent, out: &mut EventBuffer) -> ControlFlow<()> {
+        match self.encoding {
+            EventEncoding::Bridge => return self.write_bridge(&event, out),
+            EventEncoding::Base64 | EventEncoding::Text => {}
+        }
         match event {
-            Event::Started => {}
-            Event::Output { stream, bytes, .. } if self.encoding == EventEncoding::Bridge => {
-                out.extend_from_slice(
-                    bridge_events::output(stream_name(stream), &bytes).as_bytes(),
-                );
+            CommandEvent::Started => {}
+            CommandEvent::Output { stream, offset, bytes }
+                if self.encoding == EventEncoding::Base64 =>
+            {
+                write_bytes(out, None, stream, offset, &bytes);
             }
-            Event::Gap { from, to, .. } if self.encoding == EventEncoding::Bridge => {
-                self.lost += to.saturating_sub(from);
-            }
-            Event::Exit(exit, _) if self.encoding == EventEncoding::Bridge => {
-                out.extend_from_slice(bridge_events::exit(&exit, self.lost).as_bytes());
-                return true;
-            }
-            Event::Output { stream, offset, bytes } if self.encoding == EventEncoding::Base64 => {
-                let name = stream_name(stream);
-                let data = STANDARD.encode(&bytes);
-                let text = format!(
-                    "event: {name}\ndata: {{\"offset\":{offset},\"data_b64\":\"{data}\"}}\n\n"
-                );
-                out.extend_from_slice(text.as_bytes());
-            }
-            Event::Output { stream, offset, bytes } => {
+            CommandEvent::Output { stream, offset, bytes } => {
                 if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
-                    write_output(out, &chunk);
+                    write_text(out, None, &chunk);
                 }
             }
-            Event::Gap { stream, from, to } => {
-                self.decoder.gap(stream).iter().for_each(|chunk| write_output(out, chunk));
-                let text = format!(
-                    "event: gap\ndata: {{\"stream\":\"{}\",\"from\":{from},\"to\":{to}}}\n\n",
-                    stream_name(stream)
-                );
-                out.extend_from_slice(text.as_bytes());
+            CommandEvent::Gap { stream, from, to } => {
+                self.decoder.gap(stream).iter().for_each(|chunk| write_text(out, None, chunk));
+                out.event(None, "gap", &OutputGapEvent { stream: stream_name(stream), from, to });
             }
-            Event::Exit(exit, denied) => {
-                self.decoder.close().iter().for_each(|chunk| write_output(out, chunk));
-                let fields = exit_fields(&exit);
-                let more = &self.more;
-                let fresh = if exit.fresh { ",\"fresh\":true" } else { "" };
-                let bytes = format!(",\"out_bytes\":{},\"err_bytes\":{}", exit.out, exit.err);
-                let denied = denied::fields(&denied);
-                let text =
-                    format!("event: exit\ndata: {{{fields}{bytes}{fresh}{more}{denied}}}\n\n");
-                out.extend_from_slice(text.as_bytes());
-                return true;
+            CommandEvent::Exit(exit, denied) => {
+                self.decoder.close().iter().for_each(|chunk| write_text(out, None, chunk));
+                let report = std::mem::take(&mut self.report);
+                out.event(None, "exit", &CommandExitEvent::new(&exit, report, denied));
+                return ControlFlow::Break(());
             }
         }
-        false
+        ControlFlow::Continue(())
     }
 
-    fn write_error(&self, out: &mut Vec<u8>, failure: &ApiError) {
-        let text = match self.encoding {
-            EventEncoding::Bridge => bridge_events::error_event(failure),
-            _ => {
-                let text = serde_json::to_string(failure).unwrap_or_default();
-                format!("event: error\ndata: {text}\n\n")
+    fn write_bridge(&mut self, event: &CommandEvent, out: &mut EventBuffer) -> ControlFlow<()> {
+        match event {
+            CommandEvent::Started => {}
+            CommandEvent::Output { stream, bytes, .. } => {
+                bridge_events::write_output(out, stream_name(*stream), bytes);
             }
-        };
-        out.extend_from_slice(text.as_bytes());
+            CommandEvent::Gap { from, to, .. } => self.lost += to.saturating_sub(*from),
+            CommandEvent::Exit(exit, _) => {
+                bridge_events::write_exit(out, exit, self.lost);
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 
-fn write_output(out: &mut Vec<u8>, chunk: &TextChunk<'_>) {
-    let head = format!(
-        "event: {}\ndata: {{\"offset\":{},\"data\":",
-        stream_name(chunk.stream),
-        chunk.offset
-    );
-    out.extend_from_slice(head.as_bytes());
-    write_json_string(out, &chunk.text);
-    out.extend_from_slice(b"}\n\n");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use isolet_sandbox::Refused;
+
+    fn writer(encoding: EventEncoding) -> CommandEventWriter {
+        let lost = LostFields { lost: Some(vec!["shells"]), lost_state: None };
+        let report = ExitReport { session: Some("s".parse().unwrap()), lost };
+        CommandEventWriter { decoder: Utf8Decoder::default(), encoding, lost: 0, report }
+    }
+
+    #[test]
+    fn events_keep_their_bytes() {
+        let mut out = EventBuffer::default();
+        let mut writer = writer(EventEncoding::Text);
+        assert!(writer.write(CommandEvent::Started, &mut out).is_continue());
+        let bytes = Bytes::from_static(b"a\"\xe2");
+        assert!(
+            writer
+                .write(CommandEvent::Output { stream: 1, offset: 5, bytes }, &mut out)
+                .is_continue()
+        );
+        assert!(
+            writer.write(CommandEvent::Gap { stream: 1, from: 8, to: 9 }, &mut out).is_continue()
+        );
+        let exit = Exit { code: 3, micros: 1000, out: 4, err: 5, fresh: true, ..Exit::default() };
+        let refused = Refused {
+            host: "a".into(),
+            port: None,
+            protocol: "dns".into(),
+            rule: "default".into(),
+            times: 1,
+        };
+        let denied = Denied { list: vec![refused], lost: 2 };
+        assert!(writer.write(CommandEvent::Exit(exit, denied), &mut out).is_break());
+        let lines = [
+            "event: stdout",
+            r#"data: {"offset":5,"data":"a\""}"#,
+            "",
+            "event: stdout",
+            r#"data: {"offset":7,"data":"�"}"#,
+            "",
+            "event: gap",
+            r#"data: {"stream":"stdout","from":8,"to":9}"#,
+            "",
+            "event: exit",
+            r#"data: {"exit_code":3,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":1,"out_bytes":4,"err_bytes":5,"fresh":true,"session":"s","lost":["shells"],"denied":[{"host":"a","port":null,"protocol":"dns","rule":"default","times":1}],"denied_lost":2}"#,
+            "",
+            "",
+        ];
+        assert_eq!(out.as_str(), lines.join("\n"));
+    }
+
+    #[test]
+    fn exact_bytes_are_base64() {
+        let mut out = EventBuffer::default();
+        let mut writer = writer(EventEncoding::Base64);
+        writer.report = ExitReport::default();
+        let bytes = Bytes::from_static(b"\xff");
+        assert!(
+            writer
+                .write(CommandEvent::Output { stream: 2, offset: 5, bytes }, &mut out)
+                .is_continue()
+        );
+        let exit = Exit { micros: 1500, ..Exit::default() };
+        assert!(writer.write(CommandEvent::Exit(exit, Denied::default()), &mut out).is_break());
+        let lines = [
+            "event: stderr",
+            r#"data: {"offset":5,"data_b64":"/w=="}"#,
+            "",
+            "event: exit",
+            r#"data: {"exit_code":0,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":1.5,"out_bytes":0,"err_bytes":0}"#,
+            "",
+            "",
+        ];
+        assert_eq!(out.as_str(), lines.join("\n"));
+    }
 }

@@ -1,26 +1,24 @@
 //! A run in a code context, and its result captured in one response.
 
+pub(crate) use crate::stream::context_run_view::RunAnswer;
+
 use crate::{
     auth::cancellation::Cancellation,
-    foundation::{
-        denied::{self, DeniedView},
-        error::ApiError,
+    foundation::error::ApiError,
+    stream::{
+        captured_output::CapturedOutput,
+        context_run_view::{FaultView, RunReport, ShownView},
     },
-    stream::captured_output::{CapturedOutput, Truncated, ms},
 };
-use axum::{
-    http::{HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use axum::{http::StatusCode, response::Response};
 use isolet_sandbox::{
     Denials, Denied, Error,
     contexts::{Event, Fault, RunLink},
 };
 use isolet_wire::{context::End, frame::Data, response::RefusalReason};
-use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use std::time::Duration;
 use tokio::time::timeout;
-use utoipa::ToSchema;
 
 /// A refusal within this time becomes an HTTP status; a later one becomes an event.
 const FIRST_EVENT_WAIT: Duration = Duration::from_millis(50);
@@ -29,106 +27,31 @@ const RESULTS_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most results in one response.
 const RESULTS_MAX: usize = 10_000;
 
-/// The result of a run.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)] // Written by hand: outputs are large.
-#[schema(as = CodeRunResult)]
-pub(crate) struct RunAnswer {
-    /// The context.
-    context: String,
-    /// The number of this run in the context, from 1.
-    run: u64,
-    /// What the code displayed, in order. The value of the last expression comes last, with kind
-    /// `result`.
-    results: Vec<ShownView>,
-    /// The exception that ended the run, if any.
-    #[schema(required = true)]
-    exception: Option<FaultView>,
-    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-    stdout: String,
-    /// The exact bytes in base64. Present only if the text differs from them.
-    #[schema(nullable = false)]
-    stdout_b64: Option<String>,
-    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-    stderr: String,
-    /// The exact bytes in base64. Present only if the text differs from them.
-    #[schema(nullable = false)]
-    stderr_b64: Option<String>,
-    /// How much output the answer leaves out.
-    #[schema(required = true)]
-    truncated: Option<Truncated>,
-    /// The number of results that were too large, too many or unreadable.
-    results_lost: u64,
-    /// Bytes of output that were written since the previous run and are no longer held.
-    late_lost: u64,
-    /// Whether the timeout ended the run.
-    timed_out: bool,
-    /// Whether a client interrupted the run, or restarted or deleted its context.
-    interrupted: bool,
-    /// Whether the kernel killed a process of the sandbox for lack of memory while the code ran.
-    oom: bool,
-    /// How the interpreter ended, if it ended with this run. All variables are lost, and the next
-    /// run uses a new interpreter.
-    #[schema(required = true)]
-    died: Option<DiedView>,
-    /// Whether the interpreter was started because an earlier one had ended.
-    fresh: bool,
-    /// The running time, in milliseconds.
-    duration_ms: f64,
-    /// What the last sleep ended: any of `shells`, `processes`, `files`, `shell_state`, `terminals`
-    /// and others. Present only in the first answer after the sandbox woke.
-    #[schema(nullable = false)]
-    lost: Option<Vec<String>>,
-    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
-    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
-    /// /v1/sandboxes/{id}/network`.
-    #[schema(nullable = false)]
-    denied: Option<Vec<DeniedView>>,
-    /// The number of further entries that `denied` leaves out.
-    #[schema(nullable = false)]
-    denied_lost: Option<u64>,
+/// Results as JSON texts, up to the limits of one response.
+#[derive(Debug, Default)]
+struct CapturedResults {
+    texts: Vec<Box<RawValue>>,
+    bytes: usize,
+    /// Results that were not captured.
+    lost: u64,
 }
 
-/// A value that a run displayed.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)]
-#[schema(as = DisplayedValue)]
-pub(crate) struct ShownView {
-    /// `result` for the value of the last expression, `display` for what the code displayed.
-    kind: String,
-    /// The value by media type: text, JSON values, or images in base64.
-    data: serde_json::Map<String, serde_json::Value>,
-    /// The metadata that the code gave.
-    metadata: serde_json::Map<String, serde_json::Value>,
-    /// The size in bytes of representations that were too large, by media type.
-    #[schema(nullable = false)]
-    cut: Option<std::collections::BTreeMap<String, u64>>,
-}
-
-/// An exception.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)]
-#[schema(as = CodeException)]
-pub(crate) struct FaultView {
-    /// The class of the exception, such as `ValueError`. `ContextDied` if the interpreter ended.
-    name: String,
-    /// The message of the exception.
-    message: String,
-    /// The traceback, line by line.
-    traceback: Vec<String>,
-}
-
-/// How an interpreter ended.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)]
-#[schema(as = InterpreterExit)]
-pub(crate) struct DiedView {
-    /// The exit code, if it exited.
-    #[schema(required = true)]
-    code: Option<i32>,
-    /// The number of the signal that ended it.
-    #[schema(required = true)]
-    signal: Option<i32>,
+impl CapturedResults {
+    /// Captures a result if the limits and the memory of `output` allow it.
+    fn push(&mut self, shown: &ShownView<'_>, output: &mut CapturedOutput) {
+        let text = to_raw_value(shown).ok().filter(|text| {
+            self.texts.len() < RESULTS_MAX
+                && self.bytes + text.get().len() <= RESULTS_BYTES_MAX
+                && output.reserve_beside(self.bytes, text.get().len())
+        });
+        match text {
+            Some(text) => {
+                self.bytes += text.get().len() + usize::from(!self.texts.is_empty());
+                self.texts.push(text);
+            }
+            None => self.lost += 1,
+        }
+    }
 }
 
 /// A run in progress.
@@ -137,11 +60,14 @@ pub(crate) struct ContextRun {
     /// Whether the run is interrupted when this is dropped before its end.
     cancel: bool,
     first: Option<Event>,
-    fresh: bool,
+    /// Whether it runs in an interpreter that replaced one that had ended.
+    pub(super) fresh: bool,
+    /// Whether an exception was received.
     pub(super) fault: bool,
     denials: Denials,
     /// The end, while the denied traffic is still awaited.
     ended: Option<End>,
+    /// Known from the end on.
     denied: Denied,
 }
 
@@ -221,12 +147,10 @@ impl ContextRun {
     pub(crate) async fn finish(
         mut self,
         mut output: CapturedOutput,
-        more: &str,
+        report: RunReport,
         mut cancellation: Cancellation,
     ) -> Result<Response, ApiError> {
-        let mut results = String::new();
-        let mut count = 0;
-        let mut unread = 0_u64;
+        let mut results = CapturedResults::default();
         let mut fault = None;
         let end = loop {
             let event = tokio::select! {
@@ -237,54 +161,24 @@ impl ContextRun {
             match event {
                 Event::Began(_) => {}
                 Event::Output(Data { stream, bytes, .. }) => output.push(stream, &bytes),
-                Event::Shown(shown) => {
-                    let text = to_json(&shown);
-                    let large = results.len() + text.len() > RESULTS_BYTES_MAX;
-                    if count >= RESULTS_MAX
-                        || large
-                        || !output.reserve_beside(results.len(), text.len())
-                    {
-                        unread += 1;
-                        continue;
-                    }
-                    results.push_str(if count > 0 { "," } else { "" });
-                    results.push_str(&text);
-                    count += 1;
-                }
+                Event::Shown(shown) => results.push(&ShownView::from(&shown), &mut output),
                 Event::Fault(one) => fault = Some(one),
-                Event::Unread => unread += 1,
+                Event::Unread => results.lost += 1,
                 Event::End(end) => break end,
             }
         };
         let fault = fault.or_else(|| death_exception(&end));
-        let mut text =
-            format!("{{\"results\":[{results}],\"exception\":{}", to_json(&fault)).into_bytes();
-        output.write(&mut text);
-        let fields = self.fields(&end);
-        text.extend_from_slice(format!(",\"results_lost\":{unread},{fields}{more}}}").as_bytes());
-        let mut response = text.into_response();
-        let kind = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        Ok(response)
+        let text_bytes = results.bytes;
+        let mut answer = RunAnswer::new(&end, self.fresh, output.fields(), self.denied(), report);
+        answer.results = results.texts;
+        answer.results_lost = results.lost;
+        answer.exception = fault.as_ref().map(FaultView::from);
+        Ok(answer.into_response(text_bytes))
     }
 
-    /// The JSON fields that say how the run ended, without braces.
-    pub(super) fn fields(&self, end: &End) -> String {
-        let died = match end.died {
-            None => "null".to_owned(),
-            Some(died) => to_json(&DiedView { code: died.code, signal: died.signal }),
-        };
-        format!(
-            "\"run\":{},\"late_lost\":{},\"timed_out\":{},\"interrupted\":{},\"oom\":{},\"died\":{died},\"fresh\":{},\"duration_ms\":{}{}",
-            end.number,
-            end.lost,
-            end.timed_out,
-            end.interrupted,
-            end.oom,
-            self.fresh,
-            ms(end.micros),
-            denied::fields(&self.denied)
-        )
+    /// Takes the traffic that was denied while this ran.
+    pub(super) fn denied(&mut self) -> Denied {
+        std::mem::take(&mut self.denied)
     }
 }
 
@@ -301,10 +195,6 @@ pub(super) fn death_exception(end: &End) -> Option<Fault> {
     let message =
         format!("the interpreter {how}; its variables are lost, and the next run begins anew");
     Some(Fault { name: "ContextDied".into(), message, traceback: Vec::new() })
-}
-
-pub(super) fn to_json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
 /// Converts an error, with a code of its own for unknown contexts.

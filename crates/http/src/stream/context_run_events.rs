@@ -2,165 +2,90 @@
 
 use crate::{
     auth::cancellation::Cancellation,
-    foundation::{
-        event_encoding::EventEncoding,
-        json_text::write_json_string,
-        utf8_stream::{TextChunk, Utf8Decoder},
-    },
+    foundation::{error::ApiError, event_encoding::EventEncoding, utf8_stream::Utf8Decoder},
     stream::{
-        context_run::{ContextRun, context_error, death_exception, to_json},
-        sse::{self, KEEP_ALIVE},
+        context_run::{ContextRun, context_error, death_exception},
+        context_run_view::{FaultView, RunEndEvent, RunReport, ShownView},
+        event_data::{write_bytes, write_text},
+        event_stream::{EventBuffer, EventSource, EventStream},
     },
 };
-use axum::{body::Bytes, response::Response};
-use base64::{Engine, engine::general_purpose::STANDARD};
-use futures_util::stream;
-use isolet_sandbox::{Error, contexts::Event};
-use isolet_wire::{frame::Data, response::STDOUT};
-use std::convert::Infallible;
-use tokio::time::{Instant, timeout_at};
+use axum::response::Response;
+use isolet_sandbox::contexts::Event;
+use isolet_wire::{context::End, frame::Data};
+use std::ops::ControlFlow;
 
-/// The most data in one chunk of the body.
-const CHUNK_BYTES: usize = 128 * 1024;
-
-/// Streams the events of one run.
-struct RunSseStream {
-    run: Option<ContextRun>,
+/// The events of one run.
+struct RunEvents {
+    run: ContextRun,
     decoder: Utf8Decoder,
     encoding: EventEncoding,
-    /// Additional JSON fields of the last event, each with a comma before it.
-    more: String,
-    next: Instant,
+    /// Taken by the last event.
+    report: Option<RunReport>,
+    /// Results that could not be read.
     unread: u64,
-    cancellation: Cancellation,
 }
 
 /// The response: events up to the end of the run.
 pub(crate) fn events(
     run: ContextRun,
     encoding: EventEncoding,
-    more: String,
+    report: RunReport,
     cancellation: Cancellation,
 ) -> Response {
+    let mut first = EventBuffer::default();
+    first.comment("begun");
     let decoder = Utf8Decoder::default();
-    let next = Instant::now() + KEEP_ALIVE;
-    let stream =
-        RunSseStream { run: Some(run), decoder, encoding, more, next, unread: 0, cancellation };
-    let first = Some(b": begun\n\n".to_vec());
-    sse::response(stream::unfold((stream, first), |(mut stream, first)| async move {
-        let chunk = match first {
-            Some(first) => first,
-            None => stream.next_chunk().await?,
-        };
-        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (stream, None)))
-    }))
+    let events = RunEvents { run, decoder, encoding, report: Some(report), unread: 0 };
+    EventStream::new(Some(events), first, cancellation).into_response()
 }
 
-impl RunSseStream {
-    /// The next chunk, with all events that are available; `None` after the last.
-    async fn next_chunk(&mut self) -> Option<Vec<u8>> {
-        let mut run = self.run.take()?;
-        let mut out = Vec::new();
-        while out.is_empty() {
-            let next = tokio::select! {
-                biased;
-                reason = self.cancellation.cancelled() => {
-                    sse::write_error(&mut out, &reason.into());
-                    return Some(out);
-                }
-                next = timeout_at(self.next, run.next()) => next,
-            };
-            let more = match next {
-                Err(_) => {
-                    out.extend_from_slice(b": alive\n\n");
-                    true
-                }
-                Ok(event) => self.write_ready(event.map(Some), &mut run, &mut out),
-            };
-            if !more {
-                return Some(out);
-            }
-        }
-        self.next = Instant::now() + KEEP_ALIVE;
-        self.run = Some(run);
-        Some(out)
+impl EventSource for RunEvents {
+    type Item = Event;
+
+    async fn next(&mut self) -> Result<Event, ApiError> {
+        self.run.next().await.map_err(context_error)
     }
 
-    /// Appends an event and those that are already available; returns `false` after the last one.
-    fn write_ready(
-        &mut self,
-        mut event: Result<Option<Event>, Error>,
-        run: &mut ContextRun,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        loop {
-            match event {
-                Ok(Some(event)) => {
-                    if self.write(event, run, out) {
-                        return false;
-                    }
-                }
-                Ok(None) => return true,
-                Err(error) => {
-                    sse::write_error(out, &context_error(error));
-                    return false;
-                }
-            }
-            if out.len() > CHUNK_BYTES {
-                return true;
-            }
-            event = run.ready();
-        }
+    fn ready(&mut self) -> Result<Option<Event>, ApiError> {
+        self.run.ready().map_err(context_error)
     }
 
-    /// Appends one event; returns `true` for the last one.
-    fn write(&mut self, event: Event, run: &ContextRun, out: &mut Vec<u8>) -> bool {
+    fn write(&mut self, event: Event, out: &mut EventBuffer) -> ControlFlow<()> {
         match event {
             Event::Began(_) => {}
             Event::Unread => self.unread += 1,
             Event::Output(Data { stream, offset, bytes, .. })
                 if self.encoding == EventEncoding::Base64 =>
             {
-                let name = sse::stream_name(stream);
-                let data = STANDARD.encode(&bytes);
-                write_event(out, name, &format!("{{\"offset\":{offset},\"data_b64\":\"{data}\"}}"));
+                write_bytes(out, None, stream, offset, &bytes);
             }
             Event::Output(Data { stream, offset, bytes, .. }) => {
                 if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
-                    write_output(out, &chunk);
+                    write_text(out, None, &chunk);
                 }
             }
-            Event::Shown(shown) => write_event(out, "result", &to_json(&shown)),
-            Event::Fault(fault) => write_event(out, "exception", &to_json(&fault)),
+            Event::Shown(shown) => out.event(None, "result", &ShownView::from(&shown)),
+            Event::Fault(fault) => out.event(None, "exception", &FaultView::from(&fault)),
             Event::End(end) => {
-                self.decoder.close().iter().for_each(|chunk| write_output(out, chunk));
-                if let Some(fault) = death_exception(&end).filter(|_| !run.fault) {
-                    write_event(out, "exception", &to_json(&fault));
-                }
-                let fields = run.fields(&end);
-                let more = &self.more;
-                let unread = self.unread;
-                let bytes = format!("\"out_bytes\":{},\"err_bytes\":{}", end.out, end.err);
-                write_event(
-                    out,
-                    "end",
-                    &format!("{{{fields},{bytes},\"results_lost\":{unread}{more}}}"),
-                );
-                return true;
+                self.write_end(&end, out);
+                return ControlFlow::Break(());
             }
         }
-        false
+        ControlFlow::Continue(())
     }
 }
 
-fn write_event(out: &mut Vec<u8>, name: &str, data: &str) {
-    out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
-}
-
-fn write_output(out: &mut Vec<u8>, chunk: &TextChunk<'_>) {
-    let name = if chunk.stream == STDOUT { "stdout" } else { "stderr" };
-    let head = format!("event: {name}\ndata: {{\"offset\":{},\"data\":", chunk.offset);
-    out.extend_from_slice(head.as_bytes());
-    write_json_string(out, &chunk.text);
-    out.extend_from_slice(b"}\n\n");
+impl RunEvents {
+    fn write_end(&mut self, end: &End, out: &mut EventBuffer) {
+        self.decoder.close().iter().for_each(|chunk| write_text(out, None, chunk));
+        if let Some(fault) = death_exception(end).filter(|_| !self.run.fault) {
+            out.event(None, "exception", &FaultView::from(&fault));
+        }
+        let denied = self.run.denied();
+        if let Some(report) = self.report.take() {
+            let data = RunEndEvent::new(end, self.run.fresh, self.unread, denied, report);
+            out.event(None, "end", &data);
+        }
+    }
 }

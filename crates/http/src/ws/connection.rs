@@ -67,7 +67,7 @@ impl From<CancellationReason> for CloseReason {
 pub(super) type Flow<T = ()> = ControlFlow<CloseReason, T>;
 
 /// What polling the socket returned.
-pub(super) enum Event {
+pub(super) enum SocketEvent {
     Message(Option<Result<Message, Error>>),
     Flushed(Result<(), Error>),
 }
@@ -97,23 +97,23 @@ impl WsConnection {
 
     /// Flushes, then reads, unless `full` is set or too many replies are unread. Both share one
     /// borrow, so that neither waits for the other.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, full: bool) -> Poll<Event> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, full: bool) -> Poll<SocketEvent> {
         if self.unflushed
             && let Poll::Ready(flushed) = Pin::new(&mut self.socket).poll_flush(cx)
         {
-            return Poll::Ready(Event::Flushed(flushed));
+            return Poll::Ready(SocketEvent::Flushed(flushed));
         }
         let read = !full && self.unread_replies_bytes <= UNREAD_REPLIES_BYTES_MAX;
         if read && let Poll::Ready(message) = Pin::new(&mut self.socket).poll_next(cx) {
-            return Poll::Ready(Event::Message(message));
+            return Poll::Ready(SocketEvent::Message(message));
         }
         Poll::Pending
     }
 
     /// Returns the client's message if the event is one for the protocol above.
-    pub(super) fn receive(&mut self, event: Event) -> Flow<Option<Message>> {
+    pub(super) fn receive(&mut self, event: SocketEvent) -> Flow<Option<Message>> {
         let message = match event {
-            Event::Flushed(Ok(())) => {
+            SocketEvent::Flushed(Ok(())) => {
                 // If the connection was full, accepting data is a sign of life. Otherwise it is
                 // not: a ping fits into the buffer of a connection that is cut.
                 if std::mem::take(&mut self.full) {
@@ -123,11 +123,13 @@ impl WsConnection {
                 self.unread_replies_bytes = 0;
                 return ControlFlow::Continue(None);
             }
-            Event::Flushed(Err(_)) | Event::Message(None) => {
+            SocketEvent::Flushed(Err(_)) | SocketEvent::Message(None) => {
                 return ControlFlow::Break(CloseReason::Gone);
             }
-            Event::Message(Some(Err(error))) => return ControlFlow::Break(close_reason(&error)),
-            Event::Message(Some(Ok(message))) => message,
+            SocketEvent::Message(Some(Err(error))) => {
+                return ControlFlow::Break(close_reason(&error));
+            }
+            SocketEvent::Message(Some(Ok(message))) => message,
         };
         self.silent = 0;
         match message {

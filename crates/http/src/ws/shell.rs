@@ -6,14 +6,13 @@
 use crate::{
     auth::cancellation::Cancellation,
     foundation::{
-        denied,
         error::ApiError,
+        lost::LostFields,
         utf8_stream::{TextChunk, Utf8Decoder},
     },
-    stream::captured_output::lost_field,
     ws::{
         client_frame,
-        connection::{CLOSE_WAIT, CloseReason, Event, Flow, WsConnection, heartbeat},
+        connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat},
         shell_frames,
         upgrade::Socket,
     },
@@ -42,7 +41,7 @@ const INPUT_BYTES_MAX: usize = 256 * 1024;
 const TRACKED_COMMANDS_MAX: usize = 1024;
 
 /// A client of a shell, and the options it asked for.
-pub(crate) struct Client {
+pub(crate) struct AttachedShellClient {
     pub(crate) sandbox: Sandbox,
     /// The connection to the shell's agent.
     pub(crate) link: ShellLink,
@@ -64,7 +63,7 @@ pub(crate) struct Client {
 
 struct ShellSocket {
     connection: WsConnection,
-    client: Client,
+    client: AttachedShellClient,
     decoder: Utf8Decoder,
     /// Whether the shell has ended and the client was told. A session's next command opens another
     /// shell.
@@ -78,7 +77,7 @@ struct ShellSocket {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
+pub(crate) async fn run(socket: Socket, client: AttachedShellClient, cancellation: Cancellation) {
     let connection = WsConnection::new(socket);
     let decoder = Utf8Decoder::default();
     let since = client.sandbox.denials();
@@ -127,7 +126,7 @@ impl ShellSocket {
         }
     }
 
-    async fn event(&mut self, event: Event) -> Flow {
+    async fn event(&mut self, event: SocketEvent) -> Flow {
         match self.connection.receive(event)? {
             Some(Message::Text(text)) => match client_frame::parse(&text) {
                 Ok(frame) => self.handle_frame(frame).await,
@@ -260,8 +259,8 @@ impl ShellSocket {
                 let rest = self.decoder.end(&exit.id);
                 self.chunks(&rest)?;
                 let denied = self.denials.remove(&exit.id).unwrap_or_else(|| self.since.clone());
-                let more = lost_field(&self.client.sandbox) + &denied::fields(&denied.now());
-                self.write(shell_frames::exit(&exit, &more))
+                let lost = LostFields::take(&self.client.sandbox);
+                self.write(shell_frames::exit(&exit, lost, denied.now().into()))
             }
             AgentResponse::Started { id } => {
                 self.track_denials(id);

@@ -1,132 +1,258 @@
-//! The frames that the server sends over the shell WebSocket. Their JSON is written by hand,
-//! because output is large and exits are frequent.
+//! The frames that the server sends over the shell WebSocket.
 
 use crate::{
-    foundation::{error::ApiError, json_text::write_json_string, utf8_stream::TextChunk},
-    stream::captured_output::ms,
+    foundation::{
+        denied::{DeniedFields, DeniedView},
+        error::ApiError,
+        json_text::{self, OutputText},
+        lost::{LostFields, LostStateView},
+        time::Millis,
+        utf8_stream::TextChunk,
+    },
+    stream::event_stream::stream_name,
 };
 use isolet_wire::response::{Closed, Exit, STDOUT};
-use std::fmt::Write as _;
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use serde::Serialize;
+use tokio_tungstenite::tungstenite::Message;
+use utoipa::ToSchema;
 
-/// The longest JSON around the text of an output frame.
+/// The longest JSON around the text of most frames.
 const ENVELOPE_BYTES: usize = 96;
 
-fn text(bytes: Vec<u8>) -> Message {
-    // Only complete characters were written.
-    Message::Text(Utf8Bytes::from(String::from_utf8(bytes).unwrap_or_default()))
+/// A text frame of the server.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type")]
+pub(crate) enum ShellServerFrame<'a> {
+    /// The first frame, if the client asked for it with `opened=1`.
+    #[serde(rename = "shell_opened")]
+    Opened(ShellOpened<'a>),
+    /// A command has started, if the client asked for it with `starts=1`.
+    #[serde(rename = "shell_start")]
+    Start(ShellStart<'a>),
+    /// Output of a command, or of the shell between commands.
+    #[serde(rename = "shell_out")]
+    Out(ShellOutput<'a>),
+    /// The same of standard error.
+    #[serde(rename = "shell_err")]
+    Err(ShellOutput<'a>),
+    /// A command has ended.
+    #[serde(rename = "shell_exit")]
+    Exit(ShellExit<'a>),
+    /// Output that this client will not receive.
+    #[serde(rename = "shell_gap")]
+    Gap(ShellGap),
+    /// The shell has ended.
+    #[serde(rename = "shell_closed")]
+    Closed(ShellClosed<'a>),
+    /// The server refused a frame of the client. The socket stays open.
+    #[serde(rename = "shell_error")]
+    Error(ShellError<'a>),
 }
 
-fn quoted(value: &str) -> String {
-    let mut out = Vec::with_capacity(value.len() + 2);
-    write_json_string(&mut out, value);
-    String::from_utf8(out).unwrap_or_default()
+/// The shell that a client is attached to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShellOpened<'a> {
+    /// The shell's name for `?resume=`.
+    shell: &'a str,
+    /// The shell's position for `?since=`.
+    at: &'a str,
 }
 
-/// `shell_out` or `shell_err`. The id is empty for output of no command.
+/// The start of a command.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShellStart<'a> {
+    id: &'a str,
+    /// The text of the command.
+    command: &'a str,
+}
+
+/// Output of a command.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShellOutput<'a> {
+    /// The id of the command; empty for output of no command.
+    id: &'a str,
+    /// U+FFFD replaces invalid UTF-8.
+    #[schema(value_type = String)]
+    data: OutputText<'a>,
+    /// The position of the first byte in its stream.
+    offset: u64,
+}
+
+/// The exit of a command. Fields with their default value are absent.
+#[derive(Debug, Serialize, ToSchema)]
+// More than 12 fields: it has one for each member of the JSON object.
+pub(crate) struct ShellExit<'a> {
+    id: &'a str,
+    /// 128 and the signal where a signal ended the shell.
+    code: i32,
+    /// Counts the ended commands of the shell, from 1.
+    seq: u64,
+    /// From its start to its end, in ms.
+    #[schema(value_type = f64)]
+    duration_ms: Millis,
+    /// Whether it was ended at its timeout.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    timed_out: bool,
+    /// Whether it was cancelled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cancelled: bool,
+    /// Whether the kernel killed a process of the sandbox for memory while it ran.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    oom: bool,
+    /// Whether its shell was opened in place of one that had ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    fresh: bool,
+    /// The signal that ended the shell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    /// Bytes that it wrote to standard output.
+    #[serde(skip_serializing_if = "is_zero")]
+    out_bytes: u64,
+    /// Bytes that it wrote to standard error.
+    #[serde(skip_serializing_if = "is_zero")]
+    err_bytes: u64,
+    /// How many of these this client did not receive.
+    #[serde(skip_serializing_if = "is_zero")]
+    lost_bytes: u64,
+    /// Only in the first answer after the sandbox woke: what the sleep ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<Vec<&'static str>>,
+    /// With `shell_state` in `lost`: the shells that do not come back as they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost_state: Option<Vec<LostStateView>>,
+    /// Traffic that the sandbox was denied while the command ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied: Option<Vec<DeniedView>>,
+    /// How much more was denied than the list holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_lost: Option<u64>,
+}
+
+/// Missing output of one stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShellGap {
+    /// `stdout` or `stderr`, as in events over HTTP.
+    stream: &'static str,
+    /// The first missing byte.
+    from: u64,
+    /// The first byte that follows.
+    to: u64,
+}
+
+/// The end of the shell.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShellClosed<'a> {
+    /// If the shell ended with its sandbox or session: the error code of the same refusal over
+    /// HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    /// Its exit code, if it exited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<i32>,
+    /// The signal, if one ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    /// For people: why it ended.
+    cause: &'a str,
+}
+
+/// The refusal of a frame.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShellError<'a> {
+    /// The id in the refused frame, if it could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    /// For programs: the error code of the same refusal over HTTP.
+    error: &'a str,
+    /// For people: what is wrong.
+    message: &'a str,
+    /// For people: what to do next.
+    hint: &'a str,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn message(frame: &ShellServerFrame<'_>, capacity: usize) -> Message {
+    Message::text(json_text::to_string(frame, capacity))
+}
+
+/// `shell_out` or `shell_err`, by the stream of the chunk.
 pub(crate) fn output(chunk: &TextChunk<'_>) -> Message {
-    let mut out = Vec::with_capacity(chunk.text.len() + chunk.text.len() / 8 + ENVELOPE_BYTES);
-    out.extend_from_slice(if chunk.stream == STDOUT {
-        br#"{"type":"shell_out""#
-    } else {
-        br#"{"type":"shell_err""#
-    });
-    out.extend_from_slice(br#","id":"#);
-    write_json_string(&mut out, &chunk.id);
-    out.extend_from_slice(br#","data":"#);
-    write_json_string(&mut out, &chunk.text);
-    out.extend_from_slice(br#","offset":"#);
-    out.extend_from_slice(chunk.offset.to_string().as_bytes());
-    out.push(b'}');
-    text(out)
+    let data = ShellOutput { id: &chunk.id, data: (&*chunk.text).into(), offset: chunk.offset };
+    let frame = match chunk.stream {
+        STDOUT => ShellServerFrame::Out(data),
+        _ => ShellServerFrame::Err(data),
+    };
+    message(&frame, chunk.text.len() + chunk.text.len() / 8 + ENVELOPE_BYTES)
 }
 
 /// `shell_opened`: the shell's name for `?resume=`, and the shell's position.
 pub(crate) fn opened(shell: &str, at: &str) -> Message {
-    let shell = quoted(shell);
-    let at = quoted(at);
-    Message::Text(format!(r#"{{"type":"shell_opened","shell":{shell},"at":{at}}}"#).into())
+    message(&ShellServerFrame::Opened(ShellOpened { shell, at }), ENVELOPE_BYTES)
 }
 
 /// `shell_start`: a command has started.
 pub(crate) fn start(id: &str, command: &str) -> Message {
-    let id = quoted(id);
-    let command = quoted(command);
-    Message::Text(format!(r#"{{"type":"shell_start","id":{id},"command":{command}}}"#).into())
+    let frame = ShellServerFrame::Start(ShellStart { id, command });
+    message(&frame, command.len() + ENVELOPE_BYTES)
 }
 
-/// `shell_exit`. Fields with their default value are left out. `more`: additional fields, each with
-/// a comma before it.
-pub(crate) fn exit(exit: &Exit, more: &str) -> Message {
-    let mut out = format!(
-        r#"{{"type":"shell_exit","id":{},"code":{},"seq":{},"duration_ms":{}"#,
-        quoted(&exit.id),
-        exit.code,
-        exit.seq,
-        ms(exit.micros)
-    );
-    let marks = [
-        ("timed_out", exit.timed_out),
-        ("cancelled", exit.cancelled),
-        ("oom", exit.oom),
-        ("fresh", exit.fresh),
-    ];
-    for (name, _) in marks.iter().filter(|(_, so)| *so) {
-        let _ = write!(out, r#","{name}":true"#);
-    }
-    if let Some(signal) = exit.signal {
-        let _ = write!(out, r#","signal":{signal}"#);
-    }
-    for (name, count) in
-        [("out_bytes", exit.out), ("err_bytes", exit.err), ("lost_bytes", exit.lost)]
-    {
-        if count > 0 {
-            let _ = write!(out, r#","{name}":{count}"#);
-        }
-    }
-    out.push_str(more);
-    out.push('}');
-    Message::Text(out.into())
+/// `shell_exit`: a command has ended.
+pub(crate) fn exit(exit: &Exit, lost: LostFields, denied: DeniedFields) -> Message {
+    let LostFields { lost, lost_state } = lost;
+    let DeniedFields { denied, denied_lost } = denied;
+    let frame = ShellServerFrame::Exit(ShellExit {
+        id: &exit.id,
+        code: exit.code,
+        seq: exit.seq,
+        duration_ms: Millis::from_micros(exit.micros),
+        timed_out: exit.timed_out,
+        cancelled: exit.cancelled,
+        oom: exit.oom,
+        fresh: exit.fresh,
+        signal: exit.signal,
+        out_bytes: exit.out,
+        err_bytes: exit.err,
+        lost_bytes: exit.lost,
+        lost,
+        lost_state,
+        denied,
+        denied_lost,
+    });
+    message(&frame, 2 * ENVELOPE_BYTES)
 }
 
 /// `shell_gap`: output that this client will not receive.
 pub(crate) fn gap(stream: u8, from: u64, to: u64) -> Message {
-    let stream = if stream == STDOUT { "stdout" } else { "stderr" };
-    let out = format!(r#"{{"type":"shell_gap","stream":"{stream}","from":{from},"to":{to}}}"#);
-    Message::Text(out.into())
+    let stream = stream_name(stream);
+    message(&ShellServerFrame::Gap(ShellGap { stream, from, to }), ENVELOPE_BYTES)
 }
 
 /// `shell_closed`: the shell has ended.
 pub(crate) fn closed(closed: &Closed) -> Message {
-    let mut out = r#"{"type":"shell_closed""#.to_owned();
-    if let Some(code) = closed.code {
-        let _ = write!(out, r#","code":{code}"#);
-    }
-    if let Some(signal) = closed.signal {
-        let _ = write!(out, r#","signal":{signal}"#);
-    }
-    let _ = write!(out, r#","cause":{}}}"#, quoted(&closed.cause));
-    Message::Text(out.into())
+    let Closed { code, signal, cause } = closed;
+    let closed = ShellClosed { error: None, code: *code, signal: *signal, cause };
+    message(&ShellServerFrame::Closed(closed), ENVELOPE_BYTES)
 }
 
-/// `shell_closed` for a shell that ended with its sandbox or session, with the error code of the
-/// same refusal over HTTP.
+/// `shell_closed` for a shell that ended with its sandbox or session.
 pub(crate) fn ended_with(failure: &ApiError) -> Message {
-    let code = quoted(failure.code);
-    let cause = quoted(&failure.message);
-    Message::Text(format!(r#"{{"type":"shell_closed","error":{code},"cause":{cause}}}"#).into())
+    let closed = ShellClosed {
+        error: Some(failure.code),
+        code: None,
+        signal: None,
+        cause: &failure.message,
+    };
+    message(&ShellServerFrame::Closed(closed), ENVELOPE_BYTES)
 }
 
-/// `shell_error`: about one frame of the client. The socket stays open.
+/// `shell_error`: the server refused a frame of the client.
 pub(crate) fn error(id: Option<&str>, failure: &ApiError) -> Message {
-    let id = id.map(|id| format!(r#","id":{}"#, quoted(id))).unwrap_or_default();
-    let out = format!(
-        r#"{{"type":"shell_error"{id},"error":"{}","message":{},"hint":{}}}"#,
-        failure.code,
-        quoted(&failure.message),
-        quoted(&failure.hint)
-    );
-    Message::Text(out.into())
+    let ApiError { code: error, message: text, hint, .. } = failure;
+    let frame = ShellServerFrame::Error(ShellError { id, error, message: text, hint });
+    message(&frame, ENVELOPE_BYTES + text.len() + hint.len())
 }
 
 #[cfg(test)]
@@ -160,12 +286,12 @@ mod tests {
     fn exit_frames_keep_their_bytes() {
         let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };
         assert_eq!(
-            sent(&exit(&plain, "")),
+            sent(&exit(&plain, LostFields::default(), DeniedFields::default())),
             r#"{"type":"shell_exit","id":"r1","code":0,"seq":3,"duration_ms":1.5}"#
         );
         let whole = Exit { micros: 2000, code: -1, ..plain.clone() };
         assert_eq!(
-            sent(&exit(&whole, "")),
+            sent(&exit(&whole, LostFields::default(), DeniedFields::default())),
             r#"{"type":"shell_exit","id":"r1","code":-1,"seq":3,"duration_ms":2}"#
         );
         let full = Exit {
@@ -180,8 +306,10 @@ mod tests {
             lost: 7,
             ..plain
         };
+        let lost = LostFields { lost: Some(vec!["shells"]), lost_state: None };
+        let denied = DeniedFields { denied: None, denied_lost: Some(3) };
         assert_eq!(
-            sent(&exit(&full, r#","lost":["shells"],"denied_lost":3"#)),
+            sent(&exit(&full, lost, denied)),
             r#"{"type":"shell_exit","id":"r1","code":137,"seq":3,"duration_ms":1.5,"timed_out":true,"cancelled":true,"oom":true,"fresh":true,"signal":9,"out_bytes":5,"err_bytes":6,"lost_bytes":7,"lost":["shells"],"denied_lost":3}"#
         );
     }

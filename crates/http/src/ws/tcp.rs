@@ -6,6 +6,7 @@
 
 use crate::{
     auth::cancellation::Cancellation,
+    foundation::json_text,
     ws::{
         connection::{CloseReason, Flow, WsConnection, heartbeat},
         upgrade::Socket,
@@ -13,18 +14,38 @@ use crate::{
 };
 use bytes::BytesMut;
 use isolet_sandbox::{PortLink, Sandbox};
+use serde::{Deserialize, Serialize};
 use std::{future::poll_fn, ops::ControlFlow};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::CloseCode};
+use utoipa::ToSchema;
 
 /// The longest message of a client.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// The read buffer: one frame.
 const READ_BYTES: usize = 64 * 1024;
-const EOF: &str = r#"{"type":"eof"}"#;
+/// The longest text frame of a client, in bytes.
+const TEXT_BYTES_MAX: usize = 64;
+
+/// A text frame, in both directions. Binary frames are the data of the connection.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum TcpFrame {
+    /// The sender sends no more data.
+    Eof {},
+}
+
+impl TcpFrame {
+    fn parse(text: &str) -> Option<Self> {
+        if text.len() > TEXT_BYTES_MAX {
+            return None;
+        }
+        serde_json::from_str(text).ok()
+    }
+}
 
 /// A client and its connection to the port.
-pub(crate) struct Client {
+pub(crate) struct TcpClient {
     /// Keeps the sandbox awake.
     pub(crate) sandbox: Sandbox,
     /// The connection to the port.
@@ -34,8 +55,8 @@ pub(crate) struct Client {
 }
 
 /// Copies bytes until both sides have ended or one has disconnected.
-pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
-    let Client { sandbox, link, half_close } = client;
+pub(crate) async fn run(socket: Socket, client: TcpClient, cancellation: Cancellation) {
+    let TcpClient { sandbox, link, half_close } = client;
     let (read, write) = tokio::io::split(link);
     let mut conversation = TcpSocket {
         connection: WsConnection::new(socket),
@@ -104,7 +125,7 @@ impl TcpSocket {
     async fn handle_message(&mut self, message: Message, to: &mut WriteHalf<PortLink>) -> Flow {
         match message {
             Message::Binary(bytes) if self.open.1 => self.unwritten = bytes,
-            Message::Text(text) if text.as_str() == EOF && self.open.1 => {
+            Message::Text(text) if self.open.1 && TcpFrame::parse(&text).is_some() => {
                 self.open.1 = false;
                 // Earlier data was already written: nothing is read while data waits.
                 let _ = to.shutdown().await;
@@ -135,7 +156,8 @@ impl TcpSocket {
             return Flow::Break(CloseReason::destroyed());
         }
         if self.half_close && self.open.1 {
-            return self.connection.write(Message::text(EOF));
+            let eof = json_text::to_string(&TcpFrame::Eof {}, TEXT_BYTES_MAX);
+            return self.connection.write(Message::text(eof));
         }
         self.close_when_both_ended()
     }
@@ -146,6 +168,21 @@ impl TcpSocket {
                 Flow::Break(CloseReason::Close(CloseCode::Normal, "the connection has ended"))
             }
             _ => Flow::Continue(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eof_is_the_only_text_frame() {
+        assert_eq!(json_text::to_string(&TcpFrame::Eof {}, 0), r#"{"type":"eof"}"#);
+        assert!(TcpFrame::parse(r#"{"type":"eof"}"#).is_some());
+        let long = format!("{}{}", r#"{"type":"eof"}"#, " ".repeat(100));
+        for bad in ["", "eof", "{}", r#"{"type":"end"}"#, r#"{"type":"eof","a":1}"#, &long] {
+            assert!(TcpFrame::parse(bad).is_none(), "{bad}");
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) mod frames;
 use crate::{
     auth::cancellation::Cancellation,
     ws::{
-        connection::{CLOSE_WAIT, CloseReason, Event, Flow, WsConnection, heartbeat},
+        connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat},
         upgrade::Socket,
     },
 };
@@ -42,7 +42,7 @@ const NONE_RUNS: u16 = 4404;
 const KILLED: i32 = 9;
 
 /// A client of a terminal, and the options it asked for.
-pub(crate) struct Client {
+pub(crate) struct TerminalClient {
     pub(crate) sandbox: Sandbox,
     /// The connection to the terminal's agent.
     pub(crate) link: TerminalConnection,
@@ -56,7 +56,7 @@ pub(crate) struct Client {
 
 struct TerminalSocket {
     connection: WsConnection,
-    client: Client,
+    client: TerminalClient,
     /// Output that is not written yet, in order of arrival.
     pending: Vec<Bytes>,
     /// The size of that output.
@@ -69,7 +69,7 @@ struct TerminalSocket {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: Client, cancellation: Cancellation) {
+pub(crate) async fn run(socket: Socket, client: TerminalClient, cancellation: Cancellation) {
     let offset = client.link.attached().offset;
     let connection = WsConnection::new(socket);
     let mut conversation = TerminalSocket {
@@ -142,7 +142,7 @@ impl TerminalSocket {
         }
     }
 
-    fn event(&mut self, event: Event) -> Flow {
+    fn event(&mut self, event: SocketEvent) -> Flow {
         match self.connection.receive(event)? {
             Some(Message::Text(text)) => match frames::parse(&text) {
                 Ok(ClientFrame::Ping) => self.connection.reply(frames::pong()),

@@ -13,7 +13,10 @@ use crate::{
         input,
         json::{StrictJson, not_null},
     },
-    stream::{command::Command, command_events},
+    stream::{
+        command::RunningCommand,
+        command_events::{self, ExitReport},
+    },
 };
 use axum::{
     extract::{Path, State},
@@ -103,17 +106,18 @@ pub(crate) async fn exec(
         None => {
             let what = What::Command(text);
             let start = Start { what, cwd, timeout_ms, ..Start::default() };
-            Command::start_program(&sandbox, start, None).await?
+            RunningCommand::start_program(&sandbox, start, None).await?
         }
         Some(session) => {
             let own = sandbox.session_reach(&session).await?.command_timeout_ms;
             let timeout_ms = if body.timeout_ms.is_some() { timeout_ms } else { own };
             let run = Run { text, cwd, timeout_ms, ..Run::default() };
-            Command::in_session(&sandbox, &session, run, None, true).await?
+            RunningCommand::in_session(&sandbox, &session, run, None, true).await?
         }
     };
     let cancellation = app.cancellations.subscribe(&caller);
-    Ok(command_events::answer(command, EventEncoding::Bridge, String::new(), cancellation).await?)
+    Ok(command_events::answer(command, EventEncoding::Bridge, ExitReport::default(), cancellation)
+        .await?)
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use crate::{
     auth::caller::Caller,
     foundation::{
         creation::{created, idempotency_key},
-        denied::{self, DeniedView},
+        denied::{DeniedFields, DeniedView},
         error::ApiError,
         input::{self, PathIds},
         json::{StrictJson, not_null},
-        json_text::write_json_string,
+        json_text::{self, OutputText},
         pagination::{IdPage, PAGE_MAX, Pagination},
-        time::rfc3339,
+        time::{Millis, rfc3339},
     },
     routes::{
         sandboxes::{
@@ -21,18 +21,18 @@ use crate::{
         shell,
     },
     stream::{
-        captured_output::{CapturedOutput, OUTPUT_BYTES, exit_fields},
-        command::Command,
+        captured_output::{CapturedOutput, OUTPUT_BYTES},
+        command::RunningCommand,
     },
 };
 use axum::{
     Json,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Uri, header},
-    response::{IntoResponse, Response},
+    http::{HeaderMap, Uri},
+    response::Response,
 };
-use isolet_sandbox::{Info, Patch, SandboxSpec, Start, info::TTL_S_MAX, service::Access};
-use isolet_wire::request::What;
+use isolet_sandbox::{Denied, Info, Patch, SandboxSpec, Start, info::TTL_S_MAX, service::Access};
+use isolet_wire::{request::What, response::Exit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -311,22 +311,53 @@ pub(crate) struct ExecRun {
 
 /// The result of a command.
 #[derive(Debug, Serialize, ToSchema)]
-#[allow(dead_code)] // Written by hand: outputs are large.
 #[schema(as = RunExecResult)]
-pub(crate) struct Executed {
+pub(crate) struct Executed<'a> {
     /// The exit code; 128 plus the signal number if a signal ended the command.
     exit_code: i32,
-    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-    stdout: String,
-    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
-    stderr: String,
+    signal: Option<i32>,
     /// Whether the timeout ended the command.
     timed_out: bool,
+    /// The kernel killed a process of the sandbox for memory while it ran.
+    oom: bool,
+    cancelled: bool,
+    /// From its start to its end, in ms.
+    #[schema(value_type = f64)]
+    duration_ms: Millis,
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
+    #[schema(value_type = String)]
+    stdout: OutputText<'a>,
+    /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
+    #[schema(value_type = String)]
+    stderr: OutputText<'a>,
     /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
     /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
     /// /v1/sandboxes/{id}/network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     denied: Option<Vec<DeniedView>>,
+    /// How much more was denied than the list holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_lost: Option<u64>,
+}
+
+impl<'a> Executed<'a> {
+    fn new(exit: &Exit, texts: [OutputText<'a>; 2], denied: Denied) -> Self {
+        let [stdout, stderr] = texts;
+        let DeniedFields { denied, denied_lost } = denied.into();
+        Self {
+            exit_code: exit.code,
+            signal: exit.signal,
+            timed_out: exit.timed_out,
+            oom: exit.oom,
+            cancelled: exit.cancelled,
+            duration_ms: Millis::from_micros(exit.micros),
+            stdout,
+            stderr,
+            denied,
+            denied_lost,
+        }
+    }
 }
 
 /// Run a command line
@@ -360,22 +391,13 @@ pub(crate) async fn exec(
         ..Start::default()
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
-    let command = Command::start_program(&sandbox, start, None).await?;
+    let command = RunningCommand::start_program(&sandbox, start, None).await?;
     let gathered = CapturedOutput::new(OUTPUT_BYTES, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) =
         command.finish(gathered, app.cancellations.subscribe(&caller)).await?;
-    let (stdout, stderr) = output.texts();
-    let mut out = format!("{{{}", exit_fields(&exit)).into_bytes();
-    out.extend_from_slice(br#","stdout":"#);
-    write_json_string(&mut out, &stdout);
-    out.extend_from_slice(br#","stderr":"#);
-    write_json_string(&mut out, &stderr);
-    out.extend_from_slice(denied::fields(&denied).as_bytes());
-    out.push(b'}');
-    let mut response = out.into_response();
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    Ok(response)
+    let texts = output.texts();
+    let text_bytes = texts.iter().map(|text| text.0.len()).sum();
+    Ok(json_text::response(&Executed::new(&exit, texts, denied), text_bytes))
 }
 
 /// Connect to a shell over a WebSocket
@@ -411,5 +433,15 @@ mod tests {
         for bad in [-1.0, 1e308, f64::NAN, f64::INFINITY] {
             assert!(ttl(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn answers_keep_their_bytes() {
+        let exit = Exit { code: 7, micros: 2000, ..Exit::default() };
+        let denied = Denied { list: Vec::new(), lost: 1 };
+        assert_eq!(
+            json_text::to_string(&Executed::new(&exit, ["a\n".into(), "�".into()], denied), 0),
+            r#"{"exit_code":7,"signal":null,"timed_out":false,"oom":false,"cancelled":false,"duration_ms":2,"stdout":"a\n","stderr":"�","denied":[],"denied_lost":1}"#
+        );
     }
 }

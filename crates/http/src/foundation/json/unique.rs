@@ -19,8 +19,8 @@ impl<T> Default for UniqueMap<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        struct Names<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+        struct UniqueMapVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for UniqueMapVisitor<T> {
             type Value = UniqueMap<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +37,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
                 Ok(UniqueMap(all))
             }
         }
-        reader.deserialize_map(Names(PhantomData))
+        reader.deserialize_map(UniqueMapVisitor(PhantomData))
     }
 }
 

@@ -2,65 +2,82 @@
 
 use crate::{
     auth::cancellation::Cancellation,
-    foundation::{error::ApiError, json_text::write_json_string},
+    foundation::error::ApiError,
     routes::files::{target::whole, view::text},
-    stream::sse,
+    stream::event_stream::{EventBuffer, EventSource, EventStream},
 };
-use axum::{body::Bytes, response::Response};
-use futures_util::stream;
+use axum::response::Response;
 use isolet_sandbox::files::Watcher;
 use isolet_wire::response::{Change, Happened};
-use std::convert::Infallible;
-use tokio::time::timeout;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use utoipa::ToSchema;
 
-/// A client that watches a directory.
-struct DirectoryEvents {
-    watcher: Watcher,
-    base: Vec<u8>,
-    cancellation: Cancellation,
-    over: bool,
+/// The data of `watching`, the first event.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WatchingEvent {
+    /// The number of watched directories.
+    directories: u32,
 }
 
-/// The response: events until the directory is gone. Called for more only when the client has read
-/// the previous events, so that a slow client fills the kernel's queue and no memory of the server.
-pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) -> Response {
-    let first = format!("event: watching\ndata: {{\"directories\":{}}}\n\n", watcher.directories);
-    let follower = DirectoryEvents { watcher, base: whole(path), cancellation, over: false };
-    let events = stream::unfold((follower, first), |(mut follower, first)| async move {
-        let chunk = if first.is_empty() { follower.next_chunk().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (follower, String::new())))
-    });
-    sse::response(events)
+/// The data of a change.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChangeEvent {
+    /// The path from the root of the sandbox on; U+FFFD replaces invalid UTF-8.
+    path: String,
+    /// The exact path in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_b64: Option<String>,
+    /// The new path, of `moved`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    /// The exact new path in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_b64: Option<String>,
+    /// Whether the path is a directory.
+    directory: bool,
 }
 
-impl DirectoryEvents {
-    async fn next_chunk(&mut self) -> Option<String> {
-        if self.over {
-            return None;
-        }
-        let found = tokio::select! {
-            biased;
-            reason = self.cancellation.cancelled() => Err(reason.into()),
-            found = timeout(sse::KEEP_ALIVE, self.watcher.next()) => match found {
-                Err(_) => return Some(": alive\n\n".to_owned()),
-                Ok(found) => found.map_err(ApiError::from),
-            },
-        };
-        match found {
-            Ok(Some(changes)) => {
-                Some(changes.iter().map(|change| event(&self.base, change)).collect())
-            }
-            Ok(None) => None,
-            Err(failure) => {
-                self.over = true;
-                let text = serde_json::to_string(&failure).unwrap_or_default();
-                Some(format!("event: error\ndata: {text}\n\n"))
-            }
-        }
+impl ChangeEvent {
+    fn of(base: &[u8], change: &Change) -> Self {
+        let (path, path_b64) = text(&joined(base, &change.path));
+        let (to, to_b64) = change.to.as_ref().map(|to| text(&joined(base, to))).unzip();
+        Self { path, path_b64, to, to_b64: to_b64.flatten(), directory: change.directory }
     }
 }
 
-fn event(base: &[u8], change: &Change) -> String {
+/// The changes in a directory.
+struct DirectoryEvents {
+    watcher: Watcher,
+    /// The path of the directory.
+    base: Vec<u8>,
+}
+
+/// The response: events until the directory is gone. A slow client fills the kernel's queue and no
+/// memory of the server.
+pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) -> Response {
+    let mut first = EventBuffer::default();
+    first.event(None, "watching", &WatchingEvent { directories: watcher.directories });
+    let events = DirectoryEvents { watcher, base: whole(path) };
+    EventStream::new(Some(events), first, cancellation).into_response()
+}
+
+impl EventSource for DirectoryEvents {
+    /// `None` after the last change.
+    type Item = Option<Vec<Change>>;
+
+    async fn next(&mut self) -> Result<Self::Item, ApiError> {
+        Ok(self.watcher.next().await?)
+    }
+
+    fn write(&mut self, changes: Self::Item, out: &mut EventBuffer) -> ControlFlow<()> {
+        let Some(changes) = changes else { return ControlFlow::Break(()) };
+        changes.iter().for_each(|change| write_change(out, &self.base, change));
+        ControlFlow::Continue(())
+    }
+}
+
+fn write_change(out: &mut EventBuffer, base: &[u8], change: &Change) {
     let name = match change.what {
         Happened::Created => "created",
         Happened::Modified => "modified",
@@ -70,34 +87,26 @@ fn event(base: &[u8], change: &Change) -> String {
         Happened::Unwatched => "unwatched",
         Happened::Gone => "gone",
     };
-    let mut data = b"{".to_vec();
-    named(&mut data, "path", base, &change.path);
-    if let Some(to) = &change.to {
-        data.push(b',');
-        named(&mut data, "to", base, to);
-    }
-    let data = String::from_utf8(data).unwrap_or_default();
-    format!("event: {name}\ndata: {data},\"directory\":{}}}\n\n", change.directory)
+    out.event(None, name, &ChangeEvent::of(base, change));
 }
 
-/// Writes a path as a JSON field, and its exact bytes as another field if it is not UTF-8.
-fn named(out: &mut Vec<u8>, name: &str, base: &[u8], below: &[u8]) {
-    let path = match below {
+fn joined(base: &[u8], below: &[u8]) -> Vec<u8> {
+    match below {
         b"" => base.to_vec(),
         below if base == b"/" => [b"/", below].concat(),
         below => [base, b"/", below].concat(),
-    };
-    let (readable, exact) = text(&path);
-    out.extend_from_slice(format!("\"{name}\":").as_bytes());
-    write_json_string(out, &readable);
-    if let Some(exact) = exact {
-        out.extend_from_slice(format!(",\"{name}_b64\":\"{exact}\"").as_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn event(base: &[u8], change: &Change) -> String {
+        let mut out = EventBuffer::default();
+        write_change(&mut out, base, change);
+        out.as_str().to_owned()
+    }
 
     #[test]
     fn events_keep_their_bytes() {
@@ -127,22 +136,5 @@ mod tests {
             event(b"/w", &change(Happened::Gone, b"", None, true)),
             concat!("event: gone\ndata: ", r#"{"path":"/w","directory":true}"#, "\n\n")
         );
-    }
-
-    #[test]
-    fn an_event_is_one_line_of_json_with_exact_paths() {
-        let change = Change {
-            what: Happened::Moved,
-            path: b"a\n\"b".to_vec(),
-            to: Some(b"\xff".to_vec()),
-            directory: true,
-        };
-        let told = event(b"/workspace", &change);
-        let data = told.strip_prefix("event: moved\ndata: ").unwrap().strip_suffix("\n\n").unwrap();
-        let json: serde_json::Value = serde_json::from_str(data).unwrap();
-        assert!(!data.contains('\n'));
-        assert_eq!(json["path"], "/workspace/a\n\"b");
-        assert_eq!(json["to_b64"], "L3dvcmtzcGFjZS//");
-        assert_eq!(json["directory"], true);
     }
 }

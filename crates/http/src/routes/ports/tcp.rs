@@ -47,7 +47,7 @@ pub(crate) async fn open(
     let sandbox = app.service.reach(&caller.tenant, &at.sandbox, Access::Awake).await?;
     caller.check_incarnation(&sandbox)?;
     let link = sandbox.dial(at.port).await?;
-    let client = tcp::Client { sandbox, link, half_close };
+    let client = tcp::TcpClient { sandbox, link, half_close };
     let cancellation = app.cancellations.subscribe(&caller);
     upgrade::hand_over(&mut request, tcp::MESSAGE_BYTES_MAX, async move |socket| {
         tcp::run(socket, client, cancellation).await;

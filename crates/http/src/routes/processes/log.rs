@@ -7,22 +7,22 @@ use crate::{
         error::ApiError,
         event_encoding::{EventEncoding, accepts_event_stream},
         input::PathIds,
-        json_text::write_json_string,
         query::{self, Query},
-        utf8_stream::{TextChunk, Utf8Decoder},
+        utf8_stream::Utf8Decoder,
     },
     routes::processes::view::ProcessView,
-    stream::sse,
+    stream::{
+        event_data::{GapEvent, write_bytes, write_text},
+        event_stream::{EventBuffer, EventSource, EventStream, last_event_id},
+    },
 };
 use axum::{
     Json,
-    body::Bytes,
     extract::State,
     http::{HeaderMap, Uri},
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use futures_util::stream;
 use isolet_sandbox::{AgentError, AgentEvent, ProcessConnection, ProcessId, ProcessInfo, Sandbox};
 use isolet_wire::{
     frame::Data,
@@ -30,12 +30,8 @@ use isolet_wire::{
     response::{AgentResponse, STDOUT},
 };
 use serde::Serialize;
-use std::{convert::Infallible, fmt::Write as _};
-use tokio::time::{Instant, timeout_at};
+use std::ops::ControlFlow;
 use utoipa::ToSchema;
-
-/// The most output in one chunk of the body.
-const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A part of a log.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,7 +59,7 @@ pub(crate) struct LogView {
     stderr_b64: Option<String>,
 }
 
-pub(super) enum Event {
+pub(super) enum LogEvent {
     /// Output with its position in its stream, and the position after it in the log.
     Data(Data, u64),
     /// Positions that are no longer available.
@@ -99,30 +95,30 @@ impl LogReader {
     }
 
     /// Waits for the next event. Cancel-safe. Must not be called after the end.
-    pub(super) async fn next(&mut self) -> Result<Event, ApiError> {
+    pub(super) async fn next(&mut self) -> Result<LogEvent, ApiError> {
         let message = self.link.next().await?;
         self.classify(message)
     }
 
     /// Returns the next event if it has already arrived.
-    pub(super) fn ready(&mut self) -> Result<Option<Event>, ApiError> {
+    pub(super) fn ready(&mut self) -> Result<Option<LogEvent>, ApiError> {
         let message = self.link.try_next()?;
         message.map(|message| self.classify(message)).transpose()
     }
 
-    fn classify(&mut self, message: AgentEvent) -> Result<Event, ApiError> {
+    fn classify(&mut self, message: AgentEvent) -> Result<LogEvent, ApiError> {
         match message {
             AgentEvent::Data(body) => {
                 let data = Data::parse(body).map_err(AgentError::from)?;
                 self.position = self.position.saturating_add(data.bytes.len() as u64);
-                Ok(Event::Data(data, self.position))
+                Ok(LogEvent::Data(data, self.position))
             }
             AgentEvent::Response(AgentResponse::ProcessGap { from, to }) => {
                 self.position = to;
-                Ok(Event::Gap(from, to))
+                Ok(LogEvent::Gap(from, to))
             }
             AgentEvent::Response(AgentResponse::Process(process)) => {
-                Ok(Event::End(Box::new(self.info(process))))
+                Ok(LogEvent::End(Box::new(self.info(process))))
             }
             AgentEvent::Response(_) => Err(AgentError::Turn("unasked in a process's log").into()),
         }
@@ -136,8 +132,7 @@ fn since(query: &Query<'_>, headers: &HeaderMap) -> Result<Option<u64>, ApiError
         "now" => Some(None),
         text => text.parse::<u64>().ok().map(Some),
     };
-    if let Some(last) = headers.get("last-event-id") {
-        let last = last.to_str().ok().and_then(position).flatten();
+    if let Some(last) = last_event_id(headers) {
         return last.map(Some).ok_or_else(bad("Last-Event-ID"));
     }
     let Some(text) = query.text("since")? else { return Ok(Some(0)) };
@@ -203,12 +198,12 @@ async fn whole(
         };
         match event {
             // More than a log can hold: the agent lies.
-            Event::Data(data, _) if texts[0].len() + texts[1].len() <= 4 * LOG_BYTES => {
+            LogEvent::Data(data, _) if texts[0].len() + texts[1].len() <= 4 * LOG_BYTES => {
                 texts[usize::from(data.stream != STDOUT)].extend_from_slice(&data.bytes);
             }
-            Event::Data(..) => return Err(AgentError::Turn("a log that does not end").into()),
-            Event::Gap(from, to) => missed = missed.saturating_add(to.saturating_sub(from)),
-            Event::End(info) => break info,
+            LogEvent::Data(..) => return Err(AgentError::Turn("a log that does not end").into()),
+            LogEvent::Gap(from, to) => missed = missed.saturating_add(to.saturating_sub(from)),
+            LogEvent::End(info) => break info,
         }
     };
     let [out, err] = texts.map(|bytes| match String::from_utf8(bytes) {
@@ -231,127 +226,53 @@ async fn whole(
     Ok(Json(view).into_response())
 }
 
-/// Streams a log as server-sent events.
-struct LogSseStream {
+/// The events of a log as it grows.
+struct LogEvents {
     reading: LogReader,
     encoding: EventEncoding,
     decoder: Utf8Decoder,
-    cancellation: Cancellation,
-    next: Instant,
-    over: bool,
 }
 
 fn follow(reading: LogReader, encoding: EventEncoding, cancellation: Cancellation) -> Response {
-    let next = Instant::now() + sse::KEEP_ALIVE;
-    let stream = LogSseStream {
-        reading,
-        encoding,
-        decoder: Utf8Decoder::default(),
-        cancellation,
-        next,
-        over: false,
-    };
-    let first = ": following\n\n".to_owned();
-    let events = stream::unfold((stream, first), |(mut stream, first)| async move {
-        let chunk = if first.is_empty() { stream.next_chunk().await? } else { first };
-        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (stream, String::new())))
-    });
-    sse::response(events)
+    let mut first = EventBuffer::default();
+    first.comment("following");
+    let events = LogEvents { reading, encoding, decoder: Utf8Decoder::default() };
+    EventStream::new(Some(events), first, cancellation).into_response()
 }
 
-impl LogSseStream {
-    /// The next events; `None` after the last one. Called only when the client has read the
-    /// previous ones.
-    async fn next_chunk(&mut self) -> Option<String> {
-        if self.over {
-            return None;
-        }
-        let mut out = String::new();
-        let event = tokio::select! {
-            biased;
-            reason = self.cancellation.cancelled() => Err(reason.into()),
-            event = timeout_at(self.next, self.reading.next()) => match event {
-                Ok(event) => event,
-                Err(_) => {
-                    self.next = Instant::now() + sse::KEEP_ALIVE;
-                    return Some(": alive\n\n".to_owned());
-                }
-            },
-        };
-        self.next = Instant::now() + sse::KEEP_ALIVE;
-        let mut event = event.map(Some);
-        loop {
-            match event {
-                Ok(Some(event)) => self.write(&mut out, event),
-                Ok(None) => break,
-                Err(failure) => {
-                    self.over = true;
-                    let text = serde_json::to_string(&failure).unwrap_or_default();
-                    let _ = write!(out, "event: error\ndata: {text}\n\n");
-                }
-            }
-            if self.over || out.len() > CHUNK_BYTES {
-                break;
-            }
-            event = self.reading.ready();
-        }
-        // An empty chunk would not end the body and is no event.
-        if out.is_empty() {
-            out.push_str(": held\n\n");
-        }
-        Some(out)
+impl EventSource for LogEvents {
+    type Item = LogEvent;
+
+    async fn next(&mut self) -> Result<LogEvent, ApiError> {
+        self.reading.next().await
     }
 
-    fn write(&mut self, out: &mut String, event: Event) {
+    fn ready(&mut self) -> Result<Option<LogEvent>, ApiError> {
+        self.reading.ready()
+    }
+
+    fn write(&mut self, event: LogEvent, out: &mut EventBuffer) -> ControlFlow<()> {
         match event {
-            Event::Data(data, position) if self.encoding == EventEncoding::Base64 => {
-                let name = stream_name(data.stream);
-                let offset = data.offset;
-                let bytes = STANDARD.encode(&data.bytes);
-                let _ = write!(
-                    out,
-                    "id: {position}\nevent: {name}\ndata: {{\"offset\":{offset},\"data_b64\":\"{bytes}\"}}\n\n"
-                );
+            LogEvent::Data(data, position) if self.encoding == EventEncoding::Base64 => {
+                write_bytes(out, Some(position), data.stream, data.offset, &data.bytes);
             }
-            Event::Data(data, position) => {
-                let Data { stream, offset, bytes, .. } = data;
+            LogEvent::Data(Data { stream, offset, bytes, .. }, position) => {
                 if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
-                    let text = output_event(&chunk);
                     // While a character is incomplete there is no position to continue from.
-                    if !self.decoder.has_partial_char() {
-                        let _ = writeln!(out, "id: {position}");
-                    }
-                    out.push_str(&text);
+                    let id = Some(position).filter(|_| !self.decoder.has_partial_char());
+                    write_text(out, id, &chunk);
                 }
             }
-            Event::Gap(from, to) => {
-                self.decoder.close().iter().for_each(|chunk| out.push_str(&output_event(chunk)));
-                let _ =
-                    write!(out, "id: {to}\nevent: gap\ndata: {{\"from\":{from},\"to\":{to}}}\n\n");
+            LogEvent::Gap(from, to) => {
+                self.decoder.close().iter().for_each(|chunk| write_text(out, None, chunk));
+                out.event(Some(to), "gap", &GapEvent { from, to });
             }
-            Event::End(info) => {
-                self.decoder.close().iter().for_each(|chunk| out.push_str(&output_event(chunk)));
-                let text = serde_json::to_string(&ProcessView::from(*info)).unwrap_or_default();
-                let position = self.reading.position;
-                let _ = write!(out, "id: {position}\nevent: exit\ndata: {text}\n\n");
-                self.over = true;
+            LogEvent::End(info) => {
+                self.decoder.close().iter().for_each(|chunk| write_text(out, None, chunk));
+                out.event(Some(self.reading.position), "exit", &ProcessView::from(*info));
+                return ControlFlow::Break(());
             }
         }
+        ControlFlow::Continue(())
     }
-}
-
-fn stream_name(stream: u8) -> &'static str {
-    if stream == STDOUT { "stdout" } else { "stderr" }
-}
-
-fn output_event(chunk: &TextChunk<'_>) -> String {
-    let mut out = format!(
-        "event: {}\ndata: {{\"offset\":{},\"data\":",
-        stream_name(chunk.stream),
-        chunk.offset
-    )
-    .into_bytes();
-    write_json_string(&mut out, &chunk.text);
-    out.extend_from_slice(b"}\n\n");
-    String::from_utf8(out).unwrap_or_default()
 }

@@ -1,8 +1,9 @@
 //! A process, as the native API writes it.
 
-use crate::{
-    foundation::denied::{self, DeniedView},
-    stream::captured_output::ms,
+use crate::foundation::{
+    denied::{self, DeniedView},
+    lost::{LostFields, LostStateView},
+    time::ms,
 };
 use isolet_sandbox::ProcessInfo;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use utoipa::ToSchema;
 
 /// A background process.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Process)]
+// More than 12 fields: it has one for each member of the JSON object.
 pub(crate) struct ProcessView {
     /// The id, unique in its sandbox.
     #[schema(value_type = String)]
@@ -60,6 +61,21 @@ pub(crate) struct ProcessView {
     /// Absent if nothing was denied, and in the answer with a log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     denied: Vec<DeniedView>,
+    /// Only in the answer to its start, if that is the first answer after the sandbox woke: what
+    /// the sleep ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<Vec<&'static str>>,
+    /// With `shell_state` in `lost`: the shells that do not come back as they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost_state: Option<Vec<LostStateView>>,
+}
+
+impl ProcessView {
+    /// Adds what the sleep before the start of the process ended.
+    pub(super) fn with_lost(self, fields: LostFields) -> Self {
+        let LostFields { lost, lost_state } = fields;
+        Self { lost, lost_state, ..self }
+    }
 }
 
 impl From<ProcessInfo> for ProcessView {
@@ -92,6 +108,8 @@ impl From<ProcessInfo> for ProcessView {
             position: process.out.saturating_add(process.err),
             held_from: process.held,
             denied: denied::views(info.denied),
+            lost: None,
+            lost_state: None,
         }
     }
 }

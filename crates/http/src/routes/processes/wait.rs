@@ -11,7 +11,7 @@ use crate::{
     },
     routes::processes::{
         lines::{LineWish, Lines},
-        log::{Event, LogReader},
+        log::{LogEvent, LogReader},
         port::{self, PortWish},
         view::ProcessView,
     },
@@ -187,7 +187,7 @@ impl Waited {
 async fn exit(reading: &mut LogReader, end: Instant) -> Result<WaitResult, ApiError> {
     loop {
         let Ok(event) = timeout_at(end, reading.next()).await else { return Ok(TOO_LONG) };
-        if let Event::End(info) = event? {
+        if let LogEvent::End(info) = event? {
             return Ok(WaitResult { outcome: "met", found: None, end: Some(*info) });
         }
     }
@@ -213,7 +213,7 @@ async fn line(
         };
         let Ok(event) = event else { return Ok(TOO_LONG) };
         match event? {
-            Event::Data(data, position) => {
+            LogEvent::Data(data, position) => {
                 let stream = data.stream;
                 if let Some((line, left)) = lines.take(stream, &data.bytes) {
                     return Ok(met(stream, line, position - left as u64, None));
@@ -221,8 +221,8 @@ async fn line(
                 // Gives other tasks a turn, however much there is to read.
                 tokio::task::yield_now().await;
             }
-            Event::Gap(..) => lines.open = [Vec::new(), Vec::new()],
-            Event::End(info) => {
+            LogEvent::Gap(..) => lines.open = [Vec::new(), Vec::new()],
+            LogEvent::End(info) => {
                 return Ok(match lines.unfinished() {
                     Some((stream, line)) => met(stream, line, reading.position, Some(*info)),
                     None => WaitResult { outcome: "ended", found: None, end: Some(*info) },

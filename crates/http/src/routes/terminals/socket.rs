@@ -232,7 +232,7 @@ pub(crate) async fn attach(
         Err(failure) => return Err(failure),
     };
     let refused = if record { recorded(&sandbox, &session, &caller).await } else { None };
-    let client = terminal::Client { sandbox, link, view, events, refused };
+    let client = terminal::TerminalClient { sandbox, link, view, events, refused };
     let cancellation = app.cancellations.subscribe(&caller);
     upgrade::hand_over(&mut request, terminal::MESSAGE_BYTES_MAX, async move |socket| {
         terminal::run(socket, client, cancellation).await;

@@ -3,37 +3,70 @@
 use crate::foundation::{
     error::ApiError,
     json::{self, not_null},
-    json_text::write_json_string,
-    signals,
+    json_text, signals,
 };
 use isolet_wire::{
     response::Closed,
     terminal::{Attached, COLS_MAX, Client, ROWS_MAX, Size, Snapshot},
 };
-use serde::Deserialize;
-use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use tokio_tungstenite::tungstenite::Message;
+use utoipa::ToSchema;
 
 /// The longest text frame, in bytes. A resize frame has about sixty.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
+/// The length of most frames of the server, in bytes.
+const FRAME_BYTES: usize = 128;
+/// The number of SIGHUP.
+const HUNG_UP: i32 = 1;
 
-#[derive(Debug, Default, Deserialize)]
+/// A text frame of a client. Binary frames are what its user types.
+///
+/// [`parse`] reads the type first and then the fields of that type, so that an error names the
+/// field: the derived implementation does not.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum TerminalClientFrame {
+    /// The size of the client's window.
+    Resize(TerminalResize),
+    /// Asks whether the connection is alive.
+    Ping(TerminalPing),
+}
+
+/// The size of the client's window.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-struct Frame {
-    #[serde(rename = "type")]
-    kind: String,
+pub(crate) struct TerminalResize {
+    /// 1 or more; the server takes at most 1000.
     #[serde(deserialize_with = "not_null")]
+    #[schema(required = true, nullable = false)]
     cols: Option<i64>,
+    /// 1 or more; the server takes at most 400.
     #[serde(deserialize_with = "not_null")]
+    #[schema(required = true, nullable = false)]
     rows: Option<i64>,
 }
 
-/// A frame of a client.
+/// A ping, which the server answers with `pong`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TerminalPing {}
+
+/// A frame of a client whose fields were checked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientFrame {
     /// The size of the client's window.
     Resize(Size),
     /// Asks whether the connection is alive.
     Ping,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FrameHead {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 /// Parses one text frame.
@@ -43,18 +76,27 @@ pub(super) fn parse(text: &str) -> Result<ClientFrame, ApiError> {
             "a text frame has at most 4096 bytes; what is typed is binary",
         ));
     }
-    let frame: Frame = json::parse(text.as_bytes())?;
-    match frame.kind.as_str() {
-        "resize" => {}
-        "ping" if frame.cols.or(frame.rows).is_none() => return Ok(ClientFrame::Ping),
-        "ping" => return Err(ApiError::bad_field("ping", "takes no fields")),
+    let text = text.as_bytes();
+    let head: FrameHead = json::parse(text)?;
+    let frame = match head.kind.as_str() {
+        "resize" => TerminalClientFrame::Resize(json::parse_variant(text)?),
+        "ping" => TerminalClientFrame::Ping(json::parse_variant(text)?),
         _ => return Err(ApiError::bad_field("type", "must be resize or ping")),
-    }
-    let (Some(cols), Some(rows)) = (frame.cols, frame.rows) else {
-        return Err(ApiError::bad_field("resize", "cols and rows are needed"));
     };
-    let size = size(cols, rows).map(ClientFrame::Resize);
-    size.ok_or_else(|| ApiError::bad_field("resize", "cols and rows must be 1 or more"))
+    frame.check()
+}
+
+impl TerminalClientFrame {
+    fn check(self) -> Result<ClientFrame, ApiError> {
+        match self {
+            Self::Ping(TerminalPing {}) => Ok(ClientFrame::Ping),
+            Self::Resize(TerminalResize { cols: Some(cols), rows: Some(rows) }) => {
+                let size = size(cols, rows).map(ClientFrame::Resize);
+                size.ok_or_else(|| ApiError::bad_field("resize", "cols and rows must be 1 or more"))
+            }
+            Self::Resize(_) => Err(ApiError::bad_field("resize", "cols and rows are needed")),
+        }
+    }
 }
 
 /// Clamps a size to the largest; `None` when a side is not positive.
@@ -67,77 +109,164 @@ pub(crate) fn size(cols: i64, rows: i64) -> Option<Size> {
     Some(Size { cols: cut(cols, COLS_MAX)?, rows: cut(rows, ROWS_MAX)? })
 }
 
-fn quoted(value: &str) -> String {
-    let mut out = Vec::with_capacity(value.len() + 2);
-    write_json_string(&mut out, value);
-    // Only complete characters were written.
-    String::from_utf8(out).unwrap_or_default()
+/// A text frame of the server. Binary frames are what the terminal shows.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum TerminalServerFrame<'a> {
+    /// The program has started.
+    Ready {},
+    /// The answer to `ping`.
+    Pong {},
+    /// The server refused a frame or a part of the request.
+    Error { message: &'a str },
+    /// The program has ended.
+    Exit(TerminalExit),
+    /// The first frame of a client that asked for events.
+    Attached(TerminalAttached<'a>),
+    /// Binary frames with the terminal's screen follow.
+    Snapshot {
+        /// How many bytes follow.
+        bytes: u32,
+        /// How many bytes of output the snapshot stands for.
+        missed: u64,
+    },
+    /// The offset of the next byte of output.
+    At {
+        /// Names this run of the terminal, for `?terminal=`.
+        terminal: &'a str,
+        /// For `?since=` of the next connection.
+        offset: u64,
+    },
+    /// The terminal has another size.
+    Size { cols: u16, rows: u16 },
+    /// Clients were attached or detached, or another one types.
+    Clients { clients: Vec<ClientView<'a>> },
 }
 
-fn text(text: String) -> Message {
-    Message::Text(Utf8Bytes::from(text))
+/// How a terminal's program ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TerminalExit {
+    /// 128 and the signal where a signal ended it.
+    code: i32,
+    /// The name of the signal that ended it, such as `SIGTERM`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<String>,
+}
+
+/// The terminal that a client is attached to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TerminalAttached<'a> {
+    /// Names this run of the terminal.
+    terminal: &'a str,
+    /// The number of the client.
+    client: u32,
+    /// Whether this client opened the terminal.
+    fresh: bool,
+    cols: u16,
+    rows: u16,
+    /// The process id of the program, inside the sandbox.
+    pid: i32,
+}
+
+/// A client of a terminal.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TerminalClient)]
+pub(crate) struct ClientView<'a> {
+    /// The number of the client, unique for the terminal.
+    client: u32,
+    /// The name that the client gave itself.
+    name: Cow<'a, str>,
+    /// `edit` or `view`.
+    mode: &'static str,
+    /// The width of its window, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    cols: Option<u16>,
+    /// The height of its window, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    rows: Option<u16>,
+    /// Whether it was the last client to type.
+    typing: bool,
+}
+
+impl<'a> From<&'a Client> for ClientView<'a> {
+    fn from(client: &'a Client) -> Self {
+        Self {
+            client: client.number,
+            name: Cow::Borrowed(&client.name),
+            mode: if client.view { "view" } else { "edit" },
+            cols: client.size.map(|size| size.cols),
+            rows: client.size.map(|size| size.rows),
+            typing: client.typing,
+        }
+    }
+}
+
+impl ClientView<'_> {
+    /// Copies what is borrowed.
+    pub(crate) fn into_owned(self) -> ClientView<'static> {
+        let Self { client, name, mode, cols, rows, typing } = self;
+        ClientView { client, name: Cow::Owned(name.into_owned()), mode, cols, rows, typing }
+    }
+}
+
+fn message(frame: &TerminalServerFrame<'_>) -> Message {
+    Message::text(json_text::to_string(frame, FRAME_BYTES))
 }
 
 pub(super) fn ready() -> Message {
-    Message::Text(Utf8Bytes::from_static(r#"{"type":"ready"}"#))
+    message(&TerminalServerFrame::Ready {})
 }
 
 pub(super) fn pong() -> Message {
-    Message::Text(Utf8Bytes::from_static(r#"{"type":"pong"}"#))
+    message(&TerminalServerFrame::Pong {})
 }
 
-pub(super) fn error(message: &str) -> Message {
-    text(format!(r#"{{"type":"error","message":{}}}"#, quoted(message)))
+pub(super) fn error(text: &str) -> Message {
+    message(&TerminalServerFrame::Error { message: text })
 }
 
 /// `exit`: how the program ended. Without a status, hanging up ended it.
 pub(super) fn exit(closed: &Closed) -> Message {
-    text(match (closed.signal, closed.code) {
-        (Some(signal), _) => {
-            let name = signals::name(signal);
-            format!(r#"{{"type":"exit","code":{},"signal":"{name}"}}"#, 128 + signal)
-        }
-        (None, Some(code)) => format!(r#"{{"type":"exit","code":{code}}}"#),
-        (None, None) => r#"{"type":"exit","code":129,"signal":"SIGHUP"}"#.to_owned(),
-    })
+    let by_signal =
+        |signal| TerminalExit { code: 128 + signal, signal: Some(signals::name(signal)) };
+    let exit = match (closed.signal, closed.code) {
+        (Some(signal), _) => by_signal(signal),
+        (None, Some(code)) => TerminalExit { code, signal: None },
+        (None, None) => by_signal(HUNG_UP),
+    };
+    message(&TerminalServerFrame::Exit(exit))
 }
 
 pub(super) fn attached(attached: &Attached) -> Message {
     let Attached { id, number, pid, fresh, size: Size { cols, rows }, .. } = attached;
-    let id = quoted(id);
-    text(format!(
-        r#"{{"type":"attached","terminal":{id},"client":{number},"fresh":{fresh},"cols":{cols},"rows":{rows},"pid":{pid}}}"#
-    ))
+    message(&TerminalServerFrame::Attached(TerminalAttached {
+        terminal: id,
+        client: *number,
+        fresh: *fresh,
+        cols: *cols,
+        rows: *rows,
+        pid: *pid,
+    }))
 }
 
 pub(super) fn snapshot(snapshot: Snapshot) -> Message {
     let Snapshot { bytes, missed, .. } = snapshot;
-    text(format!(r#"{{"type":"snapshot","bytes":{bytes},"missed":{missed}}}"#))
+    message(&TerminalServerFrame::Snapshot { bytes, missed })
 }
 
 pub(super) fn at(terminal: &str, offset: u64) -> Message {
-    text(format!(r#"{{"type":"at","terminal":{},"offset":{offset}}}"#, quoted(terminal)))
+    message(&TerminalServerFrame::At { terminal, offset })
 }
 
 pub(super) fn sized(Size { cols, rows }: Size) -> Message {
-    text(format!(r#"{{"type":"size","cols":{cols},"rows":{rows}}}"#))
+    message(&TerminalServerFrame::Size { cols, rows })
 }
 
 pub(super) fn clients(clients: &[Client]) -> Message {
-    let all: Vec<String> = clients.iter().map(client).collect();
-    text(format!(r#"{{"type":"clients","clients":[{}]}}"#, all.join(",")))
-}
-
-/// One client, as in frames and lists.
-pub(crate) fn client(client: &Client) -> String {
-    let mode = if client.view { "view" } else { "edit" };
-    let size = client
-        .size
-        .map_or_else(String::new, |Size { cols, rows }| format!(r#","cols":{cols},"rows":{rows}"#));
-    let number = client.number;
-    let name = quoted(&client.name);
-    let typing = client.typing;
-    format!(r#"{{"client":{number},"name":{name},"mode":"{mode}"{size},"typing":{typing}}}"#)
+    let clients = clients.iter().map(ClientView::from).collect();
+    message(&TerminalServerFrame::Clients { clients })
 }
 
 #[cfg(test)]

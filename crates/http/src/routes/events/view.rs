@@ -1,0 +1,139 @@
+//! The data of events about sandboxes.
+
+use isolet_sandbox::{
+    Refused,
+    events::{Command, Event, Exit, Happened},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The data of an event about a sandbox.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SandboxEvent<'a> {
+    /// Increases by one from event to event of a tenant.
+    id: u64,
+    /// Milliseconds since 1970, by the wall clock.
+    at_ms: i64,
+    sandbox: &'a str,
+    #[serde(flatten)]
+    fields: EventFields<'a>,
+}
+
+/// The fields that an event has beside those that all events have.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum EventFields<'a> {
+    /// `created`, `running`, `sleeping`, `woke` and `destroyed`.
+    None {},
+    /// The fields of `unreachable` and `failed`.
+    Cause { cause: &'a str },
+    /// `session_created`, `session_deleted`, `terminal_opened` and `terminal_ended`.
+    Session { session: &'a str },
+    /// The fields of `command_started`.
+    CommandStarted {
+        /// `null` for a program outside of sessions, and for a private shell.
+        session: Option<&'a str>,
+        /// The client's id for the command; empty for a program.
+        command: &'a str,
+    },
+    /// The fields of `command_exited`.
+    CommandExited {
+        /// `null` for a program outside of sessions, and for a private shell.
+        session: Option<&'a str>,
+        /// The client's id for the command; empty for a program.
+        command: &'a str,
+        /// `null` if the command could not start, or was killed because its client disconnected.
+        code: Option<i32>,
+    },
+    /// The fields of `port_opened` and `port_closed`.
+    Port { port: u16 },
+    /// The fields of `process_started`.
+    ProcessStarted { process: &'a str, session: Option<&'a str> },
+    /// The fields of `process_exited`.
+    ProcessExited {
+        process: &'a str,
+        session: Option<&'a str>,
+        /// `null` if the process was lost.
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+    /// The fields of `network_changed`.
+    Network {
+        /// `none`, `open` or `rules`.
+        network: &'a str,
+    },
+    /// The fields of `network_denied`.
+    Denied {
+        /// The name if one is known, otherwise the address.
+        host: &'a str,
+        /// `null` for a name that was looked up, and for protocols without ports.
+        port: Option<u16>,
+        protocol: &'a str,
+        /// The rule that denied it.
+        rule: &'a str,
+        /// How often it was denied.
+        times: u32,
+    },
+}
+
+impl<'a> SandboxEvent<'a> {
+    /// The name of an event, and its data.
+    pub(super) fn of(event: &'a Event) -> (&'static str, Self) {
+        let (name, fields) = EventFields::of(&event.what);
+        (name, Self { id: event.id, at_ms: event.at_ms, sandbox: event.sandbox.as_str(), fields })
+    }
+}
+
+impl<'a> EventFields<'a> {
+    fn of(what: &'a Happened) -> (&'static str, Self) {
+        match what {
+            Happened::Created => ("created", Self::None {}),
+            Happened::Running => ("running", Self::None {}),
+            Happened::Unreachable { cause } => ("unreachable", Self::Cause { cause }),
+            Happened::Sleeping => ("sleeping", Self::None {}),
+            Happened::Woke => ("woke", Self::None {}),
+            Happened::Failed { cause } => ("failed", Self::Cause { cause }),
+            Happened::Destroyed => ("destroyed", Self::None {}),
+            Happened::SessionCreated(id) => {
+                ("session_created", Self::Session { session: id.as_str() })
+            }
+            Happened::SessionDeleted(id) => {
+                ("session_deleted", Self::Session { session: id.as_str() })
+            }
+            Happened::CommandStarted(Command { session, id }) => {
+                let session = session.as_deref();
+                ("command_started", Self::CommandStarted { session, command: id })
+            }
+            Happened::CommandExited { command: Command { session, id }, code } => {
+                let session = session.as_deref();
+                ("command_exited", Self::CommandExited { session, command: id, code: *code })
+            }
+            Happened::PortOpened(port) => ("port_opened", Self::Port { port: *port }),
+            Happened::PortClosed(port) => ("port_closed", Self::Port { port: *port }),
+            Happened::ProcessStarted { process, session } => {
+                let session = session.as_ref().map(|id| id.as_str());
+                ("process_started", Self::ProcessStarted { process: process.as_str(), session })
+            }
+            Happened::ProcessExited { process, session, exit } => {
+                let process = process.as_str();
+                let session = session.as_ref().map(|id| id.as_str());
+                let code = exit.map(|Exit { code, .. }| code);
+                let signal = exit.and_then(|exit| exit.signal);
+                ("process_exited", Self::ProcessExited { process, session, code, signal })
+            }
+            Happened::TerminalOpened(id) => {
+                ("terminal_opened", Self::Session { session: id.as_str() })
+            }
+            Happened::TerminalEnded(id) => {
+                ("terminal_ended", Self::Session { session: id.as_str() })
+            }
+            Happened::NetworkChanged(mode) => {
+                ("network_changed", Self::Network { network: mode.word() })
+            }
+            Happened::NetworkDenied(Refused { host, port, protocol, rule, times }) => {
+                let fields = Self::Denied { host, port: *port, protocol, rule, times: *times };
+                ("network_denied", fields)
+            }
+        }
+    }
+}
