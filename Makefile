@@ -116,7 +116,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/tidy/check
 	python3 tests/tidy/imports.py
-	cd tests/tidy && python3 -m unittest -q test_imports test_promises
+	cd tests/tidy && python3 -m unittest -q test_imports test_promises test_phrases
 
 fmt:
 	cargo fmt --all

@@ -101,6 +101,7 @@ mod tests {
         read(&config, 0)
     }
 
+    /// Promises: A6.
     #[test]
     fn unusable_settings_are_refused_with_a_reason() {
         for (settings, word) in [
@@ -117,6 +118,7 @@ mod tests {
         }
     }
 
+    /// Promises: A6.
     #[test]
     fn configurations_of_other_images_are_refused_with_a_reason() {
         let rootfs = json!({"type": "layers", "diff_ids": []});

@@ -257,6 +257,7 @@ mod tests {
         }
     }
 
+    /// Promises: A6.
     #[test]
     fn unusable_documents_are_refused_with_a_reason() {
         let config = descriptor(CONFIG_TYPES[0], "a");

@@ -272,6 +272,7 @@ mod tests {
     }
 
     /// The kernel would compile each filter into memory that the whole machine shares.
+    /// Promises: B8.
     #[test]
     fn e53_no_filter_is_attached_to_a_socket_and_other_options_are_set() {
         const SOL_SOCKET: u64 = 1;
@@ -291,6 +292,7 @@ mod tests {
     }
 
     /// The kernel counts these requests for the whole host.
+    /// Promises: B8.
     #[test]
     fn e53_the_kernels_asynchronous_io_is_not_there_for_libraries_to_fall_back() {
         for name in ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents"] {

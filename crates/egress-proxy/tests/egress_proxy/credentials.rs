@@ -192,6 +192,7 @@ fn plain_http_has_a_credential_only_where_its_port_is_named() {
 
 /// A sandbox with access to every address once sent the name of a host to the address of another
 /// one, which then received the credential.
+/// Promises: Q22.
 #[test]
 fn a_credential_goes_only_to_addresses_that_its_host_resolves_to() {
     let world = World::new(&["*"], &[]);

@@ -69,6 +69,7 @@ fn captured(heard: &Captured) -> String {
 
 /// The proxy accepts no early data, which an attacker could replay: a client with a ticket of the
 /// host itself repeats its request after the handshake, and the proxy forwards it once.
+/// Promises: R12.
 #[test]
 fn where_tls_ends_at_the_proxy_early_data_is_not_taken_and_a_request_goes_on_once() {
     let (world, _, good, _, _roots) = credential_world();

@@ -9,6 +9,7 @@ use std::net::Shutdown;
 
 /// A host may echo the protocol of an upgrade, the headers of a preflight and the `Origin` of any
 /// request. The value of a credential once reached the sandbox in such an answer.
+/// Promises: R11.
 #[test]
 fn a_placeholder_is_replaced_in_no_header_that_servers_repeat() {
     let (world, _, good, _, _roots) = world();
@@ -77,6 +78,7 @@ fn a_host_with_a_port_that_is_no_number_is_no_request() {
 
 /// The proxy once forwarded `trace` in lower case with the credential. Servers that ignore the case
 /// of methods, or that know `TRACK`, answer with everything that they received.
+/// Promises: R11.
 #[test]
 fn no_method_that_servers_answer_with_the_request_goes_on_with_a_credential() {
     let (world, _, good, _, _roots) = world();

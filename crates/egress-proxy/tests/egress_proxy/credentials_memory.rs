@@ -158,6 +158,7 @@ fn long_heads_of_a_sandbox_are_bounded_together_hurt_no_other_and_are_returned()
 
 /// Incomplete heads and bodies that no server reads are not counted in bytes. The number of
 /// connections bounds them.
+/// Promises: R10.
 #[test]
 fn half_heads_and_bodies_that_nobody_reads_are_bounded_by_the_connections_of_a_sandbox() {
     const EACH: usize = 400;

@@ -132,6 +132,7 @@ fn line_or_end(stream: &mut impl Read) -> std::io::Result<()> {
 
 /// The proxy does not read inside TLS: it forwards the connection to the host that the SNI names,
 /// so an `:authority` of another host reaches only the host of the SNI.
+/// Promises: R12.
 #[test]
 fn where_tls_goes_through_another_authority_within_reaches_the_named_host_alone() {
     let world = World::new(&["good.example"], &[]);

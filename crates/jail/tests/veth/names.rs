@@ -39,6 +39,7 @@ except OSError as error:
 "#;
 
 /// `/etc/resolv.conf` of a sandbox is written before the address range is known.
+/// Promises: Q10.
 #[test]
 fn names_are_answered_where_sandboxes_have_other_addresses() {
     let resolvers = vec![(PUBLIC, 53).into()];

@@ -114,6 +114,7 @@ fn after_the_veth_owner_is_killed_sandboxes_are_attached_again() {
 /// The process that owns the pairs was once killed while another process still held its namespace
 /// (the egress proxy, which had not ended yet). The uplink stayed, and the next process did not
 /// recognise it.
+/// Promises: Q7.
 #[test]
 fn an_uplink_that_a_killed_owner_left_is_removed() {
     let mut fixture = VethFixture::new();

@@ -49,6 +49,7 @@ fn numbers_that_name_no_cursor_only_say_whether_it_blinks() {
 }
 
 /// Streams that property tests found, and where they were cut.
+/// Promises: Z15.
 #[test]
 fn found_regressions_stay_fixed() {
     let found: &[(&str, &str)] = &[
