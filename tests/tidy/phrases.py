@@ -34,7 +34,7 @@ class Phrase:
 PHRASES = (
     Phrase(r"not to be had|(?:can|could) be had", "not idiomatic", "not available, not supported"),
     Phrase(r"(?:is|are|was|were|be|been|being) told", "hides who says it to whom", "X reports, answers, sends Y"),
-    Phrase(r"somebody|nobody else|whoever", "hides the role", "a client, a user, the operator"),
+    Phrase(r"somebody|whoever", "hides the role", "a client, a user, the operator"),
     Phrase(r"anew", "archaic", "again, restart, recreate"),
     Phrase(r"by itself|by themselves|of its own accord", "ambiguous", "automatically, alone"),
     Phrase(r"unless told|unless it is told", "hides who says it", "by default"),
@@ -50,7 +50,6 @@ PHRASES = (
     Phrase(r"goes on being|go on being", "not idiomatic", "keeps, continues"),
     Phrase(r"lent|lends?|lending", "a private term", "injected credential, inject"),
     Phrase(r"where there (?:is|was) (?:one|none)", "a riddle", "if any, if it exists"),
-    Phrase(r"of it (?:is|was|are)\b(?! not)", "a riddle", "name the thing"),
     Phrase(r"in the stead|in (?:its|their|his) stead", "archaic", "instead"),
     Phrase(r"likewise\.", "a comment that says nothing", "what the item is"),
 )

@@ -369,7 +369,7 @@ fn the_command_line_and_a_dialect_set_credentials_and_no_tenant_reads_another() 
     assert!(!refused.status.success() && said.contains("@FILE"), "{said}");
     let shown = server.command(&["network", "demo"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains(&format!("lent    {API} authorization\n")), "{shown}");
+    assert!(shown.contains(&format!("inject  {API} authorization\n")), "{shown}");
     let gone = server.command(&["network", "demo", "--credential-remove", API]);
     assert!(gone.status.success(), "{gone:?}");
     has_nothing(&server.named("demo"), &mut hosts);
