@@ -151,7 +151,7 @@ fn unknown_and_unimplemented_features_are_refused_by_name() {
         ("id", json!({"id": "x".repeat(129)})),
     ];
     for (field, spec) in specs {
-        rows.row(&spec.to_string()[..wish.to_string().len().min(60)], || {
+        rows.row(&spec.to_string()[..spec.to_string().len().min(60)], || {
             let reply = server.http().post("/v1/sandboxes", &spec).expect(400);
             let body = reply.json();
             assert!(body["message"].as_str().is_some_and(|text| text.contains(field)), "{body}");

@@ -395,7 +395,7 @@ fn invalid_requests_are_refused_by_name_and_create_nothing() {
         ("id", json!({"sandbox_id": "../x"})),
     ];
     for (name, spec) in bad {
-        rows.row(&spec.to_string()[..wish.to_string().len().min(60)], || {
+        rows.row(&spec.to_string()[..spec.to_string().len().min(60)], || {
             let reply = http.post("/v1/sessions", &spec).expect(400).json();
             assert!(reply["message"].as_str().unwrap().contains(name), "{reply}");
         });

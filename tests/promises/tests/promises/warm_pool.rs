@@ -10,7 +10,7 @@ use isolet_kit::{
 /// The network namespace of a process, as the kernel names it.
 fn network_namespace(pid: impl std::fmt::Display) -> String {
     let target = std::fs::read_link(format!("/proc/{pid}/ns/net"));
-    link.map(|link| link.display().to_string()).unwrap_or_default()
+    target.map(|target| target.display().to_string()).unwrap_or_default()
 }
 
 /// Whether it has a veth interface.
