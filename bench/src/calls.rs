@@ -1,8 +1,8 @@
 //! System calls per command, of the server and of a sandbox's agent, counted by `strace`.
 
-use crate::http::Client;
-use crate::server::Server;
-use crate::socket::Shell;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
+use crate::socket::SocketShell;
 use anyhow::{Context, Result, ensure};
 use isolet_kit::process;
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,23 +25,23 @@ type Counts = BTreeMap<String, f64>;
 
 /// One build with a server, a sandbox, and a connection of each kind.
 struct Side {
-    http: Client,
-    shell: Shell,
+    http: HttpClient,
+    shell: SocketShell,
     /// Process ids of the server and of the agent.
     pids: [(&'static str, i32); 2],
     /// By connection and process, one entry for each turn.
     turns: BTreeMap<String, Vec<Counts>>,
     /// Ends with its sandbox when the side is dropped.
-    _server: Server,
+    _server: BenchServer,
 }
 
 impl Side {
     fn start(programs: &Path) -> Result<Self> {
         // Without a warm pool, the only agent is that of the one sandbox.
-        let server = Server::start_with(programs, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
-        let mut http = Client::connect(&server)?;
+        let server = BenchServer::start_with(programs, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
+        let mut http = HttpClient::connect(&server)?;
         http.create("counted")?;
-        let shell = Shell::open(&server, "counted", false)?;
+        let shell = SocketShell::open(&server, "counted", false)?;
         let own = i32::try_from(server.pid())?;
         let pids = [("server", own), ("agent", agent(own)?)];
         Ok(Self { http, shell, pids, turns: BTreeMap::new(), _server: server })

@@ -4,9 +4,9 @@
 //! and each round begins with the other side. A round gives one ratio of
 //! medians per row; the confidence interval is that of the mean of their logarithms (Student's t).
 
-use crate::http::Client;
-use crate::server::Server;
-use crate::socket::Shell;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
+use crate::socket::SocketShell;
 use crate::stats::{Times, show};
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -53,18 +53,18 @@ struct Row {
 
 /// One build and a server that runs it.
 struct Side {
-    http: Client,
-    shell: Shell,
+    http: HttpClient,
+    shell: SocketShell,
     /// Ends with its sandboxes when the side is dropped.
-    _server: Server,
+    _server: BenchServer,
 }
 
 impl Side {
     fn start(programs: &Path) -> Result<Self> {
-        let server = Server::start(programs)?;
-        let mut http = Client::connect(&server)?;
+        let server = BenchServer::start(programs)?;
+        let mut http = HttpClient::connect(&server)?;
         http.create("compare")?;
-        let shell = Shell::open(&server, "compare", false)?;
+        let shell = SocketShell::open(&server, "compare", false)?;
         Ok(Self { http, shell, _server: server })
     }
 
@@ -93,9 +93,9 @@ fn timed(work: impl FnOnce() -> Result<usize>, bytes: usize) -> Result<Duration>
 }
 
 /// A measured step of one side, its name, and its number of runs in a round.
-type Step = (&'static str, fn(&mut Side) -> Result<Duration>, usize);
+type MeasuredStep = (&'static str, fn(&mut Side) -> Result<Duration>, usize);
 
-const STEPS: [Step; 3] = [
+const STEPS: [MeasuredStep; 3] = [
     ("`:` over WebSocket", Side::command_by_socket, COMMANDS),
     ("`:` over HTTP", Side::command_by_http, COMMANDS),
     ("create to first output", Side::create, CREATES),

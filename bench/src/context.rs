@@ -1,8 +1,8 @@
 //! A run of `1` in a code context against the same interpreter over bare pipes in this process: for
 //! Python with the small driver and with the image's kernel. Also the start times of both.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Context as _, Result, ensure};
 use hyper::Method;
@@ -78,8 +78,8 @@ impl Drop for Pipe {
 }
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     client.create("bench")?;
     for (engine, words) in LOOPS {
         let code = if engine == "bash" { "echo 1" } else { "1" };
@@ -125,7 +125,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 
 /// Start times of Python contexts, in a new sandbox for each round: the driver, and
 /// several kernels in a row, of which the third takes the spare kernel.
-fn begins(client: &mut Client, rounds: usize) -> Result<()> {
+fn begins(client: &mut HttpClient, rounds: usize) -> Result<()> {
     let mut times: [Times; 4] = Default::default();
     for round in 0..rounds {
         let id = format!("begin{round}");

@@ -1,7 +1,7 @@
 //! Table (b): from a create to the first byte of output, and to the end of the delete.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Context, Result, ensure};
 use std::io::Read;
@@ -18,8 +18,8 @@ const REST: Duration = Duration::from_millis(20);
 const PARALLEL: Duration = Duration::from_secs(4);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     let names = ["bash, fork and exec", "bubblewrap", "isolet, shell", "isolet, exec"];
     let mut first: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
     let mut ended = vec![("bubblewrap", Times::default()), ("isolet", Times::default())];
@@ -33,10 +33,10 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
             first[1].1.push(begun);
             ended[0].1.push(gone);
             std::thread::sleep(REST);
-            first[2].1.push(create(&mut client, &id, Client::session)?);
+            first[2].1.push(create(&mut client, &id, HttpClient::session)?);
             ended[1].1.push(destroy(&mut client, &id)?);
             std::thread::sleep(REST);
-            first[3].1.push(create(&mut client, &id, Client::exec)?);
+            first[3].1.push(create(&mut client, &id, HttpClient::exec)?);
             ended[1].1.push(destroy(&mut client, &id)?);
         }
     }
@@ -83,9 +83,9 @@ pub(crate) fn program(command: &mut Command) -> Result<(Duration, Duration)> {
 
 /// One request that creates the sandbox and runs a command in it.
 fn create(
-    client: &mut Client,
+    client: &mut HttpClient,
     id: &str,
-    run: fn(&mut Client, &str, &str) -> Result<usize>,
+    run: fn(&mut HttpClient, &str, &str) -> Result<usize>,
 ) -> Result<Duration> {
     let begun = Instant::now();
     let count = run(client, id, "echo ready")?;
@@ -94,22 +94,22 @@ fn create(
     Ok(time)
 }
 
-fn destroy(client: &mut Client, id: &str) -> Result<Duration> {
+fn destroy(client: &mut HttpClient, id: &str) -> Result<Duration> {
     let begun = Instant::now();
     client.delete(id)?;
     Ok(begun.elapsed())
 }
 
-fn parallel(server: &Server, clients: usize) -> Result<()> {
+fn parallel(server: &BenchServer, clients: usize) -> Result<()> {
     let until = Instant::now() + PARALLEL;
     let results: Vec<Result<Vec<Duration>>> = std::thread::scope(|scope| {
         let work = |at: usize| {
             move || {
-                let mut client = Client::connect(server)?;
+                let mut client = HttpClient::connect(server)?;
                 let mut times = Vec::new();
                 while Instant::now() < until {
                     let id = format!("p{clients}-{at}-{}", times.len());
-                    times.push(create(&mut client, &id, Client::exec)?);
+                    times.push(create(&mut client, &id, HttpClient::exec)?);
                     client.delete(&id)?;
                 }
                 Ok(times)

@@ -1,7 +1,7 @@
 //! Table (g): the cost of events for a command, without and with readers.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Result, ensure};
 use std::io::{ErrorKind, Read, Write};
@@ -18,15 +18,16 @@ const WARM: usize = 10;
 const HEARD_BYTES_MIN: usize = 4096;
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     client.session("bench", ":")?;
     let variants = [("no reader", 0), ("one reader", 1), ("ten readers", 10)];
     let mut shell: Vec<_> = variants.map(|(name, _)| (name, Times::default())).into();
     let mut program = shell.clone();
     for _ in 0..rounds {
         for (at, (_, count)) in variants.iter().enumerate() {
-            let readers = (0..*count).map(|_| Reader::open(&server)).collect::<Result<Vec<_>>>()?;
+            let readers =
+                (0..*count).map(|_| EventReader::open(&server)).collect::<Result<Vec<_>>>()?;
             for turn in 0..BURST {
                 let begun = Instant::now();
                 client.session("bench", ":")?;
@@ -52,13 +53,13 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 /// Reads events in a thread.
-struct Reader {
+struct EventReader {
     stream: TcpStream,
     thread: JoinHandle<std::io::Result<usize>>,
 }
 
-impl Reader {
-    fn open(server: &Server) -> Result<Self> {
+impl EventReader {
+    fn open(server: &BenchServer) -> Result<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port))?;
         let head = format!(
             "GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\n\r\n",

@@ -1,7 +1,7 @@
 //! Table (f): files of 1 KB and 1 GB over the files API, beside `cp` inside the same sandbox.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -22,8 +22,8 @@ const LARGE_ROUNDS: usize = 5;
 const PIECE: usize = 1 << 20;
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     // The limits allow the whole machine, so that the copy and the server are measured and not a limit.
     let wish = json!({"id": "bench", "cpu_millis": 64_000, "memory_mib": 8192});
     client.call(hyper::Method::POST, "/v1/sandboxes", Some(&wish))?;
@@ -31,7 +31,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     large(&server, &mut client)
 }
 
-fn small(server: &Server, client: &mut Client, rounds: usize) -> Result<()> {
+fn small(server: &BenchServer, client: &mut HttpClient, rounds: usize) -> Result<()> {
     client.session("bench", &format!("head -c {SMALL} /dev/zero >small"))?;
     let mut wire = Wire::open(server)?;
     let names = ["cp, in a shell", "write", "read", "cp, a program"];
@@ -54,7 +54,7 @@ fn small(server: &Server, client: &mut Client, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn large(server: &Server, client: &mut Client) -> Result<()> {
+fn large(server: &BenchServer, client: &mut HttpClient) -> Result<()> {
     client.session("bench", &format!("head -c {LARGE} /dev/zero >large"))?;
     let mut wire = Wire::open(server)?;
     let names = ["cp", "cp and sync", "write", "write, fsync=1", "read", "cat >/dev/null"];
@@ -88,7 +88,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn open(server: &Server) -> Result<Self> {
+    fn open(server: &BenchServer) -> Result<Self> {
         let to = TcpStream::connect(("127.0.0.1", server.port))?;
         to.set_nodelay(true)?;
         to.set_read_timeout(Some(Duration::from_secs(120)))?;

@@ -1,6 +1,6 @@
 //! Commands over HTTP, on one keep-alive connection.
 
-use crate::server::Server;
+use crate::server::BenchServer;
 use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -12,25 +12,25 @@ use std::net::TcpStream;
 use tokio::runtime::Runtime;
 
 /// A keep-alive connection with blocking calls, so that one call is one measurement.
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
     key: String,
     host: String,
 }
 
-impl Client {
-    pub(crate) fn connect(server: &Server) -> Result<Self> {
+impl HttpClient {
+    pub(crate) fn connect(server: &BenchServer) -> Result<Self> {
         Self::over(TcpStream::connect(("127.0.0.1", server.port))?, server)
     }
 
     /// A client with another key than the server's own.
-    pub(crate) fn connect_with(server: &Server, key: &str) -> Result<Self> {
+    pub(crate) fn connect_with(server: &BenchServer, key: &str) -> Result<Self> {
         Ok(Self { key: key.to_owned(), ..Self::connect(server)? })
     }
 
     /// A client over a connection that exists already.
-    pub(crate) fn over(stream: TcpStream, server: &Server) -> Result<Self> {
+    pub(crate) fn over(stream: TcpStream, server: &BenchServer) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let host = format!("127.0.0.1:{}", server.port);
         stream.set_nodelay(true)?;

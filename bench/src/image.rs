@@ -1,8 +1,8 @@
 //! Images: unpacking a layer of 100 MB against `tar`, and creating sandboxes from an image against
 //! creating them from the host's programs.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use crate::warm_pool;
 use anyhow::{Context, Result, ensure};
@@ -29,11 +29,11 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 /// A server that pulls from this registry.
-fn server(bin: &Path, folder: &Path, registry: &Registry, ready: &str) -> Result<Server> {
+fn server(bin: &Path, folder: &Path, registry: &Registry, ready: &str) -> Result<BenchServer> {
     let config = folder.join("isolet.toml");
     std::fs::write(&config, format!("[images]\nregistries = [\"{}\"]\n", registry.host()))?;
     let config = config.to_str().context("a path of text")?;
-    Server::start_with(bin, &[("ISOLET_CONFIG", config), ("ISOLET_WARM_POOL_SIZE", ready)])
+    BenchServer::start_with(bin, &[("ISOLET_CONFIG", config), ("ISOLET_WARM_POOL_SIZE", ready)])
 }
 
 /// Writes files that compress as programs do, by a third to a half.
@@ -97,7 +97,7 @@ fn unpacking(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
         times[2].1.push(sh(&format!("{sums}; {unpack}; sync -f {place}"))?);
         sh(&fresh)?;
         // Unpacking takes longer than the server keeps an idle connection open.
-        let mut client = Client::connect(&server)?;
+        let mut client = HttpClient::connect(&server)?;
         let begun = Instant::now();
         client.call(Method::POST, "/v1/images/pull", Some(&json!({ "image": name })))?;
         times[3].1.push(begun.elapsed());
@@ -117,7 +117,7 @@ fn creates(bin: &Path, folder: &Path, rounds: usize) -> Result<()> {
         [("a create, from the warm pool (aim: 1.1)", "2"), ("a create, cold", "0")]
     {
         let server = server(bin, folder, &registry, ready)?;
-        let mut client = Client::connect(&server)?;
+        let mut client = HttpClient::connect(&server)?;
         client.call(Method::POST, "/v1/images/pull", Some(&json!({ "image": name })))?;
         let of = |image: &str| json!({ "image": image });
         let variants = [("host", of("host")), ("an image that was pulled", of(&name))];

@@ -38,7 +38,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 #[command(args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<BenchCommand>,
     /// Print this table [default: all]
     #[arg(value_enum)]
     what: Vec<Table>,
@@ -54,7 +54,7 @@ struct Args {
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Compare two builds: `:` over WebSocket and HTTP, create to first output, and system calls.
     Compare(compare::Compare),
 }
@@ -98,7 +98,7 @@ fn main() -> anyhow::Result<()> {
     if let Some(port) = args.serve {
         return guest::serve(port);
     }
-    if let Some(Command::Compare(compare)) = &args.command {
+    if let Some(BenchCommand::Compare(compare)) = &args.command {
         return compare::run(compare);
     }
     if args.what.is_empty() {

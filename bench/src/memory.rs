@@ -4,8 +4,8 @@
 //! a sandbox uses: slab, kernel stacks, page tables, per-processor memory and
 //! anonymous memory.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::Result;
 use std::path::Path;
@@ -18,8 +18,8 @@ const STANDS: [usize; 2] = [100, 1000];
 const TIMED: usize = 60;
 
 pub(crate) fn table(bin: &Path) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     client.session("warm", ":")?;
     let mut creates = vec![("empty", timed(&mut client, "e")?)];
     settle();
@@ -53,7 +53,7 @@ pub(crate) fn table(bin: &Path) -> Result<()> {
     Ok(())
 }
 
-fn timed(client: &mut Client, prefix: &str) -> Result<Times> {
+fn timed(client: &mut HttpClient, prefix: &str) -> Result<Times> {
     let mut times = Times::default();
     for turn in 0..TIMED {
         let id = format!("{prefix}{turn}");

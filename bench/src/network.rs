@@ -2,8 +2,8 @@
 //! connections and DNS lookups against a plain veth pair with the same masquerading.
 
 use crate::far::{self, Far, NAME, RESOLVER, within};
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use crate::warm_pool;
 use anyhow::{Context, Result, bail};
@@ -43,7 +43,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
         let config = std::env::temp_dir().join(format!("isolet-bench-{}.toml", std::process::id()));
         std::fs::write(&config, format!("[network]\nresolvers = [\"{RESOLVER}\"]\n"))?;
         let path = config.to_str().context("a path of text")?;
-        let server = Server::start_with(bin, &[("ISOLET_CONFIG", path)])?;
+        let server = BenchServer::start_with(bin, &[("ISOLET_CONFIG", path)])?;
         let done = creates(&server, rounds).and_then(|()| paths(&server, &far, rounds));
         drop(server);
         let _ = std::fs::remove_file(config);
@@ -62,14 +62,14 @@ fn networks() -> [(&'static str, Value); 4] {
     ]
 }
 
-fn creates(server: &Server, rounds: usize) -> Result<()> {
-    let mut client = Client::connect(server)?;
+fn creates(server: &BenchServer, rounds: usize) -> Result<()> {
+    let mut client = HttpClient::connect(server)?;
     let variants = networks().map(|(name, network)| (name, json!({ "network": network })));
     warm_pool::table(&mut client, "a create, from the warm pool (aim: 1.15)", &variants, rounds)
 }
 
-fn paths(server: &Server, far: &Far, rounds: usize) -> Result<()> {
-    let mut client = Client::connect(server)?;
+fn paths(server: &BenchServer, far: &Far, rounds: usize) -> Result<()> {
+    let mut client = HttpClient::connect(server)?;
     let path = |name, network, resolver| NetworkPath {
         name,
         network,
@@ -151,7 +151,7 @@ impl NetworkPath {
 }
 
 /// Creates a sandbox with these rules. Returns its network namespace.
-fn inside(client: &mut Client, id: &str, network: &Value) -> Result<OwnedFd> {
+fn inside(client: &mut HttpClient, id: &str, network: &Value) -> Result<OwnedFd> {
     client.call(Method::POST, "/v1/sandboxes", Some(&json!({ "id": id, "network": network })))?;
     let mark = format!("97531.{}{}", std::process::id(), id.len());
     let body = json!({ "id": "mark", "command": format!("exec sleep {mark}") });

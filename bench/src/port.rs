@@ -2,9 +2,9 @@
 //! `/ports/`, and through nginx as a proxy in that network if this machine has nginx. Any proxy
 //! has to wake two more processes per request, and copies each byte in and out once more.
 
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::nginx::Nginx;
-use crate::server::Server;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Result, bail, ensure};
 use hyper::Method;
@@ -37,7 +37,7 @@ const LISTEN_WAIT: Duration = Duration::from_secs(10);
 /// One path to a web server, and its times.
 struct ServerPath {
     name: &'static str,
-    client: Client,
+    client: HttpClient,
     /// The path before the requested size.
     path: String,
     small: Times,
@@ -45,8 +45,8 @@ struct ServerPath {
 }
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     client.create("bench")?;
     let own = std::fs::read(std::env::current_exe()?)?;
     client.put("/v1/sandboxes/bench/files/guest", own)?;
@@ -64,15 +64,15 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
         large: Times::default(),
     };
     let through = |port: u16| format!("/v1/sandboxes/bench/ports/{port}/");
-    let within = |port: u16| Client::over(within(&network, port)?, &server);
+    let within = |port: u16| HttpClient::over(within(&network, port)?, &server);
     let mut plain = vec![route("direct, inside", within(PORT)?, "/")];
     if nginx.is_some() {
         plain.push(route("nginx, inside", within(NGINX_PORT)?, "/"));
     }
-    plain.push(route("isolet, /ports/", Client::connect(&server)?, &through(PORT)));
+    plain.push(route("isolet, /ports/", HttpClient::connect(&server)?, &through(PORT)));
     let mut node = vec![
         route("direct, inside", within(NODE_PORT)?, "/"),
-        route("isolet, /ports/", Client::connect(&server)?, &through(NODE_PORT)),
+        route("isolet, /ports/", HttpClient::connect(&server)?, &through(NODE_PORT)),
     ];
     for _ in 0..rounds {
         for route in plain.iter_mut().chain(&mut node) {
@@ -108,7 +108,7 @@ impl ServerPath {
     }
 }
 
-fn fetched(client: &mut Client, path: &str, count: usize) -> Result<Duration> {
+fn fetched(client: &mut HttpClient, path: &str, count: usize) -> Result<Duration> {
     let begun = Instant::now();
     let got = client.fetch(path)?;
     let time = begun.elapsed();
@@ -117,7 +117,7 @@ fn fetched(client: &mut Client, path: &str, count: usize) -> Result<Duration> {
 }
 
 /// Starts a web server inside, and waits until it listens.
-fn guest(client: &mut Client, id: &str, command: &str, port: u16) -> Result<()> {
+fn guest(client: &mut HttpClient, id: &str, command: &str, port: u16) -> Result<()> {
     let processes = "/v1/sandboxes/bench/processes";
     let body = json!({ "id": id, "command": command });
     client.call(Method::POST, processes, Some(&body))?;

@@ -1,8 +1,8 @@
 //! A background process: the time from its start until the response with its pid, and until its end is
 //! known.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
@@ -22,8 +22,8 @@ const PROGRAM: &str = "/bin/true";
 type Both = (Duration, Duration);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     client.create("bench")?;
     let names = ["fork and exec", "bubblewrap", "isolet, process", "isolet, program of one call"];
     let mut reported: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
@@ -70,7 +70,7 @@ fn spawn(command: &mut Command) -> Result<Both> {
     Ok((reported, begun.elapsed()))
 }
 
-fn process(client: &mut Client) -> Result<Both> {
+fn process(client: &mut HttpClient) -> Result<Both> {
     let path = "/v1/sandboxes/bench/processes";
     let begun = Instant::now();
     let made = client.call(Method::POST, path, Some(&json!({ "argv": [PROGRAM] })))?;
@@ -84,7 +84,7 @@ fn process(client: &mut Client) -> Result<Both> {
     Ok((reported, known))
 }
 
-fn program(client: &mut Client) -> Result<Both> {
+fn program(client: &mut HttpClient) -> Result<Both> {
     let begun = Instant::now();
     let body = json!({ "argv": [PROGRAM] });
     let done = client.call(Method::POST, "/v1/sandboxes/bench/exec", Some(&body))?;

@@ -1,6 +1,6 @@
 //! The lower bound for any terminal: a PTY that this process reads and writes itself.
 
-use crate::terminal::Terminal;
+use crate::terminal::BenchTerminal;
 use anyhow::Result;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -40,7 +40,7 @@ impl Pty {
     }
 }
 
-impl Terminal for Pty {
+impl BenchTerminal for Pty {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let mut at = 0;
         while at < bytes.len() {

@@ -1,8 +1,8 @@
 //! Table (h): the cost of saving shell state: a command after a pause, and a sleep.
 
-use crate::http::Client;
-use crate::server::Server;
-use crate::socket::Shell;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
+use crate::socket::SocketShell;
 use crate::stats::{Times, rows};
 use anyhow::Result;
 use hyper::Method;
@@ -25,19 +25,19 @@ const HELD: [(&str, &str); 3] = [
 ];
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     commands(&server, &mut client, rounds)?;
     sleeps(&mut client, rounds)
 }
 
-fn commands(server: &Server, client: &mut Client, rounds: usize) -> Result<()> {
+fn commands(server: &BenchServer, client: &mut HttpClient, rounds: usize) -> Result<()> {
     let mut kinds = Vec::new();
     for persistent in [false, true] {
         let id = if persistent { "saved" } else { "unsaved" };
         let wish = json!({"id": id, "persistent": persistent});
         client.call(Method::POST, "/v1/sandboxes", Some(&wish))?;
-        let open = |n: usize| Shell::session(server, id, &format!("s{n}"));
+        let open = |n: usize| SocketShell::session(server, id, &format!("s{n}"));
         kinds.push((0..SHELLS).map(open).collect::<Result<Vec<_>>>()?);
     }
     let mut result = [
@@ -68,14 +68,14 @@ fn commands(server: &Server, client: &mut Client, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn took(shell: &mut Shell) -> Result<Duration> {
+fn took(shell: &mut SocketShell) -> Result<Duration> {
     let begun = Instant::now();
     shell.run(":")?;
     Ok(begun.elapsed())
 }
 
 /// The time of a sleep request. No process of the sandbox runs after it.
-fn sleeps(client: &mut Client, rounds: usize) -> Result<()> {
+fn sleeps(client: &mut HttpClient, rounds: usize) -> Result<()> {
     let mut result = vec![("sleep, no shell", Times::default())];
     result.extend(HELD.map(|(name, _)| (name, Times::default())));
     for round in 0..rounds {

@@ -1,8 +1,8 @@
 //! Table (p): what response times reveal about secrets: a nearly right key against a wrong one, and
 //! another tenant's id against an unused one. A ratio of 1 reveals nothing.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Context, Result, ensure};
 use hyper::{Method, StatusCode};
@@ -17,8 +17,8 @@ const BURST: usize = 60;
 const NOBODY: &str = "never-was";
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut owner = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut owner = HttpClient::connect(&server)?;
     owner.create("theirs")?;
     let other = other_key(bin, &server)?;
     let near = format!("{}!", &server.key[..server.key.len() - 1]);
@@ -35,7 +35,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 /// Creates a key of another tenant.
-fn other_key(bin: &Path, server: &Server) -> Result<String> {
+fn other_key(bin: &Path, server: &BenchServer) -> Result<String> {
     let mut add = Command::new(bin.join("isolet"));
     add.args(["keys", "add", "--tenant", "other"]).env("ISOLET_DATA_DIR", server.data());
     let said = String::from_utf8(add.output()?.stdout)?;
@@ -45,7 +45,7 @@ fn other_key(bin: &Path, server: &Server) -> Result<String> {
 
 /// Measures the variants in turns. A variant is a name, a key and a path.
 fn times(
-    server: &Server,
+    server: &BenchServer,
     rounds: usize,
     wanted: StatusCode,
     variants: [(&'static str, String, String); 2],
@@ -53,7 +53,7 @@ fn times(
     let mut all: Vec<_> = variants.iter().map(|(name, ..)| (*name, Times::default())).collect();
     let mut clients = Vec::new();
     for (_, key, _) in &variants {
-        clients.push(Client::connect_with(server, key)?);
+        clients.push(HttpClient::connect_with(server, key)?);
     }
     for _ in 0..rounds {
         for (at, (_, _, path)) in variants.iter().enumerate() {

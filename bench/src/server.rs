@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server on loopback. It ends with all its sandboxes when it is dropped.
-pub(crate) struct Server {
+pub(crate) struct BenchServer {
     process: Child,
     data: PathBuf,
     pub(crate) port: u16,
     pub(crate) key: String,
 }
 
-impl Server {
+impl BenchServer {
     pub(crate) fn start(bin: &Path) -> Result<Self> {
         Self::start_with(bin, &[])
     }
@@ -65,10 +65,10 @@ fn variable<'a>(bin: &Path, name: &'a str) -> &'a str {
     name
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         // Sandboxes outlive a server, so they must be deleted first.
-        if let Ok(mut client) = crate::http::Client::connect(self) {
+        if let Ok(mut client) = crate::http::HttpClient::connect(self) {
             while let Ok(ids) = client.list() {
                 if ids.is_empty() || ids.iter().all(|id| client.delete(id).is_err()) {
                     break;

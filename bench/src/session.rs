@@ -1,9 +1,9 @@
 //! Table (d): the cost of a session with and without a scope, and of a thousand sessions.
 
 use crate::create::{bash, program};
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::memory::{PARTS, parts, resident, settle};
-use crate::server::Server;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows, show};
 use anyhow::{Result, ensure};
 use hyper::Method;
@@ -27,8 +27,8 @@ fn wishes() -> [(&'static str, Value); 2] {
 }
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut client = HttpClient::connect(&server)?;
     let wish = json!({"id": "bench", "pids": 8192, "memory_mib": 8192, "cpu_millis": 4000});
     client.call(Method::POST, "/v1/sandboxes", Some(&wish))?;
     client.exec("bench", "mkdir /workspace/shared /workspace/own")?;
@@ -37,7 +37,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 /// Times until the response to a create, and until the first output of the new session.
-fn made(client: &mut Client, rounds: usize) -> Result<()> {
+fn made(client: &mut HttpClient, rounds: usize) -> Result<()> {
     let mut create = Vec::new();
     let mut first = vec![("bash, fork and exec", Times::default())];
     for (name, _) in wishes() {
@@ -66,19 +66,19 @@ fn made(client: &mut Client, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn open(client: &mut Client, wish: &Value) -> Result<String> {
+fn open(client: &mut HttpClient, wish: &Value) -> Result<String> {
     let made = client.call(Method::POST, &format!("{BOX}/sessions"), Some(wish))?;
     Ok(made["id"].as_str().unwrap_or_default().to_owned())
 }
 
-fn run(client: &mut Client, session: &str, text: &str) -> Result<usize> {
+fn run(client: &mut HttpClient, session: &str, text: &str) -> Result<usize> {
     let path = format!("{BOX}/sessions/{session}/exec");
     let answer = client.call(Method::POST, &path, Some(&json!({ "command": text })))?;
     Ok(answer["stdout"].as_str().map_or(0, str::len))
 }
 
 /// Measures the memory of many sessions before and after their shells are open, and the time of a list.
-fn many(server: &Server, client: &mut Client) -> Result<()> {
+fn many(server: &BenchServer, client: &mut HttpClient) -> Result<()> {
     settle();
     let before = parts()?;
     let server_before = resident(server.pid());
@@ -109,7 +109,7 @@ fn many(server: &Server, client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-fn lists(client: &mut Client) -> Result<Times> {
+fn lists(client: &mut HttpClient) -> Result<Times> {
     let mut times = Times::default();
     for _ in 0..100 {
         let begun = Instant::now();

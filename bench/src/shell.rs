@@ -1,9 +1,9 @@
 //! Table (a): the cost of a command and its output over each protocol.
 
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::raw::{Raw, sh};
-use crate::server::Server;
-use crate::socket::Shell;
+use crate::server::BenchServer;
+use crate::socket::SocketShell;
 use crate::stats::{Times, rows};
 use anyhow::{Result, ensure};
 use std::path::Path;
@@ -19,14 +19,14 @@ const LARGE: usize = 100_000_000;
 type CommandVariant<'a> = (&'a str, Box<dyn FnMut(&str) -> Result<usize> + 'a>);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
-    let server = Server::start(bin)?;
-    let mut setup = Client::connect(&server)?;
+    let server = BenchServer::start(bin)?;
+    let mut setup = HttpClient::connect(&server)?;
     setup.create("bench")?;
     let mut raw = Raw::open()?;
-    let mut json = Shell::open(&server, "bench", false)?;
-    let mut binary = Shell::open(&server, "bench", true)?;
-    let mut session = Client::connect(&server)?;
-    let mut exec = Client::connect(&server)?;
+    let mut json = SocketShell::open(&server, "bench", false)?;
+    let mut binary = SocketShell::open(&server, "bench", true)?;
+    let mut session = HttpClient::connect(&server)?;
+    let mut exec = HttpClient::connect(&server)?;
     let line = "FOO=bar";
     raw.run(line)?;
     json.run(line)?;

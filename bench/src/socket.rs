@@ -1,6 +1,6 @@
 //! Commands over the shell WebSocket, with both kinds of frames.
 
-use crate::server::Server;
+use crate::server::BenchServer;
 use anyhow::{Result, bail};
 use serde::Deserialize;
 use serde_json::json;
@@ -10,7 +10,7 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
 #[derive(Deserialize)]
-struct Frame<'a> {
+struct OutputFrame<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(borrow, default)]
@@ -18,22 +18,22 @@ struct Frame<'a> {
 }
 
 /// Opens a private shell.
-pub(crate) struct Shell {
+pub(crate) struct SocketShell {
     socket: WebSocket<TcpStream>,
     count: u64,
 }
 
-impl Shell {
-    pub(crate) fn open(server: &Server, id: &str, binary: bool) -> Result<Self> {
+impl SocketShell {
+    pub(crate) fn open(server: &BenchServer, id: &str, binary: bool) -> Result<Self> {
         Self::query(server, id, if binary { "?frames=binary" } else { "" })
     }
 
     /// Opens the shell of a session.
-    pub(crate) fn session(server: &Server, id: &str, session: &str) -> Result<Self> {
+    pub(crate) fn session(server: &BenchServer, id: &str, session: &str) -> Result<Self> {
         Self::query(server, id, &format!("?session={session}"))
     }
 
-    fn query(server: &Server, id: &str, query: &str) -> Result<Self> {
+    fn query(server: &BenchServer, id: &str, query: &str) -> Result<Self> {
         let url = format!("ws://127.0.0.1:{}/v1/sandboxes/{id}/shell{query}", server.port);
         let mut request = url.into_client_request()?;
         request.headers_mut().insert("authorization", format!("Bearer {}", server.key).parse()?);
@@ -57,7 +57,7 @@ impl Shell {
             match self.socket.read()? {
                 Message::Binary(data) if data[0] == 1 => bytes += data.len() - 11 - id.len(),
                 Message::Text(text) => {
-                    let frame: Frame<'_> = serde_json::from_str(&text)?;
+                    let frame: OutputFrame<'_> = serde_json::from_str(&text)?;
                     match frame.kind {
                         "shell_out" => bytes += frame.data.map_or(0, |data| data.len()),
                         "shell_exit" => return Ok(bytes),

@@ -1,10 +1,10 @@
 //! Table (i): terminals: the time from a key to its echo, the cost of output and of many clients, and the
 //! time until a new client sees the screen.
 
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::memory::{resident, settle};
 use crate::pty::Pty;
-use crate::server::Server;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows, show};
 use crate::tty_socket::{Attached, Ttyd};
 use anyhow::{Context, Result};
@@ -23,19 +23,19 @@ const TAIL: usize = 96;
 const ATTACHES: usize = 60;
 
 /// A client of a terminal.
-pub(crate) trait Terminal {
+pub(crate) trait BenchTerminal {
     /// Sends typed bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
     /// Waits for the next output.
     fn read(&mut self) -> Result<&[u8]>;
 }
 
-type TerminalVariant = (&'static str, Box<dyn Terminal>);
+type TerminalVariant = (&'static str, Box<dyn BenchTerminal>);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     // Without a warm pool, the only agent is the measured one.
-    let server = Server::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
+    let mut client = HttpClient::connect(&server)?;
     client.create("bench")?;
     let file = format!("/tmp/isolet-bench-{}", std::process::id());
     let text = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
@@ -50,7 +50,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     Ok(std::fs::remove_file(&file)?)
 }
 
-fn one_client(server: &Server, file: &str, rounds: usize) -> Result<()> {
+fn one_client(server: &BenchServer, file: &str, rounds: usize) -> Result<()> {
     let mut variants: Vec<TerminalVariant> = vec![
         ("raw PTY", Box::new(Pty::open()?)),
         ("Isolet", Box::new(Attached::open(server, "bench", "&shell=bash&arg=--norc")?)),
@@ -138,7 +138,7 @@ fn volumes(
 }
 
 /// Runs a command line and waits for its end.
-fn run(variant: &mut dyn Terminal, line: &str) -> Result<()> {
+fn run(variant: &mut dyn BenchTerminal, line: &str) -> Result<()> {
     let mark = Mark::new();
     variant.write(mark.behind(line).as_bytes())?;
     mark.awaited(variant)
@@ -158,7 +158,7 @@ impl Mark {
         format!("{line}; echo end''-{}\r", self.0)
     }
 
-    fn awaited(&self, variant: &mut dyn Terminal) -> Result<()> {
+    fn awaited(&self, variant: &mut dyn BenchTerminal) -> Result<()> {
         let mark = format!("end-{}\r\n", self.0).into_bytes();
         let mut tail = Vec::new();
         loop {
@@ -172,7 +172,7 @@ impl Mark {
     }
 }
 
-fn many_clients(server: &Server, file: &str, rounds: usize) -> Result<()> {
+fn many_clients(server: &BenchServer, file: &str, rounds: usize) -> Result<()> {
     let agent = agent(server).context("the sandbox has no agent")?;
     println!("\n### 100 MB of text to many clients");
     println!("| clients | p50 | ratio to 1 | missed by readers | server KiB | agent KiB |");
@@ -226,7 +226,7 @@ fn many_clients(server: &Server, file: &str, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn screens(server: &Server) -> Result<()> {
+fn screens(server: &BenchServer) -> Result<()> {
     let wide = "&cols=200&rows=50";
     let mut empty = Attached::open(server, "bench", &format!("&session=empty{wide}"))?;
     run(&mut empty, "true")?;
@@ -263,7 +263,7 @@ fn screens(server: &Server) -> Result<()> {
 }
 
 /// The memory of an idle terminal, without its bash.
-fn memory(server: &Server) -> Result<()> {
+fn memory(server: &BenchServer) -> Result<()> {
     const COUNT: usize = 24;
     let agent = agent(server).context("the sandbox has no agent")?;
     // The first terminal also costs what the program needs once.
@@ -283,7 +283,7 @@ fn memory(server: &Server) -> Result<()> {
 }
 
 /// The only agent that descends from this server.
-fn agent(server: &Server) -> Option<u32> {
+fn agent(server: &BenchServer) -> Option<u32> {
     let parent = |pid: u32| -> Option<u32> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()

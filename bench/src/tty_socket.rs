@@ -1,7 +1,7 @@
 //! Terminals over WebSockets: Isolet's and ttyd's.
 
-use crate::server::Server;
-use crate::terminal::Terminal;
+use crate::server::BenchServer;
+use crate::terminal::BenchTerminal;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ pub(crate) struct Attached {
 
 impl Attached {
     /// Attaches and reads until `ready`.
-    pub(crate) fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
+    pub(crate) fn open(server: &BenchServer, id: &str, query: &str) -> Result<Self> {
         let mut attached = Self::begin(server, id, query)?;
         loop {
             match attached.next()? {
@@ -38,7 +38,7 @@ impl Attached {
     }
 
     /// Attaches without reading.
-    pub(crate) fn begin(server: &Server, id: &str, query: &str) -> Result<Self> {
+    pub(crate) fn begin(server: &BenchServer, id: &str, query: &str) -> Result<Self> {
         let port = server.port;
         let url = format!("ws://127.0.0.1:{port}/v1/sandboxes/{id}/terminal?events=1{query}");
         let mut request = url.into_client_request()?;
@@ -52,7 +52,7 @@ impl Attached {
     }
 }
 
-impl Terminal for Attached {
+impl BenchTerminal for Attached {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.socket.send(Message::binary(bytes.to_vec()))?)
     }
@@ -124,7 +124,7 @@ impl Ttyd {
     }
 }
 
-impl Terminal for Ttyd {
+impl BenchTerminal for Ttyd {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.socket.send(Message::binary([b"0", bytes].concat()))?)
     }

@@ -1,7 +1,7 @@
 //! Table (e): a sleeping persistent sandbox, from a call to its first output, against a create.
 
-use crate::http::Client;
-use crate::server::Server;
+use crate::http::HttpClient;
+use crate::server::BenchServer;
 use crate::stats::{Times, rows};
 use anyhow::{Result, bail, ensure};
 use hyper::Method;
@@ -17,8 +17,8 @@ const DOZE: Duration = Duration::from_secs(10);
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     // Without a warm pool, a create is as cold as a wake-up, which a warm pool cannot speed up.
-    let server = Server::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
-    let mut client = Client::connect(&server)?;
+    let server = BenchServer::start_with(bin, &[("ISOLET_WARM_POOL_SIZE", "0")])?;
+    let mut client = HttpClient::connect(&server)?;
     let mut first: Vec<_> = ["cold create", "wake", "wake, with state in its session"]
         .iter()
         .map(|name| (*name, Times::default()))
@@ -43,7 +43,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-fn output(client: &mut Client, id: &str) -> Result<Duration> {
+fn output(client: &mut HttpClient, id: &str) -> Result<Duration> {
     let begun = Instant::now();
     let count = client.session(id, "echo ready")?;
     let time = begun.elapsed();
@@ -51,7 +51,7 @@ fn output(client: &mut Client, id: &str) -> Result<Duration> {
     Ok(time)
 }
 
-fn asleep(client: &mut Client, id: &str) -> Result<()> {
+fn asleep(client: &mut HttpClient, id: &str) -> Result<()> {
     let until = Instant::now() + DOZE;
     let path = format!("/v1/sandboxes/{id}/sleep");
     while let Err(error) = client.call(Method::POST, &path, None) {

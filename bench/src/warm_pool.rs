@@ -1,6 +1,6 @@
 //! Creates of several kinds in turn, with a rest before each in which the warm pool refills.
 
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::stats::{Times, rows};
 use anyhow::Result;
 use hyper::Method;
@@ -15,7 +15,7 @@ const REST: Duration = Duration::from_millis(60);
 /// Prints how long creates take, and the time until the first output of a command. A variant is the body of
 /// the create request, without an id.
 pub(crate) fn table(
-    client: &mut Client,
+    client: &mut HttpClient,
     title: &str,
     variants: &[(&'static str, Value)],
     rounds: usize,

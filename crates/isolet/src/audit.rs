@@ -21,7 +21,7 @@ use std::{path::PathBuf, process::ExitCode};
   isolet audit verify --tenant acme acme.ndjson")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: AuditCommand,
     /// Read this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
     data_dir: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum AuditCommand {
     /// Show the log as NDJSON, oldest entry first.
     #[command(after_help = "\
   isolet audit show --tenant acme
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     })?;
     let tenant = args.tenant.as_str();
     match args.what {
-        What::Show { sandbox } => {
+        AuditCommand::Show { sandbox } => {
             let mut written = Ok(());
             place.read(tenant, sandbox.as_ref().map(SandboxId::as_str), |line| {
                 written = write(true, line);
@@ -73,14 +73,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             written?;
             Ok(ExitCode::SUCCESS)
         }
-        What::Verify { file: None, .. } => {
+        AuditCommand::Verify { file: None, .. } => {
             let verdict = place.verify(tenant).with_context(|| {
                 let known = place.tenants().unwrap_or_default().join(", ");
                 format!("tenant {tenant} has no audit log; tenants with a log: {known}")
             })?;
             tell(&verdict)
         }
-        What::Verify { file: Some(file), earlier } => {
+        AuditCommand::Verify { file: Some(file), earlier } => {
             let expected = if earlier { Expected::Earlier } else { Expected::Now };
             tell(&verify(&place, tenant, &file, expected)?)
         }

@@ -52,12 +52,12 @@ pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> R
 }
 
 /// The address of a server, and an API key for it.
-pub(crate) struct Server {
+pub(crate) struct ApiClient {
     host: String,
     key: String,
 }
 
-impl Server {
+impl ApiClient {
     /// Finds the address and the key in the environment or in their default places.
     pub(crate) fn find() -> Result<Self> {
         let url = std::env::var("ISOLET_URL").unwrap_or_else(|_| {

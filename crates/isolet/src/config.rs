@@ -158,7 +158,7 @@ pub(crate) struct Overrides {
 
 /// The effective settings, including the defaults.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ServerSettings {
     /// The address and port to listen on.
     pub(crate) listen: SocketAddr,
     /// Host names under which clients reach the server, beside loopback.
@@ -176,6 +176,8 @@ pub(crate) struct Settings {
 }
 
 /// The effective settings as `--print-config` shows them.
+///
+/// More than 12 fields: one for each key at the top of the file.
 #[derive(Serialize)]
 struct PrintedSettings<'a> {
     listen: SocketAddr,
@@ -200,7 +202,7 @@ struct PrintedSettings<'a> {
     network: NetworkFile,
 }
 
-impl Settings {
+impl ServerSettings {
     /// Reads the configuration file and applies the overrides.
     ///
     /// # Errors
@@ -366,8 +368,10 @@ mod tests {
             .map(|line| format!("{line}\n"))
             .collect();
         let file = parse(&uncommented, Path::new("uncommented")).unwrap();
-        let plain =
-            Settings::read(Overrides { data_dir: Some("/tmp/x".into()), ..Overrides::default() });
+        let plain = ServerSettings::read(Overrides {
+            data_dir: Some("/tmp/x".into()),
+            ..Overrides::default()
+        });
         let plain = plain.unwrap();
         assert_eq!(file.listen, Some(plain.listen));
         assert_eq!(file.listen, Some(LISTEN.parse().unwrap()));

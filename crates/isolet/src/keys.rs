@@ -20,14 +20,14 @@ use std::{path::PathBuf, process::ExitCode};
   isolet keys revoke key_0123456789abcdef")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: KeyCommand,
     /// Read this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
     data_dir: PathBuf,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum KeyCommand {
     /// Create a key. It is printed once; the server stores only its hash.
     #[command(after_help = "\
   isolet keys add --tenant acme --label laptop
@@ -80,12 +80,12 @@ fn span(text: &str) -> Result<i64, String> {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    if let What::Add { .. } = args.what {
+    if let KeyCommand::Add { .. } = args.what {
         std::fs::create_dir_all(&args.data_dir)
             .with_context(|| format!("cannot create {}", args.data_dir.display()))?;
     }
     let file = args.data_dir.join("isolet.db");
-    if !file.try_exists()? && !matches!(args.what, What::Add { .. }) {
+    if !file.try_exists()? && !matches!(args.what, KeyCommand::Add { .. }) {
         bail!(
             "{} is not the data directory of a server; set it with --data-dir",
             args.data_dir.display()
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     let keys = Keys::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
     match args.what {
-        What::Add { tenant, label, read_only, expires } => {
+        KeyCommand::Add { tenant, label, read_only, expires } => {
             let expires_at_ms = expires.map(|ms| now_ms() + ms);
             let tenant = tenant.as_str().to_owned();
             let (key, secret) = keys.add(&NewKey { tenant, label, read_only, expires_at_ms })?;
@@ -103,8 +103,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 key.id, key.tenant
             ));
         }
-        What::Ls { json } => list(&keys, json)?,
-        What::Revoke { id } => {
+        KeyCommand::Ls { json } => list(&keys, json)?,
+        KeyCommand::Revoke { id } => {
             if !keys.revoke(&id)? {
                 bail!("no active key {id}; see `isolet keys ls`");
             }

@@ -1,6 +1,6 @@
 //! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
-use crate::config::{DATA_DIR, LISTEN, Overrides, Settings};
+use crate::config::{DATA_DIR, LISTEN, Overrides, ServerSettings};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use isolet_http::{Options, ServerNames};
@@ -97,7 +97,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let print = args.print_config;
     debug_assert!(args.ready.is_none(), "its parser accepts nothing");
     let json = args.log_json;
-    let settings = Settings::read(Overrides {
+    let settings = ServerSettings::read(Overrides {
         file: args.config,
         listen: args.listen,
         data_dir: args.data_dir,
@@ -136,7 +136,7 @@ fn more_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
 }
 
-async fn serve(settings: Settings) -> Result<ExitCode> {
+async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     let listen = settings.listen;
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());

@@ -29,14 +29,14 @@ fn host(program: &str, words: &[&str]) -> String {
 }
 
 /// A program in a session that allocates objects of one kind and holds them.
-struct Held<'a> {
+struct HeldObjects<'a> {
     sandbox: &'a Sandbox,
     session: &'a str,
     count: u64,
     refused: String,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldObjects<'a> {
     fn take(sandbox: &'a Sandbox, session: &'a str, kind: &str) -> Self {
         let directory = "/workspace/.sessions";
         let at = format!("{directory}/{session}-{kind}");
@@ -56,7 +56,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldObjects<'_> {
     fn drop(&mut self) {
         self.sandbox.command(self.session, "kill -KILL $(jobs -p); wait");
     }
@@ -227,7 +227,7 @@ fn e53_terminals_of_a_sandbox_and_of_a_scope_are_bounded() {
     let path = sandbox.path("/sessions/scoped/files/.sessions/scoped/objects.py");
     sandbox.http.send("PUT", &path, Some(OBJECTS.as_bytes())).expect(201);
     sandbox.command("scoped", "cp /workspace/.sessions/scoped/objects.py /tmp/");
-    let all = Held::take(&sandbox, "default", "terminals");
+    let all = HeldObjects::take(&sandbox, "default", "terminals");
     assert_eq!((all.count, all.refused.as_str()), (64, "ENOSPC"));
     // A terminal over the API is refused with a hint.
     let refused = sandbox.try_terminal("session=default");
@@ -321,7 +321,7 @@ mod heavy {
             ("pipes", "EPERM"),
             ("memory", "ENOMEM"),
         ] {
-            let held = Held::take(&sandbox, "default", kind);
+            let held = HeldObjects::take(&sandbox, "default", kind);
             assert_eq!(held.refused, refused, "{kind} after {}", held.count);
             assert!(held.count > 0, "{kind}");
             others_have_theirs(kind, &other);
@@ -330,12 +330,12 @@ mod heavy {
             }
         }
         for kind in ["keys", "namespaces"] {
-            let held = Held::take(&sandbox, "default", kind);
+            let held = HeldObjects::take(&sandbox, "default", kind);
             assert_eq!((held.count, held.refused.as_str()), (0, "EPERM"), "{kind}");
         }
         assert_eq!(watched(&sandbox), 200, "its own watch, after they were released");
         let _setting = Setting::set("/proc/sys/fs/epoll/max_user_watches", POLLS);
-        let held = Held::take(&sandbox, "default", "polls");
+        let held = HeldObjects::take(&sandbox, "default", "polls");
         assert_eq!(held.refused, "ENOSPC", "after {}", held.count);
         others_have_theirs("polls", &other);
         drop(held);

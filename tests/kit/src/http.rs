@@ -19,7 +19,7 @@ pub struct Http {
     pub headers: Vec<(String, String)>,
 }
 
-/// A complete answer.
+/// A response with its whole body.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// Status code of the answer.
@@ -30,7 +30,7 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
-/// One server-sent event.
+/// A server-sent event, with its data parsed as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The event's name; `message` when it has none.

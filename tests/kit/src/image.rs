@@ -54,7 +54,7 @@ impl Layer {
         self
     }
 
-    /// Adds a directory.
+    /// Adds an empty directory to the layer.
     #[must_use]
     pub fn directory(self, path: &str) -> Self {
         self.entry(EntryType::Directory, path, "", 0o755, b"")
@@ -203,31 +203,31 @@ impl Image {
 
 /// How the registry misbehaves when a request matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum RegistryFault {
     /// Answers with this status.
     Status(u16),
     /// Sends 90 % of the bytes and then nothing.
     Cut,
     /// Sends single bytes with pauses.
     Drip,
-    /// Sends wrong bytes.
+    /// Sends bytes that do not match the digest.
     Wrong,
     /// Redirects to the same address.
     Loop,
-    /// Sends bytes forever.
+    /// Sends bytes until the client closes the connection.
     Endless,
 }
 
 /// A registry for one test, without TLS.
 pub struct Registry {
     port: u16,
-    said: Arc<Said>,
+    said: Arc<RegistryState>,
 }
 
 #[derive(Default)]
-struct Said {
+struct RegistryState {
     images: Mutex<HashMap<String, Image>>,
-    fault: Mutex<Option<(String, Fault)>>,
+    fault: Mutex<Option<(String, RegistryFault)>>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -243,7 +243,7 @@ impl Registry {
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("a port").port();
-        let said = Arc::new(Said::default());
+        let said = Arc::new(RegistryState::default());
         let own = Arc::clone(&said);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -268,7 +268,7 @@ impl Registry {
 
     /// Sets the fault of all requests whose path contains `part`, or one of several parts separated
     /// by `|`; `None` removes it.
-    pub fn fault(&self, part: &str, fault: Option<Fault>) {
+    pub fn fault(&self, part: &str, fault: Option<RegistryFault>) {
         *self.said.fault.lock().expect("no panic") = fault.map(|fault| (part.to_owned(), fault));
     }
 
@@ -279,7 +279,7 @@ impl Registry {
     }
 }
 
-impl Said {
+impl RegistryState {
     fn serve(&self, mut stream: TcpStream) {
         let mut head = Vec::new();
         let mut byte = [0];
@@ -315,7 +315,7 @@ fn answer(
     stream: &mut TcpStream,
     path: &str,
     found: Option<Vec<u8>>,
-    fault: Option<Fault>,
+    fault: Option<RegistryFault>,
 ) -> std::io::Result<()> {
     let head =
         |status: u16, more: &str| format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{more}\r\n");
@@ -327,23 +327,23 @@ fn answer(
     let length = format!("content-length: {}\r\n", bytes.len());
     match fault {
         None => {}
-        Some(Fault::Status(status)) => {
+        Some(RegistryFault::Status(status)) => {
             return stream.write_all(head(status, "content-length: 0\r\n").as_bytes());
         }
-        Some(Fault::Loop) => {
+        Some(RegistryFault::Loop) => {
             let more = format!("location: {path}\r\ncontent-length: 0\r\n");
             return stream.write_all(head(307, &more).as_bytes());
         }
-        Some(Fault::Cut) => {
+        Some(RegistryFault::Cut) => {
             stream.write_all(head(200, &length).as_bytes())?;
             return stream.write_all(&bytes[..bytes.len() * 9 / 10]);
         }
-        Some(Fault::Wrong) => {
+        Some(RegistryFault::Wrong) => {
             if let Some(byte) = bytes.last_mut() {
                 *byte ^= 1;
             }
         }
-        Some(Fault::Drip) => {
+        Some(RegistryFault::Drip) => {
             stream.write_all(head(200, &length).as_bytes())?;
             for byte in bytes {
                 stream.write_all(&[byte])?;
@@ -351,7 +351,7 @@ fn answer(
             }
             return Ok(());
         }
-        Some(Fault::Endless) => {
+        Some(RegistryFault::Endless) => {
             stream.write_all(head(200, "").as_bytes())?;
             loop {
                 stream.write_all(&[b' '; 65_536])?;

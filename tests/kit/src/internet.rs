@@ -19,7 +19,7 @@ pub const SIX: &str = "2001:db8:1::10";
 /// A [`World`] with DNS and web servers; dropping it removes it.
 #[derive(Debug)]
 pub struct Internet {
-    /// The underlying network.
+    /// The network namespaces that everything runs in.
     pub world: World,
     folder: TempDir,
 }

@@ -57,7 +57,7 @@ impl Pty {
         Self { child, side, master, output, seen: Vec::new() }
     }
 
-    /// The program's pid.
+    /// The pid of the program on the PTY.
     #[must_use]
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("pids are small")

@@ -5,7 +5,7 @@ use crate::{Http, Outcome, Reply, Shell, Start, Value, json};
 /// A sandbox of a [`crate::Server`] and a client for it.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    /// The sandbox's id.
+    /// The id, as it appears in paths.
     pub id: String,
     /// The client that calls the server.
     pub http: Http,
@@ -89,14 +89,14 @@ impl Sandbox {
         self.shell().run_with(start)
     }
 
-    /// The sandbox's record.
+    /// The record that `GET /v1/sandboxes/{id}` answers.
     #[track_caller]
     #[must_use]
     pub fn info(&self) -> Value {
         self.http.get(&self.path("")).expect(200).json()
     }
 
-    /// Deletes the sandbox.
+    /// Deletes the sandbox through the API.
     #[track_caller]
     pub fn delete(&self) {
         let reply = self.http.delete(&self.path(""));

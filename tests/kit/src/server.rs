@@ -100,7 +100,7 @@ impl Server {
         server
     }
 
-    /// The data directory.
+    /// The data directory of this server.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
@@ -266,7 +266,7 @@ impl Server {
         self.wait()
     }
 
-    /// Creates a sandbox.
+    /// Creates a sandbox with a generated id.
     #[track_caller]
     #[must_use]
     pub fn sandbox(&self) -> Sandbox {

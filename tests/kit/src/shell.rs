@@ -12,7 +12,7 @@ use tungstenite::{Error, HandshakeError, Message, WebSocket};
 /// What the server sent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
-    /// A text frame.
+    /// A text frame, parsed as JSON.
     Text(Value),
     /// A binary frame, decoded.
     Data {
@@ -22,7 +22,7 @@ pub enum Frame {
         offset: u64,
         /// The command's id; empty for background jobs.
         id: String,
-        /// The output.
+        /// The output as the program wrote it.
         bytes: Vec<u8>,
     },
     /// The close code of the server.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub err: Vec<u8>,
     /// The exit code; `None` when no `shell_exit` arrived.
     pub code: Option<i64>,
-    /// The `shell_exit` frame.
+    /// The whole `shell_exit` frame of the command.
     pub exit: Value,
     /// The error frame, when the command was refused.
     pub refused: Value,
@@ -340,7 +340,7 @@ impl Shell {
         }
     }
 
-    /// Cancels a command.
+    /// Sends `shell_cancel` for a command.
     pub fn cancel(&mut self, id: &str) {
         self.send(&json!({ "type": "shell_cancel", "id": id }));
     }

@@ -22,7 +22,7 @@ pub struct Asked {
     pub line: String,
     /// Empty when the request had none.
     pub authorization: String,
-    /// Empty for GET.
+    /// The body; empty for a GET request.
     pub body: String,
 }
 

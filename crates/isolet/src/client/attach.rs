@@ -9,7 +9,7 @@ mod socket;
 mod tty;
 
 use super::{
-    EXIT_CLIENT_ERROR, Server, id,
+    ApiClient, EXIT_CLIENT_ERROR, id,
     output::{print_message, sanitize},
     server_error::{ServerError, exit_code_of_unstarted},
     to_exit_code,
@@ -18,10 +18,10 @@ use anyhow::{Result, bail};
 use attached_terminal::AttachedTerminal;
 use clap::Parser;
 use hyper::Method;
-use keys::Keys;
+use keys::DetachKeys;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
-use session::{AttachSession, End};
+use session::{AttachSession, DetachReason};
 use socket::TerminalSocket;
 use std::{
     fmt::Write,
@@ -64,8 +64,8 @@ pub(crate) struct Args {
     #[arg(long)]
     record: bool,
     /// Set the keys that detach: ctrl-x or characters, separated by commas; or none
-    #[arg(long, value_name = "KEYS", value_parser = Keys::parse, default_value = "ctrl-\\,ctrl-d")]
-    detach_keys: Keys,
+    #[arg(long, value_name = "KEYS", value_parser = DetachKeys::parse, default_value = "ctrl-\\,ctrl-d")]
+    detach_keys: DetachKeys,
     /// Run this program instead of bash if no terminal runs yet. Must be the last option
     #[arg(long, num_args = 1.., allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]
     command: Vec<String>,
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             "attach needs a terminal as standard input and output; in a script, use: isolet exec {id} COMMAND"
         );
     }
-    let server = Rc::new(Server::find()?);
+    let server = Rc::new(ApiClient::find()?);
     let mut socket = open(&server, &args, args.view).await;
     let mut view = args.view;
     let refused = socket.as_ref().err().and_then(|error| error.downcast_ref::<ServerError>());
@@ -114,13 +114,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let _ = write!(back, " --session {session}");
     }
     Ok(match end {
-        End::Detached => {
+        DetachReason::Detached => {
             print_message(format_args!(
                 "detached; the terminal keeps running. To attach again: {back}"
             ));
             ExitCode::SUCCESS
         }
-        End::Exit(code, signal) => {
+        DetachReason::Exit(code, signal) => {
             match signal.as_deref() {
                 Some("SIGKILL") if sandbox_is_removed(&server, id).await => {
                     print_message(format_args!("sandbox {id} was deleted with its terminals"));
@@ -132,8 +132,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             }
             to_exit_code(code)
         }
-        End::Signalled(code) => to_exit_code(code),
-        End::Gone(why) => {
+        DetachReason::Signalled(code) => to_exit_code(code),
+        DetachReason::Gone(why) => {
             print_message(why);
             ExitCode::from(EXIT_CLIENT_ERROR)
         }
@@ -141,13 +141,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Whether the sandbox was deleted, which kills everything in it.
-async fn sandbox_is_removed(server: &Server, id: &str) -> bool {
+async fn sandbox_is_removed(server: &ApiClient, id: &str) -> bool {
     let answer = server.json(Method::GET, &format!("/v1/sandboxes/{id}")).await;
     let refused = answer.as_ref().err().and_then(|error| error.downcast_ref::<ServerError>());
     refused.is_some_and(|refused| refused.code == "no_sandbox")
 }
 
-async fn open(server: &Server, args: &Args, view: bool) -> Result<TerminalSocket> {
+async fn open(server: &ApiClient, args: &Args, view: bool) -> Result<TerminalSocket> {
     let (cols, rows) = tty::size();
     let common_query = common_query(view);
     let mut query = format!("&session={}&cols={cols}&rows={rows}{common_query}", args.session);
@@ -185,7 +185,7 @@ fn percent_encode(text: &str) -> PercentEncode<'_> {
 }
 
 /// Checks the program of a terminal that existed already against the one that `--command` names.
-async fn runs_the_same(server: &Server, args: &Args) -> Result<()> {
+async fn runs_the_same(server: &ApiClient, args: &Args) -> Result<()> {
     let Args { id, session, command, .. } = args;
     let path = format!("/v1/sandboxes/{id}/terminals");
     let (list, _) = server.json(Method::GET, &path).await?;

@@ -14,7 +14,8 @@
 
 /// Whether the text can be sent to the shell.
 pub(super) fn is_complete(text: &str) -> bool {
-    let mut reader = Reader { chars: text.chars().collect(), command: true, ..Reader::default() };
+    let mut reader =
+        SyntaxScanner { chars: text.chars().collect(), command: true, ..Reader::default() };
     reader.read();
     let rest = reader.cut || reader.more || !reader.heredocs.is_empty();
     !rest && reader.open.is_empty()
@@ -22,16 +23,16 @@ pub(super) fn is_complete(text: &str) -> bool {
 
 /// The constructs that are open, innermost last.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
-    /// `"`
+enum OpenConstruct {
+    /// A double quote, `"`
     Double,
-    /// A backquote.
+    /// A backquote, of an old-style command substitution
     Back,
     /// `(`, also of `$(` and `<(`
     Paren,
-    /// `name=(`
+    /// An array assignment, `name=(`
     Array,
-    /// `${`
+    /// A parameter expansion, `${`
     Parameter,
     /// `((`, with the number of parentheses that are open inside
     Arithmetic(u32),
@@ -40,10 +41,10 @@ enum Open {
 }
 
 #[derive(Default)]
-struct Reader {
+struct SyntaxScanner {
     chars: Vec<char>,
     at: usize,
-    open: Vec<Open>,
+    open: Vec<OpenConstruct>,
     /// The current word, and whether a part of it is quoted or substituted.
     word: String,
     quoted: bool,
@@ -63,13 +64,13 @@ struct Reader {
     heredocs: Vec<(String, bool)>,
 }
 
-impl Reader {
+impl SyntaxScanner {
     fn read(&mut self) {
         while let Some(c) = self.take() {
             match self.open.last().copied() {
-                Some(Open::Double) => self.double(c),
-                Some(Open::Parameter) => self.parameter(c),
-                Some(Open::Arithmetic(depth)) => self.arithmetic(c, depth),
+                Some(OpenConstruct::Double) => self.double(c),
+                Some(OpenConstruct::Parameter) => self.parameter(c),
+                Some(OpenConstruct::Arithmetic(depth)) => self.arithmetic(c, depth),
                 _ => self.code(c),
             }
         }
@@ -100,12 +101,12 @@ impl Reader {
     }
 
     fn parameter(&mut self, c: char) {
-        let within = self.open.contains(&Open::Double);
+        let within = self.open.contains(&OpenConstruct::Double);
         match c {
             '\\' => drop(self.take()),
             '}' => drop(self.open.pop()),
             '\'' if !within => self.single(false),
-            '"' => self.open.push(Open::Double),
+            '"' => self.open.push(OpenConstruct::Double),
             '`' => self.back(),
             '$' => self.dollar(),
             _ => {}
@@ -121,7 +122,7 @@ impl Reader {
         };
         self.open.pop();
         if depth > 0 {
-            self.open.push(Open::Arithmetic(depth));
+            self.open.push(OpenConstruct::Arithmetic(depth));
         } else {
             self.quoted = false;
             self.command = true;
@@ -140,7 +141,7 @@ impl Reader {
             '\'' => self.single(self.word.ends_with('$')),
             '"' => {
                 self.quoted = true;
-                self.open.push(Open::Double);
+                self.open.push(OpenConstruct::Double);
             }
             '`' => self.back(),
             '$' => self.dollar(),
@@ -171,16 +172,16 @@ impl Reader {
     }
 
     fn back(&mut self) {
-        if self.open.last() == Some(&Open::Back) {
+        if self.open.last() == Some(&OpenConstruct::Back) {
             self.end();
             self.open.pop();
             self.quoted = true;
             self.command = false;
-        } else if self.open.contains(&Open::Back) {
+        } else if self.open.contains(&OpenConstruct::Back) {
             // It closes an outer construct, so the inner one can never be closed.
             self.open.pop();
         } else {
-            self.open.push(Open::Back);
+            self.open.push(OpenConstruct::Back);
             self.begin();
         }
     }
@@ -188,12 +189,12 @@ impl Reader {
     fn dollar(&mut self) {
         if self.took(&['{']) {
             self.quoted = true;
-            self.open.push(Open::Parameter);
+            self.open.push(OpenConstruct::Parameter);
         } else if self.took(&['(']) {
             if self.took(&['(']) {
-                self.open.push(Open::Arithmetic(2));
+                self.open.push(OpenConstruct::Arithmetic(2));
             } else {
-                self.open.push(Open::Paren);
+                self.open.push(OpenConstruct::Paren);
                 self.begin();
             }
         } else {
@@ -232,7 +233,7 @@ impl Reader {
     fn redirect(&mut self, c: char) {
         self.end();
         if self.took(&['(']) {
-            self.open.push(Open::Paren);
+            self.open.push(OpenConstruct::Paren);
             return self.begin();
         }
         if c == '<' && self.took(&['<']) {
@@ -289,17 +290,17 @@ impl Reader {
 
     fn paren(&mut self) {
         if self.word.ends_with('=') {
-            self.open.push(Open::Array);
+            self.open.push(OpenConstruct::Array);
             self.begin();
         } else if self.word.is_empty() && !self.quoted && self.took(&['(']) {
-            self.open.push(Open::Arithmetic(2));
+            self.open.push(OpenConstruct::Arithmetic(2));
         } else if !self.word.is_empty() && self.took(&[')']) {
             self.naming = false;
             self.begin();
             self.more = true;
         } else {
             self.end();
-            self.open.push(Open::Paren);
+            self.open.push(OpenConstruct::Paren);
             self.begin();
         }
     }
@@ -307,14 +308,14 @@ impl Reader {
     fn close(&mut self) {
         self.end();
         match self.open.last() {
-            Some(Open::Paren | Open::Array) => {
+            Some(OpenConstruct::Paren | OpenConstruct::Array) => {
                 self.open.pop();
                 self.quoted = true;
                 self.command = false;
                 self.more = false;
             }
             // The end of a `case` pattern.
-            Some(Open::Word("esac")) => self.command = true,
+            Some(OpenConstruct::Word("esac")) => self.command = true,
             _ => {}
         }
     }
@@ -331,7 +332,7 @@ impl Reader {
             self.command = true;
             return;
         }
-        if quoted || self.open.last() == Some(&Open::Array) {
+        if quoted || self.open.last() == Some(&OpenConstruct::Array) {
             self.command = false;
         } else if !self.command {
             self.command = word == "in" && std::mem::take(&mut self.case);
@@ -351,7 +352,7 @@ impl Reader {
             _ => "",
         };
         if !until.is_empty() {
-            self.open.push(Open::Word(until));
+            self.open.push(OpenConstruct::Word(until));
         }
         match word {
             "for" | "select" => self.command = false,
@@ -361,7 +362,8 @@ impl Reader {
             }
             "function" => self.naming = true,
             "fi" | "done" | "esac" | "}" => {
-                self.open.pop_if(|open| matches!(open, Open::Word(until) if *until == word));
+                self.open
+                    .pop_if(|open| matches!(open, OpenConstruct::Word(until) if *until == word));
             }
             "if" | "while" | "until" | "{" | "then" | "else" | "elif" | "do" | "!" | "time" => {}
             "coproc" => self.coproc = true,

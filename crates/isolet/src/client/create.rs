@@ -1,7 +1,7 @@
 //! `isolet create`: creates a sandbox with its image, limits and network.
 
 use super::{
-    Server,
+    ApiClient,
     credential::{self, Credential, credential},
     id,
     list::{pretty, text},
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         body.insert("credentials".into(), credential::credentials(&args.credential)?.into());
     }
     let body = Value::from(body);
-    let made = asked(&Server::find()?, Method::POST, "/v1/sandboxes", Some(&body)).await?;
+    let made = asked(&ApiClient::find()?, Method::POST, "/v1/sandboxes", Some(&body)).await?;
     if args.json {
         return pretty(&made);
     }

@@ -12,7 +12,7 @@ const VALUE_BYTES_MAX: u64 = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Credential {
     name: Name,
-    source: Source,
+    source: ValueSource,
 }
 
 /// The name of a credential.
@@ -24,7 +24,7 @@ pub(super) struct Name {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum ValueSource {
     File(String),
     Input,
     Variable(String),
@@ -42,10 +42,10 @@ pub(super) fn credential(text: &str) -> Result<Credential, String> {
         return Err(wrong());
     }
     let source = match source.split_at_checked(1) {
-        _ if source == "-" => Source::Input,
-        Some(("@", path)) if !path.is_empty() => Source::File(path.to_owned()),
+        _ if source == "-" => ValueSource::Input,
+        Some(("@", path)) if !path.is_empty() => ValueSource::File(path.to_owned()),
         _ => match source.strip_prefix("env:") {
-            Some(name) if !name.is_empty() => Source::Variable(name.to_owned()),
+            Some(name) if !name.is_empty() => ValueSource::Variable(name.to_owned()),
             _ => {
                 return Err("SOURCE is @FILE, - or env:NAME; the value itself is not taken from \
                             the command line"
@@ -90,7 +90,7 @@ impl Name {
 
 /// The credentials for a request, with their values.
 pub(super) fn credentials(all: &[Credential]) -> Result<Vec<Value>> {
-    if all.iter().filter(|one| one.source == Source::Input).count() > 1 {
+    if all.iter().filter(|one| one.source == ValueSource::Input).count() > 1 {
         bail!(
             "only one credential can come from standard input; use @FILE or env:NAME for the others"
         );
@@ -108,7 +108,7 @@ pub(super) fn names(all: &[Name]) -> Vec<Value> {
     all.iter().map(|one| one.fields().into()).collect()
 }
 
-impl Source {
+impl ValueSource {
     /// Reads the value, without the newline at its end.
     fn value(&self) -> Result<String> {
         let text = match self {

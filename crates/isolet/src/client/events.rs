@@ -9,7 +9,7 @@ use serde_json::Value;
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The events of a response.
-pub(crate) struct Events {
+pub(crate) struct SseEvents {
     body: Incoming,
     held: Vec<u8>,
     /// Bytes of the buffer that were searched without finding the end of an event.
@@ -17,7 +17,7 @@ pub(crate) struct Events {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// Its type, such as `stdout` or `exit`.
     pub(crate) name: String,
     /// Its id, to resume after it.
@@ -26,7 +26,7 @@ pub(crate) struct Event {
     pub(crate) data: Value,
 }
 
-impl Events {
+impl SseEvents {
     /// Reads the events of this response.
     pub(crate) fn new(body: Incoming) -> Self {
         Self { body, held: Vec::new(), looked: 0 }
@@ -36,7 +36,7 @@ impl Events {
     ///
     /// # Errors
     /// The connection was lost, or the server sent a malformed event.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<SseEvent>> {
         loop {
             let fresh = &self.held[self.looked..];
             if let Some(end) = fresh.windows(2).position(|two| two == b"\n\n") {
@@ -61,7 +61,7 @@ impl Events {
 }
 
 /// Parses an event; `None` for a comment.
-fn parse(text: &str) -> Result<Option<Event>> {
+fn parse(text: &str) -> Result<Option<SseEvent>> {
     let mut name = "";
     let mut id = None;
     let mut data = "";
@@ -77,7 +77,7 @@ fn parse(text: &str) -> Result<Option<Event>> {
         return Ok(None);
     }
     let data = serde_json::from_str(data).context("the server sent a malformed event")?;
-    Ok(Some(Event { name: name.to_owned(), id, data }))
+    Ok(Some(SseEvent { name: name.to_owned(), id, data }))
 }
 
 #[cfg(test)]

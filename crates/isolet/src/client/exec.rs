@@ -4,8 +4,8 @@
 //! the server, 126 cannot be executed, 127 not found, 128+N killed by signal N.
 
 use super::{
-    Server,
-    events::{Event, Events},
+    ApiClient,
+    events::{SseEvent, SseEvents},
     id,
     network::refusals,
     output::{print_message, write},
@@ -100,10 +100,10 @@ fn escaped(command: &[String]) -> bool {
 
 /// Sends the request, writes the output, and returns the exit code.
 async fn answered(path: &str, body: &Value, id: &str, session: Option<&str>) -> Result<i64> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let accept = "text/event-stream; encoding=base64";
     let answer = server.send(Method::POST, path, accept, Some(body)).await?;
-    let mut events = Events::new(answer.into_body());
+    let mut events = SseEvents::new(answer.into_body());
     loop {
         match events.next().await {
             Ok(Some(event)) => {
@@ -178,7 +178,7 @@ fn quoted(words: &[String]) -> String {
 }
 
 /// Writes the output of an event. Returns the exit code after the last one.
-fn heard(event: &Event, id: &str) -> Result<Option<i64>> {
+fn heard(event: &SseEvent, id: &str) -> Result<Option<i64>> {
     let name = event.name.as_str();
     let data = &event.data;
     match name {

@@ -1,6 +1,6 @@
 //! `isolet forward`: forwards ports of this machine to ports of a sandbox.
 
-use super::{Server, id, output::print_message, server_error::ServerError};
+use super::{ApiClient, id, output::print_message, server_error::ServerError};
 use anyhow::{Context, Result};
 use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
@@ -49,7 +49,7 @@ fn pair(text: &str) -> Result<(u16, u16), String> {
 
 /// Runs `isolet forward` until a signal ends it.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let server = Arc::new(Server::find()?);
+    let server = Arc::new(ApiClient::find()?);
     // Reports a missing sandbox now instead of at the first connection.
     server.json(hyper::Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 /// A port of a sandbox.
 #[derive(Clone)]
 struct Way {
-    server: Arc<Server>,
+    server: Arc<ApiClient>,
     id: String,
     remote: u16,
 }

@@ -1,8 +1,8 @@
 //! `isolet image`: pulls, lists, imports and removes images.
 
 use super::{
-    Server,
-    events::Events,
+    ApiClient,
+    events::SseEvents,
     list::{pretty, text},
     output::{print_message, sanitize, write},
 };
@@ -32,14 +32,14 @@ const PIECE_BYTES: usize = 256 * 1024;
   isolet image gc")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: ImageCommand,
     /// Print JSON for scripts instead of text
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ImageCommand {
     /// Pull an image, or update it if its tag now names another digest.
     Pull {
         /// Image reference as in docker: python:3.12-slim
@@ -74,13 +74,13 @@ enum What {
 
 /// Runs a subcommand of `isolet image`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     match args.what {
-        What::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
-        What::Ls => list(&server, args.json).await,
-        What::Import { file, name } => import(&server, file, name, args.json).await,
-        What::Rm { images } => remove(&server, images).await,
-        What::Gc { all } => {
+        ImageCommand::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
+        ImageCommand::Ls => list(&server, args.json).await,
+        ImageCommand::Import { file, name } => import(&server, file, name, args.json).await,
+        ImageCommand::Rm { images } => remove(&server, images).await,
+        ImageCommand::Gc { all } => {
             let body = json!({"all": all});
             let path = "/v1/images/gc";
             let answer = server.send(Method::POST, path, "application/json", Some(&body)).await?;
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 async fn pull(
-    server: &Server,
+    server: &ApiClient,
     image: &str,
     platform: Option<String>,
     json: bool,
@@ -108,7 +108,7 @@ async fn pull(
         body["platform"] = platform.into();
     }
     let answer = server.send(Method::POST, "/v1/images/pull", "text/event-stream", Some(&body));
-    let mut events = Events::new(answer.await?.into_body());
+    let mut events = SseEvents::new(answer.await?.into_body());
     let bar = !json && std::io::stderr().is_terminal();
     while let Some(event) = events.next().await? {
         match event.name.as_str() {
@@ -160,7 +160,7 @@ fn clear(bar: bool) -> Result<()> {
     if bar { write(false, b"\r\x1b[K") } else { Ok(()) }
 }
 
-async fn list(server: &Server, json: bool) -> Result<ExitCode> {
+async fn list(server: &ApiClient, json: bool) -> Result<ExitCode> {
     let (all, _) = server.json(Method::GET, "/v1/images").await?;
     if json {
         return pretty(&all);
@@ -185,7 +185,7 @@ async fn list(server: &Server, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn remove(server: &Server, images: Vec<String>) -> Result<ExitCode> {
+async fn remove(server: &ApiClient, images: Vec<String>) -> Result<ExitCode> {
     for image in images {
         let path = format!("/v1/images/{}", escaped(&image));
         server.send(Method::DELETE, &path, "application/json", None).await?;
@@ -202,7 +202,7 @@ fn escaped(name: &str) -> PercentEncode<'_> {
 }
 
 async fn import(
-    server: &Server,
+    server: &ApiClient,
     file: PathBuf,
     name: Option<String>,
     json: bool,

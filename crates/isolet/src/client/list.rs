@@ -1,7 +1,7 @@
 //! `isolet ls`, `rm` and `info`.
 
 use super::{
-    Server, id,
+    ApiClient, id,
     output::{print_message, sanitize, supports_color, write},
     server_error::ServerError,
 };
@@ -54,7 +54,7 @@ pub(crate) struct InfoArgs {
 }
 
 pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let mut all = Vec::new();
     let mut next = Some("/v1/sandboxes?limit=1000".to_owned());
     while let Some(path) = next {
@@ -134,7 +134,7 @@ pub(super) fn span(seconds: u64) -> String {
 
 /// Runs `isolet rm`. Continues if one sandbox cannot be deleted.
 pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let mut code = ExitCode::SUCCESS;
     for id in args.ids {
         if let Err(error) = server.json(Method::DELETE, &format!("/v1/sandboxes/{id}")).await {
@@ -149,7 +149,7 @@ pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
 }
 
 pub(crate) async fn info(args: InfoArgs) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let (info, _) = server.json(Method::GET, &format!("/v1/sandboxes/{}", args.id)).await?;
     if args.json {
         return pretty(&info);

@@ -1,10 +1,10 @@
 //! `isolet logs`: shows the retained output of a process or of a session's shell.
 
 use super::{
-    Server, id,
+    ApiClient, id,
     output::{print_message, sanitize, write},
     processes,
-    socket::{Frame, Socket},
+    socket::{ShellFrame, ShellSocket},
 };
 use anyhow::Result;
 use clap::Parser;
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     if let Some(process) = &args.process {
         return processes::log::show(&server, (&args.id, process), args.since, args.follow).await;
     }
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let query = format!("&session={}&watch=1&since=0,0", args.session);
-    let mut socket = Socket::open(&server, &args.id, &query).await?;
+    let mut socket = ShellSocket::open(&server, &args.id, &query).await?;
     let mut out = 0;
     let mut err = 0;
     while args.follow || out < socket.at.0 || err < socket.at.1 {
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             }
         };
         match frame {
-            Frame::Data { stream, offset, bytes } => {
+            ShellFrame::Data { stream, offset, bytes } => {
                 let end = offset + bytes.len() as u64;
                 if stream == 1 {
                     out = end
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 }
                 write(stream == 1, &bytes)?;
             }
-            Frame::Json(said) if said["type"] == "shell_gap" => {
+            ShellFrame::Json(said) if said["type"] == "shell_gap" => {
                 let to = said["to"].as_u64().unwrap_or(0);
                 let from = said["from"].as_u64().unwrap_or(0);
                 if said["stream"] == "stdout" {
@@ -94,14 +94,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                     to.saturating_sub(from)
                 ));
             }
-            Frame::Json(said) if said["type"] == "shell_closed" => {
+            ShellFrame::Json(said) if said["type"] == "shell_closed" => {
                 print_message("the shell has ended");
                 if out >= socket.at.0 && err >= socket.at.1 {
                     break;
                 }
             }
-            Frame::Json(_) => {}
-            Frame::Closed(reason) => {
+            ShellFrame::Json(_) => {}
+            ShellFrame::Closed(reason) => {
                 if args.follow {
                     print_message(sanitize(&reason));
                 }

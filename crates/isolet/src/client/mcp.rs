@@ -1,6 +1,6 @@
 //! `isolet mcp`: an MCP server for one agent, on standard input and output.
 
-use super::{Server, id};
+use super::{ApiClient, id};
 use anyhow::Result;
 use bytes::Bytes;
 use clap::Parser;
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 /// The API of a server, called over HTTP.
-struct Outside(Server);
+struct Outside(ApiClient);
 
 impl Api for Outside {
     fn call<'a>(&'a self, request: Request<Bytes>, _: Extensions) -> ApiFuture<'a> {
@@ -43,7 +43,7 @@ impl Api for Outside {
 
 /// Runs `isolet mcp` until standard input ends.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let api = Arc::new(Outside(Server::find()?));
+    let api = Arc::new(Outside(ApiClient::find()?));
     isolet_mcp::serve(api, Some(args.sandbox)).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! `isolet network`: shows and changes where a sandbox may connect to, and describes refused connections.
 
 use super::{
-    Server,
+    ApiClient,
     credential::{self, Credential, Name, credential, named},
     id,
     list::{pretty, text},
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let path = format!("/v1/sandboxes/{}/network", args.id);
     let mut change = change(&args);
     let credentials = credential::credentials(&args.credential_add)?;
@@ -129,7 +129,7 @@ fn change(args: &Args) -> Map<String, Value> {
 
 /// The JSON response to a request with a body.
 pub(super) async fn asked(
-    server: &Server,
+    server: &ApiClient,
     method: Method,
     path: &str,
     body: Option<&Value>,

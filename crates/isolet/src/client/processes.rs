@@ -14,7 +14,8 @@ pub(crate) fn id(text: &str) -> Result<String, String> {
 }
 
 /// The path of a process of a sandbox, or of a resource below it.
-fn path((sandbox, process): (&str, &str), rest: &str) -> String {
+fn path(which: (&str, &str), rest: &str) -> String {
+    let (sandbox, process) = which;
     format!("/v1/sandboxes/{sandbox}/processes/{process}{rest}")
 }
 

@@ -2,10 +2,10 @@
 //! from a pipe or a file it sends the whole script, so that constructs over several lines work.
 
 use super::{
-    EXIT_CLIENT_ERROR, Server, bash_syntax, id,
+    ApiClient, EXIT_CLIENT_ERROR, bash_syntax, id,
     output::supports_color,
-    shell_client::{Outcome, ShellClient},
-    socket::Socket,
+    shell_client::{ShellClient, WaitOutcome},
+    socket::ShellSocket,
     to_exit_code,
 };
 use anyhow::{Context, Result, bail};
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let query = match (&args.session, &args.resume) {
         (Some(session), _) => format!("&session={session}"),
         (None, Some(resume)) => format!("&resume={resume}"),
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     let typed = std::io::stdin().is_terminal();
     let script = if typed { String::new() } else { script(&args.id)? };
-    let socket = Socket::open(&server, &args.id, &query).await?;
+    let socket = ShellSocket::open(&server, &args.id, &query).await?;
     let person = typed && std::io::stderr().is_terminal();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut client = ShellClient::new(socket, args.id.clone(), args.session.is_none(), person);
@@ -133,9 +133,9 @@ async fn at_once(
         return Ok(Some(0));
     }
     Ok(match client.command(script, interrupt).await? {
-        Outcome::Code(code) => Some(code),
-        Outcome::Ended | Outcome::Gone => Some(EXIT_CLIENT_ERROR.into()),
-        Outcome::Lost => None,
+        WaitOutcome::Code(code) => Some(code),
+        WaitOutcome::Ended | WaitOutcome::Gone => Some(EXIT_CLIENT_ERROR.into()),
+        WaitOutcome::Lost => None,
     })
 }
 
@@ -200,8 +200,8 @@ async fn typing(
             }
             frame = client.socket.next() => match client.handle_frame(frame, None)? {
                 None => { asked = true; continue }
-                Some(Outcome::Lost) => return Ok(None),
-                Some(Outcome::Gone) => return Ok(Some(EXIT_CLIENT_ERROR.into())),
+                Some(WaitOutcome::Lost) => return Ok(None),
+                Some(WaitOutcome::Gone) => return Ok(Some(EXIT_CLIENT_ERROR.into())),
                 Some(_) if private => return Ok(Some(code)),
                 Some(_) => continue,
             },
@@ -215,11 +215,11 @@ async fn typing(
             || bash_syntax::is_complete(text.strip_suffix('\n').unwrap_or(&text))
         {
             match client.command(text.trim_end_matches('\n'), interrupt).await? {
-                Outcome::Code(new) => code = new,
-                Outcome::Ended if private => return Ok(Some(code)),
-                Outcome::Ended => {}
-                Outcome::Gone => return Ok(Some(EXIT_CLIENT_ERROR.into())),
-                Outcome::Lost => return Ok(None),
+                WaitOutcome::Code(new) => code = new,
+                WaitOutcome::Ended if private => return Ok(Some(code)),
+                WaitOutcome::Ended => {}
+                WaitOutcome::Gone => return Ok(Some(EXIT_CLIENT_ERROR.into())),
+                WaitOutcome::Lost => return Ok(None),
             }
             text.clear();
         }

@@ -5,7 +5,7 @@ use super::{
     network::refusals,
     output::{print_message, sanitize, write},
     server_error::ServerError,
-    socket::{Frame, Socket},
+    socket::{ShellFrame, ShellSocket},
 };
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 const GONE: [&str; 2] = ["sandbox_destroyed", "session_ended"];
 
 /// The result of waiting for a command or a line.
-pub(super) enum Outcome {
+pub(super) enum WaitOutcome {
     /// The command's exit code.
     Code(i64),
     /// The shell ended. The next command of a session opens a new one.
@@ -32,7 +32,7 @@ pub(super) enum Outcome {
 
 /// A client of one shell.
 pub(super) struct ShellClient {
-    pub(super) socket: Socket,
+    pub(super) socket: ShellSocket,
     /// The number of sent commands, and whether the last one is running.
     commands: u64,
     running: bool,
@@ -46,7 +46,7 @@ pub(super) struct ShellClient {
 
 impl ShellClient {
     /// A client of a shell in sandbox `id`.
-    pub(super) fn new(socket: Socket, id: String, private: bool, person: bool) -> Self {
+    pub(super) fn new(socket: ShellSocket, id: String, private: bool, person: bool) -> Self {
         Self { socket, commands: 0, running: false, private, person, id }
     }
 
@@ -70,10 +70,12 @@ impl ShellClient {
                 // read the cancel.
                 loop {
                     match self.socket.next().await {
-                        Frame::Json(said) if said["type"] == "shell_exit" && said["id"] == id => {
+                        ShellFrame::Json(said)
+                            if said["type"] == "shell_exit" && said["id"] == id =>
+                        {
                             break;
                         }
-                        Frame::Closed(_) => break,
+                        ShellFrame::Closed(_) => break,
                         _ => {}
                     }
                 }
@@ -84,12 +86,16 @@ impl ShellClient {
     }
 
     /// Runs one command to its end.
-    pub(super) async fn command(&mut self, text: &str, interrupt: &mut Signal) -> Result<Outcome> {
+    pub(super) async fn command(
+        &mut self,
+        text: &str,
+        interrupt: &mut Signal,
+    ) -> Result<WaitOutcome> {
         self.commands += 1;
         let id = format!("c{}", self.commands);
         let sent = self.socket.send(&json!({"type": "shell_run", "id": id, "command": text})).await;
         if sent.is_err() {
-            return Ok(Outcome::Lost);
+            return Ok(WaitOutcome::Lost);
         }
         self.running = true;
         loop {
@@ -103,7 +109,7 @@ impl ShellClient {
                 _ = interrupt.recv() => {
                     let cancel = json!({"type": "shell_cancel", "id": id});
                     if self.socket.send(&cancel).await.is_err() {
-                        return Ok(Outcome::Lost);
+                        return Ok(WaitOutcome::Lost);
                     }
                 }
             }
@@ -111,42 +117,46 @@ impl ShellClient {
     }
 
     /// Shows a frame. Returns the result if it ends the wait.
-    pub(super) fn handle_frame(&self, frame: Frame, id: Option<&str>) -> Result<Option<Outcome>> {
+    pub(super) fn handle_frame(
+        &self,
+        frame: ShellFrame,
+        id: Option<&str>,
+    ) -> Result<Option<WaitOutcome>> {
         let said = match frame {
-            Frame::Data { stream, bytes, .. } => {
+            ShellFrame::Data { stream, bytes, .. } => {
                 write(stream == 1, &bytes)?;
                 return Ok(None);
             }
-            Frame::Closed(reason) if reason == "the shell has ended" => {
-                return Ok(Some(Outcome::Ended));
+            ShellFrame::Closed(reason) if reason == "the shell has ended" => {
+                return Ok(Some(WaitOutcome::Ended));
             }
-            Frame::Closed(reason) if GONE.contains(&reason.as_str()) => {
-                return Ok(Some(Outcome::Gone));
+            ShellFrame::Closed(reason) if GONE.contains(&reason.as_str()) => {
+                return Ok(Some(WaitOutcome::Gone));
             }
-            Frame::Closed(reason) => {
+            ShellFrame::Closed(reason) => {
                 if !reason.is_empty() {
                     print_message(sanitize(&reason));
                 }
-                return Ok(Some(Outcome::Lost));
+                return Ok(Some(WaitOutcome::Lost));
             }
-            Frame::Json(said) => said,
+            ShellFrame::Json(said) => said,
         };
         match said["type"].as_str().unwrap_or_default() {
             "shell_exit" if said["id"].as_str() == id => {
                 let code = said["code"].as_i64().unwrap_or(1);
                 refusals(&said, &self.id);
                 self.note(&said, code);
-                return Ok(Some(Outcome::Code(code)));
+                return Ok(Some(WaitOutcome::Code(code)));
             }
             "shell_error" => {
                 print_message(ServerError::from_event(&said, &self.id));
-                return Ok(id.map(|_| Outcome::Code(EXIT_CLIENT_ERROR.into())));
+                return Ok(id.map(|_| WaitOutcome::Code(EXIT_CLIENT_ERROR.into())));
             }
             "shell_gap" => print_message("output was lost because it was not read in time"),
             "shell_closed" if said["error"].is_string() => {
                 let cause = sanitize(said["cause"].as_str().unwrap_or_default());
                 print_message(format_args!("the shell ended: {cause}"));
-                return Ok(Some(Outcome::Gone));
+                return Ok(Some(WaitOutcome::Gone));
             }
             "shell_closed" => {
                 let how = match (said["code"].as_i64(), said["signal"].as_i64()) {
@@ -157,7 +167,7 @@ impl ShellClient {
                 let next = if self.private { "" } else { "; the next command opens a new one" };
                 print_message(format_args!("the shell ended ({how}){next}"));
                 if id.is_none() && self.private {
-                    return Ok(Some(Outcome::Ended));
+                    return Ok(Some(WaitOutcome::Ended));
                 }
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! The client side of the shell WebSocket.
 
-use super::{Server, server_error::ServerError};
+use super::{ApiClient, server_error::ServerError};
 use anyhow::{Context, Result};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use tokio_tungstenite::{
 };
 
 /// A frame of the server.
-pub(crate) enum Frame {
+pub(crate) enum ShellFrame {
     /// A text frame, parsed as JSON.
     Json(Value),
     /// A binary frame with output.
@@ -28,7 +28,7 @@ pub(crate) enum Frame {
 }
 
 /// A socket that is attached to a shell.
-pub(crate) struct Socket {
+pub(crate) struct ShellSocket {
     inner: WebSocketStream<TcpStream>,
     /// The id for `?resume=`.
     pub(crate) shell: String,
@@ -36,9 +36,9 @@ pub(crate) struct Socket {
     pub(crate) at: (u64, u64),
 }
 
-impl Socket {
+impl ShellSocket {
     /// Opens the socket with this query, which requests binary frames.
-    pub(crate) async fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
+    pub(crate) async fn open(server: &ApiClient, id: &str, query: &str) -> Result<Self> {
         let address = format!("ws://{}/v1/sandboxes/{id}/shell?frames=binary{query}", server.host);
         let mut request = address.into_client_request()?;
         let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;
@@ -66,11 +66,11 @@ impl Socket {
     }
 
     /// The next frame. Waits until one arrives or the socket closes.
-    pub(crate) async fn next(&mut self) -> Frame {
+    pub(crate) async fn next(&mut self) -> ShellFrame {
         loop {
             match self.inner.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    return Frame::Json(serde_json::from_str(&text).unwrap_or_default());
+                    return ShellFrame::Json(serde_json::from_str(&text).unwrap_or_default());
                 }
                 Some(Ok(Message::Binary(body))) => {
                     if let Some(frame) = data(body) {
@@ -79,10 +79,10 @@ impl Socket {
                 }
                 Some(Ok(Message::Close(close))) => {
                     let reason = close.map(|close| close.reason.to_string()).unwrap_or_default();
-                    return Frame::Closed(reason);
+                    return ShellFrame::Closed(reason);
                 }
                 Some(Ok(_)) => {}
-                Some(Err(_)) | None => return Frame::Closed("connection lost".to_owned()),
+                Some(Err(_)) | None => return ShellFrame::Closed("connection lost".to_owned()),
             }
         }
     }
@@ -96,7 +96,7 @@ impl Socket {
 }
 
 /// Parses a binary frame: `u8 stream, u64 offset, u16 id length, id, bytes`.
-fn data(mut body: bytes::Bytes) -> Option<Frame> {
+fn data(mut body: bytes::Bytes) -> Option<ShellFrame> {
     use bytes::Buf;
     if body.len() < 11 {
         return None;
@@ -106,6 +106,6 @@ fn data(mut body: bytes::Bytes) -> Option<Frame> {
     let id = usize::from(body.get_u16());
     (body.len() >= id).then(|| {
         body.advance(id);
-        Frame::Data { stream, offset, bytes: body }
+        ShellFrame::Data { stream, offset, bytes: body }
     })
 }

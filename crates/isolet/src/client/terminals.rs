@@ -1,7 +1,7 @@
 //! `isolet terminals`: lists the open terminals of a sandbox with their clients.
 
 use super::{
-    Server, id,
+    ApiClient, id,
     list::{pretty, span, text},
     output::{print_message, supports_color, write},
 };
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let id = &args.id;
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let (list, _) = server.json(Method::GET, &format!("/v1/sandboxes/{id}/terminals")).await?;
     if args.json {
         return pretty(&list);

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use isolet_sandbox::{
-    network::Settings,
+    network::ServerSettings,
     profiles::{self, Profile},
 };
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,8 @@ fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
 /// Parses `range`: 65,536 private or shared addresses, so that sandbox addresses hide no public
 /// host.
 fn range(text: &str) -> Result<Ipv4Addr> {
-    let within = |first: Ipv4Addr, (net, bits): (Ipv4Addr, u8)| {
+    let within = |first: Ipv4Addr, network: (Ipv4Addr, u8)| {
+        let (net, bits) = network;
         (first.to_bits() ^ net.to_bits()).leading_zeros() >= u32::from(bits)
     };
     match network(text) {
@@ -68,9 +69,9 @@ fn range(text: &str) -> Result<Ipv4Addr> {
 
 impl NetworkFile {
     /// The settings, with defaults for missing values.
-    pub(super) fn settings(self) -> Result<Settings> {
+    pub(super) fn settings(self) -> Result<ServerSettings> {
         let resolvers = self.resolvers.unwrap_or_default();
-        let mut all = Settings { resolvers, ..Settings::default() };
+        let mut all = ServerSettings { resolvers, ..Settings::default() };
         for text in self.opened.unwrap_or_default() {
             let Some(opened) = network(&text) else {
                 bail!("network.opened: {text:?} is not an IPv4 network");
@@ -101,7 +102,7 @@ impl NetworkFile {
     }
 
     /// The effective settings, including the defaults.
-    pub(super) fn shown(all: &Settings) -> Self {
+    pub(super) fn shown(all: &ServerSettings) -> Self {
         let text = |(address, bits): &(Ipv4Addr, u8)| format!("{address}/{bits}");
         let profile = |profile: &Profile| ProfileFile {
             description: profile.description.clone(),
@@ -124,7 +125,7 @@ impl NetworkFile {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Settings> {
+    fn read(text: &str) -> Result<ServerSettings> {
         toml::from_str::<NetworkFile>(text).map_err(anyhow::Error::from)?.settings()
     }
 
@@ -141,7 +142,7 @@ mod tests {
             (&["*:443".to_owned()][..], Some("web"))
         );
         assert_eq!(NetworkFile::shown(&all).settings().unwrap(), all);
-        assert_eq!(read("").unwrap(), Settings::default());
+        assert_eq!(read("").unwrap(), ServerSettings::default());
         assert_eq!(read("default = \"open\"").unwrap().default.mode().word(), "open");
     }
 

@@ -1,11 +1,11 @@
 //! The process commands of the command line: output for scripts, output for people, and errors.
 
-use crate::programs::{Said, run};
+use crate::programs::{ProgramOutput, run};
 use isolet_kit::{SOON, Server, Value, wait_until};
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-fn isolet(server: &Server, args: &[&str]) -> Said {
+fn isolet(server: &Server, args: &[&str]) -> ProgramOutput {
     run(server.program().args(args))
 }
 

@@ -1,24 +1,24 @@
 //! The command line behaves as users of `docker exec` and `ssh` expect: exit codes, pipes, scripts,
 //! a terminal, and errors.
 
-use crate::programs::{Said, run};
+use crate::programs::{ProgramOutput, run};
 use isolet_kit::{SOON, Server, wait_until};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 /// Runs a client command with empty input.
-fn isolet(server: &Server, args: &[&str]) -> Said {
+fn isolet(server: &Server, args: &[&str]) -> ProgramOutput {
     run(server.program().args(args))
 }
 
 /// Runs a client command with input.
-fn fed(server: &Server, args: &[&str], input: &[u8]) -> Said {
+fn fed(server: &Server, args: &[&str], input: &[u8]) -> ProgramOutput {
     let mut command = server.program();
     command.args(args);
     give(command, input)
 }
 
-fn give(mut command: Command, input: &[u8]) -> Said {
+fn give(mut command: Command, input: &[u8]) -> ProgramOutput {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("starts");
     let mut stdin = child.stdin.take().expect("was asked for");
@@ -27,7 +27,7 @@ fn give(mut command: Command, input: &[u8]) -> Said {
     let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("ends");
     feeding.join().expect("feeds");
-    Said::new(&command, output)
+    ProgramOutput::new(&command, output)
 }
 
 #[test]

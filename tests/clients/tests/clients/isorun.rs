@@ -1,14 +1,14 @@
 //! The public Isorun client, unmodified: the examples of its README and documents, and all of its
 //! calls.
 
-use crate::programs::{Said, checkout, fetched, run};
+use crate::programs::{ProgramOutput, checkout, fetched, run};
 use isolet_kit::net::{OTHER, PUBLIC, World};
 use isolet_kit::{Options, Server};
 use std::fs;
 use std::process::Command;
 
 /// Runs one of the programs in `tests/clients/isorun` beside the installed client.
-fn program(server: &Server, name: &str) -> Said {
+fn program(server: &Server, name: &str) -> ProgramOutput {
     let home = fetched("isorun");
     let here = home.join(name);
     let source = checkout().join("tests/clients/isorun").join(name);

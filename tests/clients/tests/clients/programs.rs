@@ -18,25 +18,26 @@ pub(crate) fn fetched(name: &str) -> PathBuf {
 }
 
 /// Runs a program to its end with empty input.
-pub(crate) fn run(command: &mut Command) -> Said {
+pub(crate) fn run(command: &mut Command) -> ProgramOutput {
     let output = command.stdin(Stdio::null()).output();
-    output.map_or_else(|error| panic!("{command:?}: {error}"), |output| Said::new(command, output))
+    output.map_or_else(
+        |error| panic!("{command:?}: {error}"),
+        |output| ProgramOutput::new(command, output),
+    )
 }
 
 /// A program's output and how it ended.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProgramOutput {
     /// The program and its arguments.
     pub(crate) who: String,
     /// The exit code; `None` when a signal ended it.
     pub(crate) code: Option<i32>,
-    /// Standard output.
     pub(crate) out: String,
-    /// Standard error.
     pub(crate) err: String,
 }
 
-impl Said {
+impl ProgramOutput {
     /// Collects the output of a program that has ended.
     pub(crate) fn new(command: &Command, output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

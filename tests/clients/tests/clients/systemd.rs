@@ -1,6 +1,6 @@
 //! The shipped unit under a real systemd, across restarts.
 
-use crate::programs::{Said, checkout, run};
+use crate::programs::{ProgramOutput, checkout, run};
 use isolet_kit::{SOON, process, programs, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,13 @@ impl Systemd {
     }
 
     /// Runs a program in the namespaces of this systemd.
-    fn run(&self, args: &[&str]) -> Said {
+    fn run(&self, args: &[&str]) -> ProgramOutput {
         let init = self.init.to_string();
         run(Command::new("nsenter").args(["--target", &init, "--all"]).args(args))
     }
 
     /// Runs an `isolet` command there without options, so that it must find the shipped paths.
-    fn isolet(&self, args: &[&str]) -> Said {
+    fn isolet(&self, args: &[&str]) -> ProgramOutput {
         let program = programs().join("isolet").display().to_string();
         self.run(&[&["env", "-u", "ISOLET_API_KEY", &program], args].concat())
     }

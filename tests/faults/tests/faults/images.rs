@@ -1,7 +1,7 @@
 //! Malicious images, from registries that fail, on a disk that fills up.
 
 use isolet_kit::hostile::{deep, gzipped, repeated};
-use isolet_kit::image::{Fault, Image, Layer, Registry, busybox};
+use isolet_kit::image::{Image, Layer, Registry, RegistryFault, busybox};
 use isolet_kit::{Http, LONG, Options, Rows, SOON, Server, Value, json, wait_until};
 use std::fs;
 use std::process::Command;
@@ -128,9 +128,14 @@ fn f32_hostile_images_of_a_registry_that_fails_leave_nothing_behind() {
         ("links out", busybox().link("out", "/etc").file("out/x", b"x")),
     ] {
         let name = registry.has("app", Image::new(&[busybox().bytes(), layer.bytes()], &json!({})));
-        for fault in
-            [Fault::Status(500), Fault::Cut, Fault::Wrong, Fault::Drip, Fault::Loop, Fault::Endless]
-        {
+        for fault in [
+            RegistryFault::Status(500),
+            RegistryFault::Cut,
+            RegistryFault::Wrong,
+            RegistryFault::Drip,
+            RegistryFault::Loop,
+            RegistryFault::Endless,
+        ] {
             rows.row(&format!("{what}, {fault:?}"), || {
                 registry.fault("/blobs/", Some(fault));
                 let reply = http.post("/v1/images/pull", &json!({"image": name}));
@@ -168,7 +173,7 @@ fn f32_a_slow_registry_delays_only_the_tenant_that_uses_it() {
     let manifest: Value = serde_json::from_slice(&slow.manifest).expect("a manifest");
     let blobs = manifest["layers"].as_array().expect("layers").iter();
     let blobs: Vec<_> = blobs.map(|layer| layer["digest"].as_str().expect("a digest")).collect();
-    registry.fault(&blobs.join("|"), Some(Fault::Drip));
+    registry.fault(&blobs.join("|"), Some(RegistryFault::Drip));
     let name = registry.has("slow", slow.clone());
     let mut pull = server.http().events("/v1/images/pull", &json!({"image": name}));
     wait_until("both layers are requested", SOON, || {

@@ -16,13 +16,13 @@ fn bashes(server: &Server) -> BTreeMap<i32, u64> {
 }
 
 /// What one client has read of a stream of numbered lines.
-struct Reader {
+struct OutputReader {
     shell: Shell,
     received: Vec<u8>,
     ended: bool,
 }
 
-impl Reader {
+impl OutputReader {
     /// Reads until there are `enough` bytes, the command ends, or the socket breaks.
     fn read(&mut self, enough: usize) {
         while !self.ended && self.received.len() < enough {
@@ -47,12 +47,12 @@ const LINES: usize = 3000;
 #[test]
 fn heavy_f2_a_killed_server_loses_no_process_and_no_byte() {
     let (mut server, sandbox) = one();
-    let mut readers: Vec<Reader> = (0..SHELLS)
+    let mut readers: Vec<OutputReader> = (0..SHELLS)
         .map(|n| {
             let mut shell = sandbox.open(&format!("session=s{n}&frames=binary"));
             let text = format!("for ((i=0; i<{LINES}; i++)); do echo \"{n} line $i\"; ((i % 300)) || sleep 0.1; done");
             shell.start(Start::new(&text));
-            Reader { shell, received: Vec::new(), ended: false }
+            OutputReader { shell, received: Vec::new(), ended: false }
         })
         .collect();
     readers.iter_mut().for_each(|reader| reader.read(1));

@@ -192,7 +192,7 @@ fn an_image_of_one_tenant_is_not_shared_without_the_registry() {
     assert_eq!(blobs, 3, "the tenant shows that it may read each layer: {asked:?}");
     pulled(&other, &name);
     assert_eq!(registry.asked().iter().filter(|path| path.contains("/blobs/")).count(), 1);
-    registry.fault("/v2/", Some(isolet_kit::image::Fault::Status(403)));
+    registry.fault("/v2/", Some(isolet_kit::image::RegistryFault::Status(403)));
     let third = server.add_key(&["--tenant", "third"]);
     let third = Http::new(server.port(), Some(&third));
     let reply = third.post("/v1/sandboxes", &json!({"image": name})).expect(403);

@@ -2,7 +2,7 @@
 //! half-made, and reaches nothing outside.
 
 use isolet_kit::docker::INDEX;
-use isolet_kit::image::{EntryType, Fault, Image, Layer, Registry, busybox, digest};
+use isolet_kit::image::{EntryType, Image, Layer, Registry, RegistryFault, busybox, digest};
 use isolet_kit::{Options, Rows, Server, json};
 
 fn asking(registry: &Registry, more: &str) -> Server {
@@ -265,14 +265,14 @@ fn f32_a_registry_that_fails_is_bounded_and_the_next_pull_is_clean() {
     let http = server.http();
     let mut rows = Rows::new();
     for (part, fault, statuses) in [
-        ("/manifests/", Fault::Status(500), &[502][..]),
-        ("/blobs/", Fault::Status(429), &[502][..]),
-        ("/blobs/", Fault::Cut, &[422, 502][..]),
-        ("/blobs/", Fault::Wrong, &[422][..]),
-        ("/blobs/", Fault::Loop, &[422][..]),
-        ("/manifests/", Fault::Endless, &[413][..]),
-        ("/blobs/", Fault::Endless, &[413][..]),
-        ("/manifests/", Fault::Drip, &[504][..]),
+        ("/manifests/", RegistryFault::Status(500), &[502][..]),
+        ("/blobs/", RegistryFault::Status(429), &[502][..]),
+        ("/blobs/", RegistryFault::Cut, &[422, 502][..]),
+        ("/blobs/", RegistryFault::Wrong, &[422][..]),
+        ("/blobs/", RegistryFault::Loop, &[422][..]),
+        ("/manifests/", RegistryFault::Endless, &[413][..]),
+        ("/blobs/", RegistryFault::Endless, &[413][..]),
+        ("/manifests/", RegistryFault::Drip, &[504][..]),
     ] {
         rows.row(&format!("{fault:?} of {part}"), || {
             registry.fault(part, Some(fault.clone()));

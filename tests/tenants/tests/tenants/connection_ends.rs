@@ -30,7 +30,7 @@ fn last(mut events: isolet_kit::Stream) -> (String, String) {
 
 /// Sockets with much output, without output, or with unread output, and streams of a command and of
 /// a process's log.
-struct Open {
+struct OpenConnection {
     talking: Shell,
     idle: Shell,
     deaf: Shell,
@@ -38,7 +38,7 @@ struct Open {
     log: isolet_kit::Stream,
 }
 
-impl Open {
+impl OpenConnection {
     fn new(sandbox: &Sandbox) -> Self {
         let mut talking = sandbox.shell();
         let idle = sandbox.shell();
@@ -77,7 +77,7 @@ fn a_server_under_load_stops_in_two_seconds() {
     let mut server = Server::start();
     let sandbox = server.sandbox();
     sandbox.command("s", "mark=kept");
-    let open = Open::new(&sandbox);
+    let open = OpenConnection::new(&sandbox);
     let http = server.http();
     std::thread::scope(|scope| {
         let calls: Vec<_> = (0..4)
@@ -123,7 +123,7 @@ fn t13_connections_of_a_revoked_key_end() {
     let sandbox = Sandbox { http: with(&key), ..server.sandbox() };
     let mut stays = Sandbox { http: with(&other), ..server.named(&sandbox.id) }.shell();
     let mut own = server.named(&sandbox.id).shell();
-    let open = Open::new(&sandbox);
+    let open = OpenConnection::new(&sandbox);
     let list = server.command(&["keys", "ls"]);
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
     let line = list.lines().find(|line| line.contains("ends")).expect("it is listed");

@@ -230,9 +230,9 @@ fn spread(ids: &[String], known: fn(char) -> bool, places: usize) {
 
 /// The answers to a client that guesses ids or keys.
 struct Guesses {
-    /// 401 and 404.
+    /// Number of answers 401 and 404.
     answered: usize,
-    /// 429.
+    /// Number of answers 429.
     refused: usize,
 }
 

@@ -2,7 +2,7 @@
 //! at that position.
 
 use super::{socket::TerminalSocket, tty::Tty};
-use crate::client::Server;
+use crate::client::ApiClient;
 use anyhow::Result;
 use bytes::Bytes;
 use hyper::Method;
@@ -22,6 +22,9 @@ impl fmt::Display for TerminalGone {
 impl std::error::Error for TerminalGone {}
 
 /// A terminal, and the position up to which it is drawn.
+///
+/// More than 12 fields: what the server reports of the terminal, and what an attach at the same
+/// position needs.
 pub(super) struct AttachedTerminal {
     id: String,
     session: String,
@@ -135,7 +138,8 @@ impl AttachedTerminal {
     }
 
     /// The query that attaches again, with a window of this size.
-    pub(super) fn reattach(&self, (cols, rows): (u16, u16)) -> Reattach {
+    pub(super) fn reattach(&self, size: (u16, u16)) -> Reattach {
+        let (cols, rows) = size;
         let Self { id, session, common_query, terminal, offset, .. } = self;
         let mut query = format!("&session={session}&cols={cols}&rows={rows}{common_query}");
         // A snapshot that arrived in part was not drawn completely.
@@ -160,7 +164,7 @@ impl Reattach {
     /// # Errors
     /// [`TerminalGone`] when the terminal no longer exists: an attach would open a new one, and create a
     /// sandbox for it.
-    pub(super) async fn open(self, server: &Server) -> Result<(TerminalSocket, Value)> {
+    pub(super) async fn open(self, server: &ApiClient) -> Result<(TerminalSocket, Value)> {
         let Self { id, session, terminal, query } = self;
         let path = format!("/v1/sandboxes/{id}/terminals");
         let (list, _) = server.json(Method::GET, &path).await?;

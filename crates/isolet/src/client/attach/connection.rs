@@ -4,7 +4,7 @@ use super::{
     attached_terminal::Reattach,
     socket::{TerminalFrame, TerminalSocket},
 };
-use crate::client::Server;
+use crate::client::ApiClient;
 use anyhow::Result;
 use serde_json::Value;
 use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
@@ -16,7 +16,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 type Attempt = Pin<Box<dyn Future<Output = Result<(TerminalSocket, Value)>>>>;
 
 /// The connection to the server.
-pub(super) enum Connection {
+pub(super) enum ServerConnection {
     /// The connection is open.
     Open {
         socket: Box<TerminalSocket>,
@@ -45,19 +45,19 @@ pub(super) enum ConnectionEvent {
     Reconnected(Box<Result<(TerminalSocket, Value)>>),
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) fn open(socket: TerminalSocket) -> Self {
         Self::Open { socket: Box::new(socket), last_received: Instant::now() }
     }
 
     /// A connection that was lost just now.
-    pub(super) fn lost(server: &Rc<Server>, reattach: Reattach) -> Self {
+    pub(super) fn lost(server: &Rc<ApiClient>, reattach: Reattach) -> Self {
         let attempt = attempt_after(Duration::ZERO, server, reattach);
         Self::Lost { since: Instant::now(), attempts: 0, attempt, announced: false }
     }
 
     /// Schedules the next attempt, after an exponential backoff.
-    pub(super) fn retry(&mut self, server: &Rc<Server>, reattach: Reattach) {
+    pub(super) fn retry(&mut self, server: &Rc<ApiClient>, reattach: Reattach) {
         let Self::Lost { attempts, attempt, .. } = self else { return };
         *attempts += 1;
         let pause = Duration::from_millis(100 << (*attempts).min(6)).min(PAUSE_MAX);
@@ -86,7 +86,7 @@ impl Connection {
     }
 }
 
-fn attempt_after(pause: Duration, server: &Rc<Server>, reattach: Reattach) -> Attempt {
+fn attempt_after(pause: Duration, server: &Rc<ApiClient>, reattach: Reattach) -> Attempt {
     let server = Rc::clone(server);
     Box::pin(async move {
         sleep(pause).await;

@@ -7,12 +7,12 @@ use std::fmt;
 
 /// One key: its character without Ctrl, and whether Ctrl is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Key {
+struct DetachKey {
     base: u8,
     ctrl: bool,
 }
 
-impl Key {
+impl DetachKey {
     fn parse(text: &str) -> Option<Self> {
         let (base, ctrl) = match text.strip_prefix("ctrl-") {
             Some(rest) => (rest, true),
@@ -74,15 +74,15 @@ impl Spelled {
 
 /// A sequence of keys in the notation of `docker`: `ctrl-p,ctrl-q`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Keys(Vec<Key>);
+pub(crate) struct DetachKeys(Vec<DetachKey>);
 
-impl Keys {
+impl DetachKeys {
     /// Parses `ctrl-x` and single characters, separated by commas. `none` disables the keys.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "none" {
             return Ok(Self(Vec::new()));
         }
-        let keys: Option<Vec<Key>> = text.split(',').map(Key::parse).collect();
+        let keys: Option<Vec<DetachKey>> = text.split(',').map(DetachKey::parse).collect();
         let keys = keys.filter(|keys| keys.len() <= 8);
         keys.map(Self).ok_or_else(|| {
             "keys are like ctrl-p,ctrl-q: ctrl- and one of a-z @ [ \\ ] ^ _, or a single character, \
@@ -92,7 +92,7 @@ impl Keys {
     }
 }
 
-impl fmt::Display for Keys {
+impl fmt::Display for DetachKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, key) in self.0.iter().enumerate() {
             let ctrl = if key.ctrl { "Ctrl-" } else { "" };
@@ -105,15 +105,15 @@ impl fmt::Display for Keys {
 
 /// Recognises a key sequence in typed input. Holds back input that may be the beginning of the sequence.
 #[derive(Debug)]
-pub(super) struct Watch {
-    keys: Keys,
+pub(super) struct KeyWatch {
+    keys: DetachKeys,
     at: usize,
     held: Vec<u8>,
 }
 
-impl Watch {
+impl KeyWatch {
     /// A matcher for this sequence.
-    pub(super) fn new(keys: Keys) -> Self {
+    pub(super) fn new(keys: DetachKeys) -> Self {
         Self { keys, at: 0, held: Vec::new() }
     }
 
@@ -166,13 +166,13 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::{Keys, Watch};
+    use super::{DetachKeys, KeyWatch};
 
-    fn watch(keys: &str) -> Watch {
-        Watch::new(Keys::parse(keys).expect("keys"))
+    fn watch(keys: &str) -> KeyWatch {
+        KeyWatch::new(DetachKeys::parse(keys).expect("keys"))
     }
 
-    fn read(watch: &mut Watch, input: &[u8]) -> (Vec<u8>, bool) {
+    fn read(watch: &mut KeyWatch, input: &[u8]) -> (Vec<u8>, bool) {
         let mut typed = Vec::new();
         let left = watch.read(input, &mut typed);
         (typed, left)
@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn keys_are_spelled_as_docker_has_them() {
-        assert_eq!(Keys::parse("ctrl-\\,d").expect("keys").to_string(), "Ctrl-\\ d");
+        assert_eq!(DetachKeys::parse("ctrl-\\,d").expect("keys").to_string(), "Ctrl-\\ d");
         for wrong in ["", "ctrl-", "ctrl-1", "ab", "ctrl-a,,b", "a,b,c,d,e,f,g,h,i"] {
-            assert!(Keys::parse(wrong).is_err(), "{wrong}");
+            assert!(DetachKeys::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

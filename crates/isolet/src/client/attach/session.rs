@@ -3,13 +3,13 @@
 
 use super::{
     attached_terminal::{AttachedTerminal, TerminalGone},
-    connection::{Connection, ConnectionEvent},
-    keys::{Keys, Watch},
+    connection::{ConnectionEvent, ServerConnection},
+    keys::{DetachKeys, KeyWatch},
     signals::Signals,
     socket::{TerminalFrame, TerminalSocket},
     tty::{self, Tty},
 };
-use crate::client::{Server, output::sanitize, server_error::ServerError};
+use crate::client::{ApiClient, output::sanitize, server_error::ServerError};
 use anyhow::Result;
 use bytes::{Buf, Bytes};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ const TYPING_PAUSE: Duration = Duration::from_millis(300);
 const LAST_DRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the client is no longer attached.
-pub(super) enum End {
+pub(super) enum DetachReason {
     /// The detach keys were typed.
     Detached,
     /// The terminal's program has ended: exit code, and the signal's name.
@@ -56,11 +56,13 @@ pub(super) enum End {
 }
 
 /// A client that is attached to a terminal.
+///
+/// More than 12 fields: they are the state of one event loop, which decides on all of them together.
 pub(super) struct AttachSession {
-    server: Rc<Server>,
+    server: Rc<ApiClient>,
     terminal: AttachedTerminal,
     tty: Tty,
-    connection: Connection,
+    connection: ServerConnection,
     stdin: Stdin,
     stdout: Stdout,
     /// Output that is not drawn yet.
@@ -68,8 +70,8 @@ pub(super) struct AttachSession {
     typed: Vec<u8>,
     typed_at: Instant,
     /// The detach keys, and Ctrl-C, which detaches while the terminal is not reachable or is view-only.
-    watch: Watch,
-    break_off: Watch,
+    watch: KeyWatch,
+    break_off: KeyWatch,
     held_since: Instant,
     /// The window's size changed since the last resize message.
     resized: bool,
@@ -91,29 +93,29 @@ pub(super) struct AttachSession {
 impl AttachSession {
     /// Continues with an attached socket. `looks` is the reason why the client is view-only, if it is.
     pub(super) fn new(
-        server: Rc<Server>,
+        server: Rc<ApiClient>,
         terminal: AttachedTerminal,
         socket: TerminalSocket,
-        keys: Keys,
+        keys: DetachKeys,
         view_reason: Option<&str>,
     ) -> Result<Self> {
         let now = Instant::now();
         let leaving = keys.to_string();
         let mut tty = Tty::raw()?;
         let drawing = Bytes::from(tty.begin());
-        let break_off = Keys::parse("ctrl-c").map_err(anyhow::Error::msg)?;
+        let break_off = DetachKeys::parse("ctrl-c").map_err(anyhow::Error::msg)?;
         let mut session = Self {
             server,
             terminal,
             tty,
-            connection: Connection::open(socket),
+            connection: ServerConnection::open(socket),
             stdin: tokio::io::stdin(),
             stdout: tokio::io::stdout(),
             drawing,
             typed: Vec::new(),
             typed_at: now,
-            watch: Watch::new(keys),
-            break_off: Watch::new(break_off),
+            watch: KeyWatch::new(keys),
+            break_off: KeyWatch::new(break_off),
             held_since: now,
             resized: false,
             redraw: None,
@@ -138,7 +140,7 @@ impl AttachSession {
 
     /// Shows a status line for a moment, then redraws the screen.
     fn show_line(&mut self, text: &str) {
-        if !self.ready && matches!(self.connection, Connection::Open { .. }) {
+        if !self.ready && matches!(self.connection, ServerConnection::Open { .. }) {
             // Pending output would overwrite the line.
             self.later = Some(text.to_owned());
             return;
@@ -151,7 +153,7 @@ impl AttachSession {
     }
 
     /// Runs until the client detaches, and restores the user's terminal.
-    pub(super) async fn run(mut self) -> Result<(End, bool)> {
+    pub(super) async fn run(mut self) -> Result<(DetachReason, bool)> {
         let mut signals = Signals::new()?;
         let end = self.attach_loop(&mut signals).await?;
         let last = async {
@@ -165,14 +167,14 @@ impl AttachSession {
         if !self.view {
             self.send();
         }
-        if let Connection::Open { socket, .. } = self.connection {
+        if let ServerConnection::Open { socket, .. } = self.connection {
             socket.close().await;
         }
         drop(self.tty);
         Ok((end, self.terminal.line_open()))
     }
 
-    async fn attach_loop(&mut self, signals: &mut Signals) -> Result<End> {
+    async fn attach_loop(&mut self, signals: &mut Signals) -> Result<DetachReason> {
         let mut input = vec![0; 64 * 1024];
         loop {
             self.send();
@@ -194,21 +196,21 @@ impl AttachSession {
                     let count = count.unwrap_or(0);
                     // The user's terminal was closed.
                     if count == 0 {
-                        return Ok(End::Signalled(128 + 1));
+                        return Ok(DetachReason::Signalled(128 + 1));
                     }
                     if self.handle_input(&input[..count]) {
-                        return Ok(End::Detached);
+                        return Ok(DetachReason::Detached);
                     }
                 }
                 _ = signals.window.recv() => self.resized = true,
-                code = signals.ended.recv() => return Ok(End::Signalled(code)),
+                code = signals.ended.recv() => return Ok(DetachReason::Signalled(code)),
             }
         }
     }
 
     /// Passes pending messages to the socket, as far as it accepts them.
     fn send(&mut self) {
-        let Connection::Open { socket, .. } = &mut self.connection else { return };
+        let ServerConnection::Open { socket, .. } = &mut self.connection else { return };
         if !socket.is_idle() {
             return;
         }
@@ -235,12 +237,12 @@ impl AttachSession {
     /// When the next timer is due.
     fn next_deadline(&self) -> Instant {
         let mut alarm = match &self.connection {
-            Connection::Open { socket, last_received } if socket.is_idle() => {
+            ServerConnection::Open { socket, last_received } if socket.is_idle() => {
                 (self.pinged_at + PING_INTERVAL).min(*last_received + SERVER_TIMEOUT)
             }
-            Connection::Open { last_received, .. } => *last_received + SERVER_TIMEOUT,
-            Connection::Lost { since, announced: false, .. } => *since + SILENT_RECONNECT,
-            Connection::Lost { .. } => Instant::now() + PING_INTERVAL,
+            ServerConnection::Open { last_received, .. } => *last_received + SERVER_TIMEOUT,
+            ServerConnection::Lost { since, announced: false, .. } => *since + SILENT_RECONNECT,
+            ServerConnection::Lost { .. } => Instant::now() + PING_INTERVAL,
         };
         if self.watch.holds() {
             alarm = alarm.min(self.held_since + KEY_SEQUENCE_TIMEOUT);
@@ -256,18 +258,22 @@ impl AttachSession {
         }
         match &mut self.connection {
             // While drawing is slow, silence does not mean that the server is gone.
-            Connection::Open { .. } if !self.drawing.is_empty() => self.connection.mark_alive(),
-            Connection::Open { last_received, .. } if last_received.elapsed() >= SERVER_TIMEOUT => {
+            ServerConnection::Open { .. } if !self.drawing.is_empty() => {
+                self.connection.mark_alive()
+            }
+            ServerConnection::Open { last_received, .. }
+                if last_received.elapsed() >= SERVER_TIMEOUT =>
+            {
                 self.reconnect()
             }
-            Connection::Open { socket, .. } if self.redraw.is_some_and(|at| at <= now) => {
+            ServerConnection::Open { socket, .. } if self.redraw.is_some_and(|at| at <= now) => {
                 // Not between two keys of a sequence: one could get lost with the connection.
                 let still = socket.is_idle()
                     && self.typed.is_empty()
                     && self.typed_at + TYPING_PAUSE <= now;
                 if still { self.reconnect() } else { self.redraw = Some(now + TYPING_PAUSE) }
             }
-            Connection::Lost { since, announced, .. }
+            ServerConnection::Lost { since, announced, .. }
                 if !*announced && since.elapsed() >= SILENT_RECONNECT =>
             {
                 *announced = true;
@@ -313,7 +319,7 @@ impl AttachSession {
         if self.watch.holds() && !held {
             self.held_since = Instant::now();
         }
-        if self.view || matches!(self.connection, Connection::Lost { announced: true, .. }) {
+        if self.view || matches!(self.connection, ServerConnection::Lost { announced: true, .. }) {
             return self.break_off.read(&typed, &mut Vec::new());
         }
         self.typed.append(&mut typed);
@@ -322,7 +328,7 @@ impl AttachSession {
     }
 
     /// Handles a frame, or the end of an attempt to reconnect.
-    fn handle_event(&mut self, event: ConnectionEvent) -> Option<End> {
+    fn handle_event(&mut self, event: ConnectionEvent) -> Option<DetachReason> {
         match event {
             ConnectionEvent::Sent | ConnectionEvent::Received(TerminalFrame::Other) => {}
             ConnectionEvent::Received(TerminalFrame::Bytes(bytes)) => {
@@ -338,22 +344,22 @@ impl AttachSession {
     }
 
     /// Handles the end of an attempt to reconnect.
-    fn on_reconnected(&mut self, opened: Result<(TerminalSocket, Value)>) -> Option<End> {
+    fn on_reconnected(&mut self, opened: Result<(TerminalSocket, Value)>) -> Option<DetachReason> {
         match opened {
             Ok((socket, attached)) => {
                 self.terminal.attached(&attached);
                 self.ready = false;
-                self.connection = Connection::open(socket);
+                self.connection = ServerConnection::open(socket);
             }
             Err(error) => {
                 if let Some(gone) = error.downcast_ref::<TerminalGone>() {
-                    return Some(End::Gone(gone.to_string()));
+                    return Some(DetachReason::Gone(gone.to_string()));
                 }
                 if error
                     .downcast_ref::<ServerError>()
                     .is_some_and(|refused| !refused.is_transient())
                 {
-                    return Some(End::Gone(format!("{error:#}")));
+                    return Some(DetachReason::Gone(format!("{error:#}")));
                 }
                 let reattach = self.terminal.reattach(tty::size());
                 self.connection.retry(&self.server, reattach);
@@ -362,11 +368,11 @@ impl AttachSession {
         None
     }
 
-    fn on_message(&mut self, message: &Value) -> Option<End> {
+    fn on_message(&mut self, message: &Value) -> Option<DetachReason> {
         match message["type"].as_str().unwrap_or_default() {
             "exit" => {
                 let code = message["code"].as_i64().unwrap_or(1);
-                return Some(End::Exit(code, message["signal"].as_str().map(sanitize)));
+                return Some(DetachReason::Exit(code, message["signal"].as_str().map(sanitize)));
             }
             "ready" => {
                 self.ready = true;
@@ -393,7 +399,7 @@ impl AttachSession {
     fn reconnect(&mut self) {
         self.redraw = None;
         self.foreign = None;
-        self.connection = Connection::lost(&self.server, self.terminal.reattach(tty::size()));
+        self.connection = ServerConnection::lost(&self.server, self.terminal.reattach(tty::size()));
     }
 }
 

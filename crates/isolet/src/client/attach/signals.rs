@@ -8,11 +8,11 @@ pub(super) struct Signals {
     /// SIGWINCH: the window changed its size.
     pub(super) window: Signal,
     /// A signal that ends this program.
-    pub(super) ended: Ended,
+    pub(super) ended: ExitSignals,
 }
 
 /// The signals that end a program, each with its exit code.
-pub(super) struct Ended([(Signal, i64); 4]);
+pub(super) struct ExitSignals([(Signal, i64); 4]);
 
 impl Signals {
     /// Starts to listen for the signals.
@@ -25,11 +25,11 @@ impl Signals {
             of(SignalKind::interrupt())?,
             of(SignalKind::quit())?,
         ];
-        Ok(Self { window: signal(SignalKind::window_change())?, ended: Ended(ended) })
+        Ok(Self { window: signal(SignalKind::window_change())?, ended: ExitSignals(ended) })
     }
 }
 
-impl Ended {
+impl ExitSignals {
     /// Waits for a signal that ends this program, and returns the exit code.
     pub(super) async fn recv(&mut self) -> i64 {
         let [(a, term), (b, hangup), (c, interrupt), (d, quit)] = &mut self.0;

@@ -1,6 +1,6 @@
 //! The client side of the terminal's WebSocket.
 
-use crate::client::{Server, server_error::ServerError};
+use crate::client::{ApiClient, server_error::ServerError};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures_util::{Sink, Stream};
@@ -43,7 +43,7 @@ impl TerminalSocket {
     ///
     /// # Errors
     /// [`ServerError`] if the server refused. Any other error may be retried.
-    pub(super) async fn open(server: &Server, id: &str, query: &str) -> Result<Self> {
+    pub(super) async fn open(server: &ApiClient, id: &str, query: &str) -> Result<Self> {
         let address = format!("ws://{}/v1/sandboxes/{id}/terminal?events=1{query}", server.host);
         let mut request = address.into_client_request()?;
         let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;

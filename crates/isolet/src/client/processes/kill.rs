@@ -1,7 +1,7 @@
 //! `isolet kill`: ends processes with all their descendants, or sends them a signal.
 
 use super::{path, state};
-use crate::client::{Server, id, output::print_message, server_error::ServerError};
+use crate::client::{ApiClient, id, output::print_message, server_error::ServerError};
 use anyhow::{Result, bail};
 use clap::Parser;
 use http_body_util::BodyExt;
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if !(0.0..=GRACE_S_MAX).contains(&args.grace) {
         bail!("--grace must be 0 to {GRACE_S_MAX} seconds");
     }
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let mut code = ExitCode::SUCCESS;
     for process in &args.processes {
         if let Err(error) = one(&server, &args, process).await {
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-async fn one(server: &Server, args: &Args, process: &str) -> Result<()> {
+async fn one(server: &ApiClient, args: &Args, process: &str) -> Result<()> {
     let which = (args.id.as_str(), process);
     // A number is sent as a number.
     let signal = args.signal.parse::<i32>().map_or_else(|_| json!(args.signal), |n| json!(n));

@@ -2,7 +2,7 @@
 
 use super::state;
 use crate::client::{
-    Server, id,
+    ApiClient, id,
     list::{pretty, span, text},
     output::{print_message, supports_color, write},
 };
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let id = &args.id;
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let (list, _) = server.json(Method::GET, &format!("/v1/sandboxes/{id}/processes")).await?;
     if args.json {
         return pretty(&list);

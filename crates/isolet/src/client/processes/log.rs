@@ -2,8 +2,8 @@
 
 use super::{path, state};
 use crate::client::{
-    Server,
-    events::{Event, Events},
+    ApiClient,
+    events::{SseEvent, SseEvents},
     output::{print_message, write},
     server_error::ServerError,
 };
@@ -22,7 +22,7 @@ pub(crate) fn since(text: &str) -> Result<String, String> {
 
 /// Writes the retained output; with `follow`, also new output until the process ends.
 pub(crate) async fn show(
-    server: &Server,
+    server: &ApiClient,
     which: (&str, &str),
     since: Option<String>,
     follow: bool,
@@ -36,7 +36,8 @@ pub(crate) async fn show(
     }
     let accept = "text/event-stream; encoding=base64";
     let asked = path(which, &format!("/logs?since={since}"));
-    let mut events = Events::new(server.send(Method::GET, &asked, accept, None).await?.into_body());
+    let mut events =
+        SseEvents::new(server.send(Method::GET, &asked, accept, None).await?.into_body());
     let (id, name) = which;
     let mut at = since;
     loop {
@@ -63,7 +64,7 @@ pub(crate) async fn show(
 }
 
 /// Writes the output of an event. Returns whether it was the last one.
-fn heard(event: &Event, id: &str) -> Result<bool> {
+fn heard(event: &SseEvent, id: &str) -> Result<bool> {
     let data = &event.data;
     match event.name.as_str() {
         name @ ("stdout" | "stderr") => {

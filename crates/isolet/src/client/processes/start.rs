@@ -2,7 +2,7 @@
 
 use super::{path, state};
 use crate::client::{
-    Server, id,
+    ApiClient, id,
     list::{pretty, text},
     output::{print_message, write},
     variable,
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let sandbox = args.sandbox.as_str();
     let start = begin(&args)?;
     let wait = awaited(&args)?;
-    let server = Server::find()?;
+    let server = ApiClient::find()?;
     let all = format!("/v1/sandboxes/{sandbox}/processes");
     let mut process = post(&server, &all, &start).await?;
     let name = text(&process["id"]);
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-async fn post(server: &Server, path: &str, body: &Value) -> Result<Value> {
+async fn post(server: &ApiClient, path: &str, body: &Value) -> Result<Value> {
     let answer = server.send(Method::POST, path, "application/json", Some(body)).await?;
     Ok(serde_json::from_slice(&answer.into_body().collect().await?.to_bytes())?)
 }

@@ -19,10 +19,10 @@ struct Reading {
     seq: u64,
 }
 
-enum Step {
+enum StreamStep {
     /// More output will follow.
     On,
-    /// The connection broke.
+    /// The connection broke and must be opened again.
     Cut,
     /// The command has ended.
     Ended,
@@ -65,12 +65,12 @@ pub(super) fn stream(worker: &mut Worker) -> Result<(), Gone> {
             None if progress.elapsed() > LONG => {
                 return worker.unless_gone(&format!("command {number} says nothing any more"));
             }
-            None => Step::On,
+            None => StreamStep::On,
         };
         match step {
-            Step::On => {}
-            Step::Ended => break,
-            Step::Cut => {
+            StreamStep::On => {}
+            StreamStep::Ended => break,
+            StreamStep::Cut => {
                 worker.tally.resumes += 1;
                 let Reading { out, err, seq, .. } = reading;
                 let query =
@@ -85,7 +85,7 @@ pub(super) fn stream(worker: &mut Worker) -> Result<(), Gone> {
     Ok(())
 }
 
-fn take(worker: &mut Worker, reading: &mut Reading, frame: Frame) -> Result<Step, Gone> {
+fn take(worker: &mut Worker, reading: &mut Reading, frame: Frame) -> Result<StreamStep, Gone> {
     match frame {
         Frame::Data { stream: 1, offset, id, bytes } => {
             let at = (reading.out - reading.begin) as usize;
@@ -99,7 +99,7 @@ fn take(worker: &mut Worker, reading: &mut Reading, frame: Frame) -> Result<Step
                 ));
             }
             reading.out += bytes.len() as u64;
-            Ok(Step::On)
+            Ok(StreamStep::On)
         }
         Frame::Text(value) if value["type"] == "shell_exit" && value["id"] == *reading.id => {
             let whole = reading.out - reading.begin == reading.expected.len() as u64;
@@ -108,16 +108,16 @@ fn take(worker: &mut Worker, reading: &mut Reading, frame: Frame) -> Result<Step
                 let due = reading.expected.len();
                 return worker.unless_gone_step(&format!("{value} after {read} of {due} bytes"));
             }
-            Ok(Step::Ended)
+            Ok(StreamStep::Ended)
         }
-        Frame::Close(_) => Ok(Step::Cut),
+        Frame::Close(_) => Ok(StreamStep::Cut),
         other => worker.unless_gone_step(&format!("an unexpected frame: {other:?}")),
     }
 }
 
 impl Worker {
-    fn unless_gone_step(&mut self, what: &str) -> Result<Step, Gone> {
-        self.unless_gone(what).map(|()| Step::On)
+    fn unless_gone_step(&mut self, what: &str) -> Result<StreamStep, Gone> {
+        self.unless_gone(what).map(|()| StreamStep::On)
     }
 }
 
