@@ -1,4 +1,4 @@
-//! Numbers of the signals that the agent sends.
+//! The numbers of the signals that the agent sends.
 
 pub(crate) const HUP: i32 = 1;
 pub(crate) const INT: i32 = 2;

@@ -1,9 +1,9 @@
-//! What server and launcher say to each other: one postcard value a packet, over a
-//! `SOCK_SEQPACKET` pair, so packets need no frame of their own.
+//! Messages between the server and the launcher. Each packet of a `SOCK_SEQPACKET` pair holds one
+//! postcard value, so no framing is needed.
 
 use serde::{Deserialize, Serialize};
 
-/// The longest packet.
+/// Maximum size of a packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 * 1024;
 
 /// Encodes one packet.
@@ -15,119 +15,124 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_stdvec(value).expect("packets encode")
 }
 
-/// What the server asks of the launcher.
+/// Requests from the server to the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherRequest {
-    /// Make a sandbox and start its agent.
+    /// Create a sandbox and start its agent.
     Launch(Spec),
-    /// Start the agent of a session's scope in a sandbox that runs.
+    /// Start the agent of a session's scope in a running sandbox.
     Scope(Scope),
 }
 
-/// What a session with a scope sees of its sandbox's workspace.
+/// The part of its sandbox's workspace that a session sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// The server's own name for the sandbox.
+    /// The internal name of the sandbox; see [`Spec::name`].
     pub name: String,
-    /// Which uid range the sandbox has.
+    /// The uid range of the sandbox; see [`Spec::slot`].
     pub slot: u32,
-    /// The session's id; names its directory and its group.
+    /// The id of the session, which names the directory and the cgroup of the scope.
     pub session: String,
-    /// Sorted by the parts of their paths, each path once.
+    /// The visible paths, sorted by their components and without duplicates.
     pub grants: Vec<Grant>,
-    /// The sandbox's memory limit, in MiB: bounds what the scope holds in memory for itself.
+    /// Memory limit of the sandbox in MiB, which bounds what the scope keeps in memory.
     pub memory_mib: u64,
-    /// User and group of its sandbox's programs.
+    /// User id and group id of the sandbox's programs.
     pub user: (u32, u32),
-    /// Refused where a path to be read is not there (or is a link by now); otherwise it is left out.
+    /// Refuse the scope if a read-only path is missing or is a symbolic link. Otherwise, leave such
+    /// a path out.
     pub strict: bool,
 }
 
-/// A path of the workspace that a session sees, with all below it.
+/// A path of the workspace that a session sees, with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Below the workspace, without `.`, `..`, empty parts and slashes at its ends; empty is all of it.
+    /// Path below the workspace without `.`, `..`, empty components, or leading and trailing
+    /// slashes. The empty path is the whole workspace.
     pub path: String,
-    /// Also to be written; made as a directory where it is not there.
+    /// The session may also write there. A missing path is created as a directory.
     pub write: bool,
 }
 
-/// One sandbox, as the launcher needs to know it.
+/// Everything that the launcher needs to create one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The server's own name for it: `[a-z0-9]{1,40}`; names its directory and its cgroups.
+    /// The internal name, `[a-z0-9]{1,40}`, which names the directory and the cgroups of the
+    /// sandbox.
     pub name: String,
-    /// Which uid range: `uid_base + slot * 65536`.
+    /// Index of the uid range, which starts at `uid_base + slot * 65536`.
     pub slot: u32,
-    /// Host name inside.
+    /// The host name inside the sandbox.
     pub hostname: String,
-    /// What it may use.
+    /// The resource limits of the sandbox.
     pub limits: Limits,
-    /// What its root is made of; `None`: the host's programs.
+    /// The image to use as root file system; `None` means the programs of the host.
     pub root: Option<Root>,
-    /// Its directory stands, with the files of an earlier life: they are used, and stay when a
-    /// step fails.
+    /// The sandbox's directory exists with the files of an earlier run. The launcher uses the files
+    /// and leaves them in place if a step fails.
     pub kept: bool,
-    /// It is born in the network namespace whose descriptor comes with the order; otherwise in one
-    /// of its own that has loopback alone.
+    /// Start the sandbox in the network namespace whose descriptor comes with the request.
+    /// Otherwise, the sandbox gets a namespace with only the loopback interface.
     pub linked: bool,
 }
 
-/// A root that is made of an image.
+/// A root file system made from an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// Its layers, the top one first, by their places below the image directory.
+    /// Paths of the layers below the image directory, the top layer first.
     pub layers: Vec<String>,
-    /// Where programs begin: made, with what is above it, where it is not there.
+    /// The directory in which programs start. The launcher creates it and its parents if they are
+    /// missing.
     pub cwd: Option<String>,
-    /// User id of its programs, inside.
+    /// User id of the sandbox's programs, inside the sandbox.
     pub uid: u32,
-    /// Group id of its programs, inside.
+    /// Group id of the sandbox's programs, inside the sandbox.
     pub gid: u32,
 }
 
-/// What a sandbox may use.
+/// Resource limits of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory of its processes and its tmpfs, in MiB.
+    /// Memory of all processes and tmpfs mounts, in MiB.
     pub memory_mib: u64,
     /// Processor time, in thousandths of one core.
     pub cpu_millis: u64,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pub pids: u64,
-    /// Its files, in MiB, on a file system of its own; 0: as much as the host's disk has. Cannot
-    /// be changed later.
+    /// Size of the sandbox's own file system in MiB; 0 means no limit but the host's disk. It
+    /// cannot change later.
     #[serde(default)]
     pub disk_mib: u64,
 }
 
-/// What the launcher answers.
+/// Answers from the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherResponse {
-    /// Sent once at its start: it is ready, or what this machine lacks.
+    /// Sent once when the launcher has started.
     Ready {
-        /// Empty when sandboxes can be made; otherwise one sentence a missing thing, with what to do.
+        /// What this machine lacks, with one sentence of advice for each item. Empty if sandboxes
+        /// can be created.
         missing: Vec<String>,
     },
-    /// Every grant of a scope can be had; its start goes on.
+    /// All grants of a scope are available, and its start continues.
     Granted {
-        /// In which sandbox.
+        /// The internal name of the sandbox.
         name: String,
     },
-    /// The sandbox's agent runs and listens.
+    /// The agent of a sandbox or a scope runs and listens.
     Launched {
-        /// Which sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// Process id of the agent, as seen by the server; 0 for a scope's, whose group names it.
+        /// Process id of the agent on the host; 0 for a scope, whose cgroup identifies its agent.
         pid: i32,
     },
-    /// It could not be made; nothing of it is left.
+    /// The sandbox or scope could not be created, and nothing of it is left.
     Failed {
-        /// Which sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// The step that failed, by its name in the list of steps.
+        /// Name of the step that failed.
         step: String,
-        /// The kernel's answer.
+        /// The error number from the kernel.
         errno: i32,
     },
     /// A grant of a scope was refused; nothing of the scope is left.

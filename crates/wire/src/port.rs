@@ -1,20 +1,20 @@
-//! Ports inside a sandbox: the words by which a server comes to one.
+//! Messages about TCP ports inside a sandbox.
 //!
-//! `AgentRequest::Dial` is answered by `AgentResponse::Dialed`, and with that frame comes the connected socket itself
-//! (`SCM_RIGHTS`): the server then speaks over it directly, and the agent keeps nothing of it. The
-//! connection to the agent is free for the next use.
+//! The agent answers `AgentRequest::Dial` with `AgentResponse::Dialed` and passes the connected
+//! socket with that frame (`SCM_RIGHTS`). The server then uses the socket directly, and the agent
+//! keeps no copy. The connection to the agent is free for the next request.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Listening sockets that are told at most.
+/// Maximum number of listening sockets in one answer.
 pub const LISTENERS_MAX: usize = 1024;
 
-/// A TCP socket on which something in the sandbox listens.
+/// A TCP socket on which a program in the sandbox listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listener {
-    /// 1 to 65535.
+    /// The port number, 1 to 65535.
     pub port: u16,
-    /// The address that it is bound to; unspecified for all of the sandbox's.
+    /// The bound address; the unspecified address means all addresses of the sandbox.
     pub address: IpAddr,
 }

@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-/// A connection that follows a process.
+/// A connection that follows the log of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Follower {
-    /// Which process.
+    /// The number of the process.
     pub(crate) process: u64,
-    /// Its position in the log.
+    /// The follower's position in the log.
     pub(crate) position: u64,
-    /// Where it ends; `None`: with the process.
+    /// The position at which it ends; `None` means with the process.
     pub(crate) until: Option<u64>,
-    /// When it last read bytes or had read everything.
+    /// When the follower last read bytes or had read everything.
     pub(crate) last_progress: Instant,
-    /// It has read everything.
+    /// The follower has read everything.
     pub(crate) caught_up: bool,
 }

@@ -1,4 +1,4 @@
-//! The state of an interpreter that is being killed.
+//! An interpreter that is being killed.
 
 use std::time::Instant;
 

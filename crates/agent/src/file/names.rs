@@ -1,8 +1,8 @@
-//! Names of the agent's temporary files, by which it recognises them.
+//! Names of the agent's temporary files.
 //!
-//! The name contains the file's own inode, so neither a copy nor a tenant's file of such a name is
-//! taken for one. Lists, searches, archives and watches leave temporary files out. When the writer of
-//! one is killed, its lock is gone, and the next call that meets the file removes it.
+//! A name contains the inode of its file, so neither a copy nor a tenant's file with a similar name
+//! is mistaken for one. Lists, searches, archives and watches leave temporary files out. When a
+//! writer is killed, its lock is released, and the next operation that finds the file removes it.
 
 use isolet_sys::tree::LIFTED;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -11,13 +11,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 const DRAFT: &[u8] = b".isolet-write-";
-/// Hexadecimal digits of a temporary file's inode, and as many random ones.
+/// Number of hexadecimal digits of the inode, and of the random part.
 const DIGITS: usize = 16;
 
-/// A name for the temporary file with this inode.
+/// The name of the temporary file with this inode.
 ///
 /// # Errors
-/// The kernel has no random bytes.
+/// The kernel provides no random bytes.
 pub(super) fn temporary_name(inode: u64) -> Result<String, Errno> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -25,7 +25,7 @@ pub(super) fn temporary_name(inode: u64) -> Result<String, Errno> {
     Ok(format!("{}{inode:016x}{random:016x}", String::from_utf8_lossy(DRAFT)))
 }
 
-/// The inode that a temporary file's name says; `None` for other names.
+/// The inode in the name of a temporary file; `None` for other names.
 fn inode(name: &[u8]) -> Option<u64> {
     let digits = name.strip_prefix(DRAFT).filter(|digits| digits.len() == 2 * DIGITS)?;
     let lower = digits.iter().all(is_digit);
@@ -37,17 +37,17 @@ fn is_digit(byte: &u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Whether what has this name and inode is a temporary file.
+/// Whether a file with this name and inode is a temporary file.
 pub(super) fn is_temporary(name: &[u8], of: u64) -> bool {
     inode(name) == Some(of)
 }
 
-/// Whether an event of this path is about a name of the agent's own: a temporary file, which is
-/// mostly gone by then; a file that has no name yet, which the kernel calls `#` and its number; or a
-/// directory that is being removed.
+/// Whether an event is about a name of the agent itself: a temporary file, which is usually gone by
+/// then; a nameless file, which the kernel calls `#` and its number; or a directory that is being
+/// removed.
 ///
-/// `named`: the event says that the name was made, removed or moved, which never happens to a file
-/// without a name. A tenant's own file may be called `#1`.
+/// With `named`, the event says that a name was created, removed or moved, which never happens to a
+/// nameless file. A tenant's own file may be called `#1`.
 pub(super) fn is_hidden(path: &Path, name: &[u8], named: bool) -> bool {
     let lifted = name.strip_prefix(LIFTED.as_bytes());
     if lifted.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit)) {

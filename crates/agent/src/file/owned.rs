@@ -1,4 +1,4 @@
-//! Ownership of a file that replaces another, and the other properties that it takes over.
+//! The owner and attributes of a file that replaces another one.
 
 use super::disk::Failure;
 use rustix::fs::{AtFlags, CWD, Gid, Uid, XattrFlags};
@@ -7,12 +7,12 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::path::Path;
 
-/// Bytes of all names of attributes of a file, and of one value: the kernel has no more.
+/// Maximum size of all attribute names of a file, and of one value, in bytes, as in the kernel.
 const ATTRIBUTES_BYTES_MAX: usize = 64 * 1024;
 /// The attribute that holds a file's access control list.
 const ACL: &[u8] = b"system.posix_acl_access";
 
-/// A user and a group.
+/// A user id and a group id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ids {
     uid: u32,
@@ -34,8 +34,8 @@ impl Ids {
         Some(Gid::from_raw(self.gid))
     }
 
-    /// Makes them the owner of what has this name; a link itself, not where it leads. Where the
-    /// sandbox's user may not do that, it stays the writer's.
+    /// Sets the owner of a path without following a symbolic link. If the sandbox's user has no
+    /// permission, the file stays the writer's.
     pub(super) fn own(self, path: &Path) -> Result<(), Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         match rustix::fs::chownat(CWD, path, self.uid(), self.gid(), flags) {
@@ -45,18 +45,19 @@ impl Ids {
     }
 }
 
-/// Whose a written file is.
+/// The owner of a written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// That of the file that it replaces, with its attributes; a new one is the writer's.
+    /// The owner of the replaced file, with its attributes. A new file belongs to the writer.
     Kept,
-    /// Of these, whatever it replaces: it was moved here.
+    /// This owner, because the file was moved here.
     Moved(Ids),
 }
 
 impl Owner {
-    /// Gives a file its owner, and of the one at `path` that it replaces its attributes. `false`:
-    /// the sandbox's user may not give it to that owner, so that it stays the writer's.
+    /// Sets the owner of a file, and copies the attributes of the replaced file at `path`. Returns
+    /// `false` if the sandbox's user has no permission to set the owner, so that the file stays the
+    /// writer's.
     pub(super) fn give(
         self,
         file: &File,
@@ -76,15 +77,15 @@ impl Owner {
         }
         match rustix::fs::fchown(file, ids.uid(), ids.gid()) {
             Ok(()) => Ok(true),
-            // Another user's file in a directory of the writer's, or a user from outside.
+            // Another user's file in a directory of the writer, or a user from outside the sandbox.
             Err(Errno::PERM | Errno::INVAL) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
 }
 
-/// Copies the access control list and the attributes that users set. What the kernel or a security
-/// module keeps of the old contents (`security.*`, capabilities above all) is not for new ones.
+/// Copies the access control list and the user attributes. Attributes of the kernel or a security
+/// module that depend on the contents (`security.*`, above all capabilities) are not copied.
 fn attributes(from: &Path, to: &File) -> Result<(), Failure> {
     let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
     let count = match rustix::fs::llistxattr(from, &mut names[..]) {
@@ -100,7 +101,7 @@ fn attributes(from: &Path, to: &File) -> Result<(), Failure> {
         let mut value = vec![0; ATTRIBUTES_BYTES_MAX];
         match rustix::fs::lgetxattr(from, name, &mut value[..]) {
             Ok(count) => rustix::fs::fsetxattr(to, name, &value[..count], XattrFlags::empty())?,
-            // Taken away meanwhile.
+            // Removed in the meantime.
             Err(Errno::NODATA | Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -6,13 +6,13 @@
 use isolet_wire::response::STDERR;
 use std::collections::VecDeque;
 
-/// Short pieces of one stream grow to this size.
+/// Size to which short pieces of one stream are merged, in bytes.
 const PIECE_BYTES: usize = 16 * 1024;
-/// What a piece costs beside its bytes: a process that changes streams with every byte must not
-/// take more memory than its log may have.
+/// Overhead of a piece, in bytes. It counts towards the limit, so that a process that switches
+/// streams with every byte cannot exceed it.
 const PIECE_COST: usize = 64;
 
-/// The last output of a process. Knows bytes by *position*, which counts both streams together.
+/// The last output of a process, addressed by *position*, which counts both streams together.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pieces: VecDeque<Piece>,
@@ -32,18 +32,18 @@ struct Piece {
 /// A part of the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
-    /// 1 or 2.
+    /// The stream number, 1 or 2.
     pub(crate) stream: u8,
-    /// Its position.
+    /// The position of the first byte.
     pub(crate) position: u64,
-    /// Its first byte's place in its stream.
+    /// The offset of the first byte in its stream.
     pub(crate) offset: u64,
-    /// Never empty.
+    /// The bytes, never empty.
     pub(crate) bytes: &'a [u8],
 }
 
 impl Journal {
-    /// Takes what a stream said, and lets go of the oldest beyond `limit` bytes.
+    /// Adds output and drops the oldest beyond `limit` bytes.
     pub(crate) fn push(&mut self, stream: u8, bytes: &[u8], limit: usize) {
         if bytes.is_empty() {
             return;
@@ -67,7 +67,7 @@ impl Journal {
         self.trim(limit);
     }
 
-    /// Lets go of the oldest beyond `limit` bytes; the last piece stays.
+    /// Drops the oldest output beyond `limit` bytes, but never the last piece.
     pub(crate) fn trim(&mut self, limit: usize) {
         while self.cost > limit && self.pieces.len() > 1 {
             if let Some(piece) = self.pieces.pop_front() {
@@ -76,25 +76,25 @@ impl Journal {
         }
     }
 
-    /// The position behind the last byte.
+    /// The position after the last byte.
     #[must_use]
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 
-    /// The first position that is held.
+    /// The first position in the log.
     #[must_use]
     pub(crate) fn first(&self) -> u64 {
         self.pieces.front().map_or(self.head, |piece| piece.position)
     }
 
-    /// Bytes of each stream.
+    /// Total number of bytes of each stream.
     #[must_use]
     pub(crate) fn counts(&self) -> [u64; 2] {
         self.counts
     }
 
-    /// What is held from a position on, up to the end of a piece; `None` at the head.
+    /// The part from a position to the end of its piece; `None` at the end of the log.
     #[must_use]
     pub(crate) fn part(&self, position: u64) -> Option<Part<'_>> {
         let at = self.pieces.partition_point(|piece| piece.position <= position);

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// A process that is to end.
+/// A process that is being killed.
 #[derive(Debug)]
 pub(super) struct Killing {
-    /// When all of it is killed, or killed again.
+    /// When all processes are killed, or killed again.
     pub(super) kill_at: Instant,
     pub(super) retry_interval: Duration,
 }

@@ -1,20 +1,20 @@
-//! Everything that changed in this round, and is therefore processed at its end.
+//! What was affected in this round and must be flushed at its end.
 
-/// Ids, each once, in the order in which they were marked.
+/// A set of ids in the order in which they were marked.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PendingSet {
     ids: Vec<u64>,
 }
 
 impl PendingSet {
-    /// Adds an id, unless it is there.
+    /// Adds an id unless it is in the set.
     pub(crate) fn mark(&mut self, id: u64) {
         if !self.ids.contains(&id) {
             self.ids.push(id);
         }
     }
 
-    /// Takes all ids; those that are marked from now on are for the next call.
+    /// Takes all ids. Ids that are marked later are for the next call.
     pub(crate) fn take(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.ids)
     }
@@ -30,25 +30,25 @@ impl PendingSet {
     }
 }
 
-/// A set for each kind of thing that the agent looks at when a round ends.
+/// One set for each kind of thing that is flushed at the end of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Connections that may have sent more frames than were handled.
+    /// Connections that may have unhandled frames.
     pub(crate) connections: PendingSet,
-    /// Shells, and contexts of bash by their own number.
+    /// Shells, and bash contexts by their own number.
     pub(crate) shells: PendingSet,
     /// Programs without a shell.
     pub(crate) execs: PendingSet,
-    /// Terminals.
+    /// Terminals by number.
     pub(crate) terminals: PendingSet,
-    /// Processes in the background.
+    /// Background processes by number.
     pub(crate) processes: PendingSet,
-    /// Contexts.
+    /// Code contexts by number.
     pub(crate) contexts: PendingSet,
 }
 
 impl Pending {
-    /// Whether the next round must not wait: something is left that no descriptor tells of.
+    /// Whether the next round must not wait, because no descriptor reports the remaining work.
     #[must_use]
     pub(crate) fn is_urgent(&self) -> bool {
         let sets =

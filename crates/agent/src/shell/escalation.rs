@@ -1,21 +1,22 @@
-//! The schedule by which a command is ended while its shell stays: stronger signals as time passes.
+//! The schedule of signals that end a command without ending its shell. They become stronger as
+//! time passes.
 //!
 //! Background jobs of a bash without job control ignore SIGINT, so the first steps spare them.
 
 use std::time::{Duration, Instant};
 
-/// What is done at one step.
+/// One step of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EscalationStep {
-    /// SIGINT to the shell, and to what runs in the foreground.
+    /// SIGINT to the shell and its foreground processes.
     Interrupt,
-    /// The same, unless a process that was interrupted still handles it.
+    /// The same, unless an interrupted process still handles the signal.
     InterruptAgain,
-    /// SIGTERM to what does not ignore SIGINT.
+    /// SIGTERM to processes that do not ignore SIGINT.
     Terminate,
-    /// SIGKILL to the same.
+    /// SIGKILL to the same processes.
     Kill,
-    /// SIGKILL to all that was started since the command began.
+    /// SIGKILL to everything that was started since the command began.
     KillAll,
     /// SIGKILL to the shell itself.
     KillShell,
@@ -29,7 +30,7 @@ const STEPS: [(u64, EscalationStep); 5] = [
     (1500, EscalationStep::KillShell),
 ];
 
-/// How far one command has come on the schedule.
+/// The progress of one command on the schedule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Escalation {
     began: Instant,
@@ -38,7 +39,7 @@ pub(crate) struct Escalation {
 }
 
 impl Escalation {
-    /// Begins with the first step.
+    /// Starts with the first step.
     #[must_use]
     pub(crate) fn new(now: Instant) -> Self {
         Self { began: now, next: 0, retry: None }
@@ -52,20 +53,21 @@ impl Escalation {
         Some(self.retry.map_or(next, |again| next.min(again)))
     }
 
-    /// Interrupts once more at `when`, if that is before the next step: the last interrupt may have
-    /// been lost.
+    /// Schedules one more interrupt at `when` if that is before the next step, because the last one
+    /// may have been lost.
     pub(crate) fn retry_at(&mut self, when: Instant) {
         self.retry = Some(when);
     }
 
-    /// Postpones the first step by a millisecond: nothing has begun that it could interrupt.
+    /// Postpones the first step by a millisecond, because nothing has started that it could
+    /// interrupt.
     pub(crate) fn postpone(&mut self, now: Instant) {
         if self.next == 0 {
             self.began = now + Duration::from_millis(1);
         }
     }
 
-    /// The next step that is due now; call until `None`.
+    /// The next step that is due; call until `None`.
     pub(crate) fn next_step(&mut self, now: Instant) -> Option<EscalationStep> {
         let due = self.due()?;
         (now >= due).then(|| {

@@ -1,25 +1,26 @@
-//! What a bash holds, as text: how it is asked for, what of it is kept, and how another bash takes
-//! it over. Pure text.
+//! The state of a bash as text: the line that requests it, the parts that are kept, and the lines
+//! that restore it. This module only handles text.
 //!
-//! It is asked of a copy of bash (a subshell), so that nothing of bash itself changes: not `$?` nor
-//! `$!`, no trap runs, no option is in the way. The copy writes to [`FD_TEXT`], opened again, its
-//! parts parted by NUL, and reports like a step. The condition of an `if` never ends the shell, runs
-//! no ERR or DEBUG trap, and leaves `$?` at 0 whatever becomes of the copy.
+//! A fork of bash (a subshell) writes the state, so that bash itself does not change: `$?` and `$!`
+//! stay, no trap runs, and no option interferes. The fork writes its parts, separated by NUL, to a
+//! reopened [`FD_TEXT`], and reports like a step. The condition of an `if` never ends the shell,
+//! runs no ERR or DEBUG trap, and leaves `$?` at 0 whatever happens to the fork.
 
 use super::bash_protocol::{FD_NULL, FD_STATUS, FD_TEXT, quote, request_report};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What a copy may write, in KiB: the kernel stops it there.
+/// Maximum size of the fork's output, in KiB, which the kernel enforces.
 const DUMP_KIB_MAX: usize = 2048;
-/// Likewise in bytes, for the reader.
+/// The same limit in bytes, for the reader.
 pub(crate) const DUMP_BYTES_MAX: usize = DUMP_KIB_MAX * 1024;
-/// What the copy says, in this order.
+/// The parts of the output, in this order.
 const PARTS: [&str; 7] =
     ["declare -p", "declare -f", "alias -p", "shopt -p", "set +o", "umask", "pwd"];
-/// Parts of a state, each evaluated by itself: what fails in one leaves the others.
+/// Number of parts of a state. Each is evaluated separately, so that a failure in one does not
+/// affect the others.
 const STATE_PARTS: usize = 6;
-/// Variables that are bash's own, the driver's, or say something of this very process; sorted.
+/// Variables of bash itself, of the agent, or about the process; sorted.
 const OWN: &[&str] = &[
     "BASH",
     "BASHOPTS",
@@ -69,19 +70,21 @@ const OWN: &[&str] = &[
     "UID",
     "_",
 ];
-/// Variables that every bash has at its start; one that is not there was unset.
+/// Variables that every bash has at its start. A missing one was unset.
 const STANDARD: [&str; 5] = ["IFS", "OLDPWD", "OPTERR", "OPTIND", "PS4"];
-/// Line editors: setting one, also to what it is, makes bash drop the lines it has not run.
+/// Line editors. Setting one, even to its current value, makes bash drop the lines that it has not
+/// run.
 const EDITORS: [&str; 2] = ["emacs", "vi"];
-/// Options that change how lines are read or whether the shell lives: set last, in this order.
+/// Options that change how lines are read or whether the shell survives. They are set last, in this
+/// order.
 const LATE: [&str; 2] = ["posix", "errexit"];
-/// Options under which every line of the driver's is said on standard error.
+/// Options that print every line of the agent on standard error.
 const LOUD: [&str; 2] = ["verbose", "xtrace"];
 
-/// Appends the line that makes bash write what it holds; the copy reports step `number`.
+/// Appends the line that makes bash write its state; the fork reports step `number`.
 pub(crate) fn dump(out: &mut String, word: &str, number: u64) {
     let place = format!("/proc/self/fd/{FD_TEXT}");
-    // The traps of bash are said before the copy sets its own.
+    // The traps of bash are written before the fork sets its own.
     let _ = write!(
         out,
         "if {{ ( \\{word} trap -p >|{place}; \\{word} trap - DEBUG ERR RETURN INT; \
@@ -98,8 +101,8 @@ pub(crate) fn dump(out: &mut String, word: &str, number: u64) {
     );
 }
 
-/// Makes a state of what a copy has written; `env` is what its bash was started with. `None` when
-/// that is not whole.
+/// Builds a state from the fork's output; `env` is the environment that bash was started with.
+/// `None` if the output is incomplete.
 #[must_use]
 pub(crate) fn compose(raw: &[u8], env: &BTreeMap<String, String>) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = raw.split(|byte| *byte == 0).collect();
@@ -117,7 +120,8 @@ pub(crate) fn compose(raw: &[u8], env: &BTreeMap<String, String>) -> Option<Vec<
     }
     out.push(0);
     out.extend_from_slice(aliases);
-    // A pattern of a function is read only with extglob; an alias would be read into a function.
+    // A pattern in a function can be parsed only with extglob, and an alias would be expanded in a
+    // function.
     out.extend_from_slice(b"shopt -s extglob; shopt -u expand_aliases");
     out.push(0);
     out.extend_from_slice(functions);
@@ -130,8 +134,8 @@ pub(crate) fn compose(raw: &[u8], env: &BTreeMap<String, String>) -> Option<Vec<
     Some(out)
 }
 
-/// Appends the lines that make bash take over the state that [`FD_TEXT`] holds, as step `number`.
-/// What it says on standard error goes back there: nothing, when all of it was taken.
+/// Appends the lines that make bash restore the state in [`FD_TEXT`], as step `number`. Error
+/// output goes back to that file and is empty if everything was restored.
 pub(crate) fn restore(out: &mut String, word: &str, number: u64) {
     let _ = write!(out, "\\{word} mapfile -d '' __ist <&{FD_TEXT}\n{{ ");
     for part in 0..STATE_PARTS {
@@ -146,7 +150,7 @@ pub(crate) fn restore(out: &mut String, word: &str, number: u64) {
     request_report(out, word, number);
 }
 
-/// Directory and umask.
+/// Appends directory and umask.
 fn place(out: &mut Vec<u8>, umask: &[u8], cwd: &[u8]) {
     out.extend_from_slice(b"umask ");
     out.extend_from_slice(umask);
@@ -175,7 +179,7 @@ fn lines(part: &[u8]) -> impl Iterator<Item = &[u8]> {
     part.split_inclusive(|byte| *byte == b'\n')
 }
 
-/// A line of `declare -p`: its flags and the variable's name.
+/// Parses a line of `declare -p` into its flags and the variable's name.
 fn declared(line: &[u8]) -> Option<(&[u8], &str)> {
     let rest = line.strip_prefix(b"declare -")?;
     let space = rest.iter().position(|byte| *byte == b' ')?;
@@ -186,14 +190,16 @@ fn declared(line: &[u8]) -> Option<(&[u8], &str)> {
     super::bash_protocol::is_name(name).then_some((flags, name))
 }
 
-/// Variables but bash's own; and those that the next bash would have and this one has not.
+/// Appends all variables except bash's own, and unsets those that the next bash would have and this
+/// one has not.
 fn values(out: &mut Vec<u8>, variables: &[u8], env: &BTreeMap<String, String>) {
     let mut missing: Vec<&str> = env.keys().map(String::as_str).chain(STANDARD).collect();
     missing.retain(|name| super::bash_protocol::is_name(name) && OWN.binary_search(name).is_err());
     let mut hidden = Vec::new();
     let mut kept = false;
     for line in lines(variables) {
-        // A value is on one line; in a bash where it is not, the rest belongs to its first.
+        // A value is on one line. In a bash where it is not, the following lines belong to the
+        // first.
         if let Some((flags, name)) = declared(line) {
             kept = OWN.binary_search(&name).is_err() && !name.starts_with("__is");
             missing.retain(|other| *other != name);
@@ -212,13 +218,13 @@ fn values(out: &mut Vec<u8>, variables: &[u8], env: &BTreeMap<String, String>) {
     }
 }
 
-/// A line of ours, which no function of the tenant's stands in front of.
+/// Appends a line of the agent, which no function of the tenant can intercept.
 fn put(out: &mut Vec<u8>, line: &[u8]) {
     out.extend_from_slice(b"\\command builtin ");
     out.extend_from_slice(line);
 }
 
-/// The name of a `set -o NAME` line.
+/// The name in a `set -o NAME` line.
 fn option(line: &[u8]) -> &str {
     let name = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     std::str::from_utf8(name).unwrap_or_default().trim_end()

@@ -1,4 +1,4 @@
-//! What of a bash is kept, by lines as bash says them.
+//! Tests which parts of a bash's state are kept, with output as bash writes it.
 
 use super::*;
 

@@ -1,10 +1,11 @@
 //! Removes bash's warning that it has no terminal. An interactive bash writes it to standard error
 //! after each foreground command that a signal ended: `bash: [PID: LEVEL (FD)] tcsetattr: …`.
 
-/// The longest such warning, without its head.
+/// Maximum length of the warning without its prefix, in bytes.
 const LINE_BYTES_MAX: usize = 160;
 
-/// The filter of one command's standard error. Holds back only what may still become the warning.
+/// The filter of one command's standard error. It holds back only bytes that may still become the
+/// warning.
 #[derive(Debug)]
 pub(crate) struct TtyWarningFilter {
     head: Vec<u8>,
@@ -12,13 +13,13 @@ pub(crate) struct TtyWarningFilter {
 }
 
 impl TtyWarningFilter {
-    /// For a bash with this process id.
+    /// Creates the filter for a bash with this process id.
     #[must_use]
     pub(crate) fn new(pid: i32) -> Self {
         Self { head: format!("bash: [{pid}: ").into_bytes(), held: Vec::new() }
     }
 
-    /// Takes bytes in and gives back those that are certainly the command's.
+    /// Adds bytes and returns those that certainly belong to the command.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         let mut out = Vec::with_capacity(self.held.len());
@@ -28,7 +29,7 @@ impl TtyWarningFilter {
             rest = &rest[at..];
             match line(&rest[self.head.len()..]) {
                 Some(Some(length)) => rest = &rest[self.head.len() + length..],
-                // Too short to tell.
+                // Too short to decide.
                 Some(None) => {
                     self.held = rest.to_vec();
                     return out;
@@ -47,7 +48,7 @@ impl TtyWarningFilter {
         out
     }
 
-    /// Returns what was held back: no more comes, so it is the command's.
+    /// Returns the bytes that were held back, because no more will come.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -57,7 +58,8 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|part| part == what)
 }
 
-/// Length of what follows the process id, through its newline; `Some(None)` while it is cut short.
+/// Length of the warning after the process id, through its newline; `Some(None)` while it is
+/// incomplete.
 fn line(bytes: &[u8]) -> Option<Option<usize>> {
     let end = bytes.iter().position(|byte| *byte == b'\n');
     let text = &bytes[..end.unwrap_or(bytes.len())];

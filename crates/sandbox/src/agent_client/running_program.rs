@@ -1,19 +1,21 @@
-//! A program that runs in a session without its shell. The session is busy while it runs, and the
-//! end of the session ends it.
+//! A program that runs in a session without the session's shell. The session is busy while the
+//! program runs, and deleting the session ends the program.
 
 use crate::model::{error::Error, ids::SessionId, sessions::Sessions};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A program runs in a session, for as long as this is held.
+/// Marks a program as running in a session until it is dropped.
 pub(crate) struct RunningProgram {
     sessions: Arc<Sessions>,
     session: SessionId,
-    /// Nothing is ever sent: the other end is the session's own, and goes with it.
+    /// The sender never sends. The session owns it, so it closes with the session.
     gone: watch::Receiver<()>,
 }
 
 impl RunningProgram {
+    /// Marks a program as running in a session.
+    ///
     /// # Errors
     /// [`Error::NoSession`].
     pub(crate) fn begin(sessions: &Arc<Sessions>, session: &SessionId) -> Result<Self, Error> {
@@ -21,7 +23,7 @@ impl RunningProgram {
         Ok(Self { sessions: Arc::clone(sessions), session: session.clone(), gone })
     }
 
-    /// Ends when the session does. Cancel-safe.
+    /// Resolves when the session ends. Cancel-safe.
     pub(crate) async fn over(&mut self) {
         while self.gone.changed().await.is_ok() {}
     }
@@ -29,7 +31,7 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // Its end is use of the session.
+        // The end of a program counts as use of the session.
         self.sessions.touch(&self.session);
     }
 }

@@ -1,8 +1,8 @@
-//! The control groups of one sandbox, by its name.
+//! Access to the cgroups of one sandbox by its name.
 
 use isolet_jail::SandboxHandle;
 
-/// Which cage; opened where it may block.
+/// The name of a sandbox whose cgroups can be opened on a blocking thread.
 pub(crate) struct CgroupControl {
     pub(crate) config: isolet_jail::Config,
     pub(crate) name: String,

@@ -1,8 +1,8 @@
-//! Named places where a test makes the server fail: `ISOLET_FAILPOINTS="create.recorded=abort"`.
+//! Named points at which a test makes the server fail: `ISOLET_FAILPOINTS="create.recorded=abort"`.
 //!
-//! Several are separated by `;`. An action is `off`, `error`, `panic`, `abort` or `delay(ms)`;
-//! `2*abort` lets the first passing go and acts at the second. Without the variable a passing
-//! costs one load.
+//! Several points are separated by `;`. An action is `off`, `error`, `panic`, `abort` or
+//! `delay(ms)`. `2*abort` acts at the second pass. Without the variable, a pass costs one atomic
+//! load.
 
 use crate::model::error::Error;
 use std::{
@@ -49,10 +49,10 @@ fn point(text: &str) -> Option<(String, Point)> {
     Some((name.to_owned(), Point { action, from, passed: AtomicU64::new(0) }))
 }
 
-/// Passes the named place.
+/// Passes a named point.
 ///
 /// # Errors
-/// [`Error::Fault`] where the test wants it.
+/// [`Error::Fault`] if the test requests it.
 pub(crate) async fn pass(name: &'static str) -> Result<(), Error> {
     let points =
         POINTS.get_or_init(|| std::env::var("ISOLET_FAILPOINTS").ok().map(|text| parse(&text)));
@@ -66,7 +66,7 @@ pub(crate) async fn pass(name: &'static str) -> Result<(), Error> {
         Action::Panic => panic!("failpoint {name}"),
         Action::Abort => std::process::abort(),
         Action::Delay(ms) => {
-            // Who waits for this moment looks for it in the log.
+            // Tests wait for this line in the log.
             tracing::info!(name, ms, "failpoint: delayed");
             tokio::time::sleep(Duration::from_millis(ms)).await;
         }

@@ -1,14 +1,15 @@
-//! The minimum of free space. Below it creates and uploads are refused, so that records can still
-//! be written and everything else works. Each call checks again.
+//! The floor of free disk space. Below it, the server creates nothing and accepts no uploads, so
+//! that records can still be written and everything else continues. Every call checks the disk
+//! again.
 
 use crate::model::{config::Config, error::Error};
 use std::path::PathBuf;
 
-/// How many bytes of an upload pass between two looks.
+/// Number of bytes of an upload between two checks.
 pub(crate) const STEP_BYTES: u64 = 16 * 1024 * 1024;
 const MIB: u64 = 1024 * 1024;
 
-/// The disk of the data directory.
+/// Checks the disk of the data directory.
 #[derive(Debug)]
 pub(crate) struct Space {
     directory: PathBuf,
@@ -20,13 +21,13 @@ impl Space {
         Self { directory: config.data_dir.clone(), floor_mib: config.free_space_floor_mib }
     }
 
-    /// [`Error::NoSpace`] below the floor. A disk that cannot be asked is not in the way: what is
-    /// written will say.
+    /// Returns [`Error::NoSpace`] below the floor. If the disk cannot be queried, the write itself
+    /// will report an error.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.floor_mib == 0 {
             return Ok(());
         }
-        // Answered from the kernel's memory: it need not leave this thread.
+        // The kernel answers from memory, so this does not block.
         let Ok(disk) = rustix::fs::statvfs(&self.directory) else { return Ok(()) };
         let free_mib = disk.f_bavail.saturating_mul(disk.f_frsize) / MIB;
         if free_mib >= self.floor_mib {

@@ -1,29 +1,29 @@
-//! What a session may see of its sandbox's workspace: checks the grants that a client requests, and
-//! converts them to those that the kernel enforces. Pure.
+//! The part of the workspace that a session sees: the client's request is checked and turned into
+//! the grants that the kernel enforces. This module does no I/O.
 //!
-//! Rights add up: a path has the strongest right that any grant gives it, and no grant removes a
-//! right. Writing implies reading.
+//! Rights add up: a path has the strongest right that any grant gives it, and no grant takes away
+//! the right of another. The right to write includes the right to read.
 
 use crate::model::{error::Error, ids::SessionId};
 use isolet_wire::launcher::Grant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The most paths of one session.
+/// Maximum number of paths of one session.
 pub const GRANTS_MAX: usize = 1000;
-/// The most bytes of all their names together: they go to the launcher in one packet.
+/// Maximum size of all paths together, in bytes, because one packet carries them to the launcher.
 pub const GRANTS_BYTES_MAX: usize = 48 * 1024;
-/// The longest path and the longest part of one, in bytes: the kernel's own bounds.
+/// Maximum length of a path and of one component, in bytes, as in the kernel.
 const PATH_BYTES_MAX: usize = 4095;
 const PART_BYTES_MAX: usize = 255;
 
-/// Paths below the workspace; `""` is all of it.
+/// Requested paths below the workspace; `""` is the whole workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileAccess {
-    /// To be read.
+    /// Paths that the session may read.
     #[serde(default)]
     pub read: Vec<String>,
-    /// To be read and written.
+    /// Paths that the session may read and write.
     #[serde(default)]
     pub write: Vec<String>,
 }
@@ -35,16 +35,16 @@ impl Default for FileAccess {
 }
 
 impl FileAccess {
-    /// Sees all and may write it: no scope.
+    /// Whether the session may read and write the whole workspace, so that it needs no scope.
     #[must_use]
     pub fn whole(&self) -> bool {
         self.write.iter().any(|path| named(path).is_empty())
     }
 
-    /// Whether it can be granted, as far as that can be known without the workspace.
+    /// Checks everything that can be checked without the workspace.
     ///
     /// # Errors
-    /// [`Error::BadField`] for a path that is none, for too many, and for too long ones.
+    /// [`Error::BadField`] for an invalid path, too many paths, or paths that are too long.
     pub fn check(&self) -> Result<(), Error> {
         let count = self.read.len() + self.write.len();
         let bytes: usize = self.read.iter().chain(&self.write).map(String::len).sum();
@@ -57,11 +57,11 @@ impl FileAccess {
         self.read.iter().chain(&self.write).try_for_each(|path| parts(path).map(drop))
     }
 
-    /// What a session of this id is granted, its own directory included: sorted by parts, without
-    /// what another grant implies.
+    /// The grants of the session with this id, including its own directory, sorted by components.
+    /// Grants that another grant implies are left out.
     ///
     /// # Errors
-    /// As [`FileAccess::check`].
+    /// See [`FileAccess::check`].
     pub(crate) fn grants(&self, session: &SessionId) -> Result<Vec<Grant>, Error> {
         self.check()?;
         let own = own(session);
@@ -79,12 +79,12 @@ impl FileAccess {
     }
 }
 
-/// The directory that a session has to itself.
+/// The directory that belongs to one session alone.
 fn own(session: &SessionId) -> String {
     format!(".sessions/{session}")
 }
 
-/// Without the slashes that may end it.
+/// Removes trailing slashes.
 fn named(path: &str) -> &str {
     path.trim_end_matches('/')
 }

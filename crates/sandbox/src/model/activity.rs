@@ -1,8 +1,7 @@
-//! Counts the work in a sandbox, which does not fall asleep while there is any.
+//! Counts the uses of a sandbox. A sandbox does not fall asleep while it is in use.
 //!
-//! A request holds an [`ActivityGuard`], and so does every connection that serves a client: a
-//! socket, a command with a waiting client, a file transfer. Idle connections in the pool hold
-//! none.
+//! Each request holds an [`ActivityGuard`], and so does every connection that serves a client: a
+//! WebSocket, a running command, a file transfer. Idle connections in the pool hold none.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,23 +9,24 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// The count of one sandbox.
+/// The use count of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Activity {
     now: Mutex<Now>,
-    /// The last one has gone.
+    /// Notified when the last guard is dropped.
     freed: Notify,
 }
 
 #[derive(Debug)]
 struct Now {
     count: usize,
-    /// When somebody last came or went; monotonic, so that no change of the wall clock matters.
+    /// Time of the last change of the count. It is monotonic, so changes of the wall clock do not
+    /// matter.
     last: Instant,
     open: bool,
 }
 
-/// Somebody works in a sandbox, for as long as this is held.
+/// Counts as one use of a sandbox until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ActivityGuard(Arc<Activity>);
 
@@ -40,7 +40,8 @@ impl Activity {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: it is falling asleep or asleep, and is to be woken first.
+    /// Counts one more use. `None` means that the sandbox sleeps or is falling asleep and must be
+    /// woken first.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<ActivityGuard> {
         let mut now = self.lock();
         if !now.open {
@@ -51,26 +52,26 @@ impl Activity {
         Some(ActivityGuard(Arc::clone(self)))
     }
 
-    /// Lets nobody in any more; false (and no change) while somebody is there. This and
-    /// [`Activity::enter`] are the two sides of one lock: no request comes between.
+    /// Stops further uses. Returns false without a change if the sandbox is in use. The lock that
+    /// this shares with [`Activity::enter`] ensures that no request comes in between.
     pub(crate) fn close(&self) -> bool {
         let mut now = self.lock();
         now.open &= now.count > 0;
         !now.open
     }
 
-    /// Lets everybody in, and counts from now.
+    /// Allows uses again and restarts the idle time.
     pub(crate) fn open(&self) {
         let mut now = self.lock();
         (now.open, now.last) = (true, Instant::now());
     }
 
-    /// Something happened inside without anybody here.
+    /// Restarts the idle time because a program inside was active.
     pub(crate) fn touch(&self) {
         self.lock().last = Instant::now();
     }
 
-    /// Ends when nobody was there for `after`. Cancel-safe.
+    /// Resolves when the sandbox has not been in use for `after`. Cancel-safe.
     pub(crate) async fn idle(&self, after: Duration) {
         loop {
             let (count, last) = {
@@ -81,7 +82,7 @@ impl Activity {
             match (count, left) {
                 (0, Duration::ZERO) => return,
                 (0, left) => tokio::time::sleep(left).await,
-                // A permit that an earlier end has left only makes this look once more.
+                // A permit from an earlier end only causes one more round of the loop.
                 _ => self.freed.notified().await,
             }
         }

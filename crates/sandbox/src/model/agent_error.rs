@@ -1,9 +1,9 @@
-//! Why a connection to an agent failed.
+//! Errors of connections to agents.
 
 use crate::model::ids::SandboxId;
 use isolet_wire::frame::FrameError;
 
-/// Why a link cannot go on. It is to be dropped.
+/// An error of a connection to an agent. The connection must be dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
     /// The agent cannot be reached, or the connection broke.
@@ -12,30 +12,30 @@ pub enum AgentError {
     /// The agent closed the connection.
     #[error("agent closed the connection")]
     Ended,
-    /// The agent sent what is no frame or no message.
+    /// The agent sent an invalid frame or message.
     #[error("agent sent a bad frame: {0}")]
     Frame(String),
-    /// The agent said something that does not belong here, or the caller did.
+    /// The agent or the caller sent a message that is not allowed at this point.
     #[error("out of turn: {0}")]
     Turn(&'static str),
-    /// The agent speaks another version.
+    /// The agent speaks another protocol version.
     #[error("agent speaks version {theirs}, this server {ours}")]
     Version {
-        /// The agent's.
+        /// The version of the agent.
         theirs: u16,
-        /// This server's.
+        /// The version of this server.
         ours: u16,
     },
     /// The agent did not answer in time.
     #[error("agent does not answer")]
     Silent,
-    /// This server has no descriptor or memory left for a connection, or for what the agent handed over.
+    /// This server has no descriptors or memory left for the connection or for a passed descriptor.
     #[error("this server is short of descriptors or memory")]
     Short,
-    /// The session that a command or program ran or waited in has ended, and that with it.
+    /// The session was deleted while a command or program ran or waited in it.
     #[error("the session has ended, and the command with it")]
     SessionEnded,
-    /// The sandbox was deleted, and with it all that ran or waited in it.
+    /// The sandbox was deleted while something ran or waited in it.
     #[error("sandbox {0} was deleted while this call was in it")]
     Destroyed(SandboxId),
 }

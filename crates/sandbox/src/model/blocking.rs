@@ -1,8 +1,8 @@
-//! Runs file operations outside the threads that serve connections.
+//! Runs blocking file operations outside the threads that serve connections.
 
 use crate::model::error::Error;
 
-/// File work, on the threads that may block.
+/// Runs blocking work on a thread that may block.
 pub(crate) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, Error> {

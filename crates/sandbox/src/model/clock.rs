@@ -1,11 +1,11 @@
-//! The two clocks: the wall clock for people, and one that never steps for durations.
+//! Two clocks: the wall clock for timestamps, and a clock without jumps for durations.
 
 use std::{sync::LazyLock, time::Instant};
 
 pub(crate) use isolet_clock::now_ms;
 
-/// The same by a clock that nobody sets: the date of the server's start, and the time since. What is
-/// counted is counted by it; after a restart it is the date again.
+/// Milliseconds since 1970 by a clock without jumps: the wall clock at the server's start plus the
+/// time since then. It serves to measure usage, and a restart of the server synchronises it again.
 pub(crate) fn steady_ms() -> i64 {
     static START: LazyLock<(i64, Instant)> = LazyLock::new(|| (now_ms(), Instant::now()));
     let (date, start) = *START;

@@ -1,21 +1,21 @@
-//! Checked ids: parsed once where they arrive, and trusted behind that.
+//! Validated ids: parsed once at the boundary and trusted everywhere else.
 
 use serde::{Deserialize, Serialize};
 use std::{borrow::Borrow, fmt, str::FromStr};
 
-/// The longest id, in bytes.
+/// Maximum length of an id, in bytes.
 pub const ID_BYTES_MAX: usize = 128;
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Why a text is no id.
+/// The text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} id must match [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}")]
 pub struct BadId {
-    /// `sandbox`, `session`, `process` or `tenant`.
+    /// The kind of id: `sandbox`, `session`, `process`, `context` or `tenant`.
     pub what: &'static str,
 }
 
-/// Whether a text may be an id of any kind.
+/// Whether a text is a valid id of any kind.
 fn valid(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() <= ID_BYTES_MAX
@@ -26,7 +26,7 @@ fn valid(text: &str) -> bool {
 /// 128 random bits as 26 letters and digits (`[a-z2-7]`).
 ///
 /// # Panics
-/// When the kernel gives no random bytes, which Linux does not do after boot.
+/// If the kernel provides no random bytes, which cannot happen on Linux after boot.
 #[must_use]
 pub fn random() -> String {
     let mut bytes = [0u8; 16];
@@ -41,10 +41,10 @@ pub fn random() -> String {
 }
 
 impl SessionId {
-    /// A new one as the Pokee dialect shapes them: `sess_` and 12 hexadecimal digits.
+    /// Creates a random id in the format of the Pokee dialect: `sess_` and 12 hexadecimal digits.
     ///
     /// # Panics
-    /// As [`random`].
+    /// See [`random`].
     #[must_use]
     pub fn short() -> Self {
         let mut bytes = [0u8; 6];
@@ -52,7 +52,7 @@ impl SessionId {
         Self(format!("sess_{}", hex::encode(bytes)))
     }
 
-    /// Whether it has that shape.
+    /// Whether the id has the format of [`SessionId::short`].
     #[must_use]
     pub fn is_short(&self) -> bool {
         let digits = self.as_str().strip_prefix("sess_").filter(|digits| digits.len() == 12);
@@ -68,7 +68,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Takes a client's text.
+            /// Parses an id from a client.
             ///
             /// # Errors
             /// [`BadId`] unless it matches `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`.
@@ -76,13 +76,13 @@ macro_rules! id {
                 if valid(text) { Ok(Self(text.to_owned())) } else { Err(BadId { what: $what }) }
             }
 
-            /// A new one: 128 random bits behind a prefix.
+            /// Creates a random id: a prefix and 128 random bits.
             #[must_use]
             pub fn random() -> Self {
                 Self(format!(concat!($prefix, "{}"), random()))
             }
 
-            /// The text.
+            /// The id as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -132,7 +132,7 @@ id!(
     SessionId, "session", "se_"
 );
 id!(
-    /// The id of a process in the background, unique within its sandbox.
+    /// The id of a background process, unique within its sandbox.
     ProcessId, "process", "proc_"
 );
 id!(
@@ -140,12 +140,13 @@ id!(
     ContextId, "context", "ctx_"
 );
 id!(
-    /// Who an API key belongs to.
+    /// The owner of API keys and sandboxes.
     TenantId, "tenant", "te_"
 );
 
 impl ProcessId {
-    /// The one that is started under an idempotency key: always the same.
+    /// The id of a process that is started under an idempotency key. The same key always gives the
+    /// same id.
     #[must_use]
     pub fn of_key(key: &str) -> Self {
         Self(of_key("proc_", key))
@@ -153,7 +154,8 @@ impl ProcessId {
 }
 
 impl ContextId {
-    /// The one that is made under an idempotency key: always the same.
+    /// The id of a context that is opened under an idempotency key. The same key always gives the
+    /// same id.
     #[must_use]
     pub fn of_key(key: &str) -> Self {
         Self(of_key("ctx_", key))
@@ -168,7 +170,7 @@ fn of_key(prefix: &str, key: &str) -> String {
 }
 
 impl SessionId {
-    /// The session that exists by itself.
+    /// The id of the session that exists in every sandbox.
     #[must_use]
     pub fn default_session() -> Self {
         Self("default".to_owned())
@@ -182,7 +184,7 @@ impl SessionId {
 }
 
 impl TenantId {
-    /// The tenant of the key given by `ISOLET_API_KEY` and of the first key.
+    /// The tenant of the key in `ISOLET_API_KEY` and of the first key.
     #[must_use]
     pub fn default_tenant() -> Self {
         Self("default".to_owned())

@@ -1,4 +1,4 @@
-//! Checks of environments and metadata that a client sends.
+//! Checks of environments and metadata from clients.
 
 use crate::model::{
     error::Error,
@@ -10,7 +10,7 @@ pub(crate) fn bad(field: &'static str, reason: impl Into<String>) -> Error {
     Error::BadField { field, reason: reason.into() }
 }
 
-/// An environment that the kernel takes.
+/// Checks that the kernel can pass this environment to a program.
 pub(crate) fn check_env<'a>(env: impl Iterator<Item = (&'a String, &'a str)>) -> Result<(), Error> {
     let mut bytes = 0;
     for (name, value) in env {

@@ -11,8 +11,8 @@ use crate::{
 use std::sync::Arc;
 
 impl Service {
-    /// Follows what happens to a tenant's sandboxes, or to one of them: from now on, or behind the
-    /// event `last`. Beside it what of that is no longer held.
+    /// Follows the events of all sandboxes of a tenant, or of one of them: from now on, or after
+    /// the event `last`. Also returns the gap of events that are no longer in the ring.
     ///
     /// # Errors
     /// [`Error::NoSandbox`].
@@ -27,7 +27,7 @@ impl Service {
         let entry = self.entry(tenant, id)?;
         let of = (id.clone(), Arc::clone(&entry.incarnation));
         let follow = Follow::new(log, Some(of), last);
-        // One that has ended by now may have told so before anybody followed.
+        // A sandbox that has ended by now may have published its end before this call.
         if !entry.state().visible() {
             return Err(Error::NoSandbox(id.clone()));
         }

@@ -1,4 +1,4 @@
-//! A tenant's images: pulled, imported, listed and removed.
+//! Pulls, imports, lists and removes a tenant's images.
 
 use crate::{
     live::{images::used, warm_pool},
@@ -9,9 +9,9 @@ use isolet_image::{Image, Images, Platform, Progress, Reference, Spool};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
-/// A tenant's images.
+/// The images of a tenant.
 impl Service {
-    /// The image that a name leads to, as in a create: aliases of the configuration count.
+    /// The image reference for a name, with the configured aliases applied as in a create.
     fn meant(&self, text: &str) -> Result<Reference, Error> {
         let meant = resolve(&self.inner.config, text)?;
         if meant == "host" {
@@ -23,13 +23,13 @@ impl Service {
         Ok(Reference::parse(&meant).map_err(isolet_image::Error::from)?)
     }
 
-    /// How long an image may take to come: a pull, or the upload of an import.
+    /// Timeout of a pull or of the upload of an import.
     #[must_use]
     pub fn pull_timeout(&self) -> Duration {
         self.inner.config.images.limits.pull
     }
 
-    /// Begins a pull, or joins the one that is under way.
+    /// Starts a pull or joins one in progress.
     ///
     /// # Errors
     /// [`Error::Image`].
@@ -44,13 +44,13 @@ impl Service {
         Ok(self.inner.images.start_pull(tenant.as_str(), reference, platform)?)
     }
 
-    /// A tenant's images, newest first.
+    /// The images of a tenant, newest first.
     #[must_use]
     pub fn images(&self, tenant: &TenantId) -> Vec<Arc<Image>> {
         self.inner.images.list(tenant.as_str())
     }
 
-    /// One of them.
+    /// One image of a tenant.
     ///
     /// # Errors
     /// [`Error::Image`].
@@ -60,10 +60,10 @@ impl Service {
         Ok(found.ok_or_else(|| isolet_image::Error::NotHere(reference.to_string()))?)
     }
 
-    /// Takes a tenant's name of an image away; the image goes with its last name.
+    /// Removes a tenant's name of an image. The image itself is removed with its last name.
     ///
     /// # Errors
-    /// [`Error::Image`]: not here, or used by sandboxes.
+    /// [`Error::Image`] if the image does not exist or sandboxes use it.
     pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<(), Error> {
         let reference = self.meant(text)?;
         let inner = Arc::clone(&self.inner);
@@ -71,13 +71,13 @@ impl Service {
         warm_pool::forget_images(&inner).await;
         let work = move || {
             inner.images.remove(tenant.as_str(), &reference, || used(&inner))?;
-            // What was of no other image goes now, not at some time.
+            // Layers of no other image are removed now instead of later.
             inner.images.collect_garbage(false, || used(&inner))
         };
         blocking(work).await?.map(drop).map_err(Error::from)
     }
 
-    /// Removes what is not used: how many images and layers that were.
+    /// Removes unused images and layers, and returns their numbers.
     ///
     /// # Errors
     /// [`Error::Image`].
@@ -88,7 +88,7 @@ impl Service {
         Ok(blocking(work).await??)
     }
 
-    /// Begins to take an archive of an image.
+    /// Starts to receive the archive of an image.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Image`].
@@ -97,7 +97,7 @@ impl Service {
         Ok(self.inner.images.spool(tenant.as_str()).await?)
     }
 
-    /// Records the image of an archive.
+    /// Records the image of a received archive.
     ///
     /// # Errors
     /// [`Error::Image`].

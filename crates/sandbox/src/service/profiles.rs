@@ -10,33 +10,34 @@ use crate::{
 };
 
 impl Service {
-    /// A tenant's network profiles: everybody's with `none` first, the operator's, its own by name.
+    /// The network profiles of a tenant: the built-in ones with `none` first, the operator's, and
+    /// its own sorted by name.
     ///
     /// # Errors
-    /// What the records refuse.
+    /// Errors of the store.
     pub async fn profiles(&self, tenant: &TenantId) -> Result<Vec<Profile>, Error> {
         let rows = self.inner.store.profiles(tenant.as_str()).await?;
         let own = rows.iter().filter_map(|(_, body)| serde_json::from_str::<Profile>(body).ok());
-        // One that was kept under a name that has been taken since is not seen.
+        // A tenant's profile is hidden if its name has become a built-in one.
         let own = own.filter(|profile| !self.taken(&profile.name));
         let operators = self.inner.config.network.profiles.values().cloned();
         Ok(built_in().into_iter().chain(operators).chain(own).collect())
     }
 
-    /// One of them.
+    /// One network profile.
     ///
     /// # Errors
-    /// [`Error::NoProfile`], and what the records refuse.
+    /// [`Error::NoProfile`], and errors of the store.
     pub async fn profile(&self, tenant: &TenantId, name: &str) -> Result<Profile, Error> {
         let all = self.profiles(tenant).await?;
         let found = all.into_iter().find(|profile| profile.name == name);
         found.ok_or_else(|| no(name))
     }
 
-    /// Keeps a profile, in place of the one of its name; `true`: there was none.
+    /// Stores a profile and replaces one of the same name. Returns `true` if there was none.
     ///
     /// # Errors
-    /// [`Error::BadField`], [`Error::TooManyProfiles`], and what the records refuse.
+    /// [`Error::BadField`], [`Error::TooManyProfiles`], and errors of the store.
     pub async fn put_profile(&self, tenant: &TenantId, profile: &Profile) -> Result<bool, Error> {
         profile.check()?;
         self.own(&profile.name)?;
@@ -48,11 +49,11 @@ impl Service {
         put.ok_or(Error::TooManyProfiles { max: PROFILES_MAX })
     }
 
-    /// Forgets a profile.
+    /// Deletes a profile.
     ///
     /// # Errors
-    /// [`Error::NoProfile`], [`Error::BadField`] for one that is not the tenant's own, and what the
-    /// records refuse.
+    /// [`Error::NoProfile`], [`Error::BadField`] if the profile is not the tenant's own, and errors
+    /// of the store.
     pub async fn remove_profile(&self, tenant: &TenantId, name: &str) -> Result<(), Error> {
         self.own(name)?;
         let gone = self.inner.store.remove_profile(tenant.as_str(), name).await?;
@@ -64,7 +65,7 @@ impl Service {
             || built_in().iter().any(|profile| profile.name == name)
     }
 
-    /// Refuses names of profiles that a tenant does not change.
+    /// Refuses the names of profiles that a tenant cannot change.
     fn own(&self, name: &str) -> Result<(), Error> {
         if !self.taken(name) {
             return Ok(());

@@ -1,22 +1,22 @@
-//! Which request headers a credential may be put into. One table for both sides: the server, which
-//! checks what callers ask for, and the egress proxy, which rewrites the requests.
+//! Which request headers may receive a credential. Both sides use this table: the server when it
+//! checks a request, and the egress proxy when it rewrites headers.
 
-/// What may happen to a request header.
+/// How credentials may use a request header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderRole {
-    /// It says how the request is read or to whom it goes, or belongs to one hop: no credential
-    /// is ever put into it.
+    /// The header controls how the request is parsed or routed, or belongs to one hop. It never
+    /// receives a credential.
     Framing,
-    /// Servers often repeat it in their answers, where the sandbox would read the value. A
-    /// placeholder is replaced there only by a credential that names this header.
+    /// Servers often repeat the header in their answers, where the sandbox could read the value. A
+    /// placeholder in it is replaced only by a credential that names this header.
     Echoed,
     /// Any other header.
     Free,
 }
 
-/// See [`HeaderRole::Framing`]. The three of the WebSocket handshake are here since a changed
-/// `Sec-WebSocket-Key` is answered with a hash of the value, and changed versions or extensions
-/// change how the bytes that follow are read.
+/// See [`HeaderRole::Framing`]. The three headers of the WebSocket handshake are in the list
+/// because a server answers `Sec-WebSocket-Key` with a hash of its value, and because changed
+/// versions or extensions alter how the following bytes are parsed.
 const FRAMING: [&str; 16] = [
     "connection",
     "content-length",
@@ -36,8 +36,8 @@ const FRAMING: [&str; 16] = [
     "upgrade",
 ];
 
-/// See [`HeaderRole::Echoed`]: CORS repeats `Origin`, redirects are made of `Referer` and of what
-/// proxies say about the address, and ids of requests and traces come back for correlation.
+/// See [`HeaderRole::Echoed`]. CORS repeats `Origin`, redirects are built from `Referer` and proxy
+/// headers, and servers return request ids and trace ids.
 const ECHOED: [&str; 16] = [
     "accept",
     "baggage",
@@ -57,11 +57,10 @@ const ECHOED: [&str; 16] = [
     "x-rewrite-url",
 ];
 
-/// The same for families of headers: negotiation (`Accept-Language` comes back as
-/// `Content-Language`), preflights (`Access-Control-Request-Headers` as `-Allow-Headers`),
-/// descriptions of the body, validators (`If-None-Match` as `ETag`), what browsers and WebSocket
-/// clients say (`Sec-WebSocket-Protocol` as the protocol that was chosen), and what names the
-/// address for redirects.
+/// The same for prefixes: negotiation (`Accept-Language` returns as `Content-Language`), preflights
+/// (`Access-Control-Request-Headers` as `-Allow-Headers`), descriptions of the body, validators
+/// (`If-None-Match` as `ETag`), headers of browsers and WebSocket clients (`Sec-WebSocket-Protocol`
+/// as the chosen protocol), and headers that contain the address for redirects.
 const ECHOED_PREFIXES: [&str; 8] = [
     "accept-",
     "access-control-",
@@ -73,7 +72,7 @@ const ECHOED_PREFIXES: [&str; 8] = [
     "x-forwarded-",
 ];
 
-/// The role of the header with this name, in whatever case.
+/// The role of a header, by its name in any case.
 #[must_use]
 pub fn role(name: &str) -> HeaderRole {
     let name = name.to_ascii_lowercase();

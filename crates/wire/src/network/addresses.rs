@@ -1,10 +1,10 @@
-//! Addresses that are closed whatever a sandbox's rules say.
+//! Addresses that are closed regardless of the egress rules.
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Networks that no rule opens, and what they are: they lead to this machine, to its neighbours,
-/// or to nobody.
+/// Networks that no egress rule opens, with the reason. They lead to this machine, to its
+/// neighbours, or nowhere.
 pub const CLOSED: [(Ipv4Addr, u8, &str); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
@@ -24,24 +24,25 @@ pub const CLOSED: [(Ipv4Addr, u8, &str); 16] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved"),
 ];
 
-/// Why an address is closed whatever a sandbox's rules say; the host's own addresses come beside.
+/// The reason why an address is closed regardless of the rules. [`Guard::closed`] also knows the
+/// addresses of this machine.
 #[must_use]
 pub fn closed(address: Ipv4Addr) -> Option<&'static str> {
     let it = IpAddr::V4(address);
     CLOSED.iter().find(|(net, bits, _)| within(it, IpAddr::V4(*net), *bits)).map(|found| found.2)
 }
 
-/// Which addresses lead out, beyond rules.
+/// Which addresses are closed on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
-    /// Addresses of this machine: closed.
+    /// The addresses of this machine, which are closed.
     pub host: Vec<Ipv4Addr>,
-    /// Networks that whoever runs the server has opened, though they are [`CLOSED`] or the host's.
+    /// Networks that the operator has opened although they belong to [`CLOSED`] or to this machine.
     pub opened: Vec<(Ipv4Addr, u8)>,
 }
 
 impl Guard {
-    /// Why an address is closed; `None`: rules decide.
+    /// The reason why an address is closed; `None` means that the rules decide.
     #[must_use]
     pub fn closed(&self, address: Ipv4Addr) -> Option<&'static str> {
         let it = IpAddr::V4(address);

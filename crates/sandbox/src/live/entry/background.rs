@@ -1,19 +1,19 @@
-//! Processes and terminals of a sandbox whose start was reported as an event.
+//! The background processes and terminals of a sandbox whose start was published as an event.
 
 use crate::model::ids::{ProcessId, SessionId};
 use std::{collections::BTreeMap, sync::Mutex};
 
-/// Of one sandbox.
+/// Background processes and terminals of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Background(pub(crate) Mutex<Known>);
 
-/// What was told to run, and not yet to have ended.
+/// Those whose start was published and whose end was not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
-    /// What an earlier server began has been looked for.
+    /// Whether those that an earlier server started have been found.
     pub(crate) looked: bool,
-    /// Processes, with their sessions, by when they were started.
+    /// Processes by id and start time, with their sessions.
     pub(crate) processes: BTreeMap<(ProcessId, i64), Option<SessionId>>,
-    /// Terminals' own ids, by their sessions.
+    /// Ids of terminals, by session.
     pub(crate) terminals: BTreeMap<SessionId, String>,
 }

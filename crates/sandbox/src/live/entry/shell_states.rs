@@ -1,6 +1,6 @@
-//! Saved states of the shells of a sandbox's sessions: one file per session, 0600, below the
-//! sandbox's directory, removed with it. The content belongs to the tenant and is not read here; it
-//! goes back to a shell of the same session.
+//! Saved states of the shells of a sandbox's sessions. Each session has one file with mode 0600
+//! below the sandbox's directory. The state belongs to the tenant: the server does not read it and
+//! only returns it to a shell of the same session.
 
 use crate::model::{blocking::blocking, error::Error, ids::SessionId};
 use std::{
@@ -12,18 +12,18 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The most bytes of one sandbox's states together.
+/// Maximum size of all states of one sandbox, in bytes.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// A state of this size always fits: so many for each of the most sessions.
+/// A state of up to this size always fits, even with the maximum number of sessions.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// See the module's page.
+/// The saved shell states of one sandbox.
 #[derive(Debug)]
 pub(crate) struct ShellStates {
     folder: PathBuf,
-    /// Whose shell is to be opened with its state.
+    /// Sessions whose next shell is opened with its saved state.
     waiting: Mutex<BTreeSet<SessionId>>,
-    /// One change of the folder after the other.
+    /// Serialises changes of the folder.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -37,11 +37,11 @@ impl ShellStates {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a session's state in place of the one before, on the disk when this returns. Nothing is
-    /// done for a session that is not `known` any more.
+    /// Replaces a session's state and flushes it to disk. Does nothing if the session is not
+    /// `known` any more.
     ///
     /// # Errors
-    /// [`Error::Fault`] when the disk refuses it, or the sandbox's states are too large together.
+    /// [`Error::Fault`] if the disk refuses the state or all states together exceed the limit.
     pub(crate) async fn keep(
         &self,
         id: &SessionId,
@@ -58,7 +58,7 @@ impl ShellStates {
         written.map_err(|error| Error::Fault(format!("cannot keep what a shell held: {error}")))
     }
 
-    /// What the session's next shell is to take over, until it was said to be taken.
+    /// The state that the session's next shell must restore, until it has been taken.
     pub(crate) async fn next(&self, id: &SessionId) -> Option<Vec<u8>> {
         if !self.waiting().contains(id) {
             return None;
@@ -70,12 +70,12 @@ impl ShellStates {
         read.ok()?.ok().filter(|state| state.len() <= limit)
     }
 
-    /// A shell of the session is open.
+    /// Marks the state as taken, because a shell of the session is open.
     pub(crate) fn taken(&self, id: &SessionId) {
         self.waiting().remove(id);
     }
 
-    /// The session, or its shell, has ended.
+    /// Deletes the state, because the session or its shell has ended.
     pub(crate) async fn forget(&self, id: &SessionId) {
         let _turn = self.turn.lock().await;
         self.waiting().remove(id);
@@ -83,7 +83,8 @@ impl ShellStates {
         let _ = blocking(move || fs::remove_file(path)).await;
     }
 
-    /// The agent was asked anew what it runs: states but of the `open` shells wait for theirs.
+    /// Prepares the states of all sessions without an open shell for their next shell, after the
+    /// agent's inventory was read.
     pub(crate) async fn await_shells(&self, open: impl Fn(&SessionId) -> bool) {
         let _turn = self.turn.lock().await;
         let folder = self.folder.clone();
@@ -91,7 +92,7 @@ impl ShellStates {
         *self.waiting() = there.into_keys().filter(|id| !open(id)).collect();
     }
 
-    /// When each was saved, in milliseconds since 1970. Blocks.
+    /// Time of each state, in milliseconds since 1970. Blocks.
     pub(crate) fn saved_at_ms(&self) -> BTreeMap<SessionId, i64> {
         list(&self.folder)
     }
@@ -120,7 +121,7 @@ fn write(folder: &Path, id: &SessionId, state: &[u8]) -> io::Result<()> {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
-    // No session's name begins with a dot.
+    // The id of a session never begins with a dot.
     let draft = folder.join(format!(".{id}"));
     let mut open = fs::OpenOptions::new();
     let mut file = open.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;

@@ -1,5 +1,5 @@
-//! Network profiles: named rules. Some are built in, some are the operator's for every tenant, and
-//! the rest belong to one tenant.
+//! Network profiles: named sets of egress rules. Some are built in, the operator can add some for
+//! all tenants, and a tenant can store its own.
 
 use crate::model::{
     error::Error,
@@ -7,16 +7,16 @@ use crate::model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The profile of loopback only.
+/// Name of the profile without a network.
 pub const NONE: &str = "none";
-/// Profiles that one tenant keeps.
+/// Maximum number of profiles of one tenant.
 pub const PROFILES_MAX: usize = 100;
-/// The longest description, in bytes.
+/// Maximum length of a description, in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Where packages of common languages and systems come from. The one place that names them.
+/// Package registries of common languages and systems. This is the only place that names them.
 const REGISTRIES: [&str; 18] = [
     // pip
     "pypi.org:443",
@@ -42,20 +42,21 @@ const REGISTRIES: [&str; 18] = [
     "ports.ubuntu.com:443",
 ];
 
-/// Rules under a name.
+/// A named set of egress rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Unique within the tenant: `[a-z0-9][a-z0-9_-]*`, at most 64 bytes.
+    /// The name, unique within the tenant: `[a-z0-9][a-z0-9_-]*`, at most 64 bytes.
     pub name: String,
-    /// For people.
+    /// A description for people.
     pub description: String,
-    /// Hosts, `*.` and a host, addresses, networks (`10.0.0.0/8`), or `*`; each may end with `:PORT`.
+    /// Allowed destinations: host names, `*.` and a host name, addresses, networks (`10.0.0.0/8`)
+    /// or `*`, each with an optional `:PORT`.
     pub allow: Vec<String>,
-    /// Likewise.
+    /// Denied destinations, in the same format.
     pub deny: Vec<String>,
 }
 
-/// Those that every server has, [`NONE`] first.
+/// The profiles of every server, [`NONE`] first.
 #[must_use]
 pub fn built_in() -> [Profile; 4] {
     let profile = |name: &str, description: &str, allow: &[&str], deny: &[&str]| {
@@ -78,7 +79,7 @@ pub fn built_in() -> [Profile; 4] {
 }
 
 impl Profile {
-    /// Whether its name and its rules are such, and within their bounds.
+    /// Checks the name and the rules.
     ///
     /// # Errors
     /// [`Error::BadField`].
@@ -109,10 +110,11 @@ fn named(name: &str) -> bool {
         && name.bytes().all(|byte| letter(byte) || matches!(byte, b'_' | b'-'))
 }
 
-/// The network that a configuration's word or profile stands for, before there is a server.
+/// The network policy for a mode or profile name in the configuration. `own` are the operator's
+/// profiles.
 ///
 /// # Errors
-/// [`Error::BadField`] for a profile that is neither everybody's nor among these.
+/// [`Error::BadField`] for an unknown profile.
 pub fn network(name: &str, own: &[Profile]) -> Result<Network, Error> {
     match name {
         "none" => Ok(Network::none()),

@@ -1,25 +1,25 @@
-//! Traffic of a sandbox: the kernel counts it per veth pair, and the sandbox's record contains the
-//! sums of earlier pairs.
+//! Network traffic of a sandbox. The kernel counts it for each veth pair, and the sandbox's record
+//! holds the totals of earlier pairs.
 
 use serde::{Deserialize, Serialize};
 
-/// What went between a sandbox and the world.
+/// Network traffic of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Bytes that the sandbox sent, heads of packets included.
+    /// Bytes that the sandbox sent, including packet headers.
     pub sent_bytes: u64,
-    /// Bytes that it received.
+    /// Bytes that the sandbox received.
     pub received_bytes: u64,
-    /// Packets that it sent.
+    /// Packets that the sandbox sent.
     pub sent_packets: u64,
-    /// Packets that it received.
+    /// Packets that the sandbox received.
     pub received_packets: u64,
-    /// Packets, connections and lookups that were refused.
+    /// Number of packets, connections and lookups that were denied.
     pub refused: u64,
 }
 
 impl Traffic {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self {

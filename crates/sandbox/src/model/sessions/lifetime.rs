@@ -1,9 +1,9 @@
 //! The lifetime of a session, as the clients of its shell and its terminal see it.
 //!
-//! A deleted session must leave no shell behind: one that is opened after the deletion has closed
-//! "the session's shell" would belong to nobody, and the next session of the same id would find
-//! it. So the deletion first marks the session as ended, then waits for every call that is opening
-//! a shell or terminal of it, and only then closes what is open.
+//! A deletion must leave no shell behind: a shell that is opened after the deletion has closed the
+//! session's shell would belong to no session, and the next session with the same id would find it.
+//! The deletion therefore first marks the session as ended, then waits for every call that is
+//! opening a shell or terminal, and only then closes what is open.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,7 +11,8 @@ use std::{
 };
 use tokio::{sync::watch, time::timeout};
 
-/// How long a deletion waits for calls that are opening a shell. Their own waits are shorter.
+/// How long a deletion waits for calls that are opening a shell. The timeouts of those calls are
+/// shorter.
 const OPENING_WAIT: Duration = Duration::from_secs(20);
 
 /// Shared by a session and, weakly, by the clients of its shell.
@@ -21,7 +22,8 @@ pub(crate) struct Lifetime {
     openers: watch::Sender<()>,
 }
 
-/// Held while a shell or a terminal of a session is opened: its deletion waits for this.
+/// Held while a shell or terminal of a session is being opened. The session's deletion waits for
+/// it.
 #[derive(Debug)]
 pub(crate) struct OpeningGuard {
     _opener: watch::Receiver<()>,
@@ -49,8 +51,8 @@ impl Lifetime {
         (!*ended).then(|| OpeningGuard { _opener: self.openers.subscribe() })
     }
 
-    /// Ends the session: nothing more is opened after this. Returns when every call that was
-    /// opening something has got its answer, or after `OPENING_WAIT`.
+    /// Ends the session: nothing can be opened from now on. Returns when every call that was
+    /// opening a shell has finished, or after `OPENING_WAIT`.
     pub(crate) async fn end(&self) {
         *self.lock() = true;
         let _ = timeout(OPENING_WAIT, self.openers.closed()).await;

@@ -1,4 +1,4 @@
-//! The report on a process that its agent does not know: it was lost by a sleep or a crash, or
+//! Describes processes that the agent does not know: they were lost with a sleep or a crash, or
 //! never existed.
 
 use crate::{
@@ -13,7 +13,7 @@ impl Sandbox {
         note.map(ProcessRecord::lost).ok_or_else(|| self.no_process(id))
     }
 
-    /// Whether what ran under a note went with another life of its sandbox, and not by itself.
+    /// Whether a recorded process was lost with an earlier agent instead of having been forgotten.
     pub(crate) async fn outlived(&self, note: &ProcessRecord) -> bool {
         if self.entry.state() == State::Sleeping {
             return true;
@@ -28,12 +28,12 @@ impl Sandbox {
         life(directory).await != note.life
     }
 
-    /// Its agent does not know it.
+    /// The error for a process that the agent does not know.
     pub(crate) async fn not_there(&self, id: &ProcessId) -> Error {
         match self.entry.process_records.get(id).await {
             Some(note) if self.outlived(&note).await => self.process_gone(id),
             Some(_) => {
-                // Forgotten as the oldest of many.
+                // The agent forgot it because it was the oldest of many.
                 self.entry.process_records.remove(id).await;
                 self.no_process(id)
             }
@@ -41,7 +41,7 @@ impl Sandbox {
         }
     }
 
-    /// The sandbox sleeps.
+    /// The error for a process of a sleeping sandbox.
     pub(crate) async fn lost_or_none(&self, id: &ProcessId) -> Error {
         match self.entry.process_records.get(id).await {
             Some(_) => self.process_gone(id),
