@@ -21,6 +21,7 @@ use crate::reactor::poll::{Ready, Source};
 use crate::reactor::{ChildOwner, READ_BYTES, Reactor, Timer};
 use crate::shell::Shell;
 use crate::terminal::Terminal;
+use isolet_wire::activity::ShellKey;
 use isolet_wire::frame::{self, Frame};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
@@ -49,7 +50,7 @@ pub(crate) struct Agent {
     child_signals: OwnedFd,
     conns: HashMap<u64, Conn>,
     shells: HashMap<u64, Shell>,
-    shells_by_name: HashMap<String, u64>,
+    shells_by_key: HashMap<ShellKey, u64>,
     execs: HashMap<u64, Exec>,
     terminals: HashMap<u64, Terminal>,
     dials: HashMap<u64, Dial>,
@@ -84,7 +85,7 @@ impl Agent {
             child_signals,
             conns: HashMap::new(),
             shells: HashMap::new(),
-            shells_by_name: HashMap::new(),
+            shells_by_key: HashMap::new(),
             execs: HashMap::new(),
             terminals: HashMap::new(),
             dials: HashMap::new(),

@@ -42,8 +42,9 @@ use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
 use bash_shell::{BashShell, Code};
 use interpreter::{Interpreter, RUN};
+use isolet_wire::activity::Activity;
 use isolet_wire::context::{self, ContextResponse, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX};
-use isolet_wire::response::{self, RefusalReason};
+use isolet_wire::response::RefusalReason;
 use killing::Killing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -176,15 +177,15 @@ impl Context {
 
     /// What watchers are told of it.
     #[must_use]
-    pub(crate) fn activity(&self) -> response::Shell {
-        response::Shell {
-            name: format!("c/{}", self.open.context),
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::Context {
+            id: self.open.context.clone(),
             pid: self.pid(),
             busy: self.run.is_some(),
             queued: self.queue.len() as u32,
-            clients: process_tree::thread_count(self.pid())
+            threads: process_tree::thread_count(self.pid())
                 + process_tree::thread_count(self.kernel_pid()),
-            closed: self.is_over().then(response::Closed::default),
+            ended: self.is_over(),
         }
     }
 

@@ -30,9 +30,10 @@ use crate::connection::shell_log::{CommandKey, LogCursor, LogEvent, ShellLog};
 use crate::reactor::{READ_BYTES, Reactor, Timer};
 use bash::{Bash, Status};
 use closing::Closing;
+use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::request::{Open, Run};
-use isolet_wire::response::{self, Closed, Exit, RefusalReason, STDERR, STDOUT};
+use isolet_wire::response::{Closed, Exit, RefusalReason, STDERR, STDOUT};
 use running::Running;
 use rustix::event::epoll::EventFlags;
 use saves::SaveState;
@@ -101,7 +102,7 @@ struct Resync {
 #[derive(Debug)]
 pub(crate) struct Shell {
     /// Its name, as attached.
-    pub(crate) name: String,
+    pub(crate) key: ShellKey,
     /// Its output and events.
     pub(crate) log: ShellLog,
     /// Connections of its clients.
@@ -136,7 +137,7 @@ pub(crate) struct Shell {
     stalled_until: Option<Instant>,
     closing: Option<Closing>,
     ended: Option<(Closed, Instant)>,
-    close_cause: Option<&'static str>,
+    close_cause: Option<CloseCause>,
     timer_at: Option<Instant>,
     sent_index: u64,
     saves: SaveState,
@@ -150,11 +151,11 @@ pub(crate) struct Shell {
 impl Shell {
     /// A shell without a bash; see [`Shell::start`].
     #[must_use]
-    pub(crate) fn new(id: u64, name: String, open: Open, now: Instant) -> Self {
+    pub(crate) fn new(id: u64, key: ShellKey, open: Open, now: Instant) -> Self {
         let log = ShellLog::default();
         Self {
             last_detached: Detached { cursor: log.cursor_at_end(), at: now },
-            name,
+            key,
             log,
             clients: Vec::new(),
             open,
@@ -189,7 +190,7 @@ impl Shell {
     /// Belongs to a session: its bash is replaced when it ends.
     #[must_use]
     pub(crate) fn is_session(&self) -> bool {
-        self.name.starts_with("s/")
+        matches!(self.key, ShellKey::Session(_))
     }
 
     /// Gives it a bash.
@@ -258,9 +259,9 @@ impl Shell {
 
     /// For the census.
     #[must_use]
-    pub(crate) fn activity(&self) -> response::Shell {
-        response::Shell {
-            name: self.name.clone(),
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::Shell {
+            key: self.key.clone(),
             pid: self.pid(),
             busy: self.running.is_some(),
             queued: self.queue.len() as u32,
@@ -442,7 +443,7 @@ impl Shell {
             Status::Report(report) => self.report(reactor, report),
             // When bash is ending this comes a moment before its end.
             Status::Gone => self.schedule_status_check(reactor.now + Duration::from_millis(250)),
-            Status::Flood => self.kill_for(reactor, "status channel flooded"),
+            Status::Flood => self.kill_for(reactor, CloseCause::StatusChannelFlooded),
         }
     }
 

@@ -33,7 +33,8 @@ use closing::Closing;
 use isolet_sys::pty;
 use isolet_sys::spawn::{self, Child};
 use isolet_vt::{ReplyFilter, Screen};
-use isolet_wire::response::{Closed, RefusalReason, Shell};
+use isolet_wire::activity::{Activity, ShellKey};
+use isolet_wire::response::{Closed, RefusalReason};
 use isolet_wire::terminal::{COLS_MAX, Client, Open, ROWS_MAX, Size, Terminal as Told};
 use ring::Ring;
 use rustix::event::epoll::EventFlags;
@@ -74,8 +75,8 @@ type Drawn = ((u64, u64), Weak<[u8]>);
 /// A terminal, from its start until its last client has read its end.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// `t/<session>`.
-    pub(crate) name: String,
+    /// The id of the session whose terminal this is.
+    pub(crate) session: String,
     /// What it is.
     pub(crate) state: State,
     /// Connections that are its clients.
@@ -137,7 +138,7 @@ impl Terminal {
     pub(crate) fn open(
         reactor: &mut Reactor,
         id: u64,
-        name: String,
+        session: String,
         open: Open,
         size: Size,
     ) -> Result<Self, Refusal> {
@@ -151,7 +152,7 @@ impl Terminal {
         let order = SpawnRequest { terminal: Some((theirs, size)), ..spawn_request(&open)? };
         let child = reactor.spawn(order, ChildOwner::Terminal(id)).map_err(failed)?;
         let mut terminal = Self {
-            name,
+            session,
             state: State::Opening,
             clients: Vec::new(),
             closers: Vec::new(),
@@ -234,15 +235,15 @@ impl Terminal {
 
     /// As watchers are told of it; nothing of one that never ran.
     #[must_use]
-    pub(crate) fn activity(&self) -> Option<Shell> {
+    pub(crate) fn activity(&self) -> Option<Activity> {
         let closed = match &self.state {
             State::Live => None,
             State::Ended(closed) => Some(closed.clone()),
             State::Opening | State::Failed(..) => return None,
         };
-        let name = self.name.clone();
+        let session = self.session.clone();
         let clients = self.visible_clients.len() as u32;
-        Some(Shell { name, pid: self.pid, busy: false, queued: 0, clients, closed })
+        Some(Activity::Terminal { session, pid: self.pid, clients, closed })
     }
 
     /// As lists tell of it, among `count`; the first of its clients where there are very many.
@@ -256,7 +257,7 @@ impl Terminal {
         }
         argv.truncate(64);
         Told {
-            name: self.name.clone(),
+            name: ShellKey::Terminal(self.session.clone()),
             id: self.run_id.clone(),
             pid: self.pid,
             argv,

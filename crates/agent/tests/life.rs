@@ -2,6 +2,7 @@
 
 mod kit;
 
+use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::{AgentRequest, Attach, Open, Run, Since};
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use kit::{Agent, Client, Event, open, run};
@@ -191,7 +192,7 @@ fn a_closed_status_channel_is_noticed_and_told() {
             matches!(exit, Some(AgentResponse::Refused { why: RefusalReason::NoShell, .. })),
             "{exit:?}"
         );
-        assert_eq!(closed.cause, "status channel closed");
+        assert_eq!(closed.cause, CloseCause::StatusChannelClosed);
     }
 }
 
@@ -210,7 +211,7 @@ fn a_flood_on_the_status_channel_ends_the_shell() {
     let mut shell = agent.shell();
     assert_eq!(shell.run("echo 999 0 999:0 x >&57; echo on").out(), "on\n");
     let (_, _, closed) = ended(&mut shell, "yes >&57");
-    assert_eq!(closed.cause, "status channel flooded");
+    assert_eq!(closed.cause, CloseCause::StatusChannelFlooded);
 }
 
 #[test]
@@ -250,10 +251,12 @@ fn closing_ends_everything_the_shell_started() {
                 (sleep 1000 &); echo $! $$";
     let pids = shell.run(text).out().to_owned();
     let mut driver = agent.connect();
-    driver.ask(&AgentRequest::Close { shell: "s/one".into() });
+    driver.ask(&AgentRequest::Close { key: ShellKey::Session("one".to_owned()) });
     assert_eq!(driver.tell(), AgentResponse::Done);
     let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
-    assert!(matches!(closed, AgentResponse::Closed(closed) if closed.cause == "closed by client"));
+    assert!(
+        matches!(closed, AgentResponse::Closed(closed) if closed.cause == CloseCause::ClosedByClient)
+    );
     for pid in pids.split_whitespace() {
         kit::until("it is gone", || !kit::there(format!("/proc/{pid}")));
     }
@@ -261,7 +264,7 @@ fn closing_ends_everything_the_shell_started() {
     kit::until("no orphan is left", || {
         std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty())
     });
-    driver.ask(&AgentRequest::Close { shell: "s/none".into() });
+    driver.ask(&AgentRequest::Close { key: ShellKey::Session("none".to_owned()) });
     assert_eq!(driver.tell(), AgentResponse::Done);
     let fresh = shell.attach("s/one", "me", None);
     assert!(matches!(fresh, AgentResponse::Attached { fresh: true, at: Since { seq: 0, .. }, .. }));
@@ -272,10 +275,10 @@ fn a_shell_that_nobody_wants_ends_after_its_time() {
     let agent = Agent::start();
     let mut driver = agent.connect();
     driver.ask(&AgentRequest::Watch);
-    assert_eq!(driver.tell(), AgentResponse::Inventory { shells: Vec::new(), execs: 0 });
+    assert_eq!(driver.tell(), AgentResponse::Inventory { activities: Vec::new(), execs: 0 });
     let mut client = agent.connect();
     let open = Open { linger_ms: Some(50), ..open() };
-    let shell = "p/a".to_owned();
+    let shell = ShellKey::Private("a".to_owned());
     let owner = "me".to_owned();
     client.ask(&AgentRequest::Attach(Attach {
         shell,
@@ -288,10 +291,12 @@ fn a_shell_that_nobody_wants_ends_after_its_time() {
     assert_eq!(client.run(":").exit.code, 0);
     drop(client);
     let told = driver.skip_to(
-        |tell| matches!(tell, AgentResponse::Changed { shell: Some(shell), .. } if shell.closed.is_some()),
+        |tell| matches!(tell, AgentResponse::Changed { activity: Some(activity), .. } if activity.has_ended()),
     );
-    let AgentResponse::Changed { shell: Some(shell), .. } = told else { return };
-    assert_eq!(shell.closed.map(|closed| closed.cause), Some("nobody attached".to_owned()));
+    let AgentResponse::Changed { activity: Some(Activity::Shell { closed, .. }), .. } = told else {
+        panic!("{told:?} is not about a shell")
+    };
+    assert_eq!(closed.map(|closed| closed.cause), Some(CloseCause::NobodyAttached));
 }
 
 #[test]
@@ -303,7 +308,7 @@ fn a_start_directory_that_is_not_there_is_refused() {
         (None, RefusalReason::NoShell),
         (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), RefusalReason::BadAsk),
     ] {
-        let shell = "p/a".to_owned();
+        let shell = ShellKey::Private("a".to_owned());
         let owner = "me".to_owned();
         client.ask(&AgentRequest::Attach(Attach { shell, open, owner, watch: false, since: None }));
         let told = client.tell();

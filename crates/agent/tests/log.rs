@@ -135,10 +135,10 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
     driver.ask(&AgentRequest::Watch);
     shell.ask(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo told >&2")));
     driver.skip_to(
-        |tell| matches!(tell, AgentResponse::Changed { shell: Some(shell), .. } if shell.busy),
+        |tell| matches!(tell, AgentResponse::Changed { activity: Some(shell), .. } if shell.is_busy()),
     );
     driver.skip_to(
-        |tell| matches!(tell, AgentResponse::Changed { shell: Some(shell), .. } if !shell.busy),
+        |tell| matches!(tell, AgentResponse::Changed { activity: Some(shell), .. } if !shell.is_busy()),
     );
     let mut at = 0;
     let mut missing = 0;

@@ -2,6 +2,7 @@
 
 mod kit;
 
+use isolet_wire::activity::ShellKey;
 use isolet_wire::request::{AgentRequest, Attach, Open};
 use isolet_wire::response::{AgentResponse, Saved, Unsaved};
 use kit::{Agent, Client, open};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 fn session(agent: &Agent, restore: Option<Vec<u8>>) -> Client {
     let mut client = agent.connect();
     client.ask(&AgentRequest::Attach(Attach {
-        shell: "s/x".into(),
+        shell: ShellKey::Session("x".to_owned()),
         open: Some(Open { save: true, restore, ..open() }),
         owner: "me".into(),
         watch: false,
@@ -95,7 +96,7 @@ fn all_are_saved_at_once_when_asked_and_what_is_kept_is_not_saved_again() {
     let (_, number) = saved(&mut watcher).expect("it is saved");
     watcher.skip_to(|tell| *tell == AgentResponse::Done);
     assert!(begin.elapsed() < Duration::from_millis(900));
-    watcher.ask(&AgentRequest::Kept { shell: "s/x".into(), number });
+    watcher.ask(&AgentRequest::Kept { shell: ShellKey::Session("x".to_owned()), number });
     watcher.ask(&AgentRequest::Save);
     watcher.skip_to(|tell| {
         assert!(!matches!(tell, AgentResponse::Saved { .. }), "it is kept already");

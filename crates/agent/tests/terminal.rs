@@ -2,8 +2,9 @@
 
 mod kit;
 
+use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::AgentRequest;
-use isolet_wire::response::{AgentResponse, RefusalReason};
+use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use isolet_wire::terminal::{Attach, Open, Size};
 use kit::terminal::{bash, wish};
 use kit::{Agent, until};
@@ -158,7 +159,7 @@ fn the_end_is_told_and_the_next_attach_is_fresh() {
     let id = screen.attached.id.clone();
     screen.type_in("exit 7\n");
     let closed = screen.end();
-    assert_eq!((closed.code, closed.signal, closed.cause.as_str()), (Some(7), None, "exit"));
+    assert_eq!((closed.code, closed.signal, closed.cause), (Some(7), None, CloseCause::Exit));
     assert!(screen.text().ends_with("exit\n"));
     // The same connection serves again.
     let mut screen = screen.again(wish(bash()));
@@ -166,7 +167,7 @@ fn the_end_is_told_and_the_next_attach_is_fresh() {
     screen.until("$ ");
     screen.type_in("kill -KILL $$\n");
     let closed = screen.end();
-    assert_eq!((closed.code, closed.signal, closed.cause.as_str()), (None, Some(9), "killed"));
+    assert_eq!((closed.code, closed.signal, closed.cause), (None, Some(9), CloseCause::Killed));
 }
 
 /// Promises: Z13.
@@ -210,14 +211,14 @@ fn closing_ends_all_that_was_started_in_it() {
         pids.push(said.lines().last().expect("a pid").to_owned());
     }
     let mut other = agent.connect();
-    other.ask(&AgentRequest::Close { shell: "t/test".into() });
+    other.ask(&AgentRequest::Close { key: ShellKey::Terminal("test".to_owned()) });
     let closed = screen.end();
-    assert_eq!(closed.cause, "closed by client");
+    assert_eq!(closed.cause, CloseCause::ClosedByClient);
     assert_eq!(other.tell(), AgentResponse::Done);
     for pid in pids {
         until("it has ended", || !kit::there(format!("/proc/{pid}")));
     }
-    other.ask(&AgentRequest::Close { shell: "t/test".into() });
+    other.ask(&AgentRequest::Close { key: ShellKey::Terminal("test".to_owned()) });
     assert_eq!(other.tell(), AgentResponse::Done);
     other.ask(&AgentRequest::Terminals);
     assert_eq!(other.tell(), AgentResponse::Terminals(Vec::new()));
@@ -241,14 +242,19 @@ fn what_cannot_be_opened_says_why() {
     assert_eq!(refused(&agent, of(Open { env, ..bash() })).0, RefusalReason::BadAsk);
     assert_eq!(refused(&agent, Attach { open: None, ..wish(bash()) }).0, RefusalReason::NoShell);
     assert_eq!(
-        refused(&agent, Attach { terminal: "s/x".into(), ..wish(bash()) }).0,
+        refused(&agent, Attach { terminal: ShellKey::Session("x".to_owned()), ..wish(bash()) }).0,
         RefusalReason::BadAsk
     );
     let none = Some(Size { cols: 0, rows: 1 });
     assert_eq!(refused(&agent, Attach { size: none, ..wish(bash()) }).0, RefusalReason::BadAsk);
     let mut all = Vec::new();
     for number in 0..32 {
-        all.push(agent.screen(Attach { terminal: format!("t/{number}"), ..wish(bash()) }));
+        all.push(
+            agent.screen(Attach {
+                terminal: ShellKey::Terminal(number.to_string()),
+                ..wish(bash())
+            }),
+        );
     }
     let (why, message) = refused(&agent, wish(bash()));
     assert_eq!(why, RefusalReason::TooMany, "{message}");
@@ -267,7 +273,10 @@ fn terminals_are_listed() {
     let AgentResponse::Terminals(list) = client.tell() else { panic!("no list") };
     assert_eq!(list.len(), 1);
     let one = &list[0];
-    assert_eq!((one.name.as_str(), one.id.as_str()), ("t/test", screen.attached.id.as_str()));
+    assert_eq!(
+        (one.name.to_string().as_str(), one.id.as_str()),
+        ("t/test", screen.attached.id.as_str())
+    );
     assert_eq!((one.pid, one.offset), (screen.attached.pid, screen.head()));
     assert_eq!(one.argv, ["bash", "--norc", "--noprofile"]);
     assert_eq!(one.clients.len(), 1);
@@ -279,26 +288,29 @@ fn watchers_hear_of_terminals() {
     let agent = Agent::start();
     let mut watcher = agent.connect();
     watcher.ask(&AgentRequest::Watch);
-    assert!(matches!(watcher.tell(), AgentResponse::Inventory { shells, .. } if shells.is_empty()));
+    assert!(
+        matches!(watcher.tell(), AgentResponse::Inventory { activities, .. } if activities.is_empty())
+    );
     let screen = agent.bash();
-    let mut next = |wanted: &dyn Fn(&isolet_wire::response::Shell) -> bool| {
+    let mut next = |wanted: &dyn Fn(u32, Option<&Closed>) -> bool| {
         watcher.skip_to(|tell| {
-            matches!(tell, AgentResponse::Changed { shell: Some(shell), .. }
-                if shell.name == "t/test" && wanted(shell))
+            matches!(tell, AgentResponse::Changed {
+                activity: Some(Activity::Terminal { session, clients, closed, .. }), ..
+            } if session == "test" && wanted(*clients, closed.as_ref()))
         })
     };
-    next(&|shell| shell.clients == 1 && shell.closed.is_none());
+    next(&|clients, closed| clients == 1 && closed.is_none());
     drop(screen);
-    next(&|shell| shell.clients == 0 && shell.closed.is_none());
+    next(&|clients, closed| clients == 0 && closed.is_none());
     let mut screen = agent.screen(wish(bash()));
     screen.type_in("exit\n");
     screen.end();
-    next(&|shell| shell.closed.as_ref().is_some_and(|closed| closed.code == Some(0)));
+    next(&|_, closed| closed.is_some_and(|closed| closed.code == Some(0)));
     let _screen = agent.bash();
     let mut second = agent.connect();
     second.ask(&AgentRequest::Watch);
     assert!(
-        matches!(second.tell(), AgentResponse::Inventory { shells, .. } if shells[0].name == "t/test")
+        matches!(second.tell(), AgentResponse::Inventory { activities, .. } if activities[0].key() == ShellKey::Terminal("test".to_owned()))
     );
 }
 
@@ -314,8 +326,9 @@ fn a_watcher_hears_of_a_terminal_before_who_opens_it() {
     watcher.stream.set_nonblocking(true).expect("a socket");
     let told = watcher.tell();
     assert!(
-        matches!(&told, AgentResponse::Changed { shell: Some(shell), .. }
-        if shell.name == "t/test" && shell.closed.is_none()),
+        matches!(&told, AgentResponse::Changed {
+            activity: Some(Activity::Terminal { session, closed: None, .. }), ..
+        } if session == "test"),
         "{told:?}"
     );
 }

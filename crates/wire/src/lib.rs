@@ -8,6 +8,7 @@
 //! No I/O here: whoever owns a socket feeds the bytes.
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod context;
 pub mod credential;
 pub mod frame;

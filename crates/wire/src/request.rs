@@ -14,6 +14,7 @@
 //! One connection per client is on purpose: a client that does not read fills its own socket and
 //! nobody else's, and what it has not read stays in the shell's log.
 
+use crate::activity::ShellKey;
 pub use crate::program::What;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,8 +60,8 @@ pub enum AgentRequest {
     /// End a shell and everything it started: hang up, then kill. Answered by `Done` once it is gone,
     /// also when there was none.
     Close {
-        /// The shell's name.
-        shell: String,
+        /// The name of a shell or a terminal.
+        key: ShellKey,
     },
     /// Start a program.
     Exec(Exec),
@@ -72,7 +73,7 @@ pub enum AgentRequest {
     /// On a connection that watches: what was saved of this shell under this number is kept.
     Kept {
         /// The shell's name.
-        shell: String,
+        shell: ShellKey,
         /// As in [`crate::response::Saved::Whole`].
         number: u64,
     },
@@ -102,8 +103,8 @@ pub enum AgentRequest {
 /// Who wants to be a client of which shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The shell's name: `s/<session>` or `p/<private id>`.
-    pub shell: String,
+    /// The shell's name: [`ShellKey::Session`] or [`ShellKey::Private`].
+    pub shell: ShellKey,
     /// How to open it where it is not there; `None` refuses with `NoShell` instead.
     pub open: Option<Open>,
     /// Whose commands these are: ids are per owner, and a client that comes back names the same owner.

@@ -1,5 +1,7 @@
 //! What an agent says to a server. Never trusted: a server parses it as it would a stranger's.
 
+pub use crate::activity::Closed;
+use crate::activity::{Activity, ShellKey};
 use serde::{Deserialize, Serialize};
 
 /// Stream number of standard output.
@@ -19,15 +21,15 @@ pub enum AgentResponse {
     Pong(u64),
     /// Answer to `Watch`: all that runs now.
     Inventory {
-        /// Shells by name, and terminals as shells: see [`Shell`].
-        shells: Vec<Shell>,
+        /// Shells, terminals, code contexts and the spare kernel.
+        activities: Vec<Activity>,
         /// Programs without a shell.
         execs: u32,
     },
-    /// One shell as it is now, or as it ended; or the number of programs changed (`shell: None`).
+    /// One activity changed or ended, or only the number of programs changed (`activity: None`).
     Changed {
-        /// The shell, where it is about one.
-        shell: Option<Shell>,
+        /// The activity as it is now.
+        activity: Option<Activity>,
         /// Programs without a shell.
         execs: u32,
     },
@@ -86,7 +88,7 @@ pub enum AgentResponse {
     /// About what a session's shell holds: variables, functions, directory, options.
     Saved {
         /// The shell's name.
-        shell: String,
+        shell: ShellKey,
         /// What of it.
         what: Saved,
     },
@@ -244,25 +246,6 @@ pub enum Happened {
     Gone,
 }
 
-/// A shell, for the census. A terminal is told of as one, under its name `t/<session>`: never busy,
-/// nothing queued, its clients those that are not hidden; when it opens, ends, or its clients change.
-/// A code context is told of under `c/<id>`: its clients are the threads of its interpreter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shell {
-    /// Its name, as attached.
-    pub name: String,
-    /// Process id inside.
-    pub pid: i32,
-    /// A command is running.
-    pub busy: bool,
-    /// Commands waiting.
-    pub queued: u32,
-    /// Clients attached.
-    pub clients: u32,
-    /// Set when it has ended.
-    pub closed: Option<Closed>,
-}
-
 /// How a command or program ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
@@ -290,17 +273,6 @@ pub struct Exit {
     pub micros: u64,
     /// Counts the ended commands of this shell, from 1; 0 for an exec.
     pub seq: u64,
-}
-
-/// How a shell ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Closed {
-    /// Its exit code, where it exited.
-    pub code: Option<i32>,
-    /// The signal, where one ended it.
-    pub signal: Option<i32>,
-    /// In words: `exit`, `killed`, `closed by client`, `nobody attached`, `status channel closed`, …
-    pub cause: String,
 }
 
 /// Why something was refused.

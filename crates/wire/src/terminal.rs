@@ -7,6 +7,7 @@
 //! [`crate::response::AgentResponse::TerminalReady`], and from there on output as it is written. A client that
 //! falls behind the ring is told [`Snapshot`] again and goes on behind it.
 
+use crate::activity::ShellKey;
 use serde::{Deserialize, Serialize};
 
 /// Stream number of what the program writes.
@@ -25,10 +26,10 @@ pub const TYPE_BYTES_MAX: usize = 64 * 1024;
 pub const CLIENT_BYTES_MAX: usize = 64;
 
 /// Who wants to be a client of which terminal.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// The terminal's name: `t/<session>`.
-    pub terminal: String,
+    /// The terminal's name: [`ShellKey::Terminal`].
+    pub terminal: ShellKey,
     /// How to open it where none runs; `None` refuses with `NoShell` instead.
     pub open: Option<Open>,
     /// The size of the client's window; `None`: it has none of its own, and never sets the size.
@@ -43,6 +44,23 @@ pub struct Attach {
     pub client: String,
     /// Not shown to others, and not counted as somebody who watches (a recorder).
     pub hidden: bool,
+}
+
+impl Attach {
+    /// A client of this terminal with no window and no name, which sees no events and opens nothing.
+    #[must_use]
+    pub fn new(terminal: ShellKey) -> Self {
+        Self {
+            terminal,
+            open: None,
+            size: None,
+            since: None,
+            view: false,
+            events: false,
+            client: String::new(),
+            hidden: false,
+        }
+    }
 }
 
 /// How a terminal is opened.
@@ -126,10 +144,10 @@ pub struct Client {
 }
 
 /// A terminal that runs, for lists.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terminal {
     /// Its name, as attached.
-    pub name: String,
+    pub name: ShellKey,
     /// As in [`Attached::id`].
     pub id: String,
     /// Process id of its program, inside.

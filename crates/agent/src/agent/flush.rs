@@ -240,8 +240,8 @@ impl Agent {
     pub(super) fn forget_shell_if_done(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         if shell.over {
-            if self.shells_by_name.get(&shell.name) == Some(&id) {
-                self.shells_by_name.remove(&shell.name);
+            if self.shells_by_key.get(&shell.key) == Some(&id) {
+                self.shells_by_key.remove(&shell.key);
             }
             for closer in std::mem::take(&mut shell.closers) {
                 self.send(closer, &AgentResponse::Done);

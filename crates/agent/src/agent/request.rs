@@ -8,6 +8,7 @@ use crate::reactor::{Reactor, Timer};
 use crate::shell::{self, Shell};
 use crate::terminal::Terminal;
 use isolet_wire::VERSION;
+use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::os::fd::AsRawFd as _;
@@ -52,10 +53,10 @@ impl Agent {
             AgentRequest::Stdin { id: of, data, eof } => self.stdin(id, of, &data, eof),
             AgentRequest::Signal { id: of, signal } => self.signal(id, of, signal),
             AgentRequest::Cancel { id: of } => self.cancel(id, of),
-            AgentRequest::Close { shell } if shell.starts_with("t/") => {
-                self.close_terminal(id, &shell)
+            AgentRequest::Close { key: ShellKey::Terminal(session) } => {
+                self.close_terminal(id, &session)
             }
-            AgentRequest::Close { shell } => self.close(id, &shell),
+            AgentRequest::Close { key } => self.close(id, &key),
             AgentRequest::Exec(exec) => self.exec(id, exec),
             AgentRequest::File(file) => self.file(id, file),
             AgentRequest::Save => self.save(id),
@@ -159,11 +160,11 @@ impl Agent {
         }
     }
 
-    pub(super) fn close(&mut self, id: u64, name: &str) {
-        let shell = self.shells_by_name.get(name).and_then(|shell| self.shells.get_mut(shell));
+    pub(super) fn close(&mut self, id: u64, key: &ShellKey) {
+        let shell = self.shells_by_key.get(key).and_then(|shell| self.shells.get_mut(shell));
         let Some(shell) = shell else { return self.send(id, &AgentResponse::Done) };
         shell.closers.push(id);
-        shell.close(&mut self.reactor, "closed by client");
+        shell.close(&mut self.reactor, CloseCause::ClosedByClient);
     }
 
     pub(super) fn exec(&mut self, id: u64, ask: isolet_wire::request::Exec) {
@@ -275,9 +276,9 @@ impl Agent {
         all.extend(self.spares.activity(&self.reactor));
         let rest = all.split_off(all.len().min(256));
         let execs = self.running();
-        self.send(id, &AgentResponse::Inventory { shells: all, execs });
-        for shell in rest {
-            self.send(id, &AgentResponse::Changed { shell: Some(shell), execs });
+        self.send(id, &AgentResponse::Inventory { activities: all, execs });
+        for activity in rest {
+            self.send(id, &AgentResponse::Changed { activity: Some(activity), execs });
         }
     }
 
@@ -291,23 +292,24 @@ impl Agent {
     }
 
     /// What watchers are told of a terminal: nothing of the end of one that was replaced.
-    fn terminal_activity(&self, id: u64) -> Option<isolet_wire::response::Shell> {
-        let told = self.terminals.get(&id)?.activity()?;
-        let replaced = |one: &Terminal| one.is_running() && one.name == told.name;
-        let old = told.closed.is_some() && self.terminals.values().any(replaced);
-        (!old).then_some(told)
+    fn terminal_activity(&self, id: u64) -> Option<Activity> {
+        let terminal = self.terminals.get(&id)?;
+        let activity = terminal.activity()?;
+        let replaced = |one: &Terminal| one.is_running() && one.session == terminal.session;
+        let old = activity.has_ended() && self.terminals.values().any(replaced);
+        (!old).then_some(activity)
     }
 
     pub(super) fn report_to_watchers(&mut self) {
         let execs = self.running();
         for id in self.reactor.unreported.take() {
-            let shell = self.shells.get(&id).map(Shell::activity);
-            let shell = shell.or_else(|| self.terminal_activity(id));
-            let shell = shell.or_else(|| self.contexts.get(&id).map(Context::activity));
-            if shell.is_none() && id != 0 {
+            let activity = self.shells.get(&id).map(Shell::activity);
+            let activity = activity.or_else(|| self.terminal_activity(id));
+            let activity = activity.or_else(|| self.contexts.get(&id).map(Context::activity));
+            if activity.is_none() && id != 0 {
                 continue;
             }
-            let tell = AgentResponse::Changed { shell, execs };
+            let tell = AgentResponse::Changed { activity, execs };
             for watcher in self.watchers.clone() {
                 // One that does not read is told no more; its driver asks anew.
                 if self

@@ -4,6 +4,7 @@ use super::Agent;
 use crate::connection::{Conn, Role};
 use crate::reactor::Timer;
 use crate::shell::Shell;
+use isolet_wire::activity::ShellKey;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ impl Agent {
     }
 
     /// This state of a shell is kept.
-    pub(super) fn kept(&mut self, shell: &str, number: u64) {
-        let shell = self.shells_by_name.get(shell).and_then(|id| self.shells.get_mut(id));
+    pub(super) fn kept(&mut self, shell: &ShellKey, number: u64) {
+        let shell = self.shells_by_key.get(shell).and_then(|id| self.shells.get_mut(id));
         if let Some(shell) = shell {
             shell.kept(number);
         }
@@ -36,9 +37,9 @@ impl Agent {
     pub(super) fn report_saved(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         let told = shell.tell_saved();
-        let name = shell.name.clone();
+        let key = shell.key.clone();
         for what in told {
-            let tell = AgentResponse::Saved { shell: name.clone(), what };
+            let tell = AgentResponse::Saved { shell: key.clone(), what };
             for watcher in self.watchers.clone() {
                 self.send(watcher, &tell);
             }

@@ -4,6 +4,7 @@ use super::Agent;
 use crate::connection::shell_log::LogFilter;
 use crate::connection::{Role, ShellClient};
 use crate::shell::{Detached, Shell, State};
+use isolet_wire::activity::KEY_BYTES_MAX;
 use isolet_wire::request::Attach;
 use isolet_wire::response::RefusalReason;
 
@@ -57,12 +58,12 @@ impl Agent {
 
     /// The shell to attach to, opened where that is asked; and whether it was. `None`: refused.
     pub(super) fn shell_for(&mut self, id: u64, attach: &Attach) -> Option<(u64, bool)> {
-        let named = attach.shell.strip_prefix("s/").or(attach.shell.strip_prefix("p/"));
-        if named.is_none_or(str::is_empty) || attach.shell.len() + attach.owner.len() > 256 {
+        let name_bytes = attach.shell.to_string().len() + attach.owner.len();
+        if !attach.shell.is_shell() || name_bytes > KEY_BYTES_MAX {
             self.refuse(id, None, RefusalReason::BadAsk, "a shell's name begins with s/ or p/");
             return None;
         }
-        if let Some(shell_id) = self.shells_by_name.get(&attach.shell).copied() {
+        if let Some(shell_id) = self.shells_by_key.get(&attach.shell).copied() {
             let shell = self.shells.get_mut(&shell_id)?;
             let dead = matches!(shell.state, State::Dead | State::Failed(..));
             let again = dead && shell.is_session();
@@ -85,7 +86,7 @@ impl Agent {
         let shell_id = self.reactor.next_id();
         let mut shell = Shell::new(shell_id, attach.shell.clone(), open, self.reactor.now);
         shell.start(&mut self.reactor);
-        self.shells_by_name.insert(attach.shell.clone(), shell_id);
+        self.shells_by_key.insert(attach.shell.clone(), shell_id);
         self.shells.insert(shell_id, shell);
         Some((shell_id, true))
     }
@@ -102,9 +103,9 @@ impl Agent {
 
     pub(super) fn forget(&mut self, id: u64) {
         if let Some(shell) = self.shells.remove(&id)
-            && self.shells_by_name.get(&shell.name) == Some(&id)
+            && self.shells_by_key.get(&shell.key) == Some(&id)
         {
-            self.shells_by_name.remove(&shell.name);
+            self.shells_by_key.remove(&shell.key);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::Agent;
 use crate::connection::{Conn, Role, TerminalClient};
 use crate::terminal::{self, CLIENTS_MAX, State, Terminal};
+use isolet_wire::activity::ShellKey;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use isolet_wire::terminal::{Attach, Size, TYPE_BYTES_MAX};
 use std::time::Instant;
@@ -15,30 +16,28 @@ impl Agent {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
             return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
         }
-        let name = attach.terminal.as_str();
-        if name.len() > 256 || name.strip_prefix("t/").is_none_or(str::is_empty) {
+        let ShellKey::Terminal(session) = attach.terminal.clone() else {
             return self.refuse(
                 id,
                 None,
                 RefusalReason::BadAsk,
                 "a terminal's name begins with t/",
             );
-        }
+        };
         if let Some(size) = attach.size {
             attach.size = terminal::clamp(size);
             if attach.size.is_none() {
                 return self.refuse(id, None, RefusalReason::BadAsk, NO_SIZE);
             }
         }
-        let found =
-            self.terminals.iter().find(|(_, t)| t.is_running() && t.name == attach.terminal);
+        let found = self.terminals.iter().find(|(_, t)| t.is_running() && t.session == session);
         let (terminal_id, fresh) = match found {
             Some((found, terminal)) if terminal.clients.len() < CLIENTS_MAX => (*found, false),
             Some(_) => {
                 let message = format!("at most {CLIENTS_MAX} clients a terminal");
                 return self.refuse(id, None, RefusalReason::TooMany, message);
             }
-            None => match self.open_terminal(&mut attach) {
+            None => match self.open_terminal(session, &mut attach) {
                 Ok(opened) => (opened, true),
                 Err((why, message)) => return self.refuse(id, None, why, message),
             },
@@ -64,7 +63,11 @@ impl Agent {
         conn.role = Role::Terminal(Box::new(terminal_client));
     }
 
-    fn open_terminal(&mut self, attach: &mut Attach) -> Result<u64, terminal::Refusal> {
+    fn open_terminal(
+        &mut self,
+        session: String,
+        attach: &mut Attach,
+    ) -> Result<u64, terminal::Refusal> {
         let none = || (RefusalReason::NoShell, format!("no terminal {} runs", attach.terminal));
         let open = attach.open.take().ok_or_else(none)?;
         if self.terminals.len() >= TERMINALS_MAX && !self.evict_ended_terminal() {
@@ -73,8 +76,7 @@ impl Agent {
         }
         let size = attach.size.filter(|_| !attach.view && !attach.hidden).unwrap_or_default();
         let id = self.reactor.next_id();
-        let name = attach.terminal.clone();
-        let terminal = Terminal::open(&mut self.reactor, id, name, open, size)?;
+        let terminal = Terminal::open(&mut self.reactor, id, session, open, size)?;
         self.terminals.insert(id, terminal);
         Ok(id)
     }
@@ -151,12 +153,12 @@ impl Agent {
         self.send(id, &AgentResponse::Terminals(list));
     }
 
-    /// Ends the terminal of this name; answered when nothing of it is left.
-    pub(super) fn close_terminal(&mut self, id: u64, name: &str) {
+    /// Ends the terminal of this session; answered when nothing of it is left.
+    pub(super) fn close_terminal(&mut self, id: u64, session: &str) {
         let mut found: Vec<_> = self
             .terminals
             .values_mut()
-            .filter(|one| one.name == name && (one.is_running() || one.is_closing()))
+            .filter(|one| one.session == session && (one.is_running() || one.is_closing()))
             .collect();
         // The one that runs, where another of this name is being ended still.
         found.sort_by_key(|one| !one.is_running());

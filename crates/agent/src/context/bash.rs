@@ -12,6 +12,7 @@ use crate::connection::shell_log::{Item, LogFilter};
 use crate::launch::Refusal;
 use crate::reactor::Reactor;
 use crate::shell::{self, Shell};
+use isolet_wire::activity::ShellKey;
 use isolet_wire::context::{ContextResponse, Died, ERROR};
 use isolet_wire::request;
 use isolet_wire::response::{self, Closed, Exit, RefusalReason, STDERR};
@@ -31,7 +32,8 @@ impl Context {
         let cwd = self.open.cwd.clone();
         let env = self.open.env.clone();
         let open = request::Open { cwd, env, ..request::Open::default() };
-        let mut shell = Shell::new(self.id, format!("c/{}", self.open.context), open, reactor.now);
+        let key = ShellKey::Context(self.open.context.clone());
+        let mut shell = Shell::new(self.id, key, open, reactor.now);
         shell.start(reactor);
         let pid = shell.pid();
         let place = shell.log.cursor_at_end();

@@ -9,8 +9,8 @@ use crate::process_tree;
 use crate::reactor::{ChildOwner, Reactor, Timer};
 use crate::signals::KILL;
 use isolet_sys::signal;
+use isolet_wire::activity::Activity;
 use isolet_wire::context::Open;
-use isolet_wire::response;
 use std::time::{Duration, Instant};
 
 /// Kernels that must have started before a spare one is started.
@@ -66,12 +66,10 @@ impl SpareKernels {
     }
 
     /// What watchers are told of it: how much runs that is nobody's.
-    pub(crate) fn activity(&self, reactor: &Reactor) -> Option<response::Shell> {
+    pub(crate) fn activity(&self, reactor: &Reactor) -> Option<Activity> {
         let one = self.one.as_ref().filter(|one| one.is_alive(reactor))?;
         let pid = one.interpreter.pid;
-        let name = "k/".to_owned();
-        let clients = process_tree::thread_count(pid);
-        Some(response::Shell { name, pid, busy: false, queued: 0, clients, closed: None })
+        Some(Activity::SpareKernel { pid, threads: process_tree::thread_count(pid) })
     }
 
     /// Its timer went off; `busy`: something runs in a context.

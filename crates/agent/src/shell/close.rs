@@ -7,6 +7,7 @@ use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
+use isolet_wire::activity::CloseCause;
 use isolet_wire::response::{Closed, RefusalReason, STDERR, STDOUT};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 impl Shell {
     /// Ends it and everything it started: hangs up, and kills what is left after 200 ms.
-    pub(crate) fn close(&mut self, reactor: &mut Reactor, cause: &'static str) {
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, cause: CloseCause) {
         reactor.pending.shells.mark(self.id);
         if self.closing.is_some() {
             return;
@@ -115,14 +116,12 @@ impl Shell {
         if restoring {
             return self.start(reactor);
         }
-        let by_itself = if code.is_some() { "exit" } else { "killed" };
-        let mut closed = Closed { code, signal, cause: by_itself.to_owned() };
-        if let Some(cause) = self.close_cause.take() {
-            closed.cause = cause.to_owned();
-        }
+        let own_cause = if code.is_some() { CloseCause::Exit } else { CloseCause::Killed };
+        let cause = self.close_cause.take().unwrap_or(own_cause);
+        let mut closed = Closed { code, signal, cause };
         self.ended = Some((closed.clone(), reactor.now));
         if let Some(closing) = self.closing.as_mut() {
-            closed.cause = closing.cause.to_owned();
+            closed.cause = closing.cause.clone();
             self.ended = Some((closed.clone(), reactor.now));
             closing.closed = Some(closed);
             closing.look_at = reactor.now;

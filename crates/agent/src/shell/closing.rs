@@ -1,13 +1,14 @@
 //! The state of a shell that is being closed.
 
 use crate::process_tree::Process;
+use isolet_wire::activity::CloseCause;
 use isolet_wire::response::Closed;
 use std::time::Instant;
 
 /// A shell that is told to end.
 #[derive(Debug)]
 pub(super) struct Closing {
-    pub(super) cause: &'static str,
+    pub(super) cause: CloseCause,
     pub(super) kill_at: Instant,
     pub(super) look_at: Instant,
     pub(super) killed: bool,

@@ -8,6 +8,7 @@ use crate::process_tree::{self, Process};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
 use isolet_sys::signal;
+use isolet_wire::activity::CloseCause;
 use isolet_wire::response::RefusalReason;
 use std::time::{Duration, Instant};
 
@@ -204,10 +205,10 @@ impl Shell {
     pub(super) fn on_deadline(&mut self, reactor: &mut Reactor) {
         let now = reactor.now;
         if self.bash.as_ref().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
-            self.kill_for(reactor, "did not start");
+            self.kill_for(reactor, CloseCause::DidNotStart);
         }
         if self.linger_deadline().is_some_and(|when| now >= when) {
-            self.close(reactor, "nobody attached");
+            self.close(reactor, CloseCause::NobodyAttached);
         }
         self.check_timeouts(reactor);
         self.check_reader(reactor);
@@ -216,7 +217,7 @@ impl Shell {
             && now >= when
         {
             if tries >= SETTLE_MAX {
-                self.kill_for(reactor, "status channel closed");
+                self.kill_for(reactor, CloseCause::StatusChannelClosed);
             } else {
                 self.resync(reactor);
             }
@@ -298,11 +299,11 @@ impl Shell {
                 message,
             ));
         }
-        self.kill_for(reactor, "status channel closed");
+        self.kill_for(reactor, CloseCause::StatusChannelClosed);
     }
 
     /// Ends the shell at once, for a reason of the agent's.
-    pub(super) fn kill_for(&mut self, reactor: &mut Reactor, cause: &'static str) {
+    pub(super) fn kill_for(&mut self, reactor: &mut Reactor, cause: CloseCause) {
         self.close_cause = Some(cause);
         self.awaited_step = None;
         self.resyncing = None;

@@ -6,6 +6,7 @@ use crate::process_tree::{self, Process};
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
+use isolet_wire::activity::CloseCause;
 use isolet_wire::response::Closed;
 use std::time::{Duration, Instant};
 
@@ -83,14 +84,14 @@ impl Terminal {
         }
         self.drain_pty(reactor);
         let cause = match (&self.closing, code) {
-            (Some(_), _) => "closed by client",
-            (None, Some(_)) => "exit",
-            (None, None) => "killed",
+            (Some(_), _) => CloseCause::ClosedByClient,
+            (None, Some(_)) => CloseCause::Exit,
+            (None, None) => CloseCause::Killed,
         };
         self.master = None;
         self.input.clear();
         self.ended = Some(reactor.now);
-        self.state = State::Ended(Closed { code, signal: number, cause: cause.to_owned() });
+        self.state = State::Ended(Closed { code, signal: number, cause });
         self.closing_elapsed(reactor);
     }
 

@@ -204,7 +204,7 @@ impl Client {
 
     pub fn attach(&mut self, shell: &str, owner: &str, since: Option<Since>) -> AgentResponse {
         self.ask(&AgentRequest::Attach(Attach {
-            shell: shell.into(),
+            shell: shell.parse().expect("a shell's name"),
             open: Some(open()),
             owner: owner.into(),
             watch: false,

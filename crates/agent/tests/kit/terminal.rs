@@ -1,6 +1,7 @@
 //! A client of a terminal, which notes where each byte stood.
 
 use super::{Agent, Client, Event, open};
+use isolet_wire::activity::ShellKey;
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, Closed};
 use isolet_wire::terminal::{
@@ -35,12 +36,11 @@ pub fn bash() -> Open {
 
 pub fn wish(open: Open) -> Attach {
     Attach {
-        terminal: "t/test".into(),
         open: Some(open),
         size: Some(Size { cols: 80, rows: 24 }),
         events: true,
         client: "me".into(),
-        ..Attach::default()
+        ..Attach::new(ShellKey::Terminal("test".to_owned()))
     }
 }
 

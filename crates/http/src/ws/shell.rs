@@ -22,6 +22,7 @@ use isolet_sandbox::{
     sandbox::{Attach, ShellName},
 };
 use isolet_wire::{
+    activity::CloseCause,
     frame::{DATA_BYTES_MAX, Data},
     request::AgentRequest,
     response::{AgentResponse, Closed, RefusalReason},
@@ -356,7 +357,7 @@ impl ShellSocket {
         if matches!(why, isolet_sandbox::Error::Stopping) {
             return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         }
-        let ended = Closed { code: None, signal: None, cause: why.to_string() };
+        let ended = Closed { code: None, signal: None, cause: CloseCause::Other(why.to_string()) };
         if !self.shell_ended {
             self.closed(&ended)?;
         }

@@ -233,7 +233,7 @@ pub(crate) fn gap(stream: u8, from: u64, to: u64) -> Message {
 /// `shell_closed`: the shell has ended.
 pub(crate) fn closed(closed: &Closed) -> Message {
     let Closed { code, signal, cause } = closed;
-    let closed = ShellClosed { error: None, code: *code, signal: *signal, cause };
+    let closed = ShellClosed { error: None, code: *code, signal: *signal, cause: cause.as_str() };
     message(&ShellServerFrame::Closed(closed), ENVELOPE_BYTES)
 }
 
@@ -258,6 +258,7 @@ pub(crate) fn error(id: Option<&str>, failure: &ApiError) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolet_wire::activity::CloseCause;
     use std::borrow::Cow;
 
     fn sent(message: &Message) -> &str {
@@ -321,8 +322,8 @@ mod tests {
             r#"{"type":"shell_closed","code":3,"cause":"ex\"it"}"#
         );
         assert_eq!(
-            sent(&closed(&Closed { code: Some(3), signal: Some(9), cause: String::new() })),
-            r#"{"type":"shell_closed","code":3,"signal":9,"cause":""}"#
+            sent(&closed(&Closed { code: Some(3), signal: Some(9), cause: CloseCause::Exit })),
+            r#"{"type":"shell_closed","code":3,"signal":9,"cause":"exit"}"#
         );
         assert_eq!(
             sent(&gap(2, 1, 9)),

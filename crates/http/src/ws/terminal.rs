@@ -17,6 +17,7 @@ use bytes::BytesMut;
 use frames::ClientFrame;
 use isolet_sandbox::{AgentError, AgentEvent, Sandbox, TerminalConnection};
 use isolet_wire::{
+    activity::CloseCause,
     frame::Data,
     response::{AgentResponse, Closed},
     terminal::{OUTPUT, SNAPSHOT, Snapshot, TYPE_BYTES_MAX},
@@ -317,7 +318,11 @@ impl TerminalSocket {
             }
             Ok(isolet_sandbox::Error::Stopping) => come_back,
             Ok(why) => {
-                let closed = Closed { code: None, signal: Some(KILLED), cause: why.to_string() };
+                let closed = Closed {
+                    code: None,
+                    signal: Some(KILLED),
+                    cause: CloseCause::Other(why.to_string()),
+                };
                 self.connection.write(frames::exit(&closed))?;
                 ControlFlow::Break(CloseReason::Close(CloseCode::Away, "the sandbox has ended"))
             }

@@ -2,103 +2,104 @@
 //! what an end of the sandbox would lose.
 
 use crate::model::ids::SessionId;
-use isolet_wire::response;
+use isolet_wire::activity::{Activity, ShellKey};
 use std::collections::BTreeMap;
 
 /// More shells than any agent opens: what a lying one says beyond is not kept.
 const SHELLS_MAX: usize = 8192;
 
-/// The name of a kernel that is begun ahead, which is no context and nobody's.
-const KERNEL: &str = "k/";
-
 /// Shells and terminals that are open, and how many programs run without one.
 #[derive(Debug, Default)]
 pub(crate) struct AgentActivity {
-    /// Whether each is busy.
-    shells: BTreeMap<String, bool>,
-    /// Threads of each context's interpreter, and of a kernel that is begun ahead.
-    tasks: BTreeMap<String, u32>,
+    /// Everything that is open, and whether it is busy.
+    open: BTreeMap<ShellKey, bool>,
+    /// Threads of the interpreter of each context, and of the spare kernel.
+    threads: BTreeMap<ShellKey, u32>,
     execs: u32,
 }
 
 impl AgentActivity {
-    /// As the agent counted.
-    pub(crate) fn inventory(shells: &[response::Shell], execs: u32) -> Self {
+    /// The activity that an agent's inventory lists.
+    pub(crate) fn inventory(activities: &[Activity], execs: u32) -> Self {
         let mut seen = Self::default();
         seen.changed(None, execs);
-        shells.iter().for_each(|shell| seen.changed(Some(shell), execs));
+        activities.iter().for_each(|activity| seen.changed(Some(activity), execs));
         seen
     }
 
-    /// One has changed, or the number of programs.
-    pub(crate) fn changed(&mut self, shell: Option<&response::Shell>, execs: u32) {
+    /// Applies a change of one activity, or of the number of programs alone.
+    pub(crate) fn changed(&mut self, activity: Option<&Activity>, execs: u32) {
         self.execs = execs;
-        let Some(shell) = shell else { return };
-        if shell.closed.is_some() {
-            self.shells.remove(&shell.name);
-            self.tasks.remove(&shell.name);
-        } else if self.shells.len() < SHELLS_MAX || self.shells.contains_key(&shell.name) {
-            if shell.name.starts_with("c/") || shell.name == KERNEL {
-                self.tasks.insert(shell.name.clone(), shell.clients);
+        let Some(activity) = activity else { return };
+        let key = activity.key();
+        if activity.has_ended() {
+            self.open.remove(&key);
+            self.threads.remove(&key);
+        } else if self.open.len() < SHELLS_MAX || self.open.contains_key(&key) {
+            if let Activity::Context { threads, .. } | Activity::SpareKernel { threads, .. } =
+                activity
+            {
+                self.threads.insert(key.clone(), *threads);
             }
-            self.shells.insert(shell.name.clone(), shell.busy || shell.queued > 0);
+            self.open.insert(key, activity.is_busy());
         }
     }
 
-    /// A client was let into a shell; of what it does its agent tells a little later.
-    pub(crate) fn opened(&mut self, name: &str) {
-        if self.shells.len() < SHELLS_MAX && !self.shells.contains_key(name) {
-            self.shells.insert(name.to_owned(), false);
+    /// A client has attached to this shell. The agent reports the shell a little later.
+    pub(crate) fn opened(&mut self, shell: &ShellKey) {
+        if self.open.len() < SHELLS_MAX && !self.open.contains_key(shell) {
+            self.open.insert(shell.clone(), false);
         }
     }
 
     /// A command or a program runs.
     pub(crate) fn busy(&self) -> bool {
-        self.execs > 0 || self.shells.values().any(|busy| *busy)
+        self.execs > 0 || self.open.values().any(|busy| *busy)
     }
 
     /// Open shells that belong to no session.
     pub(crate) fn private(&self) -> usize {
-        self.named("p/")
+        self.count(|key| matches!(key, ShellKey::Private(_)))
     }
 
-    fn named(&self, prefix: &str) -> usize {
-        self.shells.keys().filter(|name| name.starts_with(prefix)).count()
+    fn count(&self, fits: impl Fn(&ShellKey) -> bool) -> usize {
+        self.open.keys().filter(|key| fits(key)).count()
     }
 
     /// Whether the session's shell is open.
     pub(crate) fn open(&self, session: &SessionId) -> bool {
-        self.shells.contains_key(&format!("s/{session}"))
+        self.open.contains_key(&ShellKey::Session(session.to_string()))
     }
 
     /// Open shells.
     pub(crate) fn shells(&self) -> usize {
-        self.shells.len() - self.terminals() - self.contexts() - self.named(KERNEL)
+        self.count(ShellKey::is_shell)
     }
 
     /// Code contexts.
     pub(crate) fn contexts(&self) -> usize {
-        self.named("c/")
+        self.count(|key| matches!(key, ShellKey::Context(_)))
     }
 
     /// Threads of their interpreters, as far as they were told.
     pub(crate) fn context_tasks(&self) -> usize {
-        self.tasks.values().map(|count| *count as usize).sum()
+        self.threads.values().map(|count| *count as usize).sum()
     }
 
     /// Terminals that run.
     pub(crate) fn terminals(&self) -> usize {
-        self.named("t/")
+        self.count(|key| matches!(key, ShellKey::Terminal(_)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolet_wire::response::Closed;
 
-    fn shell(name: &str, busy: bool, queued: u32, closed: bool) -> response::Shell {
-        let closed = closed.then(response::Closed::default);
-        response::Shell { name: name.into(), pid: 7, busy, queued, clients: 0, closed }
+    fn shell(name: &str, busy: bool, queued: u32, closed: bool) -> Activity {
+        let closed = closed.then(Closed::default);
+        Activity::Shell { key: name.parse().unwrap(), pid: 7, busy, queued, clients: 0, closed }
     }
 
     #[test]
@@ -111,9 +112,17 @@ mod tests {
         assert!(seen.busy() && seen.shells() == 2, "a command waits for its turn");
         seen.changed(Some(&shell("p/b", true, 0, true)), 0);
         assert!(!seen.busy() && seen.shells() == 1, "a shell that ended runs nothing");
-        seen.opened("p/c");
+        seen.opened(&ShellKey::Private("c".into()));
         seen.changed(Some(&shell("p/c", false, 0, true)), 0);
-        seen.changed(Some(&shell("t/a", false, 0, false)), 0);
+        let session = "a".to_owned();
+        let terminal = Activity::Terminal { session, pid: 7, clients: 0, closed: None };
+        seen.changed(Some(&terminal), 0);
         assert_eq!((seen.shells(), seen.private(), seen.terminals()), (1, 0, 1));
+        let id = "notebook".to_owned();
+        let context =
+            Activity::Context { id, pid: 8, busy: true, queued: 0, threads: 5, ended: false };
+        seen.changed(Some(&context), 0);
+        seen.changed(Some(&Activity::SpareKernel { pid: 9, threads: 2 }), 0);
+        assert_eq!((seen.shells(), seen.contexts(), seen.context_tasks()), (1, 1, 7));
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     },
 };
 use isolet_wire::{
+    activity::ShellKey,
     request::{self, AgentRequest, Since},
     response::{AgentResponse, RefusalReason},
 };
@@ -101,16 +102,16 @@ impl ShellLink {
         self.wire.quiet()
     }
 
-    /// The agent's name of the shell: `s/<session>` or `p/<id>`.
+    /// The name under which the agent knows the shell.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn key(&self) -> &ShellKey {
         &self.attach.shell
     }
 
     /// The id by which a private shell is resumed; the session's id otherwise.
     #[must_use]
     pub fn shell_id(&self) -> &str {
-        self.attach.shell.get(2..).unwrap_or_default()
+        self.attach.shell.id()
     }
 
     /// Process id of its bash, inside.
@@ -327,9 +328,9 @@ impl ExecLink {
     }
 }
 
-/// Ends a shell, and everything it started, on a connection of its own.
-pub(crate) async fn close(mut wire: Wire, shell: String) -> Result<(), Error> {
-    wire.send(&AgentRequest::Close { shell }).await?;
+/// Ends a shell or a terminal, and everything it started, on a connection of its own.
+pub(crate) async fn close(mut wire: Wire, key: ShellKey) -> Result<(), Error> {
+    wire.send(&AgentRequest::Close { key }).await?;
     let answer = tokio::time::timeout(ANSWER_WAIT, wire.next()).await;
     match answer.map_err(|_| Error::TooLate("closing the shell"))?? {
         AgentEvent::Response(AgentResponse::Done) => Ok(()),

@@ -1,10 +1,7 @@
 //! The connection that reports changes of an agent's shells and programs.
 
 use crate::{agent_client::wire::Wire, model::agent_error::AgentError};
-use isolet_wire::{
-    request::AgentRequest,
-    response::{AgentResponse, Shell},
-};
+use isolet_wire::{activity::Activity, request::AgentRequest, response::AgentResponse};
 use std::{path::Path, time::Duration};
 use tokio::time::timeout;
 
@@ -13,12 +10,12 @@ use tokio::time::timeout;
 pub(crate) async fn watch_at(
     directory: &Path,
     wait: Duration,
-) -> Result<(Wire, Vec<Shell>, u32), AgentError> {
+) -> Result<(Wire, Vec<Activity>, u32), AgentError> {
     let open = async {
         let mut wire = Wire::connect(directory).await?;
         wire.send(&AgentRequest::Watch).await?;
         match wire.answer().await? {
-            AgentResponse::Inventory { shells, execs } => Ok((wire, shells, execs)),
+            AgentResponse::Inventory { activities, execs } => Ok((wire, activities, execs)),
             _ => Err(AgentError::Turn("another answer to watch")),
         }
     };

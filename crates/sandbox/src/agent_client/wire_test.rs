@@ -10,6 +10,7 @@ use crate::{
 };
 use isolet_wire::{
     VERSION,
+    activity::{Activity, ShellKey},
     frame::{self, Frame},
     request::{AgentRequest, Attach, Exec},
     response::{self, AgentResponse, RefusalReason},
@@ -169,6 +170,20 @@ async fn a_send_that_was_dropped_half_way_leaves_the_link_unusable() {
 }
 
 #[tokio::test]
+async fn a_malformed_name_ends_the_link_and_a_new_one_can_be_opened() {
+    let activity = Activity::Terminal { session: "a".into(), pid: 7, clients: 0, closed: None };
+    let good = told(&AgentResponse::Changed { activity: Some(activity), execs: 0 });
+    let mut bad = good.clone();
+    let at = bad.windows(3).position(|part| part == b"t/a").unwrap();
+    bad[at] = b'x';
+    assert!(matches!(answered(&[hello(), bad].concat()).await, Err(AgentError::Frame(_))));
+    assert!(matches!(
+        answered(&[hello(), good].concat()).await,
+        Ok(AgentEvent::Response(AgentResponse::Changed { activity: Some(_), .. }))
+    ));
+}
+
+#[tokio::test]
 async fn a_long_path_connects_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("d".repeat(120));
@@ -180,7 +195,8 @@ async fn a_long_path_connects_all_the_same() {
 }
 
 fn attach() -> Attach {
-    Attach { shell: "s/default".into(), open: None, owner: "o".into(), watch: false, since: None }
+    let shell = ShellKey::Session("default".to_owned());
+    Attach { shell, open: None, owner: "o".into(), watch: false, since: None }
 }
 
 #[tokio::test]

@@ -36,10 +36,7 @@ use crate::{
     },
     sandbox::Sandbox,
 };
-use isolet_wire::{
-    launcher::Spec,
-    response::{AgentResponse, Shell},
-};
+use isolet_wire::{activity::Activity, launcher::Spec, response::AgentResponse};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -275,13 +272,13 @@ impl Driver {
         self.entry.shell_states.await_shells(|id| seen.open(id)).await;
     }
 
-    fn changed(&mut self, shell: Option<Shell>, execs: u32) {
+    fn changed(&mut self, activity: Option<Activity>, execs: u32) {
         if self.seen.busy() {
             self.entry.activity.touch();
         }
-        self.seen.changed(shell.as_ref(), execs);
-        if let Some(shell) = shell {
-            self.entry.sessions.changed(&shell, true);
+        self.seen.changed(activity.as_ref(), execs);
+        if let Some(activity) = activity {
+            self.entry.sessions.changed(&activity, true);
         }
     }
 
@@ -296,8 +293,8 @@ impl Driver {
 
     async fn hear(&mut self, heard: Result<AgentEvent, AgentError>) {
         let error = match heard {
-            Ok(AgentEvent::Response(AgentResponse::Changed { shell, execs })) => {
-                return self.changed(shell, execs);
+            Ok(AgentEvent::Response(AgentResponse::Changed { activity, execs })) => {
+                return self.changed(activity, execs);
             }
             Ok(AgentEvent::Response(AgentResponse::Saved { shell, what })) => {
                 if let Some(wire) = &mut self.watch {

@@ -12,8 +12,9 @@ use crate::{
     },
 };
 use isolet_wire::{
+    activity::{Activity, ShellKey},
     request::AgentRequest,
-    response::{self, AgentResponse, STATE_BYTES_MAX, Saved, Unsaved},
+    response::{AgentResponse, STATE_BYTES_MAX, Saved, Unsaved},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -37,8 +38,9 @@ impl Saving {
     }
 
     /// The session whose shell it is, where this agent may speak of it and it is kept.
-    fn session(&self, shell: &str) -> Option<SessionId> {
-        let id = SessionId::parse(shell.strip_prefix("s/")?).ok()?;
+    fn session(&self, shell: &ShellKey) -> Option<SessionId> {
+        let ShellKey::Session(id) = shell else { return None };
+        let id = SessionId::parse(id).ok()?;
         let own = self.only.as_ref().map_or(!self.entry.sessions.scoped(&id), |only| *only == id);
         let kept = self.entry.view.borrow().record.body.persistent;
         (own && kept && self.entry.sessions.info(&id).is_ok()).then_some(id)
@@ -48,7 +50,7 @@ impl Saving {
     pub(crate) async fn told(
         &mut self,
         wire: &mut Wire,
-        shell: String,
+        shell: ShellKey,
         what: Saved,
     ) -> Option<LostState> {
         let session = self.session(&shell)?;
@@ -114,15 +116,15 @@ impl Saving {
     pub(crate) async fn all(
         &mut self,
         wire: &mut Wire,
-        mut changed: impl FnMut(Option<response::Shell>, u32),
+        mut changed: impl FnMut(Option<Activity>, u32),
     ) -> Result<Vec<Lost>, Error> {
         let mut lost = Vec::new();
         wire.send(&AgentRequest::Save).await?;
         loop {
             match timeout(SAVE_WAIT, wire.next()).await.map_err(|_| AgentError::Silent)?? {
                 AgentEvent::Response(AgentResponse::Done) => return Ok(lost),
-                AgentEvent::Response(AgentResponse::Changed { shell, execs }) => {
-                    changed(shell, execs)
+                AgentEvent::Response(AgentResponse::Changed { activity, execs }) => {
+                    changed(activity, execs)
                 }
                 AgentEvent::Response(AgentResponse::Saved { shell, what }) => {
                     lost.extend(self.told(wire, shell, what).await.map(Lost::ShellState));
@@ -133,9 +135,11 @@ impl Saving {
     }
 }
 
-/// Of shells that were counted, the sessions of those that have ended.
-pub(crate) fn ended(shells: &[response::Shell]) -> Vec<SessionId> {
-    let ended = shells.iter().filter(|shell| shell.closed.is_some());
-    let named = ended.filter_map(|shell| shell.name.strip_prefix("s/"));
-    named.filter_map(|id| SessionId::parse(id).ok()).collect()
+/// The sessions of an inventory whose shells have ended.
+pub(crate) fn ended(activities: &[Activity]) -> Vec<SessionId> {
+    let ended = activities.iter().filter_map(|activity| match activity {
+        Activity::Shell { key: ShellKey::Session(id), closed: Some(_), .. } => Some(id),
+        _ => None,
+    });
+    ended.filter_map(|id| SessionId::parse(id).ok()).collect()
 }

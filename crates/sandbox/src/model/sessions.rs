@@ -12,8 +12,9 @@ use crate::model::{
     validation::{check_env, check_metadata},
 };
 use isolet_wire::{
+    activity::{Activity, ShellKey},
     launcher::Grant,
-    response::{self, RefusalReason},
+    response::RefusalReason,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -371,44 +372,49 @@ impl Sessions {
         access.map(|access| access.grants(id)).transpose()
     }
 
-    /// The shell of one that has an agent of its own, as that counted.
-    pub(crate) fn inventory_of(&self, id: &SessionId, shells: &[response::Shell]) {
+    /// Replaces what is known of one session by the inventory of the agent of its scope.
+    pub(crate) fn inventory_of(&self, id: &SessionId, activities: &[Activity]) {
         if let Some(held) = self.lock().get_mut(id) {
             held.all_gone();
         }
-        shells
+        activities
             .iter()
-            .filter(|shell| shell.name.get(2..) == Some(id.as_str()))
-            .for_each(|shell| self.changed(shell, false));
+            .filter(|activity| activity.key().id() == id.as_str())
+            .for_each(|activity| self.changed(activity, false));
     }
 
-    /// All shells of the sandbox's agent, as that counted them.
-    pub(crate) fn inventory(&self, shells: &[response::Shell]) {
+    /// Replaces what is known of all sessions without a scope by the inventory of the sandbox's agent.
+    pub(crate) fn inventory(&self, activities: &[Activity]) {
         self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::all_gone);
-        for shell in shells {
-            self.changed(shell, false);
+        for activity in activities {
+            self.changed(activity, false);
         }
     }
 
-    /// One shell or terminal has changed; `now`: at this moment, so that it counts as activity.
-    pub(crate) fn changed(&self, shell: &response::Shell, now: bool) {
-        let Some((kind, id)) = shell.name.split_once('/') else { return };
+    /// Applies a change of a session's shell or terminal. With `now`, it happened just now and
+    /// counts as use of the session.
+    pub(crate) fn changed(&self, activity: &Activity, now: bool) {
         let mut all = self.lock();
-        let Some(held) = all.get_mut(id) else { return };
-        let open = shell.closed.is_none();
-        match kind {
-            "s" => {}
-            "t" => return held.terminal_changed(open.then_some(shell.clients), now),
-            _ => return,
-        }
-        let before = (held.busy, held.queued, held.pid);
-        held.busy = open && shell.busy;
-        held.queued = if open { shell.queued } else { 0 };
-        held.clients = if open { shell.clients } else { 0 };
-        held.pid = open.then_some(shell.pid);
-        // That a client came or went is no use of it: the server's own come and go with calls.
-        if now && before != (held.busy, held.queued, held.pid) {
-            held.use_now();
+        match activity {
+            Activity::Shell { key: ShellKey::Session(id), pid, busy, queued, clients, closed } => {
+                let Some(held) = all.get_mut(id.as_str()) else { return };
+                let open = closed.is_none();
+                let before = (held.busy, held.queued, held.pid);
+                held.busy = open && *busy;
+                held.queued = if open { *queued } else { 0 };
+                held.clients = if open { *clients } else { 0 };
+                held.pid = open.then_some(*pid);
+                // A client that comes or goes is no use: the server's own clients come and go
+                // with calls.
+                if now && before != (held.busy, held.queued, held.pid) {
+                    held.use_now();
+                }
+            }
+            Activity::Terminal { session, clients, closed, .. } => {
+                let Some(held) = all.get_mut(session.as_str()) else { return };
+                held.terminal_changed(closed.is_none().then_some(*clients), now);
+            }
+            Activity::Shell { .. } | Activity::Context { .. } | Activity::SpareKernel { .. } => {}
         }
     }
 
@@ -465,14 +471,20 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolet_wire::response::Closed;
 
     fn sessions(rows: Vec<(SessionId, String)>) -> Sessions {
         Sessions::new(&SandboxId::parse("box").unwrap(), (5, WORKSPACE), rows)
     }
 
-    fn shell(name: &str, busy: bool, closed: bool) -> response::Shell {
-        let closed = closed.then(response::Closed::default);
-        response::Shell { name: name.into(), pid: 7, busy, queued: 0, clients: 1, closed }
+    fn shell(name: &str, busy: bool, closed: bool) -> Activity {
+        let closed = closed.then(Closed::default);
+        Activity::Shell { key: name.parse().unwrap(), pid: 7, busy, queued: 0, clients: 1, closed }
+    }
+
+    fn terminal(session: &str, closed: bool) -> Activity {
+        let closed = closed.then(Closed::default);
+        Activity::Terminal { session: session.into(), pid: 7, clients: 1, closed }
     }
 
     #[test]
@@ -508,9 +520,9 @@ mod tests {
         sessions.changed(&shell("s/nobody", true, false), true);
         sessions.changed(&shell("p/default", true, false), true);
         assert_eq!(seen(), (false, None));
-        sessions.inventory(&[shell("s/default", true, false), shell("t/default", false, false)]);
+        sessions.inventory(&[shell("s/default", true, false), terminal("default", false)]);
         assert!(sessions.info(&default).unwrap().terminal);
-        sessions.changed(&shell("t/default", false, true), true);
+        sessions.changed(&terminal("default", true), true);
         assert_eq!((seen(), sessions.info(&default).unwrap().terminal), ((true, Some(7)), false));
         sessions.ended();
         assert_eq!(seen(), (false, None));

@@ -111,12 +111,11 @@ impl Sandbox {
         let scope = self.running_scope(session)?;
         let since = about.map(|about| Since { id: about.terminal.clone(), offset: about.offset });
         let attach = Attach {
-            terminal: terminal::name(session),
             since,
             view: true,
             events: true,
             hidden: true,
-            ..Attach::default()
+            ..Attach::new(terminal::key(session))
         };
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = None;

@@ -20,10 +20,7 @@ use crate::{
     model::{agent_error::AgentError, blocking::blocking, error::Error, ids::SessionId},
     sandbox::Sandbox,
 };
-use isolet_wire::{
-    launcher,
-    response::{self, AgentResponse},
-};
+use isolet_wire::{activity::Activity, launcher, response::AgentResponse};
 use rustix::io::Errno;
 use std::{
     path::PathBuf,
@@ -219,7 +216,7 @@ impl Sandbox {
         &self,
         id: &SessionId,
         directory: PathBuf,
-        (wire, shells, execs): (Wire, Vec<response::Shell>, u32),
+        (wire, shells, execs): (Wire, Vec<Activity>, u32),
     ) -> Arc<Scope> {
         let pool = Arc::new(Pool::new(Arc::<Watched>::clone(&self.inner.watched)));
         let seen = Mutex::new(AgentActivity::inventory(&shells, execs));
@@ -257,13 +254,13 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
     let mut saving = Saving::new(&entry, Some(id.clone()));
     let error = loop {
         match wire.next().await {
-            Ok(AgentEvent::Response(AgentResponse::Changed { shell, execs })) => {
+            Ok(AgentEvent::Response(AgentResponse::Changed { activity, execs })) => {
                 if scope.seen().busy() {
                     entry.activity.touch();
                 }
-                scope.seen().changed(shell.as_ref(), execs);
-                if let Some(shell) = shell {
-                    entry.sessions.changed(&shell, true);
+                scope.seen().changed(activity.as_ref(), execs);
+                if let Some(activity) = activity {
+                    entry.sessions.changed(&activity, true);
                 }
             }
             Ok(AgentEvent::Response(AgentResponse::Saved { shell, what })) => {

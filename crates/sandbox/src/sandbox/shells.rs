@@ -13,6 +13,7 @@ use crate::{
     sandbox::Sandbox,
 };
 use isolet_wire::{
+    activity::ShellKey,
     request::{self, Open, Since, What},
     response::RefusalReason,
 };
@@ -89,9 +90,9 @@ impl Sandbox {
                     restore,
                     again: told.insert(again).lost(),
                 };
-                let name = format!("s/{id}");
+                let key = ShellKey::Session(id.to_string());
                 restored = open.restore.is_some().then_some(id);
-                (name, Some(open))
+                (key, Some(open))
             }
             ShellName::Private => {
                 let open = Open {
@@ -100,9 +101,9 @@ impl Sandbox {
                     linger_ms: Some(PRIVATE_LINGER_MS),
                     ..Open::default()
                 };
-                (format!("p/sh_{}", ids::random()), Some(open))
+                (ShellKey::Private(format!("sh_{}", ids::random())), Some(open))
             }
-            ShellName::Resume(id) => (format!("p/{id}"), None),
+            ShellName::Resume(id) => (ShellKey::Private(id), None),
         };
         let attach = request::Attach {
             shell,
@@ -111,7 +112,10 @@ impl Sandbox {
             watch: attach.watch,
             since: attach.since,
         };
-        let session = attach.shell.strip_prefix("s/").map(Arc::from);
+        let session = match &attach.shell {
+            ShellKey::Session(id) => Some(Arc::from(id.as_str())),
+            _ => None,
+        };
         let scope = scope.as_deref();
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
         let link = ShellLink::open(self.wire(scope).await?, attach, pool).await;
@@ -120,7 +124,7 @@ impl Sandbox {
         }
         let link = link?;
         if let (Some(scope), Some(again)) = (scope, told) {
-            scope.opened(link.name());
+            scope.opened(link.key());
             again.told();
         }
         if let Some(id) = restored {
@@ -192,19 +196,19 @@ impl Sandbox {
     /// [`Error::Link`], [`Error::TooLate`].
     pub async fn close(&self, shell: &ShellName) -> Result<(), Error> {
         let mut scope = None;
-        let name = match shell {
+        let key = match shell {
             ShellName::Session(id) if self.entry.sessions.scoped(id) => {
                 scope = self.entry.scopes.get(id);
                 if scope.is_none() {
                     return Ok(());
                 }
-                format!("s/{id}")
+                ShellKey::Session(id.to_string())
             }
-            ShellName::Session(id) => format!("s/{id}"),
-            ShellName::Resume(id) => format!("p/{id}"),
+            ShellName::Session(id) => ShellKey::Session(id.to_string()),
+            ShellName::Resume(id) => ShellKey::Private(id.clone()),
             ShellName::Private => return Ok(()),
         };
-        let closed = async { link::close(self.wire(scope.as_deref()).await?, name).await };
+        let closed = async { link::close(self.wire(scope.as_deref()).await?, key).await };
         match closed.await {
             // It has ended with all others, and does not come back.
             Err(_) if self.entry.state() == State::Sleeping => Ok(()),

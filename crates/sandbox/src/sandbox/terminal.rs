@@ -16,6 +16,7 @@ use crate::{
     sandbox::{Sandbox, shells::ShellName},
 };
 use isolet_wire::{
+    activity::ShellKey,
     request::AgentRequest,
     response::{AgentResponse, RefusalReason},
     terminal::{Attach, Attached, Open, Since, Size, TYPE_BYTES_MAX, Terminal},
@@ -144,9 +145,9 @@ impl std::fmt::Debug for TerminalConnection {
     }
 }
 
-/// The agent's name of a session's terminal.
-pub(crate) fn name(session: &SessionId) -> String {
-    format!("t/{session}")
+/// The name under which the agent knows a session's terminal.
+pub(crate) fn key(session: &SessionId) -> ShellKey {
+    ShellKey::Terminal(session.to_string())
 }
 
 impl Sandbox {
@@ -178,7 +179,7 @@ impl Sandbox {
             }
         };
         let attach = Attach {
-            terminal: name(session),
+            terminal: key(session),
             open,
             size: wanted.size,
             since: wanted.since,
@@ -270,7 +271,7 @@ impl Sandbox {
     pub async fn terminal_close(&self, session: &SessionId) -> Result<(), Error> {
         let closed = async {
             let Ok(scope) = self.running_scope(session) else { return Ok(()) };
-            link::close(self.wire(scope.as_deref()).await?, name(session)).await
+            link::close(self.wire(scope.as_deref()).await?, key(session)).await
         };
         match closed.await {
             // It has ended with all others, and does not come back.
@@ -289,7 +290,8 @@ impl Sandbox {
 }
 
 fn of(terminal: &Terminal) -> Option<SessionId> {
-    SessionId::parse(terminal.name.strip_prefix("t/")?).ok()
+    let ShellKey::Terminal(session) = &terminal.name else { return None };
+    SessionId::parse(session).ok()
 }
 
 fn none() -> Error {

@@ -1,6 +1,7 @@
 //! One value for each kind of message that a server sends to an agent.
 
 use crate::{Row, context};
+use isolet_wire::activity::ShellKey;
 use isolet_wire::process::{ProcessRequest, Start};
 use isolet_wire::request::{
     AgentRequest, Attach, Exec, File, Open, Pair, Run, Save, Search, Since, Span, Walk, What,
@@ -33,7 +34,7 @@ pub(crate) fn rows() -> Vec<Row<AgentRequest>> {
 
 fn connection() -> Vec<Row<AgentRequest>> {
     let attach = terminal::Attach {
-        terminal: text("t/dev"),
+        terminal: ShellKey::Terminal(text("dev")),
         open: Some(terminal::Open { argv: vec![text("vim")], cwd: text("/workspace"), env: env() }),
         size: Some(terminal::Size { cols: 120, rows: 40 }),
         since: Some(terminal::Since { id: text("abcdefghijklmnop"), offset: 70_000 }),
@@ -47,9 +48,8 @@ fn connection() -> Vec<Row<AgentRequest>> {
         ("ping", AgentRequest::Ping(300)),
         ("watch", AgentRequest::Watch),
         ("save", AgentRequest::Save),
-        ("kept", AgentRequest::Kept { shell: text("s/dev"), number: 9 }),
+        ("kept", AgentRequest::Kept { shell: ShellKey::Session(text("dev")), number: 9 }),
         ("terminal", AgentRequest::Terminal(attach)),
-        ("terminal_least", AgentRequest::Terminal(terminal::Attach::default())),
         ("type", AgentRequest::Type(b"ls\r".to_vec())),
         ("resize", AgentRequest::Resize(terminal::Size { cols: 80, rows: 24 })),
         ("terminals", AgentRequest::Terminals),
@@ -68,14 +68,19 @@ fn shells() -> Vec<Row<AgentRequest>> {
         again: true,
     };
     let attach = Attach {
-        shell: text("s/dev"),
+        shell: ShellKey::Session(text("dev")),
         open: Some(open),
         owner: text("abc"),
         watch: true,
         since: Some(Since { out: 1, err: 2, seq: 3 }),
     };
-    let least =
-        Attach { shell: text("p/x"), open: None, since: None, watch: false, ..attach.clone() };
+    let least = Attach {
+        shell: ShellKey::Private(text("x")),
+        open: None,
+        since: None,
+        watch: false,
+        ..attach.clone()
+    };
     let run = Run {
         id: text("c1"),
         text: text("echo hello"),
@@ -102,7 +107,7 @@ fn shells() -> Vec<Row<AgentRequest>> {
         ("stdin", AgentRequest::Stdin { id: text("c1"), data: vec![0, 255], eof: true }),
         ("signal", AgentRequest::Signal { id: text("c1"), signal: 15 }),
         ("cancel", AgentRequest::Cancel { id: text("c1") }),
-        ("close", AgentRequest::Close { shell: text("s/dev") }),
+        ("close", AgentRequest::Close { key: ShellKey::Session(text("dev")) }),
         ("exec_argv", AgentRequest::Exec(exec)),
         ("exec_command", AgentRequest::Exec(line)),
     ]

@@ -5,13 +5,15 @@
 //! reads what the old ones send, and they read what it sends. Each file holds one set of messages,
 //! one message per line: its name, a space, and its bytes in hexadecimal.
 
+mod activities;
 mod asks;
 mod context;
 mod packets;
 mod tells;
 
-use isolet_wire::frame::{self, Frame};
+use isolet_wire::frame::{self, Frame, FrameError};
 use isolet_wire::launcher;
+use isolet_wire::response::AgentResponse;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,6 +24,11 @@ use std::path::PathBuf;
 /// whose two sides are always of one build (`orders`, `reports`) may stand here; any other change
 /// breaks the sandboxes that run during an upgrade.
 const CHANGED: &[(&str, &str, &str)] = &[];
+
+/// Messages that were recorded, that no server or agent sends, and that are refused now: set, name
+/// and reason.
+const REFUSED: &[(&str, &str, &str)] =
+    &[("asks", "terminal_least", "a terminal is named by its session")];
 
 /// One message and its name in the recorded file.
 pub(crate) type Row<T> = (&'static str, T);
@@ -47,6 +54,10 @@ fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
 }
 
 fn decode<T: DeserializeOwned>(form: Form, bytes: &[u8]) -> T {
+    try_decode(form, bytes).expect("the message decodes")
+}
+
+fn try_decode<T: DeserializeOwned>(form: Form, bytes: &[u8]) -> Result<T, FrameError> {
     let body = match form {
         Form::Packet => bytes.to_vec(),
         Form::Frame => {
@@ -57,7 +68,7 @@ fn decode<T: DeserializeOwned>(form: Form, bytes: &[u8]) -> T {
             body.to_vec()
         }
     };
-    frame::decode(&body).expect("the message decodes")
+    frame::decode(&body)
 }
 
 fn file(set: &str) -> PathBuf {
@@ -88,6 +99,10 @@ where
         assert_eq!(decoded, expected, "{set} {name} decodes to another value");
         assert_eq!(hex::encode(&now), hex::encode(&bytes), "{set} {name} encodes to other bytes");
     }
+    for (_, name, why) in REFUSED.iter().filter(|(of, ..)| *of == set) {
+        let bytes = recorded.remove(*name).expect("it was recorded");
+        assert_eq!(try_decode::<T>(form, &bytes), Err(FrameError::Body), "{set} {name}: {why}");
+    }
     assert!(recorded.is_empty(), "no value is known for {set} {:?}", recorded.keys());
 }
 
@@ -117,6 +132,19 @@ fn what_an_agent_says_to_a_server_is_as_in_the_baseline() {
 }
 
 /// Promises: F39.
+#[test]
+fn every_kind_of_activity_is_as_in_the_baseline() {
+    check("activities", Form::Frame, activities::rows());
+}
+
+#[test]
+fn a_frame_with_a_malformed_activity_is_refused() {
+    for (name, bytes) in recorded("activities_malformed") {
+        let decoded = try_decode::<AgentResponse>(Form::Frame, &bytes);
+        assert_eq!(decoded, Err(FrameError::Body), "{name}");
+    }
+}
+
 #[test]
 fn what_server_and_launcher_say_is_as_in_the_baseline() {
     check("orders", Form::Packet, packets::orders());
@@ -161,6 +189,7 @@ fn record_baseline_wire_frames() {
     }
     write("asks", Form::Frame, asks::rows());
     write("tells", Form::Frame, tells::rows());
+    write("activities", Form::Frame, activities::rows());
     write("orders", Form::Packet, packets::orders());
     write("reports", Form::Packet, packets::reports());
     write("link_orders", Form::Packet, packets::link_orders());

@@ -1,12 +1,13 @@
 //! One value for each kind of message that an agent sends to a server.
 
 use crate::{Row, context};
+use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::port::Listener;
 use isolet_wire::process::{self, Log, Process};
 use isolet_wire::request::Since;
 use isolet_wire::response::{
     AgentResponse, Change, Closed, Entry, Exit, Found, Happened, Kind, Line, RefusalReason, Saved,
-    Searched, Shell, Stat, Unsaved,
+    Searched, Stat, Unsaved,
 };
 use isolet_wire::terminal::{Attached, Client, Size, Snapshot, Terminal};
 
@@ -34,12 +35,12 @@ pub(crate) fn rows() -> Vec<Row<AgentResponse>> {
 }
 
 fn closed() -> Closed {
-    Closed { code: Some(7), signal: None, cause: text("exit") }
+    Closed { code: Some(7), signal: None, cause: CloseCause::Exit }
 }
 
 fn shells() -> Vec<Row<AgentResponse>> {
-    let shell = Shell {
-        name: text("s/dev"),
+    let shell = Activity::Shell {
+        key: ShellKey::Session(text("dev")),
         pid: 12,
         busy: true,
         queued: 1,
@@ -54,15 +55,19 @@ fn shells() -> Vec<Row<AgentResponse>> {
     vec![
         ("hello", AgentResponse::Hello { version: 3 }),
         ("pong", AgentResponse::Pong(300)),
-        ("census", AgentResponse::Inventory { shells: vec![shell.clone()], execs: 3 }),
-        ("changed", AgentResponse::Changed { shell: Some(shell), execs: 0 }),
+        ("census", AgentResponse::Inventory { activities: vec![shell.clone()], execs: 3 }),
+        ("changed", AgentResponse::Changed { activity: Some(shell), execs: 0 }),
         ("attached", AgentResponse::Attached { pid: 12, fresh: true, at }),
         ("started", AgentResponse::Started { id: text("c1") }),
         ("began", AgentResponse::Began { id: text("abc/c1"), command: text("echo hello") }),
         ("gap", AgentResponse::Gap { stream: 1, from: 0, to: 1 << 20 }),
         (
             "closed",
-            AgentResponse::Closed(Closed { code: None, signal: Some(9), cause: text("killed") }),
+            AgentResponse::Closed(Closed {
+                code: None,
+                signal: Some(9),
+                cause: CloseCause::Killed,
+            }),
         ),
         ("done", AgentResponse::Done),
         ("dialed", AgentResponse::Dialed),
@@ -89,7 +94,7 @@ fn exits() -> Vec<Row<AgentResponse>> {
 }
 
 fn saved() -> Vec<Row<AgentResponse>> {
-    let of = |what| AgentResponse::Saved { shell: text("s/dev"), what };
+    let of = |what| AgentResponse::Saved { shell: ShellKey::Session(text("dev")), what };
     vec![
         ("saved_part", of(Saved::Part(b"declare -- x=1\n".to_vec()))),
         ("saved_whole", of(Saved::Whole { number: 9 })),
@@ -168,7 +173,7 @@ fn terminals() -> Vec<Row<AgentResponse>> {
         snapshot: Some(snapshot),
     };
     let running = Terminal {
-        name: text("t/dev"),
+        name: ShellKey::Terminal(text("dev")),
         id: text("abcdefghijklmnop"),
         pid: 33,
         argv: vec![text("vim"), text("a")],

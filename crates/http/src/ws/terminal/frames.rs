@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn frames_keep_their_bytes() {
-        let closed = |code, signal| Closed { code, signal, cause: String::new() };
+        let closed = |code, signal| Closed { code, signal, ..Closed::default() };
         assert_eq!(sent(&exit(&closed(Some(3), None))), r#"{"type":"exit","code":3}"#);
         assert_eq!(
             sent(&exit(&closed(None, Some(15)))),

@@ -4,6 +4,7 @@ use crate::{
     agent_client::{agent_activity::AgentActivity, pool::Pool},
     model::ids::SessionId,
 };
+use isolet_wire::activity::ShellKey;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -60,7 +61,7 @@ impl Drop for Again<'_> {
 
 impl Scope {
     /// A shell is open in it: lost when the agent ends before it has told so itself.
-    pub(crate) fn opened(&self, shell: &str) {
+    pub(crate) fn opened(&self, shell: &ShellKey) {
         self.seen().opened(shell);
     }
 
