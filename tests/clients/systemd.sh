@@ -42,13 +42,13 @@ while read -r what where; do
   esac
 done <<< "$(sort -k2 <<< "$hierarchies")"
 mount -t tmpfs none /run
-# The state directory is on a real disk; the rest of /var/lib is an overlay on the machine's.
+# The state directory is on a real disk; the rest of /var/lib is an overlay on that of the machine.
 mkdir /run/upper /run/work
 mount -t overlay -o lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work overlay /var/lib
 mkdir /var/lib/isolet
 mount --bind "$state" /var/lib/isolet
 
-# All units of this systemd: Isolet's, and those that every unit depends on.
+# The units of this systemd: isolet.service, and those that every unit depends on.
 mkdir -p /run/units/isolet.service.d
 cp "$unit" /run/units/
 for target in sysinit basic shutdown multi-user; do

@@ -1,7 +1,6 @@
-//! The agent's loop: connections, shells, programs, and what is ready next. It has one thread, and
-//! nothing in it blocks. Each round handles the events that are ready and the timers that are due,
-//! and then flushes what is pending. Output is sent only there, so that everything that a round
-//! produced leaves together.
+//! The agent's main loop. It has one thread, and nothing in it blocks. Each round handles the
+//! events that are ready and the timers that are due, and then flushes what is pending. Output is
+//! sent only during the flush, so that everything that a round produced is sent together.
 
 mod context;
 mod flush;
@@ -17,7 +16,7 @@ use crate::context::{Context, SpareKernels};
 use crate::exec::Exec;
 use crate::port::Dial;
 use crate::process::Process;
-use crate::reactor::poll::{Ready, Source};
+use crate::reactor::poll::{EventSource, Ready};
 use crate::reactor::{ChildOwner, READ_BYTES, Reactor, Timer};
 use crate::shell::Shell;
 use crate::terminal::Terminal;
@@ -32,17 +31,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Connections at once.
+/// Maximum number of connections.
 const CONNS_MAX: usize = 4096;
-/// How long connections wait when descriptors ran out.
+/// Pause before further connections are accepted when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Frames of one connection that are done before others have their turn.
+/// Number of frames of one connection per round, so that other connections get their turn.
 const FRAMES_MAX: usize = 64;
 
-/// A connection that waits until all shells are saved, and until when it waits.
+/// A connection that waits until all shells are saved, with its deadline.
 type Saver = (u64, Instant);
 
-/// All connections and everything that runs.
+/// All connections, shells, programs, terminals, processes and contexts. It has one field for each
+/// of them.
 #[derive(Debug)]
 pub(crate) struct Agent {
     reactor: Reactor,
@@ -57,28 +57,28 @@ pub(crate) struct Agent {
     processes: BTreeMap<u64, Process>,
     contexts: HashMap<u64, Context>,
     spares: SpareKernels,
-    /// By process: when it must have ended; `None` of a watch.
+    /// Worker processes with their deadlines; `None` for a watch.
     file_workers: HashMap<i32, Option<Instant>>,
     watchers: Vec<u64>,
     watch_timer_set: bool,
     savers: Vec<Saver>,
-    /// Shells of which only the start of a command is to be sent, and until when that waits for its
-    /// first output.
+    /// Shells that have only the start of a command to send, which waits for its first output until
+    /// the deadline below.
     delayed: Vec<u64>,
     delayed_until: Option<Instant>,
     scratch: Vec<u8>,
 }
 
 impl Agent {
-    /// Begins to listen.
+    /// Registers the listening socket.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub(crate) fn new(reactor: Reactor, listen: OwnedFd) -> std::io::Result<Self> {
         let child_signals = isolet_sys::signal::sigchld_fd()?;
         rustix::io::ioctl_fionbio(&listen, true)?;
-        reactor.poll.add(&listen, Source::Listen, 0, EventFlags::IN)?;
-        reactor.poll.add(&child_signals, Source::Children, 0, EventFlags::IN)?;
+        reactor.poll.add(&listen, EventSource::Listen, 0, EventFlags::IN)?;
+        reactor.poll.add(&child_signals, EventSource::Children, 0, EventFlags::IN)?;
         Ok(Self {
             reactor,
             listen,
@@ -102,10 +102,11 @@ impl Agent {
         })
     }
 
-    /// Serves for good.
+    /// Runs forever.
     pub(crate) fn serve(&mut self) -> ! {
         let mut ready = Vec::new();
-        // Of those that the launcher left to process 1, some have ended before it could hear of it.
+        // Processes that the launcher left to process 1 may have ended before the signal handler
+        // was installed.
         self.reap();
         loop {
             let mut limit = self.reactor.next_timer();
@@ -133,43 +134,43 @@ impl Agent {
     fn handle_event(&mut self, ready: Ready) {
         let id = ready.id;
         match ready.source {
-            Source::Listen => self.accept(),
-            Source::Children => self.reap(),
-            Source::Conn => self.on_connection_ready(id, ready.gone),
-            Source::Drain => self.reactor.drain_ready(id),
-            Source::Clock => {}
-            Source::Dial => self.check_dial(id, false),
-            Source::Pty | Source::PtyExecStatus => {
+            EventSource::Listen => self.accept(),
+            EventSource::Children => self.reap(),
+            EventSource::Conn => self.on_connection_ready(id, ready.gone),
+            EventSource::Drain => self.reactor.drain_ready(id),
+            EventSource::Clock => {}
+            EventSource::Dial => self.check_dial(id, false),
+            EventSource::Pty | EventSource::PtyExecStatus => {
                 let Some(terminal) = self.terminals.get_mut(&id) else { return };
                 match ready.source {
-                    Source::Pty => terminal.on_ready(&mut self.reactor),
+                    EventSource::Pty => terminal.on_ready(&mut self.reactor),
                     _ => terminal.on_exec_status(&mut self.reactor),
                 }
             }
-            Source::ProcessOut
-            | Source::ProcessErr
-            | Source::ProcessStdin
-            | Source::ProcessExecStatus
-            | Source::ProcessGroup => self.process_event(ready),
-            Source::ProgramOut
-            | Source::ProgramErr
-            | Source::ProgramStdin
-            | Source::ProgramExecStatus => self.exec_event(ready),
-            Source::ContextOut
-            | Source::ContextErr
-            | Source::ContextControl
-            | Source::ContextExecStatus => {
+            EventSource::ProcessOut
+            | EventSource::ProcessErr
+            | EventSource::ProcessStdin
+            | EventSource::ProcessExecStatus
+            | EventSource::ProcessGroup => self.process_event(ready),
+            EventSource::ProgramOut
+            | EventSource::ProgramErr
+            | EventSource::ProgramStdin
+            | EventSource::ProgramExecStatus => self.exec_event(ready),
+            EventSource::ContextOut
+            | EventSource::ContextErr
+            | EventSource::ContextControl
+            | EventSource::ContextExecStatus => {
                 self.context_event(ready);
             }
             source => {
                 let own = self.contexts.get_mut(&id).and_then(Context::shell);
                 let Some(shell) = own.or(self.shells.get_mut(&id)) else { return };
                 match source {
-                    Source::Status => shell.on_status(&mut self.reactor),
-                    Source::Out => shell.on_output(&mut self.reactor, STDOUT),
-                    Source::Err => shell.on_output(&mut self.reactor, STDERR),
-                    Source::ExecStatus => shell.on_exec_status(&mut self.reactor),
-                    Source::Control => shell.on_control_writable(&mut self.reactor),
+                    EventSource::Status => shell.on_status(&mut self.reactor),
+                    EventSource::Out => shell.on_output(&mut self.reactor, STDOUT),
+                    EventSource::Err => shell.on_output(&mut self.reactor, STDERR),
+                    EventSource::ExecStatus => shell.on_exec_status(&mut self.reactor),
+                    EventSource::Control => shell.on_control_writable(&mut self.reactor),
                     _ => shell.write_stdin(&mut self.reactor),
                 }
             }
@@ -181,9 +182,9 @@ impl Agent {
         self.reactor.pending.execs.mark(ready.id);
         let conn = exec.conn.and_then(|conn| self.conns.get_mut(&conn));
         match ready.source {
-            Source::ProgramOut => exec.on_output(&mut self.reactor, conn, STDOUT),
-            Source::ProgramErr => exec.on_output(&mut self.reactor, conn, STDERR),
-            Source::ProgramStdin => exec.write_stdin(&self.reactor),
+            EventSource::ProgramOut => exec.on_output(&mut self.reactor, conn, STDOUT),
+            EventSource::ProgramErr => exec.on_output(&mut self.reactor, conn, STDERR),
+            EventSource::ProgramStdin => exec.write_stdin(&self.reactor),
             _ => {
                 if let Some((why, message)) = exec.on_exec_status(&mut self.reactor) {
                     self.exec_refused(ready.id, why, message);
@@ -207,7 +208,7 @@ impl Agent {
                 }
             }
             Timer::Accept => {
-                self.reactor.poll.modify(&self.listen, Source::Listen, 0, EventFlags::IN);
+                self.reactor.poll.modify(&self.listen, EventSource::Listen, 0, EventFlags::IN);
                 self.accept();
             }
             Timer::Watch => {
@@ -233,7 +234,7 @@ impl Agent {
                 let busy = self.contexts.values().any(Context::is_busy);
                 self.spares.on_timer(&mut self.reactor, busy);
             }
-            // Only a reason to settle.
+            // The timer only triggers a flush.
             Timer::Save => {}
             Timer::Files => {
                 for (pid, _) in self
@@ -256,9 +257,9 @@ impl Agent {
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
                     // Out of descriptors or memory: the waiting connection keeps the socket
-                    // readable, so it is not looked at for a while.
+                    // readable, so the socket is not polled for a while.
                     let none = EventFlags::empty();
-                    self.reactor.poll.modify(&self.listen, Source::Listen, 0, none);
+                    self.reactor.poll.modify(&self.listen, EventSource::Listen, 0, none);
                     self.reactor.set_timer(self.reactor.now + ACCEPT_PAUSE, Timer::Accept);
                     return;
                 }
@@ -267,14 +268,14 @@ impl Agent {
     }
 
     fn add_connection(&mut self, fd: OwnedFd) {
-        // A tenant is inside the process namespace, the server is not.
+        // A tenant's process is inside the process namespace, and the server is not.
         let inside =
             self.reactor.config.userns.is_some() && !matches!(isolet_sys::peer::pid(&fd), Ok(0));
         if inside || self.conns.len() >= CONNS_MAX {
             return;
         }
         let id = self.reactor.next_id();
-        if self.reactor.poll.add(&fd, Source::Conn, id, EventFlags::IN).is_ok() {
+        if self.reactor.poll.add(&fd, EventSource::Conn, id, EventFlags::IN).is_ok() {
             self.conns.insert(id, Conn::new(id, fd));
         }
     }
@@ -297,18 +298,18 @@ impl Agent {
         self.send_queued(id);
     }
 
-    /// Takes the frames that have come.
+    /// Handles the received frames of a connection.
     fn handle_frames(&mut self, id: u64) {
         for _ in 0..FRAMES_MAX {
             let Some(conn) = self.conns.get_mut(&id) else { return };
-            let ask = match conn.next_frame() {
+            let request = match conn.next_frame() {
                 Ok(None) => return,
                 Ok(Some(Frame::Message(body))) => frame::decode::<AgentRequest>(&body),
                 Ok(Some(Frame::Data(_))) => Err(frame::FrameError::Body),
                 Err(error) => Err(error),
             };
-            match ask {
-                Ok(ask) => self.handle_request(id, ask),
+            match request {
+                Ok(request) => self.handle_request(id, request),
                 Err(_) => self.close_connection(id),
             }
         }
@@ -360,7 +361,7 @@ impl Agent {
                 }
                 Some(ChildOwner::Context(id)) => self.context_died(id, pid, code, signal),
                 Some(ChildOwner::File) => drop(self.file_workers.remove(&pid)),
-                // An orphan that came to us as to process 1.
+                // An orphan that process 1 inherited.
                 None => {}
             }
         }
@@ -368,7 +369,8 @@ impl Agent {
 
     fn exec_died(&mut self, id: u64, pid: i32, code: Option<i32>, signal: Option<i32>) {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.is(pid)) else { return };
-        // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        // Another descriptor, which may not have been read yet, tells whether the program was
+        // executed at all.
         if let Some((why, message)) = exec.on_exec_status(&mut self.reactor) {
             return self.exec_refused(id, why, message);
         }
@@ -378,14 +380,14 @@ impl Agent {
         }
     }
 
-    /// Closes a connection. What it had asked for goes on.
+    /// Closes a connection. The operations that it requested continue.
     fn close_connection(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if std::mem::replace(&mut conn.closing, true) {
             return;
         }
-        // A server that has gone may have said something first, a cancel above all; and that it
-        // has gone may have been noticed while something was sent to it.
+        // A disconnected server may have sent a request before, such as a cancel, and a failed send
+        // may have detected the disconnection first.
         conn.input_paused = false;
         if conn.receive(&mut self.scratch) {
             self.handle_frames(id);

@@ -1,4 +1,4 @@
-//! One connection of a server: bytes in, frames out, and what it is used for.
+//! One connection of a server: received bytes, sent frames, and its purpose.
 
 mod follower;
 pub(crate) mod shell_log;
@@ -7,7 +7,7 @@ mod terminal_client;
 pub(crate) use follower::Follower;
 pub(crate) use terminal_client::{ClientStage, TerminalClient};
 
-use crate::reactor::poll::{Poll, Source};
+use crate::reactor::poll::{EventSource, Poll};
 use bytes::BytesMut;
 use isolet_wire::frame::{self, Frame, FrameError, SERVER_FRAME_BYTES_MAX};
 use isolet_wire::response::AgentResponse;
@@ -20,66 +20,67 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
-/// Above this many bytes waiting to be sent nothing more is read from the connection.
+/// Amount of unsent data, in bytes, above which nothing more is read from the connection.
 const OUT_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of a log handed to the kernel at once.
+/// Maximum amount of a log in one system call, in bytes.
 pub(crate) const SEND_BYTES: usize = 256 * 1024;
-/// Frames handed to the kernel at once: twice this many pieces, and the kernel takes 1,024.
+/// Maximum number of frames in one system call. Each needs two buffers, and the kernel accepts
+/// 1,024.
 const SEND_FRAMES: usize = 128;
-/// A read buffer that grew beyond this is given back when it is empty.
+/// A read buffer above this size is released when it is empty.
 const IN_BYTES_KEPT: usize = 16 * 1024;
 
-/// What a connection is used for.
+/// The purpose of a connection.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// Nothing said yet.
+    /// The greeting is missing.
     New,
-    /// Has said hello.
+    /// Greeted, without a purpose.
     Ready,
     /// A client of a shell.
     Shell(ShellClient),
-    /// Belongs to a program.
+    /// Runs a program.
     Exec(u64),
     /// A client of a terminal.
     Terminal(Box<TerminalClient>),
     /// Follows a process.
     Process(Follower),
-    /// Belongs to a run in a context.
+    /// Runs code in a context.
     Context(u64),
-    /// Told of every change.
+    /// Receives every change.
     Watch,
 }
 
-/// A client of a shell.
+/// A connection that is a client of a shell.
 #[derive(Debug)]
 pub(crate) struct ShellClient {
-    /// Which shell.
+    /// The number of the shell.
     pub(crate) shell: u64,
-    /// What it is to see.
+    /// The commands that the client sees.
     pub(crate) view: LogFilter,
-    /// How far it is.
+    /// The client's position in the log.
     pub(crate) cursor: LogCursor,
-    /// `Attached` was said.
+    /// `Attached` was sent.
     pub(crate) attach_reported: bool,
-    /// The shell was opened for it.
+    /// This client's request opened the shell.
     pub(crate) opened_shell: bool,
-    /// When it last took bytes or needed none.
+    /// When the client last read bytes or had read everything.
     pub(crate) last_progress: Instant,
 }
 
-/// A connection of a server: its socket, its input, and what waits to be sent.
+/// A connection of a server: its socket, its input, and its unsent data.
 #[derive(Debug)]
 pub(crate) struct Conn {
     /// The socket.
     pub(crate) fd: OwnedFd,
-    /// What it is used for.
+    /// The purpose of the connection.
     pub(crate) role: Role,
-    /// It is being closed: frames that were received are still handled.
+    /// The connection is being closed. Frames that were already received are still handled.
     pub(crate) closing: bool,
-    /// Its input is not read until its command has read what it was sent.
+    /// Reading is paused until the command has read its earlier input.
     pub(crate) input_paused: bool,
     id: u64,
-    /// A frame may have been left in the input.
+    /// The input may contain another complete frame.
     frame_deferred: bool,
     input: BytesMut,
     queue: Vec<u8>,
@@ -89,7 +90,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// A new connection, already in the poll set for reading.
+    /// A new connection, which is already registered for reading.
     #[must_use]
     pub(crate) fn new(id: u64, fd: OwnedFd) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl Conn {
         }
     }
 
-    /// Reads once. `false` when the peer has gone.
+    /// Reads once. Returns `false` if the peer has disconnected.
     pub(crate) fn receive(&mut self, scratch: &mut Vec<u8>) -> bool {
         scratch.clear();
         let into = rustix::buffer::spare_capacity(scratch);
@@ -122,10 +123,10 @@ impl Conn {
         }
     }
 
-    /// The next frame; `None` when there is none yet, or none is to be taken now.
+    /// The next frame; `None` if there is none yet or reading is paused.
     ///
     /// # Errors
-    /// As [`frame::next`]; the connection is to be closed.
+    /// See [`frame::next`]. The connection must be closed.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         if self.input_paused || self.queued_bytes() > OUT_BYTES_MAX && !self.closing {
             self.frame_deferred = true;
@@ -138,19 +139,19 @@ impl Conn {
         Ok(frame)
     }
 
-    /// Whether deferred frames may be handled now; true once.
+    /// Whether deferred frames can be handled now. Returns true once.
     pub(crate) fn take_resumable(&mut self) -> bool {
         let may = self.frame_deferred && !self.input_paused && self.queued_bytes() <= OUT_BYTES_MAX;
         self.frame_deferred &= !may;
         may
     }
 
-    /// Takes the input that was received and not handled.
+    /// Takes the received and unhandled input.
     pub(crate) fn take_input(&mut self) -> BytesMut {
         std::mem::take(&mut self.input)
     }
 
-    /// Bytes that wait to be sent.
+    /// Amount of unsent data, in bytes.
     #[must_use]
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queue.len() - self.queue_sent
@@ -167,11 +168,11 @@ impl Conn {
         self.queue.extend_from_slice(bytes);
     }
 
-    /// Sends a data frame now, as far as the socket takes it; the rest is queued. Only when
-    /// nothing is waiting, or the caller accounts for it.
+    /// Sends a data frame as far as the socket accepts it and queues the rest. Requires an empty
+    /// queue, unless the caller accounts for it.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has disconnected.
     pub(crate) fn send_data(&mut self, stream: u8, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         frame::put_data_head(&mut self.queue, stream, offset, "", bytes.len());
         let queued = self.queued_bytes();
@@ -188,10 +189,10 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends what waits and a message, with which a descriptor goes. Only to who reads.
+    /// Sends the queue and a message with a descriptor. The peer must be reading.
     ///
     /// # Errors
-    /// The peer has gone, or does not read.
+    /// The peer has disconnected or does not read.
     pub(crate) fn send_with_fd(
         &mut self,
         message: &AgentResponse,
@@ -208,14 +209,14 @@ impl Conn {
         rights.push(SendAncillaryMessage::ScmRights(&fds));
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let count = rustix::net::sendmsg(&self.fd, &[IoSlice::new(&bytes)], &mut rights, flags)?;
-        // A few bytes into an empty queue go whole.
+        // A few bytes in an empty socket buffer are always accepted completely.
         if count == bytes.len() { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    /// Sends what waits. `false` when the socket takes no more.
+    /// Sends the queue. Returns `false` if the socket is full.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has disconnected.
     pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
         while self.queued_bytes() > 0 {
             let count = send(&self.fd, &[IoSlice::new(&self.queue[self.queue_sent..])])?;
@@ -234,10 +235,10 @@ impl Conn {
         Ok(true)
     }
 
-    /// Sends what the log has for this client, straight from it.
+    /// Sends new entries of the log to this client, without copying the output.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has disconnected.
     pub(crate) fn pump(&mut self, log: &ShellLog, now: Instant) -> Result<(), Errno> {
         loop {
             if !matches!(&self.role, Role::Shell(client) if client.attach_reported) {
@@ -252,7 +253,7 @@ impl Conn {
         }
     }
 
-    /// One round of [`Conn::pump`]; `false` at the end of the log or when the socket is full.
+    /// One round of [`Conn::pump`]. Returns `false` at the end of the log or if the socket is full.
     fn pump_once(&mut self, log: &ShellLog, now: Instant) -> Result<bool, Errno> {
         let Role::Shell(client) = &mut self.role else { return Ok(false) };
         let batch = Batch::take(log, client, &mut self.queue);
@@ -272,7 +273,7 @@ impl Conn {
         Ok(!self.blocked)
     }
 
-    /// The terminal client behind this connection, if it is one.
+    /// The terminal client of this connection, if it is one.
     #[must_use]
     pub(crate) fn terminal_client(&self) -> Option<&TerminalClient> {
         match &self.role {
@@ -281,7 +282,7 @@ impl Conn {
         }
     }
 
-    /// As [`Conn::terminal_client`], mutable.
+    /// The same, mutable.
     pub(crate) fn terminal_client_mut(&mut self) -> Option<&mut TerminalClient> {
         match &mut self.role {
             Role::Terminal(client) => Some(client),
@@ -289,18 +290,18 @@ impl Conn {
         }
     }
 
-    /// Whether the socket took no more when it was last tried.
+    /// Whether the socket was full at the last attempt.
     #[must_use]
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Sends what waits and then data frames, offset and bytes each, from where these lie, as far
-    /// as the socket takes them. Gives whether it took anything, and how many frames began to go
-    /// out: what it left of the last of them is queued.
+    /// Sends the queue, and then data frames directly from where their bytes are, as far as the
+    /// socket accepts them. Returns whether it accepted anything, and how many frames were started.
+    /// The rest of the last one is queued.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has disconnected.
     pub(crate) fn send_frames(
         &mut self,
         stream: u8,
@@ -317,32 +318,32 @@ impl Conn {
         Ok((count > 0, begun))
     }
 
-    /// Tells the poll set what this connection now waits for.
+    /// Updates the events that the connection waits for.
     pub(crate) fn update_interest(&mut self, poll: &Poll) {
         let mut want = EventFlags::empty();
         want.set(EventFlags::IN, !self.input_paused && self.queued_bytes() <= OUT_BYTES_MAX);
         want.set(EventFlags::OUT, self.blocked || self.queued_bytes() > 0);
         if want != self.registered {
             self.registered = want;
-            poll.modify(&self.fd, Source::Conn, self.id, want);
+            poll.modify(&self.fd, EventSource::Conn, self.id, want);
         }
     }
 }
 
-/// Frames on their way from a log to a socket. Heads and messages stand in the connection's
-/// queue; the bytes of output stay in the log.
+/// Frames on their way from a log to a socket. Headers and messages are in the connection's queue,
+/// and the output stays in the log.
 struct Batch<'a, P> {
     queued: usize,
     frames: Vec<Piece<'a, P>>,
-    /// The client's place after all of them, and after what it does not see.
+    /// The client's position after all frames and after entries that it does not see.
     end: P,
 }
 
 struct Piece<'a, P> {
-    /// End of its head in the queue.
+    /// End of its header in the queue.
     head: usize,
     bytes: &'a [u8],
-    /// The client's place after it.
+    /// The client's position after it.
     place: P,
 }
 
@@ -357,8 +358,8 @@ impl<'a> Batch<'a, LogCursor> {
                     frame::put_data_head(queue, stream, offset, &id, bytes.len());
                     bytes
                 }
-                Some(Item::Message(tell)) => {
-                    frame::put(queue, &tell);
+                Some(Item::Message(response)) => {
+                    frame::put(queue, &response);
                     &[]
                 }
                 None => break,
@@ -391,8 +392,8 @@ impl<'a, P: Copy> Batch<'a, P> {
         pieces
     }
 
-    /// `count` bytes went out: moves the client past every frame that began to, keeps the rest of
-    /// the one that was cut. True when something was left.
+    /// Handles a send of `count` bytes: moves the client past every started frame and queues the
+    /// rest of the last one. Returns true if something was left.
     fn record_sent(
         &self,
         count: usize,
@@ -439,7 +440,7 @@ impl<'a, P: Copy> Batch<'a, P> {
     }
 }
 
-/// How many bytes the socket took; 0 when it is full.
+/// The number of bytes that the socket accepted; 0 if it is full.
 fn send(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
     let mut none = SendAncillaryBuffer::default();
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -1,16 +1,16 @@
-//! One code context: a persistent interpreter, which executes runs one after the other.
+//! One code context: a long-lived interpreter and its queue of runs.
 //!
-//! Its driver uses a socket of its own, never the interpreter's standard streams, which are the
-//! tenant's. In both directions a frame is `u32 length | u8 kind | body`, in network order. The
-//! driver's messages are bounded and passed on without being parsed: it runs as the tenant and is not
-//! trusted. A context of [`bash`] has no driver; it is a shell.
+//! Its driver uses a separate socket and never the standard streams, which belong to the tenant. In
+//! both directions, a frame is `u32 length | u8 kind | body` in network byte order. Messages from
+//! the driver are limited in size and forwarded without being parsed, because the driver runs as
+//! the tenant and is not trusted. A context of [`bash`] has no driver but a shell.
 //!
 //! ```text
 //!             ready               run                 done
 //!  Starting ─────────▶ Idle ──────────────▶ Running ─────────▶ Idle
 //!     │ ended            │ ended               │ ended
 //!     ▼                  ▼                     ▼
-//!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run starts another
+//!   Gone ◀────────────  Gone ◀───────────────  Gone ── the next run restarts it
 //! ```
 //!
 //! The agent owns the interpreter, so it outlives the server, and the server stores nothing about
@@ -43,57 +43,61 @@ use crate::reactor::{Reactor, Timer};
 use bash_shell::{BashShell, Code};
 use interpreter::{Interpreter, RUN};
 use isolet_wire::activity::Activity;
-use isolet_wire::context::{self, ContextResponse, Language, Open, QUEUE_MAX, TIMEOUT_MS_MAX};
+use isolet_wire::context::{
+    self, ContextResponse, Language, OpenContext, QUEUE_MAX, TIMEOUT_MS_MAX,
+};
 use isolet_wire::response::RefusalReason;
 use killing::Killing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What a run may not do: more words than a code of 1 MiB, its input, and their escapes.
+/// Maximum size of a run's body, in bytes: code of 1 MiB and its input, with JSON escapes.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Where it stands; the module's page has the picture.
+/// The state of a context; see the diagram of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ContextState {
     Starting,
     Idle,
     Running,
-    /// Its interpreter has ended.
+    /// The interpreter has ended.
     Gone,
 }
 
-/// A code context: its interpreter, and the runs that wait for it.
+/// A code context: its interpreter and its queue of runs. It has many fields because it covers both
+/// kinds of interpreter and their restarts.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) id: u64,
-    pub(crate) open: Open,
-    pub(crate) state: State,
-    /// Its end was asked for; nothing is started any more.
+    pub(crate) open: OpenContext,
+    pub(crate) state: ContextState,
+    /// The context is being deleted, so nothing is started any more.
     pub(crate) closing: bool,
-    /// Connections that wait until it is ready.
+    /// Connections that wait until the context is ready.
     pub(crate) openers: Vec<u64>,
-    /// Connections that wait for its end.
+    /// Connections that wait for the end of the context.
     pub(crate) closers: Vec<u64>,
-    /// Answers for others than who runs something: connection and refusal.
+    /// Refusals for other connections than the one that runs code.
     pub(crate) refusals: Vec<(u64, Refusal)>,
     announced: bool,
-    /// It was never ready: whoever opened it is refused, and it is forgotten.
+    /// The context never became ready. Its openers are refused, and it is removed.
     pub(crate) failed: Option<Refusal>,
     queue: VecDeque<Waiting>,
-    run: Option<Run>,
+    run: Option<ActiveRun>,
     interpreter: Option<Interpreter>,
-    /// Instead of an interpreter, where it is one of bash.
+    /// The shell of a bash context, instead of an interpreter.
     bash: Option<Box<BashShell>>,
     killing: Option<Killing>,
     number: u64,
     restarts: u64,
-    /// The process of the Jupyter kernel that is ready, beside what speaks with it; 0: not told.
+    /// Process id of the ready Jupyter kernel, if there is one besides the driver; 0 if it is
+    /// unknown.
     kernel: Option<i32>,
-    /// Kernels may be begun ahead for others as this one.
+    /// Spare kernels may be started for other contexts like this one.
     spare: bool,
-    /// Its interpreter replaced one that had ended, and no run has begun in it.
+    /// The interpreter replaced one that had ended, and no run has started in it.
     fresh: bool,
-    /// What was written between runs, by stream, and how much of it is not held.
+    /// Output that was written between runs, by stream, and the number of dropped bytes.
     late: [Vec<u8>; 2],
     late_lost: u64,
 }
@@ -105,37 +109,37 @@ struct Waiting {
     timeout_ms: u64,
 }
 
-/// What runs.
+/// The run in progress.
 #[derive(Debug)]
-struct Run {
-    /// The connection that is told, while it is open.
+struct ActiveRun {
+    /// The connection that receives the output, while it is open.
     conn: Option<u64>,
     began: Instant,
     due: Instant,
-    /// When it is killed, once it was interrupted.
+    /// When the interpreter is killed after an interrupt.
     kill_at: Option<Instant>,
-    end: context::End,
+    end: context::ContextRunEnd,
     oom: u64,
-    /// Its driver has said that it is done; the streams may hold more.
+    /// The driver has reported the end of the run, but the streams may contain more output.
     done: bool,
 }
 
 impl Context {
-    /// Opens it.
+    /// Opens a context.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a refusal.
     pub(crate) fn open(
         reactor: &mut Reactor,
         spares: &mut SpareKernels,
         id: u64,
-        mut open: Open,
+        mut open: OpenContext,
     ) -> Result<Self, Refusal> {
         let spare = open.env.remove(context::SPARE).is_some();
         let mut context = Self {
             id,
             open,
-            state: State::Starting,
+            state: ContextState::Starting,
             closing: false,
             openers: Vec::new(),
             closers: Vec::new(),
@@ -159,10 +163,10 @@ impl Context {
         Ok(context)
     }
 
-    /// What is told of it.
+    /// The description for clients.
     #[must_use]
     pub(crate) fn describe(&self, new: bool) -> ContextResponse {
-        ContextResponse::Is(context::Context {
+        ContextResponse::State(context::ContextStatus {
             context: self.open.context.clone(),
             language: if self.kernel.is_some() { Language::Jupyter } else { self.open.language },
             label: self.open.label.clone(),
@@ -175,7 +179,7 @@ impl Context {
         })
     }
 
-    /// What watchers are told of it.
+    /// The description for watchers.
     #[must_use]
     pub(crate) fn activity(&self) -> Activity {
         Activity::Context {
@@ -198,61 +202,65 @@ impl Context {
         interpreter.or(self.bash.as_ref().map(|bash| bash.shell.pid())).unwrap_or(0)
     }
 
-    /// Whether it runs something, or begins.
+    /// Whether a run is in progress or the interpreter is starting.
     #[must_use]
     pub(crate) fn is_busy(&self) -> bool {
-        self.run.is_some() || self.state == State::Starting
+        self.run.is_some() || self.state == ContextState::Starting
     }
 
-    /// Of the kernel, where it runs and was told.
+    /// Process id of the Jupyter kernel, if it runs and is known.
     fn kernel_pid(&self) -> i32 {
         self.kernel.filter(|_| self.pid() > 0).unwrap_or(0)
     }
 
-    /// Whose interpreter this is.
+    /// Whether this is the process id of the interpreter.
     #[must_use]
     pub(crate) fn is(&self, pid: i32) -> bool {
         self.interpreter.as_ref().is_some_and(|interpreter| interpreter.pid == pid)
     }
 
-    /// Nothing of it is left, and it is not to come back.
+    /// Whether nothing of the context is left and it will not restart.
     #[must_use]
     pub(crate) fn is_over(&self) -> bool {
         let ended = self.interpreter.is_none() && self.bash.is_none() && self.killing.is_none();
         (self.closing || self.failed.is_some()) && ended
     }
 
-    /// Whether nobody was told of it yet; said once.
+    /// Whether the context has not been announced yet. Returns true once.
     pub(crate) fn take_unannounced(&mut self) -> bool {
         !std::mem::replace(&mut self.announced, true)
     }
 
-    /// Whether it is ready for who waits for that.
+    /// Whether the context is ready for its openers.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.state, State::Idle | State::Running) && self.killing.is_none()
+        matches!(self.state, ContextState::Idle | ContextState::Running) && self.killing.is_none()
     }
 
-    /// Starts its interpreter anew where somebody waits for it.
+    /// Restarts an ended interpreter if a connection waits for it.
     pub(crate) fn restart_if_wanted(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels) {
         let wanted = !(self.openers.is_empty() && self.queue.is_empty());
         let may = self.killing.is_none() && !self.closing && self.failed.is_none();
-        if wanted && may && self.state == State::Gone {
+        if wanted && may && self.state == ContextState::Gone {
             self.restart_gone(reactor, spares);
         }
     }
 
-    /// The connection that is told of what runs.
+    /// The connection of the run in progress.
     #[must_use]
     pub(crate) fn client(&self) -> Option<u64> {
         self.run.as_ref().and_then(|run| run.conn)
     }
 
-    /// Puts a run in line.
+    /// Adds a run to the queue.
     ///
     /// # Errors
-    /// The line is full, or the code too long.
-    pub(crate) fn enqueue(&mut self, conn: u64, ask: context::Run) -> Result<(), Refusal> {
+    /// The queue is full, or the code is too long.
+    pub(crate) fn enqueue(
+        &mut self,
+        conn: u64,
+        request: context::ContextRun,
+    ) -> Result<(), Refusal> {
         if self.closing {
             return Err((RefusalReason::NoShell, "the context is being deleted".to_owned()));
         }
@@ -262,25 +270,25 @@ impl Context {
                 format!("{QUEUE_MAX} runs wait in this context"),
             ));
         }
-        if ask.body.len() > BODY_BYTES_MAX {
+        if request.body.len() > BODY_BYTES_MAX {
             return Err((RefusalReason::TooLarge, "the code is too long".to_owned()));
         }
         if self.open.language == Language::Bash {
-            Code::of(&ask.body)?;
+            Code::of(&request.body)?;
         }
         let own = self.open.timeout_ms;
-        let body = ask.body;
-        let timeout_ms = if ask.timeout_ms == 0 { own } else { ask.timeout_ms };
+        let body = request.body;
+        let timeout_ms = if request.timeout_ms == 0 { own } else { request.timeout_ms };
         self.queue.push_back(Waiting { conn, body, timeout_ms });
         Ok(())
     }
 
-    /// Begins the next run where one waits and nothing stands in its way; who is told so, and what.
+    /// Starts the next run if possible. Returns its connection and the message for it.
     pub(crate) fn start_next_run(
         &mut self,
         reactor: &mut Reactor,
     ) -> Option<(u64, ContextResponse)> {
-        if self.killing.is_some() || self.closing || self.state != State::Idle {
+        if self.killing.is_some() || self.closing || self.state != ContextState::Idle {
             return None;
         }
         let Waiting { conn, body, timeout_ms } = self.queue.pop_front()?;
@@ -296,21 +304,27 @@ impl Context {
         let due = reactor.now + Duration::from_millis(timeout_ms);
         let oom = reactor.oom_kills(true);
         let lost = std::mem::take(&mut self.late_lost);
-        let end = context::End { number: self.number, lost, ..context::End::default() };
+        let end = context::ContextRunEnd {
+            number: self.number,
+            lost,
+            ..context::ContextRunEnd::default()
+        };
         let conn_told = Some(conn);
         let began = reactor.now;
-        self.run = Some(Run { conn: conn_told, began, due, kill_at: None, end, oom, done: false });
-        self.state = State::Running;
+        self.run =
+            Some(ActiveRun { conn: conn_told, began, due, kill_at: None, end, oom, done: false });
+        self.state = ContextState::Running;
         reactor.set_timer(due, Timer::Context(self.id));
         reactor.notify_watchers(self.id);
         if self.open.language != Language::Bash {
             let body = [&self.number.to_be_bytes()[..], &body].concat();
             self.send_to_driver(reactor, RUN, &body);
         }
-        Some((conn, ContextResponse::Began { fresh: std::mem::take(&mut self.fresh) }))
+        Some((conn, ContextResponse::RunStarted { fresh: std::mem::take(&mut self.fresh) }))
     }
 
-    /// A connection has gone: what it waited for is not begun; what runs goes on to its end.
+    /// A connection has disconnected: its queued runs are removed, and its run in progress
+    /// continues.
     pub(crate) fn on_disconnect(&mut self, conn: u64) {
         self.queue.retain(|waiting| waiting.conn != conn);
         self.openers.retain(|opener| *opener != conn);
@@ -320,7 +334,7 @@ impl Context {
         }
     }
 
-    /// Refuses all runs that wait.
+    /// Refuses all queued runs.
     fn refuse_queue(&mut self, why: RefusalReason, message: &str) {
         let waiting = self.queue.drain(..).map(|one| (one.conn, (why, message.to_owned())));
         self.refusals.extend(waiting);

@@ -1,33 +1,33 @@
-//! A program without a shell. It belongs to one connection; when that closes, the program runs on to
-//! its end or its timeout, and its output is discarded.
+//! A program without a shell. It belongs to one connection. If the connection closes, the program
+//! continues until its end or its timeout, and its output is discarded.
 
 use crate::connection::Conn;
 use crate::launch::{self, Pipes, Refusal};
 use crate::process_tree;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use crate::reactor::{ChildOwner, READ_BYTES, Reactor, SpawnRequest, Timer};
 use isolet_sys::signal;
 use isolet_sys::spawn::{Child, Stage};
-use isolet_wire::request::Exec as AgentRequest;
-use isolet_wire::response::{AgentResponse, Exit, RefusalReason, STDERR, STDOUT};
+use isolet_wire::request::StartExec;
+use isolet_wire::response::{AgentResponse, CommandExit, RefusalReason, STDERR, STDOUT};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 const TERM_TO_KILL: Duration = Duration::from_millis(500);
-/// The highest id that a program may run as; the one above is nobody's.
+/// Maximum user id of a program; the next one means nobody.
 const UID_MAX: u32 = 65_533;
-/// Input that waits for a program before its sender is no longer read.
+/// Unread input of a program, in bytes, above which its sender is no longer read.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A program without a shell, from its start to its exit.
 #[derive(Debug)]
 pub(crate) struct Exec {
-    /// Its connection, while that is there.
+    /// The connection of the program, while it is open.
     pub(crate) conn: Option<u64>,
     id: u64,
-    ask: AgentRequest,
+    request: StartExec,
     pid: i32,
     child: Option<Child>,
     started_at: Instant,
@@ -41,35 +41,39 @@ pub(crate) struct Exec {
     cancelled: bool,
     kill_at: Option<Instant>,
     listening: bool,
-    /// Its end was told.
+    /// The exit was reported.
     pub(crate) exit_reported: bool,
-    /// How it ended, once it did; its last bytes may still be read.
+    /// The exit code and signal, once the program has ended. Its last output may still be unread.
     ended: Option<(i32, Option<i32>)>,
     unread: [usize; 2],
-    /// It runs without a shell to save its start; where that fails `bash -c` says what and why.
+    /// The program was started without a shell to save time. If that fails, `bash -c` reports the
+    /// error.
     without_shell: bool,
 }
 
 impl Exec {
-    /// Starts it.
+    /// Starts a program.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a refusal.
     pub(crate) fn start(
         reactor: &mut Reactor,
         id: u64,
         conn: u64,
-        ask: AgentRequest,
+        request: StartExec,
     ) -> Result<Self, Refusal> {
-        if ask.uid > UID_MAX {
-            return Err((RefusalReason::BadAsk, format!("user id {} is above {UID_MAX}", ask.uid)));
+        if request.uid > UID_MAX {
+            return Err((
+                RefusalReason::BadRequest,
+                format!("user id {} is above {UID_MAX}", request.uid),
+            ));
         }
-        let words = launch::words_without_shell(&ask);
+        let words = launch::words_without_shell(&request);
         let without_shell = words.is_some();
         let mut exec = Self {
             conn: Some(conn),
             id,
-            ask,
+            request,
             pid: 0,
             child: None,
             started_at: reactor.now,
@@ -89,22 +93,27 @@ impl Exec {
             without_shell,
         };
         exec.launch(reactor, words)?;
-        if exec.ask.timeout_ms > 0 {
+        if exec.request.timeout_ms > 0 {
             exec.arm(reactor);
         }
         Ok(exec)
     }
 
     fn launch(&mut self, reactor: &mut Reactor, words: Option<Vec<String>>) -> Result<(), Refusal> {
-        let order = launch::spawn_request(&self.ask, words)?;
-        self.spawn(reactor, order).map_err(|error| launch::no_process(&error))
+        let request = launch::spawn_request(&self.request, words)?;
+        self.spawn(reactor, request).map_err(|error| launch::no_process(&error))
     }
 
-    fn spawn(&mut self, reactor: &mut Reactor, mut order: SpawnRequest) -> std::io::Result<()> {
-        let pipes = Pipes::new(self.ask.stdin)?;
-        order.fds = pipes.fds();
-        let child = reactor.spawn(order, ChildOwner::Exec(self.id))?;
-        reactor.poll.add(&child.started, Source::ProgramExecStatus, self.id, EventFlags::IN)?;
+    fn spawn(&mut self, reactor: &mut Reactor, mut request: SpawnRequest) -> std::io::Result<()> {
+        let pipes = Pipes::new(self.request.stdin)?;
+        request.fds = pipes.fds();
+        let child = reactor.spawn(request, ChildOwner::Exec(self.id))?;
+        reactor.poll.add(
+            &child.started,
+            EventSource::ProgramExecStatus,
+            self.id,
+            EventFlags::IN,
+        )?;
         self.pid = child.pid;
         self.child = Some(child);
         self.pipes = pipes.out.map(Some);
@@ -114,7 +123,8 @@ impl Exec {
         Ok(())
     }
 
-    /// Whether it was executed. `Some(refusal)`: it was not, and its connection is to be told.
+    /// The exec status is available. `Some(refusal)` means that the program was not executed and
+    /// its connection must be informed.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
         let result = self.child.as_mut()?.exec_result()?;
         self.child = None;
@@ -129,10 +139,10 @@ impl Exec {
             self.without_shell = false;
             return self.launch(reactor, None).err();
         }
-        Some(launch::refusal(launch::program_name(&self.ask), failed))
+        Some(launch::refusal(launch::program_name(&self.request), failed.0, failed.1))
     }
 
-    /// Is this its process (and not one that it replaced)?
+    /// Whether this is the process id of the current program.
     #[must_use]
     pub(crate) fn is(&self, pid: i32) -> bool {
         self.pid == pid
@@ -143,7 +153,8 @@ impl Exec {
             return;
         }
         self.listening = on;
-        for (fd, what) in self.pipes.iter().zip([Source::ProgramOut, Source::ProgramErr]) {
+        for (fd, what) in self.pipes.iter().zip([EventSource::ProgramOut, EventSource::ProgramErr])
+        {
             match fd {
                 Some(fd) if on => drop(reactor.poll.add(fd, what, self.id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
@@ -152,7 +163,7 @@ impl Exec {
         }
     }
 
-    /// Reads one of its pipes once and hands the bytes to its connection.
+    /// Reads an output pipe once and forwards the bytes to the connection.
     pub(crate) fn on_output(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>, stream: u8) {
         if self.ended.is_none() {
             self.pull(reactor, conn, stream, READ_BYTES);
@@ -173,7 +184,7 @@ impl Exec {
                 let offset = self.output_bytes[slot];
                 self.output_bytes[slot] += bytes.len() as u64;
                 if let Some(conn) = conn.filter(|_| !bytes.is_empty()) {
-                    // A connection that has gone is found out by its own event.
+                    // A disconnected peer is detected by its own event.
                     let _ = conn.send_data(stream, offset, bytes);
                 }
                 bytes.len()
@@ -185,8 +196,9 @@ impl Exec {
         }
     }
 
-    /// After every round: reads on what an ended program left, as its connection takes it, and
-    /// stops reading while it takes nothing. `Some`: it is over, and this is to be told.
+    /// Continues to read an ended program's output after every round, as its connection accepts it,
+    /// and pauses reading otherwise. `Some` means that the program is over, with the message for
+    /// its client.
     pub(crate) fn forward_output(
         &mut self,
         reactor: &mut Reactor,
@@ -209,7 +221,7 @@ impl Exec {
         (self.unread == [0, 0] && !self.exit_reported).then(|| self.exit(reactor))
     }
 
-    /// Its end was told and nothing of it is left to be killed.
+    /// Whether the exit was reported and no process is left to kill.
     #[must_use]
     pub(crate) fn is_finished(&self) -> bool {
         self.exit_reported && self.kill_at.is_none()
@@ -221,7 +233,7 @@ impl Exec {
             reactor.drain(fd);
         }
         let (code, signal) = self.ended.unwrap_or_default();
-        AgentResponse::Exit(Exit {
+        AgentResponse::Exit(CommandExit {
             code,
             signal,
             timed_out: self.timed_out,
@@ -230,11 +242,11 @@ impl Exec {
             out: self.output_bytes[0],
             err: self.output_bytes[1],
             micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
-            ..Exit::default()
+            ..CommandExit::default()
         })
     }
 
-    /// Its process has ended.
+    /// The program has ended.
     pub(crate) fn on_exit(&mut self, code: Option<i32>, signal: Option<i32>) {
         let number = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         self.ended = Some((number, signal));
@@ -244,14 +256,14 @@ impl Exec {
         });
     }
 
-    /// Takes input; gives how many bytes wait now, `None` when it asked for none.
+    /// Adds input. Returns the number of waiting bytes, or `None` if the program accepts no input.
     pub(crate) fn push_stdin(
         &mut self,
         reactor: &mut Reactor,
         data: &[u8],
         eof: bool,
     ) -> Option<usize> {
-        if !self.ask.stdin {
+        if !self.request.stdin {
             return None;
         }
         self.input.extend_from_slice(data);
@@ -260,7 +272,7 @@ impl Exec {
         Some(self.input.len())
     }
 
-    /// Its connection has gone: no more input can come.
+    /// The connection has closed, so no more input can come.
     pub(crate) fn detach(&mut self, reactor: &Reactor) {
         self.conn = None;
         self.eof = true;
@@ -273,7 +285,7 @@ impl Exec {
         self.input.len() <= INPUT_BYTES_MAX
     }
 
-    /// Writes what it takes of its input.
+    /// Writes as much input as the program accepts.
     pub(crate) fn write_stdin(&mut self, reactor: &Reactor) {
         let Some(fd) = self.stdin.as_ref().filter(|_| self.child.is_none()) else {
             return self.drop_input_if_closed();
@@ -290,18 +302,18 @@ impl Exec {
         }
         reactor.poll.remove(fd);
         if !self.input.is_empty() {
-            let _ = reactor.poll.add(fd, Source::ProgramStdin, self.id, EventFlags::OUT);
+            let _ = reactor.poll.add(fd, EventSource::ProgramStdin, self.id, EventFlags::OUT);
         }
     }
 
-    /// Nobody reads it any more.
+    /// Discards input if no process reads it any more.
     fn drop_input_if_closed(&mut self) {
         if self.child.is_none() {
             self.input.clear();
         }
     }
 
-    /// Sends a signal to its group.
+    /// Sends a signal to the process group.
     pub(crate) fn signal(&self, number: i32) {
         if self.ended.is_none() {
             self.signal_group(number);
@@ -315,7 +327,7 @@ impl Exec {
         }
     }
 
-    /// Kills it and everything it started.
+    /// Kills the program and everything that it started.
     pub(crate) fn cancel(&mut self, reactor: &Reactor) {
         self.cancelled = true;
         self.kill(reactor);
@@ -323,7 +335,8 @@ impl Exec {
 
     fn kill(&self, reactor: &Reactor) {
         let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
-        // Once it was reaped its number may be another's; its orphans are known by their session.
+        // After the program was reaped, another process may have its id. Its orphans are recognised
+        // by their session.
         if self.ended.is_none() {
             self.signal_group(9);
         }
@@ -334,10 +347,10 @@ impl Exec {
         if self.timed_out {
             return self.kill_at;
         }
-        if self.ended.is_some() || self.ask.timeout_ms == 0 {
+        if self.ended.is_some() || self.request.timeout_ms == 0 {
             return None;
         }
-        self.started_at.checked_add(Duration::from_millis(self.ask.timeout_ms))
+        self.started_at.checked_add(Duration::from_millis(self.request.timeout_ms))
     }
 
     fn arm(&self, reactor: &mut Reactor) {
@@ -346,7 +359,7 @@ impl Exec {
         }
     }
 
-    /// Its timer went off.
+    /// The timer has expired.
     pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
         if self.due().is_none_or(|due| reactor.now < due) {
             return;

@@ -1,5 +1,5 @@
-//! File calls, in a worker of their own: a copy of the agent, confined as a tenant, that owns
-//! the connection and may block. Constant memory: contents go by 64 KiB.
+//! File operations. Each runs in a worker process: a fork of the agent, confined as a tenant, that
+//! owns the connection and may block. Contents are moved in parts of 64 KiB, so memory is constant.
 
 mod atomic_write;
 mod connection;
@@ -14,11 +14,13 @@ mod watch;
 
 use atomic_write::AtomicWrite;
 use bytes::{Bytes, BytesMut};
-use connection::{Broken, Connection, Ended};
+use connection::{Broken, ConnectionEnded, FileConnection};
 use disk::Failure;
 use isolet_wire::frame::{self, DATA_BYTES_MAX};
-use isolet_wire::request::{File as Call, Pair, Save, Span, Walk};
-use isolet_wire::response::{AgentResponse, Entry, Found, Kind, RefusalReason, Stat};
+use isolet_wire::request::{ByteRange, FileRequest, PathPair, WalkOptions, WriteOptions};
+use isolet_wire::response::{
+    AgentResponse, DirectoryEntry, FileKind, FileStat, FoundFile, RefusalReason,
+};
 use owned::Owner;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::net::sockopt;
@@ -30,27 +32,27 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long the server may neither send nor take a byte.
+/// Timeout without a byte from or to the server.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Bytes of a path that an error repeats.
+/// Maximum length of a path in an error message, in bytes.
 const NAMED_BYTES_MAX: usize = 256;
-/// Bytes of names in one `FileList` message.
+/// Maximum size of the names in one `FileList` message, in bytes.
 const LIST_BYTES: usize = 32 * 1024;
-/// Entries of one `FileList` message.
+/// Maximum number of entries in one `FileList` message.
 const LIST_ENTRIES: usize = 256;
 
-/// A directory with more entries than this is not looked through for what killed writers have left.
+/// Number of entries of a directory above which it is not searched for leftover temporary files.
 const TEMPORARY_FILES_MAX: usize = 64;
-/// How hard an archive is compressed: fast, as the network is.
+/// Compression level of archives: fast, because the network is fast.
 const ZSTD_LEVEL: i32 = 3;
-/// What whoever unpacks it must hold: 2 to this power, in bytes.
+/// Base-2 logarithm of the memory that unpacking needs, in bytes.
 const ZSTD_WINDOW_LOG: u32 = 21;
 
-/// Serves the call and ends. `input` is what was read after it.
-pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
-    // Standard error is closed here, and its number may be a file's by the time of a fault.
+/// Serves one operation. `input` contains the bytes that were received after it.
+pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: FileRequest) -> i32 {
+    // Standard error is closed here, and its number may belong to a file at the time of a panic.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut connection = Connection { socket, input };
+    let mut connection = FileConnection { socket, input };
     let ready = rustix::io::ioctl_fionbio(&connection.socket, false).is_ok()
         && [sockopt::Timeout::Recv, sockopt::Timeout::Send]
             .into_iter()
@@ -61,114 +63,125 @@ pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: Call) -> i32 {
     let named = named(&call);
     let told = match connection.call(call) {
         Ok(()) => connection.send_message(&AgentResponse::Done),
-        Err(Ended::Failure(Failure(why, message))) => {
+        Err(ConnectionEnded::Failure(Failure(why, message))) => {
             let message =
                 named.map_or_else(|| message.clone(), |path| format!("{path}: {message}"));
             connection.send_message(&AgentResponse::Refused { id: None, why, message })
         }
-        Err(Ended::Broken) => Err(Broken),
+        Err(ConnectionEnded::Broken) => Err(Broken),
     };
     i32::from(told.is_err())
 }
 
-/// The path that a call is about, for people.
-fn named(call: &Call) -> Option<String> {
+/// The path of an operation, for error messages.
+fn named(call: &FileRequest) -> Option<String> {
     let path = match call {
-        Call::End => return None,
-        Call::Read { path, .. }
-        | Call::Write { path, .. }
-        | Call::List { path, .. }
-        | Call::Stat { path }
-        | Call::MakeDir { path }
-        | Call::Remove { path, .. }
-        | Call::Fetch { path, .. }
-        | Call::Save { path, .. }
-        | Call::Walk { path, .. }
-        | Call::Look { path, .. }
-        | Call::Chmod { path, .. }
-        | Call::Pack { path }
-        | Call::PackZstd { path }
-        | Call::PackBut { path, .. }
-        | Call::Search { path, .. }
-        | Call::Watch { path, .. }
-        | Call::Unpack { path } => path,
-        Call::Move(pair) | Call::Copy(pair) => &pair.from,
+        FileRequest::End => return None,
+        FileRequest::Read { path, .. }
+        | FileRequest::Write { path, .. }
+        | FileRequest::List { path, .. }
+        | FileRequest::Stat { path }
+        | FileRequest::MakeDir { path }
+        | FileRequest::Remove { path, .. }
+        | FileRequest::Fetch { path, .. }
+        | FileRequest::Save { path, .. }
+        | FileRequest::Walk { path, .. }
+        | FileRequest::Metadata { path, .. }
+        | FileRequest::Chmod { path, .. }
+        | FileRequest::Pack { path }
+        | FileRequest::PackZstd { path }
+        | FileRequest::PackWithout { path, .. }
+        | FileRequest::Search { path, .. }
+        | FileRequest::Watch { path, .. }
+        | FileRequest::Unpack { path } => path,
+        FileRequest::Move(pair) | FileRequest::Copy(pair) => &pair.from,
     };
     let text = String::from_utf8_lossy(&path[..path.len().min(NAMED_BYTES_MAX)]);
     Some(text.escape_debug().to_string())
 }
 
-impl Connection {
-    fn call(&mut self, call: Call) -> Result<(), Ended> {
+impl FileConnection {
+    fn call(&mut self, call: FileRequest) -> Result<(), ConnectionEnded> {
         match call {
-            Call::Read { path, offset, limit } => {
-                self.read(&path, Span::From { offset, limit }, false)
+            FileRequest::Read { path, offset, limit } => {
+                self.read(&path, ByteRange::From { offset, limit }, false)
             }
-            Call::Write { path, mode } => self.write(&path, Some(mode), Save::default()).map(drop),
-            Call::End => Err(Failure::order("no write was begun").into()),
-            Call::List { path, max } => self.list(&path, max),
-            Call::Stat { path } => {
+            FileRequest::Write { path, mode } => {
+                self.write(&path, Some(mode), WriteOptions::default()).map(drop)
+            }
+            FileRequest::End => Err(Failure::request("no write was begun").into()),
+            FileRequest::List { path, max } => self.list(&path, max),
+            FileRequest::Stat { path } => {
                 let path = disk::path(&path)?;
                 let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)?;
                 Ok(self.send_message(&AgentResponse::FileStat(disk::stat(&stat)))?)
             }
-            Call::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
-            Call::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
-            Call::Fetch { path, span } => self.read(&path, span, true),
-            Call::Save { path, how } => {
-                let (stat, created) = self.write(&path, None, how)?;
+            FileRequest::MakeDir { path } => Ok(disk::make_dirs(&disk::path(&path)?)?),
+            FileRequest::Remove { path, recursive } => Ok(remove(&disk::path(&path)?, recursive)?),
+            FileRequest::Fetch { path, span } => self.read(&path, span, true),
+            FileRequest::Save { path, options } => {
+                let (stat, created) = self.write(&path, None, options)?;
                 Ok(self.send_message(&AgentResponse::FileSaved { stat, created })?)
             }
-            Call::Walk { path, wish } => self.walk(&path, &wish),
-            Call::Pack { path } => self.pack(&path, false, &[]),
-            Call::PackZstd { path } => self.pack(&path, true, &[]),
-            Call::PackBut { path, without } => self.pack(&path, false, &without),
-            Call::Search { path, wish } => search::search(self, &disk::path(&path)?, &wish),
-            Call::Watch { path, recursive } => watch::watch(self, &disk::path(&path)?, recursive),
-            Call::Unpack { path } => self.unpack(&path),
-            Call::Look { path, follow } => self.look(path, follow),
-            Call::Move(Pair { from, to, replace }) => {
+            FileRequest::Walk { path, options } => self.walk(&path, &options),
+            FileRequest::Pack { path } => self.pack(&path, false, &[]),
+            FileRequest::PackZstd { path } => self.pack(&path, true, &[]),
+            FileRequest::PackWithout { path, without } => self.pack(&path, false, &without),
+            FileRequest::Search { path, query } => {
+                search::search(self, &disk::path(&path)?, &query)
+            }
+            FileRequest::Watch { path, recursive } => {
+                watch::watch(self, &disk::path(&path)?, recursive)
+            }
+            FileRequest::Unpack { path } => self.unpack(&path),
+            FileRequest::Metadata { path, follow } => self.look(path, follow),
+            FileRequest::Move(PathPair { from, to, replace }) => {
                 Ok(copy::rename(&disk::path(&from)?, &disk::path(&to)?, replace)?)
             }
-            Call::Copy(Pair { from, to, replace }) => {
+            FileRequest::Copy(PathPair { from, to, replace }) => {
                 Ok(copy::copy(&disk::path(&from)?, &disk::path(&to)?, replace)?)
             }
-            Call::Chmod { path, mode } => {
+            FileRequest::Chmod { path, mode } => {
                 let mode = Mode::from_raw_mode(mode & 0o7777);
                 Ok(rustix::fs::chmodat(CWD, &disk::path(&path)?, mode, AtFlags::empty())?)
             }
         }
     }
 
-    fn look(&mut self, path: Vec<u8>, follow: bool) -> Result<(), Ended> {
+    fn look(&mut self, path: Vec<u8>, follow: bool) -> Result<(), ConnectionEnded> {
         let at = disk::path(&path)?;
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let stat = disk::stat(&rustix::fs::statat(CWD, &at, flags)?);
         let target = disk::target(CWD, at.as_os_str().as_bytes(), &stat);
-        Ok(self.send_message(&AgentResponse::FileFound(vec![Found { path, stat, target }]))?)
+        Ok(self.send_message(&AgentResponse::FileFound(vec![FoundFile { path, stat, target }]))?)
     }
 
-    fn read(&mut self, path: &[u8], span: Span, folder: bool) -> Result<(), Ended> {
+    fn read(&mut self, path: &[u8], span: ByteRange, folder: bool) -> Result<(), ConnectionEnded> {
         let (mut file, stat) = disk::open(&disk::path(path)?)?;
-        if stat.kind == Kind::Directory && !folder {
+        if stat.kind == FileKind::Directory && !folder {
             return Err(Failure(RefusalReason::WrongKind, "not a regular file".to_owned()).into());
         }
         self.send_message(&AgentResponse::FileStat(stat.clone()))?;
         let (offset, limit) = match span {
-            Span::From { offset, limit } => (offset, limit),
-            Span::Last(count) => (stat.size.saturating_sub(count), Some(count.min(stat.size))),
+            ByteRange::From { offset, limit } => (offset, limit),
+            ByteRange::Last(count) => (stat.size.saturating_sub(count), Some(count.min(stat.size))),
         };
-        if stat.kind == Kind::Directory || i64::try_from(offset).is_err() {
+        if stat.kind == FileKind::Directory || i64::try_from(offset).is_err() {
             return Ok(());
         }
         file.seek(SeekFrom::Start(offset))?;
         self.send_all(&mut file.take(limit.unwrap_or(u64::MAX)), offset)
     }
 
-    fn pack(&mut self, path: &[u8], zstd: bool, without: &[Vec<u8>]) -> Result<(), Ended> {
+    fn pack(
+        &mut self,
+        path: &[u8],
+        zstd: bool,
+        without: &[Vec<u8>],
+    ) -> Result<(), ConnectionEnded> {
         let path = disk::path(path)?;
         let (_, stat) = disk::open(&path)?;
-        if stat.kind != Kind::Directory {
+        if stat.kind != FileKind::Directory {
             return Err(Failure(RefusalReason::WrongKind, "not a directory".to_owned()).into());
         }
         self.send_message(&AgentResponse::FileStat(stat))?;
@@ -183,24 +196,30 @@ impl Connection {
         Ok(pack::pack(&path, without, out, &cut)?.finish()?.flush()?)
     }
 
-    fn unpack(&mut self, path: &[u8]) -> Result<(), Ended> {
+    fn unpack(&mut self, path: &[u8]) -> Result<(), ConnectionEnded> {
         let path = disk::path(path)?;
-        let mut source = Source { connection: self, bytes: Bytes::new(), ended: false };
+        let mut source = ByteSource { connection: self, bytes: Bytes::new(), ended: false };
         let unpacked = pack::unpack(&path, &mut source);
-        // What follows the archive, or its fault, is still taken: the answer is to find a reader.
+        // The bytes after the archive, or after an error in it, are still received, so that the
+        // server reads the answer.
         while !source.ended {
             source.fill()?;
         }
         Ok(unpacked?)
     }
 
-    fn write(&mut self, path: &[u8], fresh: Option<u32>, how: Save) -> Result<(Stat, bool), Ended> {
+    fn write(
+        &mut self,
+        path: &[u8],
+        fresh: Option<u32>,
+        options: WriteOptions,
+    ) -> Result<(FileStat, bool), ConnectionEnded> {
         let path = disk::path(path)?;
         let mut failed: Option<Failure> = None;
-        let mut write = AtomicWrite::new(&path, fresh, how, Owner::Kept)
+        let mut write = AtomicWrite::new(&path, fresh, options, Owner::Kept)
             .map_err(|failure| failed = Some(failure))
             .ok();
-        // After a failure the rest is still taken, so that the answer finds a reader.
+        // After a failure the rest is still received, so that the server reads the answer.
         while let Some(bytes) = self.next_bytes()? {
             if let Some(Err(error)) = write.as_mut().map(|d| d.file.write_all(&bytes)) {
                 failed = Some(error.into());
@@ -209,14 +228,14 @@ impl Connection {
         }
         match (write, failed) {
             (Some(write), None) => Ok(write.commit()?),
-            (_, failed) => Err(failed.unwrap_or_else(|| Failure::order("no write")).into()),
+            (_, failed) => Err(failed.unwrap_or_else(|| Failure::request("no write")).into()),
         }
     }
 
-    fn walk(&mut self, path: &[u8], wish: &Walk) -> Result<(), Ended> {
+    fn walk(&mut self, path: &[u8], options: &WalkOptions) -> Result<(), ConnectionEnded> {
         let mut part = Vec::new();
         let mut bytes = 0;
-        walk::walk(&disk::path(path)?, wish, |found, unread| {
+        walk::walk(&disk::path(path)?, options, |found, unread| {
             if let Some(Failure(why, _)) = unread {
                 self.send_message(&AgentResponse::FileUnread { path: found.path.clone(), why })?;
             }
@@ -226,7 +245,7 @@ impl Connection {
                 bytes = 0;
                 self.send_message(&AgentResponse::FileFound(std::mem::take(&mut part)))?;
             }
-            Ok::<_, Ended>(())
+            Ok::<_, ConnectionEnded>(())
         })?;
         if !part.is_empty() {
             self.send_message(&AgentResponse::FileFound(part))?;
@@ -234,7 +253,7 @@ impl Connection {
         Ok(())
     }
 
-    fn list(&mut self, path: &[u8], max: u32) -> Result<(), Ended> {
+    fn list(&mut self, path: &[u8], max: u32) -> Result<(), ConnectionEnded> {
         let path = disk::path(path)?;
         let mut names = disk::names(&path, max as usize)?;
         names.sort_unstable();
@@ -252,7 +271,7 @@ impl Connection {
                 continue;
             }
             bytes += name.len();
-            part.push(Entry { name, stat: disk::stat(&stat) });
+            part.push(DirectoryEntry { name, stat: disk::stat(&stat) });
             if bytes >= LIST_BYTES || part.len() >= LIST_ENTRIES {
                 self.send_message(&AgentResponse::FileList(std::mem::take(&mut part)))?;
                 bytes = 0;
@@ -265,8 +284,8 @@ impl Connection {
     }
 }
 
-/// Removes a path. A directory that holds nothing but what a killed writer has left counts as empty,
-/// as it does in lists.
+/// Removes a path. A directory that contains only leftover temporary files counts as empty, as it
+/// does in lists.
 fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
     match disk::remove(path, recursive) {
         Err(Failure(RefusalReason::NotEmpty, _)) => {
@@ -281,9 +300,9 @@ fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
     }
 }
 
-/// What is written goes out as data, until it is cut.
+/// Sends written bytes as data frames until it is cut off.
 struct Sink<'a> {
-    connection: &'a mut Connection,
+    connection: &'a mut FileConnection,
     at: u64,
     cut: &'a Cell<bool>,
 }
@@ -307,15 +326,15 @@ impl Write for Sink<'_> {
     }
 }
 
-/// What comes as data is read.
-struct Source<'a> {
-    connection: &'a mut Connection,
+/// Reads the bytes of received data frames.
+struct ByteSource<'a> {
+    connection: &'a mut FileConnection,
     bytes: Bytes,
     ended: bool,
 }
 
-impl Source<'_> {
-    fn fill(&mut self) -> Result<(), Ended> {
+impl ByteSource<'_> {
+    fn fill(&mut self) -> Result<(), ConnectionEnded> {
         let more = self.connection.next_bytes()?;
         self.ended = more.is_none();
         self.bytes = more.unwrap_or_default();
@@ -323,7 +342,7 @@ impl Source<'_> {
     }
 }
 
-impl Read for Source<'_> {
+impl Read for ByteSource<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         while self.bytes.is_empty() && !self.ended {
             self.fill().map_err(|_| std::io::ErrorKind::BrokenPipe)?;

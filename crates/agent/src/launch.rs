@@ -1,61 +1,61 @@
-//! How a program without a shell is started: what is executed, its pipes, and the refusal when a
-//! start fails.
+//! Starts programs without a shell: what is executed, its pipes, and the refusal if the start
+//! fails.
 
 pub(crate) mod words;
 
 use crate::reactor::{SpawnRequest, environment};
 use isolet_sys::spawn::Stage;
-use isolet_wire::request::{Exec, What};
+use isolet_wire::request::{Invocation, StartExec};
 use isolet_wire::response::RefusalReason;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Where a bash is looked for.
+/// Paths at which bash is looked for.
 pub(crate) const BASH: [&std::ffi::CStr; 3] =
     [c"/bin/bash", c"/usr/bin/bash", c"/usr/local/bin/bash"];
 
-/// Why a program was not started, and in words.
+/// The reason why a program was not started, with a message.
 pub(crate) type Refusal = (RefusalReason, String);
 
-/// The words of a command that needs no shell to find out what they are.
+/// The words of a command line that needs no shell to be parsed.
 #[must_use]
-pub(crate) fn words_without_shell(ask: &Exec) -> Option<Vec<String>> {
-    match &ask.what {
-        What::Command(text) => words::split(text, &ask.env),
-        What::Argv(_) => None,
+pub(crate) fn words_without_shell(request: &StartExec) -> Option<Vec<String>> {
+    match &request.what {
+        Invocation::Command(text) => words::split(text, &request.env),
+        Invocation::Argv(_) => None,
     }
 }
 
-/// What to start. With `words` these, else `bash -c` for a command line.
+/// The parameters of the start: `words` if there are any, otherwise `bash -c` for a command line.
 ///
 /// # Errors
-/// What cannot be started as it was asked for.
+/// The request is invalid.
 pub(crate) fn spawn_request(
-    ask: &Exec,
+    request: &StartExec,
     words: Option<Vec<String>>,
 ) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
-        (RefusalReason::BadAsk, text.to_owned())
+        (RefusalReason::BadRequest, text.to_owned())
     };
-    let mut envp = environment(&ask.env).ok_or_else(bad)?;
-    let path = ask.env.get("PATH").map_or(words::PATH, String::as_str);
-    let (programs, argv) = match (&ask.what, words) {
-        (What::Command(text), None) => {
+    let mut envp = environment(&request.env).ok_or_else(bad)?;
+    let path = request.env.get("PATH").map_or(words::PATH, String::as_str);
+    let (programs, argv) = match (&request.what, words) {
+        (Invocation::Command(text), None) => {
             let programs = BASH.map(|p| p.to_string_lossy().into_owned());
             let mut argv = vec!["bash".to_owned(), "-c".to_owned()];
-            // Bash would take it for an option.
+            // Bash would parse it as an option.
             argv.extend(text.starts_with(['-', '+']).then(|| "--".to_owned()));
             argv.push(text.clone());
             (programs.to_vec(), argv)
         }
-        (What::Command(_), Some(argv)) => {
-            words::complete_environment(ask, &mut envp);
+        (Invocation::Command(_), Some(argv)) => {
+            words::complete_environment(request, &mut envp);
             (words::programs(&argv[0], path), argv)
         }
-        (What::Argv(argv), _) => {
+        (Invocation::Argv(argv), _) => {
             let name = argv.first().filter(|name| !name.is_empty()).ok_or_else(bad)?;
             (words::programs(name, path), argv.clone())
         }
@@ -67,25 +67,25 @@ pub(crate) fn spawn_request(
         programs: strings(programs).ok_or_else(bad)?,
         argv: strings(argv).ok_or_else(bad)?,
         envp,
-        cwd: CString::new(ask.cwd.as_str()).map_err(|_| bad())?,
+        cwd: CString::new(request.cwd.as_str()).map_err(|_| bad())?,
         fds: Vec::new(),
-        uid: ask.uid,
+        uid: request.uid,
         terminal: None,
         group: None,
     })
 }
 
-/// A program's ends of its pipes, and ours.
+/// Both ends of a program's pipes.
 pub(crate) struct Pipes {
     theirs: [OwnedFd; 3],
-    /// Its standard output and error, to be read.
+    /// Standard output and standard error, to read from.
     pub(crate) out: [OwnedFd; 2],
-    /// Its standard input, to be written, where it has one.
+    /// Standard input, to write to, if the program has one.
     pub(crate) stdin_pipe: Option<OwnedFd>,
 }
 
 impl Pipes {
-    /// Makes them.
+    /// Creates the pipes.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`.
@@ -103,31 +103,32 @@ impl Pipes {
         for end in [&out.0, &err.0] {
             rustix::io::ioctl_fionbio(end, true)?;
         }
-        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        // `/dev/stdout` reopens the pipe with the permissions of its inode, which belongs to the
+        // agent.
         for end in [&out.1, &err.1].into_iter().chain(stdin_pipe.as_ref()) {
             rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
         }
         Ok(Self { theirs: [input, out.1, err.1], out: [out.0, err.0], stdin_pipe })
     }
 
-    /// As an order names the program's ends.
+    /// The program's ends in the form of a spawn request.
     pub(crate) fn fds(&self) -> Vec<(RawFd, RawFd)> {
         (0..).zip(&self.theirs).map(|(number, fd)| (fd.as_raw_fd(), number)).collect()
     }
 }
 
-/// The program that is asked for, as it is called to people.
+/// The program's name for messages.
 #[must_use]
-pub(crate) fn program_name(ask: &Exec) -> &str {
-    match &ask.what {
-        What::Argv(argv) => argv.first().map_or("", String::as_str),
-        What::Command(_) => "bash",
+pub(crate) fn program_name(request: &StartExec) -> &str {
+    match &request.what {
+        Invocation::Argv(argv) => argv.first().map_or("", String::as_str),
+        Invocation::Command(_) => "bash",
     }
 }
 
-/// What is said of a start of this program that failed.
+/// The refusal for a failed start of this program.
 #[must_use]
-pub(crate) fn refusal(program: &str, (stage, errno): (Stage, Errno)) -> Refusal {
+pub(crate) fn refusal(program: &str, stage: Stage, errno: Errno) -> Refusal {
     match (stage, errno) {
         (Stage::Cwd, _) => {
             (RefusalReason::BadCwd, format!("cannot enter the start directory: {errno}"))
@@ -152,7 +153,7 @@ pub(crate) fn refusal(program: &str, (stage, errno): (Stage, Errno)) -> Refusal 
     }
 }
 
-/// No process could be made.
+/// The refusal if no process could be created.
 pub(crate) fn no_process(error: &dyn std::fmt::Display) -> Refusal {
     (RefusalReason::NoProcess, format!("no process: {error}"))
 }

@@ -1,12 +1,12 @@
-//! Process 1 of a sandbox: owns its shells, programs and their output, answers file calls, reaps,
-//! and outlives the server.
+//! Process 1 of a sandbox: it owns the shells, programs and their output, carries out file
+//! operations, reaps processes, and outlives the server.
 //!
 //! The layers, each of which uses only those above it in this list:
 //!
-//! 1. `process_tree`, `signals`, `port`: what the kernel reports of processes and sockets;
+//! 1. `process_tree`, `signals`, `port`: what the kernel reports about processes and sockets;
 //! 2. `reactor`: the poll set, timers, and how a tenant's process is confined;
 //! 3. `launch`: how a program is found and started;
-//! 4. `connection`: connections of a server, and how far each of them has read;
+//! 4. `connection`: connections of a server, and the positions of clients in logs;
 //! 5. `shell`, `exec`, `process`, `terminal`, `file`, and `context`, which uses `shell`: what runs;
 //! 6. `agent`: the loop that serves all of them.
 //!
@@ -42,15 +42,15 @@ mod signals;
 mod terminal;
 
 use isolet_sys::inherited_fd;
-use reactor::{Config, Reactor};
+use reactor::{AgentConfig, Reactor};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a shell waits for clients that do not read, unless `--stall-ms` says otherwise.
+/// Default time that a shell waits for clients that do not read; see `--stall-ms`.
 const STALL_MS: u64 = 60_000;
 
-/// Why the agent cannot begin.
+/// An error that prevents the agent from starting.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error("unknown or incomplete argument {0:?}")]
@@ -78,20 +78,21 @@ fn main() -> ExitCode {
 }
 
 fn begin() -> Result<agent::Agent, Failed> {
-    // First of all: nobody may look into this process.
+    // Before anything else: no other process may inspect this one.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    // Executed by descriptor, the kernel would call it by a number.
+    // Executed through a descriptor, the kernel would name the process after its number.
     rustix::thread::set_name(c"isolet-agent")?;
-    // Orphans of a tenant come to us even where we are not process 1, so that they can be found.
+    // The agent inherits a tenant's orphans even if it is not process 1, so that it can find them.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let (listen, config) = arguments(std::env::args().skip(1))?;
     let reactor = Reactor::new(reactor::poll::Poll::new()?, config);
     Ok(agent::Agent::new(reactor, listen)?)
 }
 
-fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, Config), Failed> {
+fn arguments(mut args: impl Iterator<Item = String>) -> Result<(OwnedFd, AgentConfig), Failed> {
     let mut listen = None;
-    let mut config = Config { stall: Duration::from_millis(STALL_MS), ..Config::default() };
+    let mut config =
+        AgentConfig { stall: Duration::from_millis(STALL_MS), ..AgentConfig::default() };
     while let Some(name) = args.next() {
         let bad = || Failed::Argument(name.clone());
         let number: u64 = args.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! Connections to ports of the sandbox on behalf of the server, and the sockets that listen.
+//! Connects to ports of the sandbox on behalf of the server, and lists listening sockets.
 
 use isolet_wire::port::{LISTENERS_MAX, Listener};
 use isolet_wire::response::RefusalReason;
@@ -9,39 +9,40 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How long what listens may take over a connection: its queue is full.
+/// Timeout of a dial, for a listener whose queue is full.
 pub(crate) const DIAL_WAIT: Duration = Duration::from_secs(10);
-/// Tried in order: most servers listen on the first, Node's often on the second alone.
+/// Addresses to try in order: most servers listen on the first one, and Node's often only on the
+/// second.
 const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-/// Read of each table of sockets, at most.
+/// Maximum amount that is read from each table of sockets, in bytes.
 const TABLE_BYTES_MAX: usize = 512 * 1024;
 
-/// A connection that is being made.
+/// A connection in progress.
 #[derive(Debug)]
 pub(crate) struct Dial {
-    /// Which connection of a server asked.
+    /// The connection of the server that requested the dial.
     pub(crate) conn: u64,
-    /// When it has taken too long.
+    /// Deadline of the dial.
     pub(crate) due: Instant,
-    /// The socket under way.
+    /// The socket that is being connected.
     pub(crate) fd: OwnedFd,
     port: u16,
     tried: usize,
 }
 
-/// How a dial stands.
+/// The progress of a dial.
 #[derive(Debug)]
 pub(crate) enum DialState {
-    /// Nothing is known yet; the descriptor is another one where `true`.
+    /// The result is unknown; `true` means that the descriptor has changed.
     Pending(bool),
-    /// Connected.
+    /// The socket is connected.
     Connected,
-    /// It cannot be.
+    /// The connection failed.
     Refused(RefusalReason, String),
 }
 
 impl Dial {
-    /// Begins; `Err` as in [`DialState::Refused`].
+    /// Starts a dial; `Err` has the meaning of [`DialState::Refused`].
     pub(crate) fn begin(
         conn: u64,
         port: u16,
@@ -51,7 +52,7 @@ impl Dial {
         Ok(Self { conn, due: now + DIAL_WAIT, fd, port, tried })
     }
 
-    /// Looks how it stands, and goes on to the next address where one refused. Does not wait.
+    /// Checks the progress without waiting, and tries the next address after a failure.
     pub(crate) fn poll(&mut self) -> DialState {
         let mut changed = false;
         loop {
@@ -69,14 +70,14 @@ impl Dial {
         }
     }
 
-    /// It has taken too long.
+    /// The error of a dial whose deadline has passed.
     pub(crate) fn timeout_error(&self) -> (RefusalReason, String) {
         let port = self.port;
         (RefusalReason::NoAnswer, format!("what listens on port {port} takes no connection"))
     }
 }
 
-/// A socket on its way to the next address that does not refuse at once.
+/// A socket that is being connected to the next address that does not fail at once.
 fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (RefusalReason, String)> {
     while let Some(address) = ADDRESSES.get(tried) {
         tried += 1;
@@ -85,7 +86,7 @@ fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (RefusalReason,
         let fd = match rustix::net::socket_with(family, SocketType::STREAM, flags, None) {
             Ok(fd) => fd,
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
-                return Err((RefusalReason::Short, format!("no socket: {errno}")));
+                return Err((RefusalReason::ResourcesExhausted, format!("no socket: {errno}")));
             }
             Err(_) => continue,
         };
@@ -97,7 +98,7 @@ fn next(port: u16, mut tried: usize) -> Result<(OwnedFd, usize), (RefusalReason,
     Err((RefusalReason::NotListening, format!("nothing listens on port {port}")))
 }
 
-/// `None` while it is not known.
+/// The result of the connection; `None` while it is unknown.
 fn state(fd: &OwnedFd) -> Option<Result<(), Errno>> {
     let mut one = [PollFd::new(fd, PollFlags::OUT)];
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -108,15 +109,15 @@ fn state(fd: &OwnedFd) -> Option<Result<(), Errno>> {
     }
 }
 
-/// Where nothing listens, the kernel may choose the very port as the near end, and connects a
-/// socket to itself.
+/// If no program listens, the kernel may choose the same port for the near end and connect a socket
+/// to itself.
 fn is_self_connected(fd: &OwnedFd) -> bool {
     let near = rustix::net::getsockname(fd).ok();
     near == rustix::net::getpeername(fd).ok().flatten()
 }
 
-/// The listening sockets of this network namespace, sorted. Listening sockets stand at the beginning of the
-/// kernel's tables: nothing is read of the connections behind them.
+/// The listening sockets of this network namespace, sorted. They come first in the kernel's tables,
+/// so the connections after them are not read.
 pub(crate) fn listening() -> Vec<Listener> {
     let mut all = Vec::new();
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
@@ -133,7 +134,7 @@ pub(crate) fn listening() -> Vec<Listener> {
 fn read(file: impl std::io::Read, into: &mut Vec<Listener>) {
     use std::io::BufRead;
     let mut lines = std::io::BufReader::new(file.take(TABLE_BYTES_MAX as u64)).lines();
-    // The first names the columns.
+    // The first line names the columns.
     let _ = lines.next();
     for line in lines.map_while(Result::ok) {
         match listener(&line) {
@@ -143,7 +144,7 @@ fn read(file: impl std::io::Read, into: &mut Vec<Listener>) {
     }
 }
 
-/// One line of the table; `None` of anything but a listening socket.
+/// Parses one line of the table; `None` for anything but a listening socket.
 fn listener(line: &str) -> Option<Listener> {
     let mut parts = line.split_ascii_whitespace().skip(1);
     let near = parts.next()?;
@@ -157,7 +158,7 @@ fn listener(line: &str) -> Option<Listener> {
     for (at, word) in words.iter_mut().enumerate().take(count) {
         *word = u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok()?;
     }
-    // Each word stands as the machine reads it from the wire's bytes.
+    // Each word is in the byte order of the machine, as read from the network bytes.
     let address = match count {
         1 => IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes())),
         4 => {

@@ -1,31 +1,33 @@
-//! Parents and children of processes, read from `/proc`.
+//! Parents, children and descendants of processes, from `/proc`.
 
 use isolet_sys::signal;
 use std::collections::HashSet;
 
-/// The most processes that one walk looks at: a fork bomb must not stop the agent.
+/// Maximum number of processes in one walk, so that a fork bomb cannot block the agent.
 const WALK_MAX: usize = 8192;
 
-/// A process as it was when seen.
+/// A process at the time when it was read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Process {
-    /// Its id.
+pub(crate) struct ProcessHandle {
+    /// The process id.
     pub(crate) pid: i32,
-    /// Its group.
+    /// The process group.
     pub(crate) group: i32,
-    /// Its session.
+    /// The session.
     pub(crate) session: i32,
-    /// Its start, in hundredths of a second since boot; with the id it names it for good.
+    /// Start time, in hundredths of a second since boot. Together with the process id, it
+    /// identifies the process.
     pub(crate) start: u64,
     state: u8,
 }
 
-impl Process {
-    /// Reads one process; `None` when it is gone.
+impl ProcessHandle {
+    /// Reads one process; `None` if it is gone.
     #[must_use]
     pub(crate) fn read(pid: i32) -> Option<Self> {
         let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name may hold anything, also parentheses; the fields follow the last one.
+        // The name may contain anything, including parentheses, so the other fields follow the last
+        // one.
         let after = text.iter().rposition(|b| *b == b')')? + 1;
         let mut fields = std::str::from_utf8(&text[after..]).ok()?.split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
@@ -36,7 +38,7 @@ impl Process {
         Some(Self { pid, group, session, start, state })
     }
 
-    /// What it does with signals.
+    /// The signal masks of the process.
     #[must_use]
     pub(crate) fn signals(&self) -> Signals {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
@@ -49,43 +51,43 @@ impl Process {
         Signals { ignored: mask("SigIgn:"), caught: mask("SigCgt:"), pending }
     }
 
-    /// Started within the last three hundredths of a second.
+    /// Whether the process was started within the last three hundredths of a second.
     #[must_use]
     pub(crate) fn is_young(&self) -> bool {
         ticks().saturating_sub(self.start) <= 2
     }
 
-    /// It goes no further until SIGCONT.
+    /// Whether the process is stopped until SIGCONT.
     #[must_use]
     pub(crate) fn is_stopped(&self) -> bool {
         self.state == b'T'
     }
 
-    /// It waits for something.
+    /// Whether the process waits for something.
     #[must_use]
     pub(crate) fn is_sleeping(&self) -> bool {
         self.state == b'S'
     }
 
-    /// The same process, whatever it does now.
+    /// Whether both describe the same process.
     #[must_use]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.pid, self.start) == (other.pid, other.start)
     }
 
-    /// It has ended, and its parent has not taken notice of that.
+    /// Whether the process has ended and its parent has not reaped it.
     #[must_use]
     pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// Still the same process, and not yet ended.
+    /// Whether this process still exists and has not ended.
     #[must_use]
     pub(crate) fn is_alive(&self) -> bool {
         Self::read(self.pid).is_some_and(|now| now.start == self.start && !now.is_zombie())
     }
 
-    /// Sends a signal, unless another process has its id by now.
+    /// Sends a signal unless another process has the id by now.
     pub(crate) fn send(&self, number: i32) {
         if self.is_alive() {
             let _ = signal::send(self.pid, number);
@@ -93,19 +95,19 @@ impl Process {
     }
 }
 
-/// What a process does with signals, a bit each, the lowest for signal 1.
+/// The signal masks of a process, with the lowest bit for signal 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signals {
-    /// Those that do nothing.
+    /// Ignored signals.
     pub(crate) ignored: u64,
-    /// Those that have a handler.
+    /// Signals with a handler.
     pub(crate) caught: u64,
-    /// Those that were sent and have not reached it.
+    /// Signals that were sent and not delivered yet.
     pub(crate) pending: u64,
 }
 
 impl Signals {
-    /// SIGINT does nothing: a background job, or a program that will not be interrupted.
+    /// SIGINT is ignored, as in a background job.
     #[must_use]
     pub(crate) fn ignore_interrupt(self) -> bool {
         self.ignored & 2 != 0
@@ -117,7 +119,7 @@ impl Signals {
         self.caught & 2 != 0
     }
 
-    /// A SIGINT is on its way.
+    /// A SIGINT was sent and not delivered yet.
     #[must_use]
     pub(crate) fn interrupt_pending(self) -> bool {
         self.pending & 2 != 0
@@ -132,7 +134,7 @@ fn children(pid: i32, into: &mut Vec<i32>) {
     }
 }
 
-/// Memory that a process holds now, in MiB; 0 when it is gone.
+/// Resident memory of a process in MiB; 0 if it is gone.
 #[must_use]
 pub(crate) fn resident_mib(pid: i32) -> usize {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
@@ -140,33 +142,33 @@ pub(crate) fn resident_mib(pid: i32) -> usize {
     pages.unwrap_or(0) * rustix::param::page_size() / (1024 * 1024)
 }
 
-/// How many threads a process has; 0 when it is gone.
+/// Number of threads of a process; 0 if it is gone.
 #[must_use]
 pub(crate) fn thread_count(pid: i32) -> u32 {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count() as u32)
 }
 
-/// The children of a process.
+/// The direct children of a process.
 #[must_use]
-pub(crate) fn children_of(pid: i32) -> Vec<Process> {
+pub(crate) fn children_of(pid: i32) -> Vec<ProcessHandle> {
     let mut found = Vec::new();
     children(pid, &mut found);
-    found.into_iter().filter_map(Process::read).collect()
+    found.into_iter().filter_map(ProcessHandle::read).collect()
 }
 
-/// Whether a process waits for a child of its own to end; not, where the kernel does not say.
+/// Whether a process waits for one of its children. False if the kernel does not say.
 #[must_use]
 pub(crate) fn waits_for_child(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/wchan")).is_ok_and(|place| place == b"do_wait")
 }
 
-/// Everything below `root`, without it, and what was orphaned from its session to this process.
-/// `own` says which children of this process are not orphans.
+/// All descendants of `root` without itself, and orphans of its session that this process
+/// inherited. `own` says which children of this process are not orphans.
 #[must_use]
-pub(crate) fn descendants(root: i32, own: impl Fn(i32) -> bool) -> Vec<Process> {
+pub(crate) fn descendants(root: i32, own: impl Fn(i32) -> bool) -> Vec<ProcessHandle> {
     let mut open = Vec::new();
     children(std::process::id() as i32, &mut open);
-    open.retain(|pid| !own(*pid) && Process::read(*pid).is_some_and(|p| p.session == root));
+    open.retain(|pid| !own(*pid) && ProcessHandle::read(*pid).is_some_and(|p| p.session == root));
     children(root, &mut open);
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -175,12 +177,12 @@ pub(crate) fn descendants(root: i32, own: impl Fn(i32) -> bool) -> Vec<Process> 
             continue;
         }
         children(pid, &mut open);
-        found.extend(Process::read(pid).filter(|process| !process.is_zombie()));
+        found.extend(ProcessHandle::read(pid).filter(|process| !process.is_zombie()));
     }
     found
 }
 
-/// Now, in the unit of [`Process::start`].
+/// The current time, in the unit of [`ProcessHandle::start`].
 #[must_use]
 pub(crate) fn ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

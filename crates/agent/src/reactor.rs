@@ -1,5 +1,5 @@
-//! The reactor: the poll set, timers, ids, whose child each process is, and how a tenant's process
-//! is confined. Everything that runs shares it.
+//! The reactor: the poll set, timers, ids, the owners of child processes, and how a tenant's
+//! process is confined. Everything that runs shares it.
 
 mod pending;
 pub(crate) mod poll;
@@ -8,7 +8,7 @@ use isolet_sys::pty::Terminal;
 use isolet_sys::spawn::{Child, Plan};
 use isolet_wire::terminal::Size;
 use pending::{Pending, PendingSet};
-use poll::{Poll, Source};
+use poll::{EventSource, Poll};
 use rustix::event::epoll::EventFlags;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -16,8 +16,8 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// moby's default capabilities without `MKNOD`, `NET_RAW` and `AUDIT_WRITE`: devices, raw sockets
-/// and the host's audit log are nothing for a tenant.
+/// Moby's default capabilities without `MKNOD`, `NET_RAW` and `AUDIT_WRITE`: a tenant needs no
+/// devices, raw sockets or access to the host's audit log.
 const CAPABILITIES: u64 = {
     let chown_overrides = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
     let kill_and_ids = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8;
@@ -25,85 +25,86 @@ const CAPABILITIES: u64 = {
     chown_overrides | kill_and_ids | bind_chroot_setfcap
 };
 
-/// Pipes of ended programs that others still hold; the oldest is closed for one more.
+/// Maximum number of pipes that are still drained after their program exited. The oldest one is
+/// closed to make room.
 const DRAINS_MAX: usize = 128;
-/// Bytes read at once from anything.
+/// Maximum size of one read, in bytes.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
-/// How many shells are saved at once: each makes a copy of itself.
+/// Maximum number of shells that are saved at once, because each forks.
 const SAVES_AT_ONCE: usize = 4;
-/// How long an answer to "did the kernel kill for memory" stays good.
+/// How long the counter of processes killed for lack of memory is cached.
 const OOM_FRESH: Duration = Duration::from_millis(2);
 
-/// How many bytes of all background processes are read within [`READ_BUDGET_TIME`]. Nobody waits for
-/// them, and one that writes nothing but `yes` must not take a core of the host.
+/// Maximum number of bytes that are read from all background processes within [`READ_BUDGET_TIME`].
+/// No client waits for them, and a process like `yes` must not use up a core of the host.
 const READ_BUDGET_BYTES: usize = 4 * 1024 * 1024;
 /// See [`READ_BUDGET_BYTES`].
 const READ_BUDGET_TIME: Duration = Duration::from_millis(50);
 
-/// What the agent was started with.
+/// The parameters that the agent was started with.
 #[derive(Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct AgentConfig {
     /// The tenant's user namespace.
     pub(crate) userns: Option<OwnedFd>,
     /// The tenant's cgroup, version 2.
     pub(crate) cgroup: Option<OwnedFd>,
-    /// `tasks` files of the tenant's cgroups, version 1.
+    /// The `tasks` files of the tenant's cgroups, version 1.
     pub(crate) tasks: Vec<OwnedFd>,
-    /// Where the kernel counts what it killed for memory.
+    /// The kernel's counter of processes that were killed for lack of memory.
     pub(crate) oom: Option<OwnedFd>,
     /// The tenant's seccomp program.
     pub(crate) filter: Option<Vec<u64>>,
     /// How long a shell waits for clients that do not read.
     pub(crate) stall: Duration,
-    /// User of what names none, inside.
+    /// Default user id of programs, inside the sandbox.
     pub(crate) uid: u32,
-    /// Its group.
+    /// Default group id of programs, inside the sandbox.
     pub(crate) gid: u32,
 }
 
-/// What a child process belongs to.
+/// The owner of a child process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildOwner {
-    /// A shell's bash.
+    /// The bash of a shell.
     Shell(u64),
     /// A program without a shell.
     Exec(u64),
-    /// A worker for a file call.
+    /// A worker for a file operation.
     File,
-    /// A terminal's program.
+    /// The program of a terminal.
     Terminal(u64),
-    /// A process in the background.
+    /// A background process.
     Process(u64),
-    /// A context's interpreter.
+    /// The interpreter of a context.
     Context(u64),
 }
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// Something of a shell.
+    /// A deadline of a shell.
     Shell(u64),
-    /// Something of a program.
+    /// A deadline of a program.
     Exec(u64),
-    /// Taking connections again after descriptors ran out.
+    /// Accept connections again after descriptors had run out.
     Accept,
-    /// Telling watchers.
+    /// Report changes to watchers.
     Watch,
-    /// Workers that take too long.
+    /// The timeout of file operations.
     Files,
-    /// The saving of all shells takes too long.
+    /// The timeout of saving all shells.
     Save,
-    /// Something of a terminal.
+    /// A deadline of a terminal.
     Terminal(u64),
-    /// A dial takes too long.
+    /// The timeout of a dial.
     Dial(u64),
-    /// Something of a process.
+    /// A deadline of a process.
     Process(u64),
-    /// Reading what processes say again, after a moment of much.
+    /// Read background processes again after the read budget was used up.
     Reads,
-    /// Something of a context.
+    /// A deadline of a context.
     Context(u64),
-    /// A kernel is to be begun ahead, or was not taken.
+    /// Start a spare kernel, or end an unused one.
     Spare,
 }
 
@@ -112,24 +113,24 @@ pub(crate) enum Timer {
 pub(crate) struct Reactor {
     /// The poll set.
     pub(crate) poll: Poll,
-    /// What the agent was started with.
-    pub(crate) config: Config,
+    /// The parameters that the agent was started with.
+    pub(crate) config: AgentConfig,
     /// The agent's children by process id.
     pub(crate) children: HashMap<i32, ChildOwner>,
     /// The time of this round.
     pub(crate) now: Instant,
-    /// What something happened to in this round.
+    /// What must be flushed at the end of this round.
     pub(crate) pending: Pending,
-    /// Shells, terminals and contexts whose state watchers have not been told yet; 0 stands for
-    /// the number of programs.
+    /// Shells, terminals and contexts whose changes have not been reported to watchers yet; 0
+    /// stands for the number of programs.
     pub(crate) unreported: PendingSet,
-    /// One of them has opened or ended: watchers are told at the end of this round.
+    /// One of them has opened or ended, so watchers are informed at the end of this round.
     pub(crate) notify_at_once: bool,
-    /// Somebody watches, and keeps what shells hold.
+    /// There are watchers, which store the states of shells.
     pub(crate) has_watchers: bool,
-    /// Watchers have much to read; no more shells are saved.
+    /// The watchers have much unread data, so no further shell is saved.
     pub(crate) watchers_behind: bool,
-    /// Shells that are being saved.
+    /// Number of shells that are being saved.
     pub(crate) saves_running: usize,
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     drains: VecDeque<(u64, OwnedFd)>,
@@ -139,19 +140,19 @@ pub(crate) struct Reactor {
     scratch: Vec<u8>,
 }
 
-/// How much of processes was read in this moment.
+/// How much was read from background processes in the current interval.
 #[derive(Debug, Default)]
 struct ReadBudget {
     until: Option<Instant>,
     bytes: usize,
-    /// A timer is set for the moment's end.
+    /// A timer is set for the end of the interval.
     waiting: bool,
 }
 
 impl Reactor {
-    /// With nothing in it.
+    /// An empty reactor.
     #[must_use]
-    pub(crate) fn new(poll: Poll, config: Config) -> Self {
+    pub(crate) fn new(poll: Poll, config: AgentConfig) -> Self {
         Self {
             poll,
             config,
@@ -172,25 +173,25 @@ impl Reactor {
         }
     }
 
-    /// A number that was never used.
+    /// A new number, which was never used before.
     pub(crate) fn next_id(&mut self) -> u64 {
         self.ids += 1;
         self.ids
     }
 
-    /// Watchers are to be told how this shell, terminal or context is; soon, with other news.
+    /// Schedules a report about this shell, terminal or context, together with others.
     pub(crate) fn notify_watchers(&mut self, id: u64) {
         self.unreported.mark(id);
     }
 
-    /// Watchers are to be told at the end of this round, before whoever waits for this shell or
-    /// terminal: it has opened or ended.
+    /// Reports to watchers at the end of this round, before the answer to clients, because a shell
+    /// or terminal has opened or ended.
     pub(crate) fn notify_watchers_now(&mut self, id: u64) {
         self.unreported.mark(id);
         self.notify_at_once = true;
     }
 
-    /// No more shells are to be saved at this moment.
+    /// Whether no further shell may be saved at the moment.
     pub(crate) fn save_limit_reached(&self) -> bool {
         self.watchers_behind || self.saves_running >= SAVES_AT_ONCE
     }
@@ -206,7 +207,7 @@ impl Reactor {
         self.timers.peek().map(|Reverse((when, _))| *when)
     }
 
-    /// The next timer that is due.
+    /// Takes the next timer that is due.
     pub(crate) fn pop_due_timer(&mut self) -> Option<(Instant, Timer)> {
         let Reverse((when, _)) = self.timers.peek()?;
         if *when > self.now {
@@ -215,15 +216,14 @@ impl Reactor {
         self.timers.pop().map(|Reverse(timer)| timer)
     }
 
-    /// Reads at most `limit` bytes (and at most 64 KiB) and hands them out; empty when there is
-    /// nothing now. `Err` at the end of file.
+    /// Reads at most `limit` bytes (and at most 64 KiB); empty if nothing is available now.
     ///
     /// # Errors
     /// End of file, or any error but `EAGAIN`.
     pub(crate) fn read(&mut self, fd: impl AsFd, limit: usize) -> Result<&[u8], ()> {
         loop {
-            // Not filled with zeros where all of it is to be used: that alone would cost every
-            // agent 64 KiB for good.
+            // Not filled with zeros, because touching the whole buffer would cost every agent 64
+            // KiB permanently.
             self.scratch.clear();
             let read = if limit < READ_BYTES {
                 self.scratch.resize(limit, 0);
@@ -243,39 +243,39 @@ impl Reactor {
         }
     }
 
-    /// Starts a tenant's process; the rest of the plan is filled in here.
+    /// Starts a tenant's process; fills in how it is confined.
     ///
     /// # Errors
-    /// As [`isolet_sys::spawn::spawn`].
+    /// See [`isolet_sys::spawn::spawn`].
     pub(crate) fn spawn(
         &mut self,
-        order: SpawnRequest,
+        request: SpawnRequest,
         parent: ChildOwner,
     ) -> std::io::Result<Child> {
-        let terminal = order.terminal.as_ref().map(|(handover, size)| Terminal {
+        let terminal = request.terminal.as_ref().map(|(handover, size)| Terminal {
             handover: handover.as_fd(),
             cols: size.cols,
             rows: size.rows,
         });
-        let cgroup = order.group.as_ref().or(self.config.cgroup.as_ref());
+        let cgroup = request.group.as_ref().or(self.config.cgroup.as_ref());
         let plan = Plan {
             terminal,
             cgroup: cgroup.map(AsFd::as_fd),
-            programs: order.programs,
-            argv: order.argv,
-            envp: order.envp,
-            cwd: Some(order.cwd),
-            ..self.plan(order.fds, order.uid)
+            programs: request.programs,
+            argv: request.argv,
+            envp: request.envp,
+            cwd: Some(request.cwd),
+            ..self.plan(request.fds, request.uid)
         };
         let child = isolet_sys::spawn::spawn(plan)?;
         self.children.insert(child.pid, parent);
         Ok(child)
     }
 
-    /// Starts a copy of the agent, confined as a tenant, for what may block.
+    /// Forks the agent, confined as a tenant, for work that may block.
     ///
     /// # Errors
-    /// As [`isolet_sys::spawn::fork`].
+    /// See [`isolet_sys::spawn::fork`].
     pub(crate) fn fork(&mut self, fd: RawFd, work: impl FnOnce() -> i32) -> std::io::Result<i32> {
         let child = isolet_sys::spawn::fork(self.plan(vec![(fd, fd)], 0), work)?;
         self.children.insert(child.pid, ChildOwner::File);
@@ -299,11 +299,12 @@ impl Reactor {
         }
     }
 
-    /// Goes on reading a pipe that nobody is interested in any more, so that its writers live.
+    /// Continues to read a pipe whose output is no longer needed, so that its writers are not
+    /// blocked.
     pub(crate) fn drain(&mut self, fd: OwnedFd) {
         self.poll.remove(&fd);
         let id = self.next_id();
-        if self.poll.add(&fd, Source::Drain, id, EventFlags::IN).is_ok() {
+        if self.poll.add(&fd, EventSource::Drain, id, EventFlags::IN).is_ok() {
             if self.drains.len() >= DRAINS_MAX {
                 self.drains.pop_front();
             }
@@ -311,7 +312,7 @@ impl Reactor {
         }
     }
 
-    /// One of these pipes is readable.
+    /// A drained pipe is readable.
     pub(crate) fn drain_ready(&mut self, id: u64) {
         let Some(at) = self.drains.iter().position(|(drain, _)| *drain == id) else { return };
         let Some((_, fd)) = self.drains.remove(at) else { return };
@@ -320,7 +321,7 @@ impl Reactor {
         }
     }
 
-    /// Whether processes may be read in this moment; where not, a timer tells when they may.
+    /// Whether the read budget allows reading from background processes. Otherwise, a timer is set.
     pub(crate) fn may_read_processes(&mut self) -> bool {
         if self.reads.until.is_none_or(|until| until <= self.now) {
             self.reads =
@@ -333,13 +334,13 @@ impl Reactor {
         may
     }
 
-    /// So many bytes of a process were read.
+    /// Counts bytes that were read from a process.
     pub(crate) fn count_process_read(&mut self, bytes: usize) {
         self.reads.bytes += bytes;
     }
 
-    /// How many processes of the sandbox the kernel has killed for memory. With `cached` a value
-    /// of the last 2 ms will do.
+    /// Number of the sandbox's processes that the kernel has killed for lack of memory. With
+    /// `cached`, a value of the last 2 ms is sufficient.
     pub(crate) fn oom_kills(&mut self, cached: bool) -> u64 {
         let Some(fd) = &self.config.oom else { return 0 };
         let fresh = self.oom.0.is_some_and(|at| self.now.duration_since(at) < OOM_FRESH);
@@ -354,28 +355,28 @@ impl Reactor {
     }
 }
 
-/// What to start, without how it is confined.
+/// The program to start, without how it is confined.
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {
-    /// Tried in order until one exists.
+    /// Paths to try in order until one exists.
     pub(crate) programs: Vec<CString>,
-    /// Arguments.
+    /// Arguments, including the program's name.
     pub(crate) argv: Vec<CString>,
-    /// Environment.
+    /// Environment entries of the form `NAME=value`.
     pub(crate) envp: Vec<CString>,
-    /// Start directory.
+    /// The directory in which the program starts.
     pub(crate) cwd: CString,
-    /// Descriptors: ours, and the number in the child.
+    /// Descriptors to pass: the agent's, and the number in the child.
     pub(crate) fds: Vec<(RawFd, RawFd)>,
-    /// User and group.
+    /// User id and group id inside the sandbox.
     pub(crate) uid: u32,
-    /// It gets a terminal of this size, whose other side comes out of the other end of the socket.
+    /// Create a terminal of this size. The socket's other end receives its PTY master.
     pub(crate) terminal: Option<(OwnedFd, Size)>,
-    /// The version 2 group that it is born in, rather than the tenant's.
+    /// The version 2 cgroup to start in, instead of the tenant's.
     pub(crate) group: Option<OwnedFd>,
 }
 
-/// An environment as the kernel takes it; `None` when a name or value cannot be in one.
+/// Converts an environment for the kernel; `None` if a name or value is invalid.
 #[must_use]
 pub(crate) fn environment(
     env: &std::collections::BTreeMap<String, String>,

@@ -1,15 +1,15 @@
-//! One shell: a name, its bash, the commands that wait for it, and its output. It outlives its
-//! bash: a session's shell gets a new one, and the offsets of its log continue.
+//! One shell: its name, the bash process behind it, its queue of commands and the log of its
+//! output. A shell outlives its bash: a session's shell gets a new one, and the log continues.
 //!
 //! ```text
 //!            start            exec status, first report
 //!  (nothing) ─────► Opening ────────────────────────► Open ──► Dead ──► (removed)
-//!                      │ cannot be executed            │ ▲      │ a command or a client comes,
-//!                      └────────► Failed               │ └──────┘ and it is a session's
-//!                                                      └─► closing: hang up, then kill
+//!                      │ cannot be executed            │ ▲      │ a command or a client arrives,
+//!                      └────────► Failed               │ └──────┘ and the shell is a session's
+//!                                                      └─► closing: SIGHUP, then SIGKILL
 //! ```
-//! While open, a command runs in up to three steps: the agent's own before it, its text, and the
-//! agent's own after it.
+//! A command runs in up to three steps: the agent's setup step, the command's text, and the agent's
+//! cleanup step.
 
 mod bash;
 mod bash_protocol;
@@ -32,9 +32,9 @@ use bash::{Bash, Status};
 use closing::Closing;
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::frame::ID_BYTES_MAX;
-use isolet_wire::request::{Open, Run};
-use isolet_wire::response::{Closed, Exit, RefusalReason, STDERR, STDOUT};
-use running::Running;
+use isolet_wire::request::{OpenShell, RunCommand};
+use isolet_wire::response::{Closed, CommandExit, RefusalReason, STDERR, STDOUT};
+use running::RunningCommand;
 use rustix::event::epoll::EventFlags;
 use saves::SaveState;
 use std::collections::VecDeque;
@@ -42,55 +42,55 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Commands that wait.
+/// Maximum number of queued commands.
 const QUEUE_MAX: usize = 64;
-/// Bytes of one command's text.
+/// Maximum length of a command's text, in bytes.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of text, environment and input that all waiting commands together may hold.
+/// Maximum size of the text, environment and input of all queued commands together, in bytes.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of standard input that wait for one command before its sender is no longer read.
+/// Unread standard input of one command, in bytes, above which its sender is no longer read.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
-/// Half of the log: pipes are read while the fastest client is less than this behind. The other
-/// half covers what a killed server took and had not yet handed on.
+/// Half of the log: the pipes are read while the fastest client is less than this behind. The other
+/// half covers what a killed server received and had not forwarded yet.
 const WINDOW_BYTES: u64 = 512 * 1024;
 /// The same window, in entries of the log.
 const WINDOW_ENTRIES: u64 = 2048;
-/// How long a bash may take to its first report.
+/// Timeout of the first report of a new bash.
 const START_MAX: Duration = Duration::from_secs(30);
-/// How long the log of a private shell stays after its end, for who comes back.
+/// How long the log of an ended private shell is kept for a reconnecting client.
 const DEAD_KEPT: Duration = Duration::from_secs(60);
-/// Earlier texts kept for `history`, and their bytes.
+/// Maximum number of earlier commands for `history`, and their total size in bytes.
 const HISTORY_MAX: (usize, usize) = (1000, 256 * 1024);
 
-/// Where a shell is in its life.
+/// The state of a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Its bash was started.
+pub(crate) enum ShellState {
+    /// Bash has been started.
     Opening,
-    /// Its bash was executed.
+    /// Bash has been executed.
     Open,
-    /// Its bash could not be executed.
+    /// Bash could not be executed.
     Failed(RefusalReason, String),
-    /// Its bash has ended.
+    /// Bash has ended.
     Dead,
 }
 
 #[derive(Debug)]
 struct Waiting {
     key: Rc<CommandKey>,
-    run: Run,
+    run: RunCommand,
     input: Vec<u8>,
     eof: bool,
 }
 
-/// Where the last client stood in the log when it left, and when that was.
+/// Position and time at which the last client left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Detached {
     pub(crate) cursor: LogCursor,
     pub(crate) at: Instant,
 }
 
-/// Requests for a report after an interrupt.
+/// Retries of the report request after an interrupt.
 #[derive(Debug, Clone, Copy)]
 struct Resync {
     /// When the next request is due.
@@ -98,60 +98,96 @@ struct Resync {
     tries: u32,
 }
 
-/// A shell, which outlives its bash.
+/// A shell, which outlives its bash. It has many fields because most of them survive from one bash
+/// to the next and belong to no single command.
 #[derive(Debug)]
 pub(crate) struct Shell {
-    /// Its name, as attached.
+    /// The name of the shell.
     pub(crate) key: ShellKey,
-    /// Its output and events.
+    /// The output and events of the shell.
     pub(crate) log: ShellLog,
-    /// Connections of its clients.
+    /// Connections of the clients.
     pub(crate) clients: Vec<u64>,
-    /// How it is opened.
-    pub(crate) open: Open,
-    /// Where it is in its life.
-    pub(crate) state: State,
-    /// Connections that wait for its end.
+    /// The parameters for the next bash.
+    pub(crate) open: OpenShell,
+    /// The state of the shell.
+    pub(crate) state: ShellState,
+    /// Connections that wait for the end of the shell.
     pub(crate) closers: Vec<u64>,
-    /// The last client that the shell waits for and that has left.
+    /// The last client whose output the shell waits for and that has left.
     pub(crate) last_detached: Detached,
-    /// It is over; only the clients that it still has are told.
+    /// The shell has ended for good, and only its remaining clients must be informed.
     pub(crate) over: bool,
     id: u64,
     bash: Option<Bash>,
-    running: Option<Box<Running>>,
+    running: Option<Box<RunningCommand>>,
     queue: VecDeque<Waiting>,
-    step_number: u64,
-    awaited_step: Option<u64>,
-    /// Set after an interrupt, until bash reports again.
-    resyncing: Option<Resync>,
-    /// Start of the command that was interrupted last, until bash is back.
-    sweep_since: Option<u64>,
-    history: VecDeque<String>,
-    history_bytes: usize,
-    /// What was running in the background when the last command with `&` ended.
-    background_jobs: Vec<crate::process_tree::Process>,
-    /// A command's text contained `trap`; this bash may have a trap for interrupts.
+    steps: StepCounter,
+    history: History,
+    /// Background processes at the end of the last command with `&`.
+    background_jobs: Vec<crate::process_tree::ProcessHandle>,
+    /// A command's text contained `trap`, so this bash may have a trap for interrupts.
     may_have_traps: bool,
-    flowing: bool,
+    flow: FlowControl,
+    end: ShellEnd,
+    timer_at: Option<Instant>,
+    saves: SaveState,
+    start_dir: StartDirectory,
+}
+
+/// The steps that bash runs and reports.
+#[derive(Debug, Default)]
+struct StepCounter {
+    /// Number of the last step.
+    number: u64,
+    /// The step whose report is awaited.
+    awaited: Option<u64>,
+    /// Set after an interrupt until bash reports again.
+    resync: Option<Resync>,
+    /// Start time of the command that was interrupted last, until bash reports again.
+    sweep_since: Option<u64>,
+}
+
+/// Earlier commands for `history`, which bash receives when it needs them.
+#[derive(Debug, Default)]
+struct History {
+    texts: VecDeque<String>,
+    bytes: usize,
+}
+
+/// Whether output is read, and how far it was sent.
+#[derive(Debug)]
+struct FlowControl {
+    /// The output pipes are read.
+    reading: bool,
+    /// Until when a client that reads nothing is waited for.
     stalled_until: Option<Instant>,
+    /// Index of the first entry of the log that was not sent yet.
+    sent_index: u64,
+}
+
+/// The end of a bash.
+#[derive(Debug, Default)]
+struct ShellEnd {
     closing: Option<Closing>,
     ended: Option<(Closed, Instant)>,
-    close_cause: Option<CloseCause>,
-    timer_at: Option<Instant>,
-    sent_index: u64,
-    saves: SaveState,
-    /// Where its bash begins while its start directory cannot be entered: the nearest directory
-    /// above that can.
-    fallback_cwd: Option<String>,
-    /// The same, until it was written to a command's standard error.
-    cwd_notice: Option<String>,
+    /// Why the agent kills bash.
+    cause: Option<CloseCause>,
+}
+
+/// What replaces a start directory that bash cannot enter.
+#[derive(Debug, Default)]
+struct StartDirectory {
+    /// The nearest accessible parent.
+    fallback: Option<String>,
+    /// The same directory until a notice about it was written to a command's standard error.
+    notice: Option<String>,
 }
 
 impl Shell {
     /// A shell without a bash; see [`Shell::start`].
     #[must_use]
-    pub(crate) fn new(id: u64, key: ShellKey, open: Open, now: Instant) -> Self {
+    pub(crate) fn new(id: u64, key: ShellKey, open: OpenShell, now: Instant) -> Self {
         let log = ShellLog::default();
         Self {
             last_detached: Detached { cursor: log.cursor_at_end(), at: now },
@@ -159,78 +195,70 @@ impl Shell {
             log,
             clients: Vec::new(),
             open,
-            state: State::Dead,
+            state: ShellState::Dead,
             closers: Vec::new(),
             over: false,
             id,
             bash: None,
             running: None,
             queue: VecDeque::new(),
-            step_number: 0,
-            awaited_step: None,
-            resyncing: None,
-            sweep_since: None,
-            history: VecDeque::new(),
-            history_bytes: 0,
+            steps: StepCounter::default(),
+            history: History::default(),
             background_jobs: Vec::new(),
             may_have_traps: false,
-            flowing: true,
-            stalled_until: None,
-            closing: None,
-            ended: None,
-            close_cause: None,
+            flow: FlowControl { reading: true, stalled_until: None, sent_index: 0 },
+            end: ShellEnd::default(),
             timer_at: None,
-            sent_index: 0,
             saves: SaveState::new(now),
-            fallback_cwd: None,
-            cwd_notice: None,
+            start_dir: StartDirectory::default(),
         }
     }
 
-    /// Belongs to a session: its bash is replaced when it ends.
+    /// Whether the shell belongs to a session, so that an ended bash is replaced.
     #[must_use]
     pub(crate) fn is_session(&self) -> bool {
         matches!(self.key, ShellKey::Session(_))
     }
 
-    /// Gives it a bash.
+    /// Starts a new bash.
     pub(crate) fn start(&mut self, reactor: &mut Reactor) {
-        let again = self.ended.take().is_some() | std::mem::take(&mut self.open.again);
-        (self.fallback_cwd, self.cwd_notice) = (None, None);
+        let again = self.end.ended.take().is_some() | std::mem::take(&mut self.open.replaces_lost);
+        (self.start_dir.fallback, self.start_dir.notice) = (None, None);
         self.launch(reactor, again);
     }
 
     fn launch(&mut self, reactor: &mut Reactor, again: bool) {
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers(self.id);
-        let elsewhere = self.fallback_cwd.clone().map(|cwd| Open { cwd, ..self.open.clone() });
+        let elsewhere =
+            self.start_dir.fallback.clone().map(|cwd| OpenShell { cwd, ..self.open.clone() });
         match Bash::start(reactor, self.id, elsewhere.as_ref().unwrap_or(&self.open)) {
             Ok(mut bash) => {
                 bash.fresh = again;
                 bash.write(reactor, self.id, bash_protocol::INIT.as_bytes());
                 self.bash = Some(bash);
-                self.awaited_step = Some(0);
-                self.resyncing = None;
-                self.sweep_since = None;
+                self.steps.awaited = Some(0);
+                self.steps.resync = None;
+                self.steps.sweep_since = None;
                 self.may_have_traps = false;
-                self.close_cause = None;
-                self.state = State::Opening;
+                self.end.cause = None;
+                self.state = ShellState::Opening;
             }
             Err((why, message)) => self.fail(why, &message),
         }
     }
 
-    /// Its bash told whether it was executed.
+    /// The exec status of bash may be available.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
         let Some(result) = self.bash.as_mut().and_then(Bash::exec_result) else { return };
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers_now(self.id);
         match result {
             Ok(()) => {
-                self.state = State::Open;
-                self.cwd_notice.clone_from(&self.fallback_cwd);
+                self.state = ShellState::Open;
+                self.start_dir.notice.clone_from(&self.start_dir.fallback);
             }
-            // A session outlives the directory that it was made in.
+            // A session outlives the directory that it was created in.
             Err((RefusalReason::BadCwd, _)) if self.is_session() && self.use_parent_directory() => {
                 let again = self.bash.take().is_some_and(|bash| bash.fresh);
                 self.launch(reactor, again);
@@ -242,22 +270,23 @@ impl Shell {
         }
     }
 
-    /// Turns to the directory above the one that cannot be entered; `false`: there is none.
+    /// Falls back to the parent of a directory that cannot be entered. Returns `false` if there is
+    /// none.
     fn use_parent_directory(&mut self) -> bool {
-        let at = self.fallback_cwd.as_deref().unwrap_or(&self.open.cwd);
+        let at = self.start_dir.fallback.as_deref().unwrap_or(&self.open.cwd);
         let above = Path::new(at).parent().and_then(Path::to_str).filter(|above| !above.is_empty());
         let Some(above) = above.map(str::to_owned) else { return false };
-        self.fallback_cwd = Some(above);
+        self.start_dir.fallback = Some(above);
         true
     }
 
     fn fail(&mut self, why: RefusalReason, message: &str) {
         self.refuse_queue(why, message);
-        self.awaited_step = None;
-        self.state = State::Failed(why, message.to_owned());
+        self.steps.awaited = None;
+        self.state = ShellState::Failed(why, message.to_owned());
     }
 
-    /// For the census.
+    /// The description for watchers.
     #[must_use]
     pub(crate) fn activity(&self) -> Activity {
         Activity::Shell {
@@ -266,60 +295,69 @@ impl Shell {
             busy: self.running.is_some(),
             queued: self.queue.len() as u32,
             clients: self.clients.len() as u32,
-            closed: self.ended.as_ref().map(|(closed, _)| closed.clone()),
+            closed: self.end.ended.as_ref().map(|(closed, _)| closed.clone()),
         }
     }
 
-    /// Whether it has a bash that takes commands.
+    /// Whether bash accepts commands.
     #[must_use]
     pub(crate) fn ready(&self) -> bool {
         self.bash.as_ref().is_some_and(|bash| bash.ready)
     }
 
-    /// Process id of its bash, 0 without.
+    /// Process id of bash; 0 without one.
     #[must_use]
     pub(crate) fn pid(&self) -> i32 {
         self.bash.as_ref().map_or(0, |bash| bash.pid)
     }
 
-    /// Takes a command.
+    /// Adds a command to the queue.
     ///
     /// # Errors
-    /// Why not, and in words.
+    /// The reason for a refusal, with a message.
     pub(crate) fn run(
         &mut self,
         reactor: &mut Reactor,
         owner: &str,
-        run: Run,
+        run: RunCommand,
     ) -> Result<(), (RefusalReason, String)> {
         self.check(owner, &run)?;
         let key = Rc::new(CommandKey { owner: owner.to_owned(), id: run.id.clone() });
         self.queue.push_back(Waiting { key, run, input: Vec::new(), eof: false });
         self.saves.command_waits(reactor.now);
         reactor.pending.shells.mark(self.id);
-        if matches!(self.state, State::Dead | State::Failed(..)) {
+        if matches!(self.state, ShellState::Dead | ShellState::Failed(..)) {
             self.start(reactor);
         }
         self.start_next(reactor);
         Ok(())
     }
 
-    fn check(&self, owner: &str, run: &Run) -> Result<(), (RefusalReason, String)> {
+    fn check(&self, owner: &str, run: &RunCommand) -> Result<(), (RefusalReason, String)> {
         let refuse = |why, message: &str| Err((why, message.to_owned()));
         if run.id.is_empty() || owner.len() + 1 + run.id.len() > ID_BYTES_MAX {
-            return refuse(RefusalReason::BadAsk, "a command needs an id, of at most 128 bytes");
+            return refuse(
+                RefusalReason::BadRequest,
+                "a command needs an id, of at most 128 bytes",
+            );
         }
         let values = run.env.values().flatten().chain(&run.cwd);
         if run.text.contains('\0') || values.into_iter().any(|value| value.contains('\0')) {
-            return refuse(RefusalReason::BadAsk, "a command cannot hold a NUL byte");
+            return refuse(RefusalReason::BadRequest, "a command cannot hold a NUL byte");
         }
         if let Some(name) = run.env.keys().find(|name| !bash_protocol::is_name(name)) {
-            return Err((RefusalReason::BadAsk, format!("{name:?} cannot be a variable's name")));
+            return Err((
+                RefusalReason::BadRequest,
+                format!("{name:?} cannot be a variable's name"),
+            ));
         }
         if run.text.len() > TEXT_BYTES_MAX {
             return refuse(RefusalReason::TooLarge, "a command's text has at most 1 MiB");
         }
-        if self.over || self.closing.is_some() || (!self.is_session() && self.ended.is_some()) {
+        if self.over
+            || self.end.closing.is_some()
+            || (!self.is_session() && self.end.ended.is_some())
+        {
             return refuse(RefusalReason::NoShell, "the shell has ended");
         }
         let same = |who: &CommandKey| who.owner == owner && who.id == run.id;
@@ -341,7 +379,8 @@ impl Shell {
         }
     }
 
-    /// Bytes for a command. `Some` tells how many wait now, `None` that there is no such command.
+    /// Adds input for a command. Returns the number of waiting bytes, or `None` if there is no such
+    /// command.
     pub(crate) fn push_stdin(
         &mut self,
         reactor: &mut Reactor,
@@ -354,10 +393,10 @@ impl Shell {
             if !running.run.stdin {
                 return None;
             }
-            running.input.extend_from_slice(data);
-            running.eof |= eof;
+            running.stdin.bytes.extend_from_slice(data);
+            running.stdin.eof |= eof;
             self.write_stdin(reactor);
-            return Some(self.running.as_ref().map_or(0, |r| r.input.len()));
+            return Some(self.running.as_ref().map_or(0, |r| r.stdin.bytes.len()));
         }
         let waiting = self.queue.iter_mut().find(|w| same(&w.key)).filter(|w| w.run.stdin)?;
         waiting.input.extend_from_slice(data);
@@ -365,22 +404,24 @@ impl Shell {
         Some(waiting.input.len())
     }
 
-    /// Whether input for this command has room again (also when there is no such command).
+    /// Whether there is room for more input of this owner's commands, also if there is no such
+    /// command.
     #[must_use]
     pub(crate) fn has_stdin_room(&self, owner: &str) -> bool {
-        let running = self.running.iter().map(|r| (&r.key, r.input.len()));
+        let running = self.running.iter().map(|r| (&r.key, r.stdin.bytes.len()));
         let waiting = self.queue.iter().map(|w| (&w.key, w.input.len()));
         !running.chain(waiting).any(|(who, held)| who.owner == owner && held > INPUT_BYTES_MAX)
     }
 
-    /// Takes a command out of the queue, or begins to interrupt it. `false`: no such command.
+    /// Removes a command from the queue or starts to interrupt it. Returns `false` if there is no
+    /// such command.
     pub(crate) fn cancel(&mut self, reactor: &mut Reactor, owner: &str, id: &str) -> bool {
         let same = |who: &CommandKey| who.owner == owner && who.id == id;
         reactor.pending.shells.mark(self.id);
         if let Some(at) = self.queue.iter().position(|waiting| same(&waiting.key)) {
             if let Some(waiting) = self.queue.remove(at) {
                 let id = waiting.key.id.clone();
-                let exit = Exit { id, code: 130, cancelled: true, ..Exit::default() };
+                let exit = CommandExit { id, code: 130, cancelled: true, ..CommandExit::default() };
                 self.log.push_event(LogEvent::Exit(waiting.key, exit, self.log.end()));
             }
             return true;
@@ -392,28 +433,28 @@ impl Shell {
         true
     }
 
-    /// One of its output pipes is readable.
+    /// An output pipe is readable.
     pub(crate) fn on_output(&mut self, reactor: &mut Reactor, stream: u8) {
         reactor.pending.shells.mark(self.id);
-        if self.running.as_ref().is_some_and(|running| running.unread.is_some()) {
+        if self.running.as_ref().is_some_and(|running| running.output.unread.is_some()) {
             return;
         }
         self.pull(reactor, stream, READ_BYTES);
     }
 
-    /// Reads once, at most `limit` bytes; gives how many.
+    /// Reads once, at most `limit` bytes, and returns the number of bytes.
     fn pull(&mut self, reactor: &mut Reactor, stream: u8, limit: usize) -> usize {
         let plain = self.is_unfiltered(stream);
         let Some(bash) = &mut self.bash else { return 0 };
         let slot = if stream == STDOUT { &mut bash.out } else { &mut bash.err };
         let Some(fd) = slot.as_ref() else { return 0 };
         let ready = rustix::io::ioctl_fionread(fd).map_or(0, |count| count as usize);
-        // What is long goes into the log without being copied.
+        // A large read goes into the log without a copy.
         if ready.min(limit) >= READ_BYTES / 4 && plain {
             let mut bytes = Vec::with_capacity(ready.min(limit).min(READ_BYTES));
             let count = rustix::io::read(fd, rustix::buffer::spare_capacity(&mut bytes));
             let who = self.running.as_mut().map(|running| {
-                running.output_bytes[usize::from(stream == STDERR)] += bytes.len() as u64;
+                running.output.counts[usize::from(stream == STDERR)] += bytes.len() as u64;
                 running.key.clone()
             });
             if matches!(count, Ok(1..)) {
@@ -438,50 +479,50 @@ impl Shell {
     pub(crate) fn on_status(&mut self, reactor: &mut Reactor) {
         reactor.pending.shells.mark(self.id);
         let Some(bash) = &mut self.bash else { return };
-        match bash.read_status(reactor, self.awaited_step) {
+        match bash.read_status(reactor, self.steps.awaited) {
             Status::Nothing => {}
             Status::Report(report) => self.report(reactor, report),
-            // When bash is ending this comes a moment before its end.
+            // If bash is ending, this event comes shortly before its exit.
             Status::Gone => self.schedule_status_check(reactor.now + Duration::from_millis(250)),
             Status::Flood => self.kill_for(reactor, CloseCause::StatusChannelFlooded),
         }
     }
 
-    /// There may be room for lines to bash.
+    /// Bash may accept more input lines.
     pub(crate) fn on_control_writable(&mut self, reactor: &mut Reactor) {
         if let Some(bash) = &mut self.bash {
             bash.write_backlog(reactor, self.id);
         }
     }
 
-    /// Writes to the running command's standard input what it takes.
+    /// Writes as much standard input to the running command as it accepts.
     pub(crate) fn write_stdin(&mut self, reactor: &mut Reactor) {
         let Some(running) = &mut self.running else { return };
-        let Some(fd) = &running.stdin_pipe else { return };
+        let Some(fd) = &running.stdin.pipe else { return };
         reactor.pending.shells.mark(self.id);
-        match rustix::io::write(fd, &running.input) {
-            Ok(count) => drop(running.input.drain(..count)),
+        match rustix::io::write(fd, &running.stdin.bytes) {
+            Ok(count) => drop(running.stdin.bytes.drain(..count)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(_) => running.input.clear(),
+            Err(_) => running.stdin.bytes.clear(),
         }
-        if running.input.is_empty() && running.eof {
-            running.stdin_pipe = None;
+        if running.stdin.bytes.is_empty() && running.stdin.eof {
+            running.stdin.pipe = None;
         } else {
-            let wait = !running.input.is_empty();
+            let wait = !running.stdin.bytes.is_empty();
             let flags = if wait { EventFlags::OUT } else { EventFlags::empty() };
-            reactor.poll.modify(fd, crate::reactor::poll::Source::Stdin, self.id, flags);
+            reactor.poll.modify(fd, crate::reactor::poll::EventSource::Stdin, self.id, flags);
         }
     }
 
-    /// Whether reading output waits for clients of this owner: it is the output of their command, or
-    /// of none. A client that only looks on, or does not see the command, neither holds it up nor
-    /// lets it run ahead of its owner.
+    /// Whether reading output waits for the clients of this owner, because the output belongs to
+    /// its command or to none. A client that only watches neither delays the output nor lets it run
+    /// ahead of the owner.
     #[must_use]
     pub(crate) fn waits_for(&self, owner: &str) -> bool {
         self.running.as_ref().is_none_or(|running| running.key.owner == owner)
     }
 
-    /// Reads no further while the fastest client is far behind, unless no client makes progress.
+    /// Stops reading while the fastest client is far behind, unless no client makes progress.
     /// Called after every round; also arms the timer.
     pub(crate) fn apply_backpressure(
         &mut self,
@@ -492,10 +533,10 @@ impl Shell {
         let (bytes, entries) = self.log.lag(&fastest);
         let full = bytes >= WINDOW_BYTES || entries >= WINDOW_ENTRIES;
         let patience = last_progress + reactor.config.stall;
-        self.stalled_until = (full && patience > reactor.now).then_some(patience);
-        self.flowing = self.stalled_until.is_none();
-        let listen =
-            self.flowing && self.running.as_ref().is_none_or(|running| running.unread.is_none());
+        self.flow.stalled_until = (full && patience > reactor.now).then_some(patience);
+        self.flow.reading = self.flow.stalled_until.is_none();
+        let listen = self.flow.reading
+            && self.running.as_ref().is_none_or(|running| running.output.unread.is_none());
         if let Some(bash) = &mut self.bash {
             let ready = bash.ready;
             bash.set_listening(reactor, self.id, listen && ready);
@@ -503,26 +544,26 @@ impl Shell {
         self.arm_timer(reactor);
     }
 
-    /// Output that belongs to an ended command waits for room in the log, and there is some.
+    /// Continues to read the output of an ended command when the log has room.
     pub(crate) fn drain_ended_step(&mut self, reactor: &mut Reactor) -> bool {
-        let more =
-            self.flowing && self.running.as_ref().is_some_and(|running| running.unread.is_some());
+        let more = self.flow.reading
+            && self.running.as_ref().is_some_and(|running| running.output.unread.is_some());
         if more {
             self.drain_step(reactor);
         }
         more
     }
 
-    /// Nothing but the news that a command began, less than `pause` ago, is to be sent.
+    /// Whether only the start of a command, less than `pause` ago, waits to be sent.
     #[must_use]
     pub(crate) fn only_start_unsent(&self, now: Instant, pause: Duration) -> bool {
         let young = self.running.as_ref().is_some_and(|r| now.duration_since(r.started_at) < pause);
-        young && self.log.only_start_after(self.sent_index)
+        young && self.log.only_start_after(self.flow.sent_index)
     }
 
-    /// Everything said so far is being sent.
+    /// Records that everything so far is being sent.
     pub(crate) fn mark_sent(&mut self) {
-        self.sent_index = self.log.next_index();
+        self.flow.sent_index = self.log.next_index();
     }
 
     fn arm_timer(&mut self, reactor: &mut Reactor) {
@@ -533,7 +574,7 @@ impl Shell {
         }
     }
 
-    /// A timer of this shell went off.
+    /// A timer of this shell has expired.
     pub(crate) fn on_timer(&mut self, reactor: &mut Reactor, when: Instant) {
         if self.timer_at != Some(when) {
             return;
@@ -543,11 +584,12 @@ impl Shell {
         self.on_deadline(reactor);
     }
 
-    /// Whether it can be forgotten.
+    /// Whether the shell can be removed.
     #[must_use]
     pub(crate) fn can_be_forgotten(&self, now: Instant) -> bool {
-        let dead = self.bash.is_none() && self.clients.is_empty() && self.closing.is_none();
+        let dead = self.bash.is_none() && self.clients.is_empty() && self.end.closing.is_none();
         let kept = self
+            .end
             .ended
             .as_ref()
             .is_some_and(|(_, at)| self.is_session() || now.duration_since(*at) < DEAD_KEPT);

@@ -1,4 +1,4 @@
-//! One terminal: a program, its PTY, its output, and its clients.
+//! One terminal: a program, its PTY, its output and its clients.
 //!
 //! Output goes into a ring, from there at once to the clients ([`pump`]), and only then to the model
 //! of the screen. A client has a position in the ring and nothing else.
@@ -27,7 +27,7 @@ mod ring;
 use crate::connection::TerminalClient;
 use crate::launch;
 use crate::launch::words;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use closing::Closing;
 use isolet_sys::pty;
@@ -35,8 +35,10 @@ use isolet_sys::spawn::{self, Child};
 use isolet_vt::{ReplyFilter, Screen};
 use isolet_wire::activity::{Activity, ShellKey};
 use isolet_wire::response::{Closed, RefusalReason};
-use isolet_wire::terminal::{COLS_MAX, Client, Open, ROWS_MAX, Size, Terminal as Told};
-use ring::Ring;
+use isolet_wire::terminal::{
+    COLS_MAX, OpenTerminal, ROWS_MAX, Size, TerminalClientInfo, TerminalStatus as Told,
+};
+use ring::OutputRing;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -45,85 +47,114 @@ use std::os::fd::OwnedFd;
 use std::rc::Weak;
 use std::time::{Duration, Instant};
 
-/// Clients of one terminal.
+/// Maximum number of clients of one terminal.
 pub(crate) const CLIENTS_MAX: usize = 256;
-/// What may wait until the program reads it, before its sender is no longer read.
+/// Unread input, in bytes, above which the sender is no longer read.
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
-/// How long a program may take until it was executed.
+/// Timeout of the program's execution.
 const START_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a program's arguments that are told.
+/// Maximum length of the reported arguments, in bytes.
 const ARGV_BYTES_TOLD: usize = 512;
-/// Clients that are told in a list of terminals, of all together.
+/// Maximum number of clients in a list of terminals, all terminals together.
 const CLIENTS_TOLD: usize = 1024;
 
-/// What a terminal is.
+/// The state of a terminal.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Its program was not yet executed.
+pub(crate) enum TerminalState {
+    /// The program has not been executed yet.
     Opening,
-    /// Its program runs.
+    /// The program is running.
     Live,
-    /// Its program could not be executed.
+    /// The program could not be executed.
     Failed(RefusalReason, String),
-    /// Its program has ended.
+    /// The program has ended.
     Ended(Closed),
 }
 
-/// A snapshot that may still be on its way, and what it shows: offset, and sizes so far.
+/// A snapshot that may still be in transit, with the offset and the number of size changes that it
+/// shows.
 type Drawn = ((u64, u64), Weak<[u8]>);
 
-/// A terminal, from its start until its last client has read its end.
+/// A terminal, from its start until its last client has read its end. It has many fields because
+/// output, screen, input and clients all depend on the one PTY.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     /// The id of the session whose terminal this is.
     pub(crate) session: String,
-    /// What it is.
-    pub(crate) state: State,
-    /// Connections that are its clients.
+    /// The state of the terminal.
+    pub(crate) state: TerminalState,
+    /// Connections of the clients.
     pub(crate) clients: Vec<u64>,
-    /// Connections that wait for its end.
+    /// Connections that wait for the end of the terminal.
     pub(crate) closers: Vec<u64>,
-    /// It was told to end, and nothing of it is left.
+    /// The terminal was closed, and nothing of it is left.
     pub(crate) over: bool,
-    /// Its clients, or what others see of them, may have changed.
+    /// The clients, or what others see of them, may have changed.
     pub(crate) clients_changed: bool,
     id: u64,
     run_id: String,
-    last_client_number: u32,
     pid: i32,
     argv: Vec<String>,
     size: Size,
-    /// Whose size it has.
-    size_owner: Option<u64>,
-    /// Counts the lists of clients.
-    clients_version: u64,
-    visible_clients: Vec<Client>,
-    ring: Ring,
-    screen: Screen,
-    /// What the screen has seen of the output.
-    fed_until: u64,
-    reply_filter: ReplyFilter,
-    /// Clients that may type, and so answer.
-    typing_clients: usize,
-    snapshots: Vec<Drawn>,
-    master: Option<OwnedFd>,
-    /// There may be something to read.
-    readable: bool,
-    input: Vec<u8>,
+    roster: ClientRoster,
+    ring: OutputRing,
+    display: Display,
+    pty: Pty,
     opened: Instant,
-    /// When its program has ended.
+    /// Time when the program ended.
     pub(crate) ended: Option<Instant>,
-    child: Option<Child>,
-    handover: Option<OwnedFd>,
+    start: StartProgress,
     closing: Option<Closing>,
-    /// A timer is set for this moment.
+    /// The moment for which a timer is set.
     timer_at: Option<Instant>,
 }
 
-/// Why a terminal was not opened, and in words.
+/// The clients of a terminal, as far as the terminal itself needs them.
+#[derive(Debug, Default)]
+struct ClientRoster {
+    /// Number of the last client.
+    last_number: u32,
+    /// The client whose window determines the size.
+    size_owner: Option<u64>,
+    /// Number of changes of the list of visible clients.
+    version: u64,
+    visible: Vec<TerminalClientInfo>,
+    /// Number of clients that may type and therefore answer queries.
+    typing: usize,
+}
+
+/// The screen model and the snapshots that were drawn from it.
+#[derive(Debug)]
+struct Display {
+    screen: Screen,
+    /// Offset of the output that the screen has processed.
+    fed_until: u64,
+    reply_filter: ReplyFilter,
+    snapshots: Vec<Drawn>,
+}
+
+/// The PTY of a terminal.
+#[derive(Debug, Default)]
+struct Pty {
+    master: Option<OwnedFd>,
+    /// The PTY may be readable.
+    readable: bool,
+    /// Input that the program has not read yet.
+    input: Vec<u8>,
+}
+
+/// The start of a terminal's program, until it is executed.
+#[derive(Debug)]
+struct StartProgress {
+    child: Option<Child>,
+    /// The socket on which the child passes the PTY's master.
+    handover: Option<OwnedFd>,
+}
+
+/// The reason why a terminal was not opened, with a message.
 pub(crate) type Refusal = (RefusalReason, String);
 
-/// A size that may be had; `None` for nothing.
+/// Limits a size; `None` for an empty one.
 #[must_use]
 pub(crate) fn clamp(size: Size) -> Option<Size> {
     (size.cols > 0 && size.rows > 0)
@@ -131,15 +162,15 @@ pub(crate) fn clamp(size: Size) -> Option<Size> {
 }
 
 impl Terminal {
-    /// Starts its program.
+    /// Starts the program.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a refusal.
     pub(crate) fn open(
         reactor: &mut Reactor,
         id: u64,
         session: String,
-        open: Open,
+        open: OpenTerminal,
         size: Size,
     ) -> Result<Self, Refusal> {
         let failed =
@@ -149,104 +180,100 @@ impl Terminal {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
             .map_err(|errno| failed(errno.into()))?;
-        let order = SpawnRequest { terminal: Some((theirs, size)), ..spawn_request(&open)? };
-        let child = reactor.spawn(order, ChildOwner::Terminal(id)).map_err(failed)?;
+        let request = SpawnRequest { terminal: Some((theirs, size)), ..spawn_request(&open)? };
+        let child = reactor.spawn(request, ChildOwner::Terminal(id)).map_err(failed)?;
         let mut terminal = Self {
             session,
-            state: State::Opening,
+            state: TerminalState::Opening,
             clients: Vec::new(),
             closers: Vec::new(),
             over: false,
             clients_changed: false,
             id,
             run_id: run_id().map_err(|errno| failed(errno.into()))?,
-            last_client_number: 0,
             pid: child.pid,
             argv,
             size,
-            size_owner: None,
-            clients_version: 0,
-            visible_clients: Vec::new(),
-            ring: Ring::default(),
-            screen: Screen::new(size),
-            fed_until: 0,
-            reply_filter: ReplyFilter::default(),
-            typing_clients: 0,
-            snapshots: Vec::new(),
-            master: None,
-            readable: false,
-            input: Vec::new(),
+            roster: ClientRoster::default(),
+            ring: OutputRing::default(),
+            display: Display {
+                screen: Screen::new(size),
+                fed_until: 0,
+                reply_filter: ReplyFilter::default(),
+                snapshots: Vec::new(),
+            },
+            pty: Pty::default(),
             opened: reactor.now,
             ended: None,
-            child: None,
-            handover: Some(ours),
+            start: StartProgress { child: None, handover: Some(ours) },
             closing: None,
             timer_at: None,
         };
         if let Err(errno) =
-            reactor.poll.add(&child.started, Source::PtyExecStatus, id, EventFlags::IN)
+            reactor.poll.add(&child.started, EventSource::PtyExecStatus, id, EventFlags::IN)
         {
             let _ = isolet_sys::signal::send(child.pid, 9);
             return Err(no_process(&errno));
         }
-        terminal.child = Some(child);
+        terminal.start.child = Some(child);
         Ok(terminal)
     }
 
-    /// Whether its program was executed may be known.
+    /// The exec status of the program may be available.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
-        let Some(result) = self.child.as_mut().and_then(Child::exec_result) else { return };
-        self.child = None;
+        let Some(result) = self.start.child.as_mut().and_then(Child::exec_result) else { return };
+        self.start.child = None;
         reactor.pending.terminals.mark(self.id);
-        let handed = self.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);
+        let handed = self.start.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);
         let master = result.map_err(|failed| self.refusal(failed)).and_then(|()| {
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
             let master = handed.map_err(|errno| no_process(&errno))?;
             reactor
                 .poll
-                .add(&master, Source::Pty, self.id, flags)
+                .add(&master, EventSource::Pty, self.id, flags)
                 .map_err(|errno| no_process(&errno))?;
             Ok(master)
         });
         match master {
             Ok(master) => {
-                self.master = Some(master);
-                self.state = State::Live;
-                self.readable = true;
+                self.pty.master = Some(master);
+                self.state = TerminalState::Live;
+                self.pty.readable = true;
                 self.write();
                 reactor.notify_watchers_now(self.id);
             }
             Err((why, message)) => {
                 let _ = isolet_sys::signal::send(self.pid, 9);
-                self.state = State::Failed(why, message);
+                self.state = TerminalState::Failed(why, message);
             }
         }
     }
 
     fn refusal(&self, failed: (spawn::Stage, Errno)) -> Refusal {
-        launch::refusal(self.argv.first().map_or("", String::as_str), failed)
+        launch::refusal(self.argv.first().map_or("", String::as_str), failed.0, failed.1)
     }
 
-    /// Its number of a new client's.
+    /// The number for a new client.
     pub(crate) fn next_client_number(&mut self) -> u32 {
-        self.last_client_number += 1;
-        self.last_client_number
+        self.roster.last_number += 1;
+        self.roster.last_number
     }
 
-    /// As watchers are told of it; nothing of one that never ran.
+    /// The description for watchers; `None` if the program never ran.
     #[must_use]
     pub(crate) fn activity(&self) -> Option<Activity> {
         let closed = match &self.state {
-            State::Live => None,
-            State::Ended(closed) => Some(closed.clone()),
-            State::Opening | State::Failed(..) => return None,
+            TerminalState::Live => None,
+            TerminalState::Ended(closed) => Some(closed.clone()),
+            TerminalState::Opening | TerminalState::Failed(..) => return None,
         };
         let session = self.session.clone();
-        let clients = self.visible_clients.len() as u32;
+        let clients = self.roster.visible.len() as u32;
         Some(Activity::Terminal { session, pid: self.pid, clients, closed })
     }
 
-    /// As lists tell of it, among `count`; the first of its clients where there are very many.
+    /// The description for a list of `count` terminals. If there are many, only the first clients
+    /// are included.
     #[must_use]
     pub(crate) fn describe(&self, now: Instant, count: usize) -> Told {
         let mut argv = self.argv.clone();
@@ -263,9 +290,10 @@ impl Terminal {
             argv,
             size: self.size,
             offset: self.ring.head(),
-            title: self.screen.title().to_owned(),
+            title: self.display.screen.title().to_owned(),
             clients: self
-                .visible_clients
+                .roster
+                .visible
                 .iter()
                 .take(CLIENTS_TOLD / count.max(1))
                 .cloned()
@@ -274,46 +302,50 @@ impl Terminal {
         }
     }
 
-    /// It runs, and its name leads to it.
+    /// Whether clients can attach to the terminal.
     #[must_use]
     pub(crate) fn is_running(&self) -> bool {
-        matches!(self.state, State::Opening | State::Live) && self.closing.is_none()
+        matches!(self.state, TerminalState::Opening | TerminalState::Live) && self.closing.is_none()
     }
 
-    /// It is being ended, and something of it may be left.
+    /// Whether the terminal is being closed and some of its processes may be left.
     #[must_use]
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some() && !self.over
     }
 
-    /// These are its clients now.
-    pub(crate) fn set_visible_clients(&mut self, reactor: &mut Reactor, seen: Vec<Client>) {
+    /// Replaces the list of visible clients.
+    pub(crate) fn set_visible_clients(
+        &mut self,
+        reactor: &mut Reactor,
+        seen: Vec<TerminalClientInfo>,
+    ) {
         self.clients_changed = false;
-        if seen == self.visible_clients {
+        if seen == self.roster.visible {
             return;
         }
-        if seen.len() != self.visible_clients.len() && self.is_running() {
+        if seen.len() != self.roster.visible.len() && self.is_running() {
             reactor.notify_watchers(self.id);
         }
-        self.visible_clients = seen;
-        self.clients_version += 1;
+        self.roster.visible = seen;
+        self.roster.version += 1;
     }
 
-    /// Whose size it has.
+    /// The client whose window determines the size.
     #[must_use]
     pub(crate) fn size_owner(&self) -> Option<u64> {
-        self.size_owner
+        self.roster.size_owner
     }
 
-    /// This connection has become a client.
+    /// Adds a client.
     pub(crate) fn add_client(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
         self.clients.push(conn);
-        self.typing_clients += usize::from(client.may_type());
+        self.roster.typing += usize::from(client.may_type());
         self.clients_changed = true;
         reactor.pending.terminals.mark(self.id);
     }
 
-    /// This client has gone.
+    /// Removes a client.
     pub(crate) fn remove_client(
         &mut self,
         reactor: &mut Reactor,
@@ -321,9 +353,9 @@ impl Terminal {
         client: &TerminalClient,
     ) {
         self.clients.retain(|client| *client != conn);
-        self.typing_clients -= usize::from(client.may_type());
-        if self.size_owner == Some(conn) {
-            self.size_owner = None;
+        self.roster.typing -= usize::from(client.may_type());
+        if self.roster.size_owner == Some(conn) {
+            self.roster.size_owner = None;
         }
         self.clients_changed = true;
         reactor.pending.terminals.mark(self.id);
@@ -334,11 +366,11 @@ fn no_process(errno: &Errno) -> Refusal {
     (RefusalReason::NoProcess, format!("no terminal: {errno}"))
 }
 
-/// What to start.
-fn spawn_request(open: &Open) -> Result<SpawnRequest, Refusal> {
+/// The parameters for starting the program.
+fn spawn_request(open: &OpenTerminal) -> Result<SpawnRequest, Refusal> {
     let bad = || {
         let text = "no program, a NUL byte, or a name of the environment with `=`";
-        (RefusalReason::BadAsk, text.to_owned())
+        (RefusalReason::BadRequest, text.to_owned())
     };
     let mut env = open.env.clone();
     env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
@@ -371,7 +403,7 @@ fn strings(list: &[String]) -> Option<Vec<CString>> {
     list.iter().map(|text| CString::new(text.as_str()).ok()).collect()
 }
 
-/// 16 letters of base32, at random.
+/// 16 random letters in base32.
 fn run_id() -> Result<String, Errno> {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut bytes = [0_u8; 16];

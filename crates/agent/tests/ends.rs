@@ -1,15 +1,16 @@
-//! An end is never reported before the last byte of output (F46). The agent is stopped while a
-//! program writes its last bytes and ends, so that it finds everything at once when it goes on.
+//! An end is never reported before the last byte of output (F46). In these tests, the agent is
+//! stopped while a program writes its last bytes and exits, so that it finds everything at once
+//! when it continues.
 
 mod kit;
 
-use isolet_wire::process::{ProcessRequest, Start};
-use isolet_wire::request::{AgentRequest, Exec, What};
+use isolet_wire::process::{ProcessRequest, StartProcess};
+use isolet_wire::request::{AgentRequest, Invocation, StartExec};
 use isolet_wire::response::{AgentResponse, STDOUT};
 use kit::{Agent, Client, Event, open, run, terminal};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A command that waits for the file `go`, writes `hello` and ends.
+/// A command that waits for the file `go`, writes `hello` and exits.
 fn waiting(agent: &Agent) -> String {
     format!("until [ -e {} ]; do sleep 0.01; done; echo hello", agent.dir.at("go"))
 }
@@ -26,10 +27,11 @@ impl Agent {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Lets the waiting program write and end while the agent is stopped; `before` is done first.
+    /// Lets the waiting program write and exit while the agent is stopped. `before` is called
+    /// first.
     fn miss(&self, before: impl FnOnce()) {
         let own = self.child.id().to_string();
-        // Events are handled in the order in which they come, from the moment it waits for them.
+        // The agent handles events in the order in which they arrive while it waits for them.
         kit::until("the agent waits", || state(&own) == Some('S'));
         self.signal(Signal::STOP);
         kit::until("the agent is stopped", || state(&own) == Some('T'));
@@ -42,7 +44,7 @@ impl Agent {
     }
 }
 
-/// The state of a process: the letter behind its name in `stat`.
+/// The state of a process: the letter after its name in `stat`.
 fn state(pid: &str) -> Option<char> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(") ")?.1.chars().next()
@@ -71,19 +73,20 @@ fn f46_a_log_that_says_exited_holds_the_last_byte() {
     let agent = Agent::start();
     let mut starter = agent.connect();
     let mut reader = agent.connect();
-    let start = Start {
+    let start = StartProcess {
         id: "a".into(),
-        what: What::Command(waiting(&agent)),
+        what: Invocation::Command(waiting(&agent)),
         cwd: "/tmp".into(),
         env: open().env,
-        ..Start::default()
+        ..StartProcess::default()
     };
-    starter.ask(&AgentRequest::Process(ProcessRequest::Start(start)));
-    assert!(matches!(starter.tell(), AgentResponse::Process(_)), "it runs");
-    // The request arrives before the output and the end, and all three are handled in one round.
+    starter.request(&AgentRequest::Process(ProcessRequest::Start(start)));
+    assert!(matches!(starter.response(), AgentResponse::Process(_)), "it runs");
+    // The request arrives before the output and the exit, and the agent handles all three in one
+    // round.
     agent.miss(|| {
         let follow = ProcessRequest::Follow { id: "a".into(), since: Some(0), follow: false };
-        reader.ask(&AgentRequest::Process(follow));
+        reader.request(&AgentRequest::Process(follow));
     });
     let (out, end) = out(&mut reader);
     let AgentResponse::Process(process) = end else { panic!("{end:?}") };
@@ -97,21 +100,21 @@ fn f46_a_log_that_says_exited_holds_the_last_byte() {
 fn f46_a_follower_hears_the_last_byte_before_the_end() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    let start = Start {
+    let start = StartProcess {
         id: "a".into(),
-        what: What::Command(waiting(&agent)),
+        what: Invocation::Command(waiting(&agent)),
         cwd: "/tmp".into(),
         env: open().env,
-        ..Start::default()
+        ..StartProcess::default()
     };
-    client.ask(&AgentRequest::Process(ProcessRequest::Start(start)));
-    assert!(matches!(client.tell(), AgentResponse::Process(_)), "it runs");
-    client.ask(&AgentRequest::Process(ProcessRequest::Follow {
+    client.request(&AgentRequest::Process(ProcessRequest::Start(start)));
+    assert!(matches!(client.response(), AgentResponse::Process(_)), "it runs");
+    client.request(&AgentRequest::Process(ProcessRequest::Follow {
         id: "a".into(),
         since: None,
         follow: true,
     }));
-    assert!(matches!(client.tell(), AgentResponse::ProcessLog(_)), "it is followed");
+    assert!(matches!(client.response(), AgentResponse::ProcessLog(_)), "it is followed");
     agent.miss(|| {});
     assert_eq!(out(&mut client).0, b"hello\n");
 }
@@ -121,22 +124,22 @@ fn f46_a_follower_hears_the_last_byte_before_the_end() {
 fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    let what = What::Command(waiting(&agent));
-    client.ask(&AgentRequest::Exec(Exec {
+    let what = Invocation::Command(waiting(&agent));
+    client.request(&AgentRequest::Exec(StartExec {
         what,
         cwd: "/tmp".into(),
         env: open().env,
-        ..Exec::default()
+        ..StartExec::default()
     }));
     kit::until("it runs", || !agent.children().is_empty());
     agent.miss(|| {});
     assert_eq!(out(&mut client).0, b"hello\n");
 
-    // Its bash ends with the command.
+    // Bash exits with the command.
     std::fs::remove_file(agent.dir.at("go")).expect("removed");
     let mut shell = agent.shell();
-    shell.ask(&AgentRequest::Run(run("r", &format!("{}; exit 3", waiting(&agent)))));
-    shell.skip_to(|tell| matches!(tell, AgentResponse::Started { .. }));
+    shell.request(&AgentRequest::Run(run("r", &format!("{}; exit 3", waiting(&agent)))));
+    shell.skip_to(|response| matches!(response, AgentResponse::Started { .. }));
     agent.miss(|| {});
     assert_eq!(out(&mut shell).0, b"hello\n");
 }
@@ -146,8 +149,8 @@ fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
 fn f46_a_terminal_shows_the_last_byte_before_its_end() {
     let agent = Agent::start();
     let argv = ["bash", "-c", &waiting(&agent)].map(str::to_owned).to_vec();
-    let open = isolet_wire::terminal::Open { argv, ..terminal::bash() };
-    let mut screen = agent.screen(terminal::wish(open));
+    let open = isolet_wire::terminal::OpenTerminal { argv, ..terminal::bash() };
+    let mut screen = agent.screen(terminal::attach_options(open));
     agent.miss(|| {});
     screen.end();
     assert_eq!(screen.text(), "hello\n");

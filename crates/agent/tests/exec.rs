@@ -1,18 +1,21 @@
-//! Programs without a shell behind them.
+//! Programs without a shell.
 
 mod kit;
 
-use isolet_wire::request::{AgentRequest, Exec, What};
-use isolet_wire::response::{AgentResponse, Exit, RefusalReason, STDOUT};
+use isolet_wire::request::{AgentRequest, Invocation, StartExec};
+use isolet_wire::response::{AgentResponse, CommandExit, RefusalReason, STDOUT};
 use kit::{Agent, Client, Event, Outcome, open};
 
-fn command(text: &str) -> Exec {
-    let what = What::Command(text.into());
-    Exec { what, cwd: "/tmp".into(), env: open().env, ..Exec::default() }
+fn command(text: &str) -> StartExec {
+    let what = Invocation::Command(text.into());
+    StartExec { what, cwd: "/tmp".into(), env: open().env, ..StartExec::default() }
 }
 
-fn argv(words: &[&str]) -> Exec {
-    Exec { what: What::Argv(words.iter().map(|w| (*w).to_owned()).collect()), ..command("") }
+fn argv(words: &[&str]) -> StartExec {
+    StartExec {
+        what: Invocation::Argv(words.iter().map(|w| (*w).to_owned()).collect()),
+        ..command("")
+    }
 }
 
 fn finish(client: &mut Client) -> Result<Outcome, RefusalReason> {
@@ -33,13 +36,13 @@ fn finish(client: &mut Client) -> Result<Outcome, RefusalReason> {
                 return Ok(outcome);
             }
             Event::Response(AgentResponse::Refused { why, .. }) => return Err(why),
-            Event::Response(tell) => panic!("{tell:?}"),
+            Event::Response(response) => panic!("{response:?}"),
         }
     }
 }
 
-fn exec(client: &mut Client, exec: Exec) -> Result<Outcome, RefusalReason> {
-    client.ask(&AgentRequest::Exec(exec));
+fn exec(client: &mut Client, exec: StartExec) -> Result<Outcome, RefusalReason> {
+    client.request(&AgentRequest::Exec(exec));
     finish(client)
 }
 
@@ -75,11 +78,11 @@ fn what_is_not_there_is_told_as_a_shell_would_or_refused() {
     }
     assert_eq!(exec(&mut client, argv(&["no-such-thing"])).unwrap_err(), RefusalReason::NotFound);
     assert_eq!(exec(&mut client, argv(&["/etc/passwd"])).unwrap_err(), RefusalReason::Denied);
-    assert_eq!(exec(&mut client, argv(&[])).unwrap_err(), RefusalReason::BadAsk);
-    assert_eq!(exec(&mut client, argv(&["a\0b"])).unwrap_err(), RefusalReason::BadAsk);
-    let nowhere = Exec { cwd: "/no/such".into(), ..command("true") };
+    assert_eq!(exec(&mut client, argv(&[])).unwrap_err(), RefusalReason::BadRequest);
+    assert_eq!(exec(&mut client, argv(&["a\0b"])).unwrap_err(), RefusalReason::BadRequest);
+    let nowhere = StartExec { cwd: "/no/such".into(), ..command("true") };
     assert_eq!(exec(&mut client, nowhere.clone()).unwrap_err(), RefusalReason::BadCwd);
-    let plain = Exec { what: What::Command("ls".into()), ..nowhere };
+    let plain = StartExec { what: Invocation::Command("ls".into()), ..nowhere };
     assert_eq!(exec(&mut client, plain).unwrap_err(), RefusalReason::BadCwd);
     assert_eq!(exec(&mut client, command("echo on")).expect("started").out(), "on\n");
 }
@@ -99,14 +102,15 @@ fn a_timeout_kills_the_program_and_all_it_started() {
     let mut client = agent.connect();
     let text = "trap '' TERM; (setsid sleep 1000 & echo $!; sleep 1000 & echo $!; wait) & wait; \
                 sleep 1000";
-    let what = Exec { timeout_ms: 200, ..command(&format!("{text} & echo $!; sleep 1000")) };
+    let what = StartExec { timeout_ms: 200, ..command(&format!("{text} & echo $!; sleep 1000")) };
     let outcome = exec(&mut client, what).expect("started");
     assert!(outcome.exit.timed_out);
     assert_eq!((outcome.exit.code, outcome.exit.signal), (137, Some(9)));
     for pid in outcome.out().split_whitespace() {
         kit::until("it is gone", || !kit::there(format!("/proc/{pid}")));
     }
-    let polite = Exec { timeout_ms: 50, ..command("(trap '' TERM; sleep 1000) & echo $!; wait") };
+    let polite =
+        StartExec { timeout_ms: 50, ..command("(trap '' TERM; sleep 1000) & echo $!; wait") };
     let outcome = exec(&mut client, polite).expect("started");
     assert_eq!((outcome.exit.timed_out, outcome.exit.signal), (true, Some(15)));
     let left = format!("/proc/{}", outcome.out().trim());
@@ -117,22 +121,22 @@ fn a_timeout_kills_the_program_and_all_it_started() {
 fn cancel_and_signals_reach_the_group() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    client.ask(&AgentRequest::Exec(command("sleep 1000; echo after")));
-    client.ask(&AgentRequest::Cancel { id: String::new() });
+    client.request(&AgentRequest::Exec(command("sleep 1000; echo after")));
+    client.request(&AgentRequest::Cancel { id: String::new() });
     let outcome = finish(&mut client).expect("started");
     assert_eq!((outcome.exit.cancelled, outcome.exit.signal), (true, Some(9)));
-    client.ask(&AgentRequest::Exec(command(
+    client.request(&AgentRequest::Exec(command(
         "trap 'echo got; exit 3' USR1; echo up; while :; do sleep 0.01; done",
     )));
     let Event::Data(up) = client.event() else { panic!("no output") };
     assert_eq!(&up.bytes[..], b"up\n");
-    client.ask(&AgentRequest::Signal { id: String::new(), signal: 10 });
+    client.request(&AgentRequest::Signal { id: String::new(), signal: 10 });
     let got = loop {
         if let Event::Response(AgentResponse::Exit(exit)) = client.event() {
             break exit;
         }
     };
-    assert_ne!(got, Exit::default());
+    assert_ne!(got, CommandExit::default());
     assert!(got.code == 3 || got.signal == Some(10), "{got:?}");
 }
 
@@ -140,15 +144,15 @@ fn cancel_and_signals_reach_the_group() {
 fn input_of_any_size_is_taken_and_ends() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    client.ask(&AgentRequest::Exec(Exec { stdin: true, ..command("sleep 0.1; wc -c") }));
+    client.request(&AgentRequest::Exec(StartExec { stdin: true, ..command("sleep 0.1; wc -c") }));
     let part = vec![b'x'; 60_000];
     for _ in 0..100 {
-        client.ask(&AgentRequest::Stdin { id: String::new(), data: part.clone(), eof: false });
+        client.request(&AgentRequest::Stdin { id: String::new(), data: part.clone(), eof: false });
     }
-    client.ask(&AgentRequest::Stdin { id: String::new(), data: Vec::new(), eof: true });
+    client.request(&AgentRequest::Stdin { id: String::new(), data: Vec::new(), eof: true });
     assert_eq!(finish(&mut client).expect("started").out(), "6000000\n");
     assert_eq!(exec(&mut client, command("wc -c")).expect("started").out(), "0\n");
-    client.ask(&AgentRequest::Exec(Exec { stdin: true, ..command("exit 0") }));
+    client.request(&AgentRequest::Exec(StartExec { stdin: true, ..command("exit 0") }));
     assert_eq!(finish(&mut client).expect("started").exit.code, 0);
 }
 
@@ -156,7 +160,7 @@ fn input_of_any_size_is_taken_and_ends() {
 fn frames_that_came_behind_held_input_are_taken_later() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    client.ask(&AgentRequest::Exec(Exec { stdin: true, ..command("sleep 0.2; wc -c") }));
+    client.request(&AgentRequest::Exec(StartExec { stdin: true, ..command("sleep 0.2; wc -c") }));
     let mut out = Vec::new();
     let mut stdin = |data: Vec<u8>, eof| {
         isolet_wire::frame::put(&mut out, &AgentRequest::Stdin { id: String::new(), data, eof });
@@ -164,9 +168,9 @@ fn frames_that_came_behind_held_input_are_taken_later() {
     (0..18).for_each(|_| stdin(vec![1; 60_000], false));
     stdin(vec![2; 100_000], true);
     std::io::Write::write_all(&mut client.stream, &out).expect("written");
-    client.ask(&AgentRequest::Ping(7));
+    client.request(&AgentRequest::Ping(7));
     assert_eq!(
-        client.skip_to(|tell| matches!(tell, AgentResponse::Pong(_))),
+        client.skip_to(|response| matches!(response, AgentResponse::Pong(_))),
         AgentResponse::Pong(7)
     );
     assert_eq!(finish(&mut client).expect("started").out(), "1180000\n");
@@ -183,7 +187,7 @@ fn more_questions_than_answers_are_read_are_all_answered() {
         std::io::Write::write_all(&mut writer, &out).expect("written");
     });
     for at in 0..200_000 {
-        assert_eq!(client.tell(), AgentResponse::Pong(at));
+        assert_eq!(client.response(), AgentResponse::Pong(at));
     }
     asking.join().expect("asked");
 }
@@ -193,7 +197,7 @@ fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let before = agent.size().0;
-    client.ask(&AgentRequest::Exec(command("head -c 100000000 /dev/zero")));
+    client.request(&AgentRequest::Exec(command("head -c 100000000 /dev/zero")));
     let mut count = 0_u64;
     loop {
         match client.event() {
@@ -207,7 +211,7 @@ fn a_hundred_megabytes_wait_for_their_reader_in_little_memory() {
                 assert_eq!((exit.out, exit.code), (count, 0));
                 break;
             }
-            Event::Response(tell) => panic!("{tell:?}"),
+            Event::Response(response) => panic!("{response:?}"),
         }
     }
     assert_eq!(count, 100_000_000);
@@ -219,7 +223,7 @@ fn a_program_goes_on_when_its_connection_is_gone() {
     let agent = Agent::start();
     let mut client = agent.connect();
     let done = agent.dir.at("done");
-    client.ask(&AgentRequest::Exec(command(&format!(
+    client.request(&AgentRequest::Exec(command(&format!(
         "echo up; head -c 1000000 /dev/zero; : >{done}"
     ))));
     let Event::Data(_) = client.event() else { panic!("no output") };

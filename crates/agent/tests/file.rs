@@ -1,57 +1,60 @@
-//! File calls, each in a worker of its own.
+//! File operations, each in a worker process.
 
 mod kit;
 
 use isolet_wire::frame;
-use isolet_wire::request::{AgentRequest, File};
-use isolet_wire::response::{AgentResponse, Entry, Kind, RefusalReason, Stat};
+use isolet_wire::request::{AgentRequest, FileRequest};
+use isolet_wire::response::{AgentResponse, DirectoryEntry, FileKind, FileStat, RefusalReason};
 use kit::{Agent, Event};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 #[derive(Debug, Default)]
 struct Told {
-    stat: Option<Stat>,
+    stat: Option<FileStat>,
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<DirectoryEntry>,
 }
 
-fn call(agent: &Agent, ask: File) -> Result<Told, RefusalReason> {
+fn call(agent: &Agent, request: FileRequest) -> Result<Told, RefusalReason> {
     let mut client = agent.connect();
-    client.ask(&AgentRequest::File(ask));
-    let mut told = Told::default();
+    client.request(&AgentRequest::File(request));
+    let mut response = Told::default();
     loop {
         match client.event() {
-            Event::Data(data) => told.bytes.extend_from_slice(&data.bytes),
-            Event::Response(AgentResponse::FileStat(stat)) => told.stat = Some(stat),
-            Event::Response(AgentResponse::FileList(part)) => told.entries.extend(part),
-            Event::Response(AgentResponse::Done) => return Ok(told),
+            Event::Data(data) => response.bytes.extend_from_slice(&data.bytes),
+            Event::Response(AgentResponse::FileStat(stat)) => response.stat = Some(stat),
+            Event::Response(AgentResponse::FileList(part)) => response.entries.extend(part),
+            Event::Response(AgentResponse::Done) => return Ok(response),
             Event::Response(AgentResponse::Refused { why, .. }) => return Err(why),
-            Event::Response(tell) => panic!("{tell:?}"),
+            Event::Response(response) => panic!("{response:?}"),
         }
     }
 }
 
-fn read(path: &str) -> File {
-    File::Read { path: path.into(), offset: 0, limit: None }
+fn read(path: &str) -> FileRequest {
+    FileRequest::Read { path: path.into(), offset: 0, limit: None }
 }
 
 fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), RefusalReason> {
     let mut client = agent.connect();
     let mut out = Vec::new();
-    frame::put(&mut out, &AgentRequest::File(File::Write { path: path.into(), mode: 0o640 }));
+    frame::put(
+        &mut out,
+        &AgentRequest::File(FileRequest::Write { path: path.into(), mode: 0o640 }),
+    );
     let mut at = 0;
     for part in bytes.chunks(60_000) {
         frame::put_data_head(&mut out, 0, at, "", part.len());
         out.extend_from_slice(part);
         at += part.len() as u64;
     }
-    frame::put(&mut out, &AgentRequest::File(File::End));
+    frame::put(&mut out, &AgentRequest::File(FileRequest::End));
     client.stream.write_all(&out).expect("written");
-    match client.tell() {
+    match client.response() {
         AgentResponse::Done => Ok(()),
         AgentResponse::Refused { why, .. } => Err(why),
-        tell => panic!("{tell:?}"),
+        response => panic!("{response:?}"),
     }
 }
 
@@ -61,11 +64,11 @@ fn what_is_written_is_read_back() {
     let path = agent.dir.at("new/dir/file");
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 7) as u8).collect();
     write(&agent, &path, &bytes).expect("written");
-    let told = call(&agent, read(&path)).expect("read");
-    assert!(told.bytes == bytes);
-    let stat = told.stat.expect("a stat");
-    assert_eq!((stat.kind, stat.size, stat.mode), (Kind::File, 1_000_000, 0o640));
-    let part = File::Read { path: path.into(), offset: 999_990, limit: Some(5) };
+    let response = call(&agent, read(&path)).expect("read");
+    assert!(response.bytes == bytes);
+    let stat = response.stat.expect("a stat");
+    assert_eq!((stat.kind, stat.size, stat.mode), (FileKind::File, 1_000_000, 0o640));
+    let part = FileRequest::Read { path: path.into(), offset: 999_990, limit: Some(5) };
     assert_eq!(call(&agent, part).expect("read").bytes, bytes[999_990..999_995]);
 }
 
@@ -80,8 +83,8 @@ fn an_old_file_keeps_its_mode_and_a_link_is_written_through() {
     write(&agent, &link, b"new").expect("written");
     assert_eq!(std::fs::read(&path).expect("read"), b"new");
     assert!(std::fs::symlink_metadata(&link).expect("a link").is_symlink());
-    let told = call(&agent, File::Stat { path: link.into() }).expect("stat");
-    assert_eq!(told.stat.expect("a stat").kind, Kind::Symlink);
+    let response = call(&agent, FileRequest::Stat { path: link.into() }).expect("stat");
+    assert_eq!(response.stat.expect("a stat").kind, FileKind::Symlink);
     assert_eq!(std::fs::metadata(&path).expect("stat").permissions().mode() & 0o7777, 0o755);
 }
 
@@ -93,7 +96,7 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
     let mut out = Vec::new();
     frame::put(
         &mut out,
-        &AgentRequest::File(File::Write { path: path.clone().into(), mode: 0o644 }),
+        &AgentRequest::File(FileRequest::Write { path: path.clone().into(), mode: 0o644 }),
     );
     frame::put_data_head(&mut out, 0, 0, "", 1000);
     out.extend_from_slice(&[1; 500]);
@@ -108,7 +111,7 @@ fn f25_an_upload_that_is_cut_leaves_nothing() {
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0);
 }
 
-/// The moment in which a replacement has a second name is short, and a kill can meet it.
+/// A replacement has a second name for a short moment, in which a kill can happen.
 /// Promises: W14.
 #[test]
 fn f25_what_a_killed_writer_has_left_is_hidden_and_removed() {
@@ -120,13 +123,13 @@ fn f25_what_a_killed_writer_has_left_is_hidden_and_removed() {
     let inode = file.metadata().expect("a stat").ino();
     let draft = format!(".isolet-write-{inode:016x}{:016x}", 7);
     std::fs::rename(path("first"), path(&draft)).expect("renamed");
-    // Those are a tenant's: the inode is another one, or the name is not of that form.
+    // These files are the tenant's: the inode differs, or the name has another format.
     for own in [format!(".isolet-write-{:016x}{:016x}", u64::MAX, 7), ".isolet-x".into()] {
         std::fs::write(path(&own), "own").expect("written");
     }
     let list = || {
-        let told = call(&agent, File::List { path: folder.clone().into(), max: 100 });
-        told.expect("a list").entries.len()
+        let response = call(&agent, FileRequest::List { path: folder.clone().into(), max: 100 });
+        response.expect("a list").entries.len()
     };
     file.lock().expect("locked");
     assert_eq!(list(), 2);
@@ -148,8 +151,8 @@ fn i5_what_is_no_regular_file_is_refused_at_once() {
     }
     for (path, why) in [
         ("/no/such", RefusalReason::NotFound),
-        ("", RefusalReason::BadAsk),
-        ("a\0b", RefusalReason::BadAsk),
+        ("", RefusalReason::BadRequest),
+        ("a\0b", RefusalReason::BadRequest),
     ] {
         assert_eq!(call(&agent, read(path)).unwrap_err(), why, "{path:?}");
     }
@@ -159,18 +162,19 @@ fn i5_what_is_no_regular_file_is_refused_at_once() {
 fn lists_are_whole_or_refused() {
     let agent = Agent::start();
     let dir = agent.dir.at("many");
-    assert!(call(&agent, File::MakeDir { path: dir.clone().into() }).is_ok());
-    assert!(call(&agent, File::MakeDir { path: dir.clone().into() }).is_ok());
+    assert!(call(&agent, FileRequest::MakeDir { path: dir.clone().into() }).is_ok());
+    assert!(call(&agent, FileRequest::MakeDir { path: dir.clone().into() }).is_ok());
     (0..1000).for_each(|at| std::fs::write(format!("{dir}/f{at:04}"), "x").expect("written"));
-    let told = call(&agent, File::List { path: dir.clone().into(), max: 1000 }).expect("listed");
-    let names: Vec<_> = told.entries.iter().map(|entry| entry.name.clone()).collect();
+    let response =
+        call(&agent, FileRequest::List { path: dir.clone().into(), max: 1000 }).expect("listed");
+    let names: Vec<_> = response.entries.iter().map(|entry| entry.name.clone()).collect();
     assert_eq!(names.len(), 1000);
     assert!(names.is_sorted());
-    let few = File::List { path: dir.into(), max: 999 };
+    let few = FileRequest::List { path: dir.into(), max: 999 };
     assert_eq!(call(&agent, few).unwrap_err(), RefusalReason::TooLarge);
 }
 
-/// Directories in directories, each with a file beside; deeper than any path can say.
+/// Nested directories, each with a file in it, deeper than any path can name.
 fn deepen(root: &str, depth: usize) {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -192,11 +196,12 @@ fn f22_a_deep_tree_is_removed_and_links_are_not_followed() {
     std::fs::create_dir(&root).expect("made");
     symlink(&keep, format!("{root}/link")).expect("a link");
     deepen(&root, 2000);
-    let flat = File::Remove { path: root.clone().into(), recursive: false };
+    let flat = FileRequest::Remove { path: root.clone().into(), recursive: false };
     assert_eq!(call(&agent, flat).unwrap_err(), RefusalReason::NotEmpty);
-    call(&agent, File::Remove { path: root.clone().into(), recursive: true }).expect("removed");
+    call(&agent, FileRequest::Remove { path: root.clone().into(), recursive: true })
+        .expect("removed");
     assert!(!kit::there(&root));
     assert!(kit::there(format!("{keep}/file")));
-    let gone = File::Remove { path: root.into(), recursive: true };
+    let gone = FileRequest::Remove { path: root.into(), recursive: true };
     assert_eq!(call(&agent, gone).unwrap_err(), RefusalReason::NotFound);
 }

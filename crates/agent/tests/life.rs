@@ -1,14 +1,14 @@
-//! Ends of commands and shells, and who is notified.
+//! How commands and shells end, and which clients receive it.
 
 mod kit;
 
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
-use isolet_wire::request::{AgentRequest, Attach, Open, Run, Since};
+use isolet_wire::request::{AgentRequest, AttachShell, OpenShell, RunCommand, ShellPosition};
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use kit::{Agent, Client, Event, open, run};
 
-fn timed(text: &str, timeout_ms: u64) -> Run {
-    Run { timeout_ms, ..run("t", text) }
+fn timed(text: &str, timeout_ms: u64) -> RunCommand {
+    RunCommand { timeout_ms, ..run("t", text) }
 }
 
 #[test]
@@ -50,14 +50,14 @@ fn what_ignores_an_interrupt_is_killed() {
         assert_eq!(shell.run("trap - INT; echo on").out(), "on\n");
     }
     let outcome = {
-        shell.ask(&AgentRequest::Run(timed("trap '' INT; while :; do :; done", 50)));
-        shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(_)))
+        shell.request(&AgentRequest::Run(timed("trap '' INT; while :; do :; done", 50)));
+        shell.skip_to(|response| matches!(response, AgentResponse::Exit(_)))
     };
     assert!(
         matches!(&outcome, AgentResponse::Exit(e) if e.signal == Some(9) && e.timed_out),
         "{outcome:?}"
     );
-    let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    let closed = shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
     assert!(matches!(closed, AgentResponse::Closed(Closed { signal: Some(9), .. })));
 }
 
@@ -81,14 +81,14 @@ fn interrupts_at_random_moments_leave_the_shell_in_step() {
     let mut shell = agent.shell();
     for at in 0..120_u32 {
         let id = format!("c{at}");
-        shell.ask(&AgentRequest::Run(run(&id, if at % 2 == 0 { "sleep 5" } else { ":" })));
+        shell.request(&AgentRequest::Run(run(&id, if at % 2 == 0 { "sleep 5" } else { ":" })));
         for _ in 0..(at * 37 % 997) {
             std::hint::spin_loop();
         }
-        shell.ask(&AgentRequest::Cancel { id: id.clone() });
-        shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(exit) if exit.id == id));
+        shell.request(&AgentRequest::Cancel { id: id.clone() });
+        shell.skip_to(|response| matches!(response, AgentResponse::Exit(exit) if exit.id == id));
         let text = format!("echo {at}");
-        shell.ask(&AgentRequest::Run(run("e", &text)));
+        shell.request(&AgentRequest::Run(run("e", &text)));
         let mut out = Vec::new();
         loop {
             match shell.event() {
@@ -110,12 +110,12 @@ fn a_signal_reaches_the_foreground_alone() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     let early = shell.run("sleep 1000 & echo $!").out().trim().to_owned();
-    shell.ask(&AgentRequest::Run(run("s", "echo up; sleep 100")));
+    shell.request(&AgentRequest::Run(run("s", "echo up; sleep 100")));
     while !matches!(shell.event(), Event::Data(_)) {}
     for signal in [0, 65] {
-        shell.ask(&AgentRequest::Signal { id: "s".into(), signal });
-        let told = shell.skip_to(|tell| matches!(tell, AgentResponse::Refused { .. }));
-        assert!(matches!(told, AgentResponse::Refused { why: RefusalReason::BadAsk, .. }));
+        shell.request(&AgentRequest::Signal { id: "s".into(), signal });
+        let response = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
+        assert!(matches!(response, AgentResponse::Refused { why: RefusalReason::BadRequest, .. }));
     }
     let sleeping = format!("/proc/{early}/stat");
     kit::until("the second sleep runs", || {
@@ -124,13 +124,13 @@ fn a_signal_reaches_the_foreground_alone() {
         let list = std::fs::read_to_string(format!("/proc/{bash}/task/{bash}/children"));
         list.unwrap_or_default().split_whitespace().count() == 2
     });
-    shell.ask(&AgentRequest::Signal { id: "s".into(), signal: 9 });
+    shell.request(&AgentRequest::Signal { id: "s".into(), signal: 9 });
     assert_eq!(shell.outcome("s").exit.code, 137);
     assert_eq!(shell.run(&format!("kill {early} && echo was there")).out(), "was there\n");
 }
 
 fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<AgentResponse>, Closed) {
-    client.ask(&AgentRequest::Run(run("end", text)));
+    client.request(&AgentRequest::Run(run("end", text)));
     let mut out = Vec::new();
     let mut exit = None;
     loop {
@@ -140,9 +140,9 @@ fn ended(client: &mut Client, text: &str) -> (Vec<u8>, Option<AgentResponse>, Cl
                 out.extend_from_slice(&data.bytes);
             }
             Event::Response(AgentResponse::Closed(closed)) => return (out, exit, closed),
-            Event::Response(tell @ (AgentResponse::Exit(_) | AgentResponse::Refused { .. })) => {
-                exit = Some(tell)
-            }
+            Event::Response(
+                response @ (AgentResponse::Exit(_) | AgentResponse::Refused { .. }),
+            ) => exit = Some(response),
             Event::Response(_) => {}
         }
     }
@@ -175,10 +175,13 @@ fn f9_a_shell_that_ends_says_how_once_after_its_last_byte() {
             (signal, signal.is_none().then_some(code)),
             "{text}"
         );
-        shell.ask(&AgentRequest::Run(run("late", ":")));
-        assert!(matches!(shell.tell(), AgentResponse::Refused { why: RefusalReason::NoShell, .. }));
+        shell.request(&AgentRequest::Run(run("late", ":")));
+        assert!(matches!(
+            shell.response(),
+            AgentResponse::Refused { why: RefusalReason::NoShell, .. }
+        ));
         let mut late = agent.attach(&name, "me", None);
-        assert_eq!(late.tell(), AgentResponse::Closed(closed), "{text}");
+        assert_eq!(late.response(), AgentResponse::Closed(closed), "{text}");
     }
 }
 
@@ -219,27 +222,31 @@ fn a_sessions_next_command_gets_a_fresh_shell_and_is_told() {
     let agent = Agent::start();
     let mut shell = agent.attach("s/one", "me", None);
     shell.run("a=1");
-    shell.ask(&AgentRequest::Run(run("x", "exit 4")));
-    shell.ask(&AgentRequest::Run(run("y", "echo [$a]")));
-    let AgentResponse::Exit(exit) = shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(_)))
+    shell.request(&AgentRequest::Run(run("x", "exit 4")));
+    shell.request(&AgentRequest::Run(run("y", "echo [$a]")));
+    let AgentResponse::Exit(exit) =
+        shell.skip_to(|response| matches!(response, AgentResponse::Exit(_)))
     else {
         return;
     };
     assert_eq!((exit.code, exit.seq), (4, 2));
-    let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    let closed = shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
     assert!(matches!(closed, AgentResponse::Closed(Closed { code: Some(4), .. })));
     let outcome = shell.outcome("y");
     assert_eq!((outcome.out(), outcome.exit.fresh, outcome.exit.seq), ("[]\n", true, 3));
     assert!(!shell.run(":").exit.fresh);
-    shell.ask(&AgentRequest::Run(run("z", "exit 0")));
-    shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    shell.request(&AgentRequest::Run(run("z", "exit 0")));
+    shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
     assert!(shell.run("echo again").exit.fresh);
-    shell.ask(&AgentRequest::Run(run("z", "exit 0")));
-    shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
-    let told = shell.attach("s/one", "me", None);
+    shell.request(&AgentRequest::Run(run("z", "exit 0")));
+    shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
+    let response = shell.attach("s/one", "me", None);
     assert!(
-        matches!(told, AgentResponse::Attached { fresh: true, at: Since { seq: 7, .. }, .. }),
-        "{told:?}"
+        matches!(
+            response,
+            AgentResponse::Attached { fresh: true, at: ShellPosition { seq: 7, .. }, .. }
+        ),
+        "{response:?}"
     );
 }
 
@@ -251,9 +258,9 @@ fn closing_ends_everything_the_shell_started() {
                 (sleep 1000 &); echo $! $$";
     let pids = shell.run(text).out().to_owned();
     let mut driver = agent.connect();
-    driver.ask(&AgentRequest::Close { key: ShellKey::Session("one".to_owned()) });
-    assert_eq!(driver.tell(), AgentResponse::Done);
-    let closed = shell.skip_to(|tell| matches!(tell, AgentResponse::Closed(_)));
+    driver.request(&AgentRequest::Close { key: ShellKey::Session("one".to_owned()) });
+    assert_eq!(driver.response(), AgentResponse::Done);
+    let closed = shell.skip_to(|response| matches!(response, AgentResponse::Closed(_)));
     assert!(
         matches!(closed, AgentResponse::Closed(closed) if closed.cause == CloseCause::ClosedByClient)
     );
@@ -264,37 +271,41 @@ fn closing_ends_everything_the_shell_started() {
     kit::until("no orphan is left", || {
         std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty())
     });
-    driver.ask(&AgentRequest::Close { key: ShellKey::Session("none".to_owned()) });
-    assert_eq!(driver.tell(), AgentResponse::Done);
+    driver.request(&AgentRequest::Close { key: ShellKey::Session("none".to_owned()) });
+    assert_eq!(driver.response(), AgentResponse::Done);
     let fresh = shell.attach("s/one", "me", None);
-    assert!(matches!(fresh, AgentResponse::Attached { fresh: true, at: Since { seq: 0, .. }, .. }));
+    assert!(matches!(
+        fresh,
+        AgentResponse::Attached { fresh: true, at: ShellPosition { seq: 0, .. }, .. }
+    ));
 }
 
 #[test]
 fn a_shell_that_nobody_wants_ends_after_its_time() {
     let agent = Agent::start();
     let mut driver = agent.connect();
-    driver.ask(&AgentRequest::Watch);
-    assert_eq!(driver.tell(), AgentResponse::Inventory { activities: Vec::new(), execs: 0 });
+    driver.request(&AgentRequest::Watch);
+    assert_eq!(driver.response(), AgentResponse::Inventory { activities: Vec::new(), execs: 0 });
     let mut client = agent.connect();
-    let open = Open { linger_ms: Some(50), ..open() };
+    let open = OpenShell { linger_ms: Some(50), ..open() };
     let shell = ShellKey::Private("a".to_owned());
     let owner = "me".to_owned();
-    client.ask(&AgentRequest::Attach(Attach {
+    client.request(&AgentRequest::Attach(AttachShell {
         shell,
         open: Some(open),
         owner,
         watch: false,
         since: None,
     }));
-    client.tell();
+    client.response();
     assert_eq!(client.run(":").exit.code, 0);
     drop(client);
-    let told = driver.skip_to(
-        |tell| matches!(tell, AgentResponse::Changed { activity: Some(activity), .. } if activity.has_ended()),
+    let response = driver.skip_to(
+        |response| matches!(response, AgentResponse::Changed { activity: Some(activity), .. } if activity.has_ended()),
     );
-    let AgentResponse::Changed { activity: Some(Activity::Shell { closed, .. }), .. } = told else {
-        panic!("{told:?} is not about a shell")
+    let AgentResponse::Changed { activity: Some(Activity::Shell { closed, .. }), .. } = response
+    else {
+        panic!("{response:?} is not about a shell")
     };
     assert_eq!(closed.map(|closed| closed.cause), Some(CloseCause::NobodyAttached));
 }
@@ -304,15 +315,27 @@ fn a_start_directory_that_is_not_there_is_refused() {
     let agent = Agent::start();
     let mut client = agent.connect();
     for (open, why) in [
-        (Some(Open { cwd: "/no/such".into(), ..open() }), RefusalReason::BadCwd),
+        (Some(OpenShell { cwd: "/no/such".into(), ..open() }), RefusalReason::BadCwd),
         (None, RefusalReason::NoShell),
-        (Some(Open { env: [("A=B".into(), "x".into())].into(), ..open() }), RefusalReason::BadAsk),
+        (
+            Some(OpenShell { env: [("A=B".into(), "x".into())].into(), ..open() }),
+            RefusalReason::BadRequest,
+        ),
     ] {
         let shell = ShellKey::Private("a".to_owned());
         let owner = "me".to_owned();
-        client.ask(&AgentRequest::Attach(Attach { shell, open, owner, watch: false, since: None }));
-        let told = client.tell();
-        assert!(matches!(&told, AgentResponse::Refused { why: w, .. } if *w == why), "{told:?}");
+        client.request(&AgentRequest::Attach(AttachShell {
+            shell,
+            open,
+            owner,
+            watch: false,
+            since: None,
+        }));
+        let response = client.response();
+        assert!(
+            matches!(&response, AgentResponse::Refused { why: w, .. } if *w == why),
+            "{response:?}"
+        );
     }
     client.attach("s/a", "me", None);
     assert_eq!(client.run("pwd").out(), "/tmp\n");
@@ -321,10 +344,13 @@ fn a_start_directory_that_is_not_there_is_refused() {
 #[test]
 fn the_first_words_must_be_hello_with_our_version() {
     let agent = Agent::start();
-    for ask in [AgentRequest::Ping(1), AgentRequest::Hello { version: 999 }] {
+    for request in [AgentRequest::Ping(1), AgentRequest::Hello { version: 999 }] {
         let mut client = agent.silent();
-        client.ask(&ask);
-        assert!(matches!(client.tell(), AgentResponse::Refused { why: RefusalReason::BadAsk, .. }));
+        client.request(&request);
+        assert!(matches!(
+            client.response(),
+            AgentResponse::Refused { why: RefusalReason::BadRequest, .. }
+        ));
         assert!(client.try_event().is_none());
     }
 }

@@ -1,21 +1,21 @@
-//! Clients that come and go, read slowly or not at all.
+//! Clients that disconnect and reconnect, read slowly, or do not read at all.
 
 mod kit;
 
-use isolet_wire::request::{AgentRequest, Since};
+use isolet_wire::request::{AgentRequest, ShellPosition};
 use isolet_wire::response::{AgentResponse, STDERR, STDOUT};
 use kit::{Agent, Client, Event, run};
 use std::time::{Duration, Instant};
 
-/// Counts on both streams with a checksum of position: no byte may be missing or come twice.
+/// Counts both streams and checks positions: no byte may be missing or arrive twice.
 #[derive(Default)]
 struct Tape {
-    at: Since,
+    at: ShellPosition,
     bytes: Vec<u8>,
 }
 
 impl Tape {
-    /// Takes one event; true at the exit of `id`.
+    /// Handles one event. Returns true at the exit of `id`.
     fn take(&mut self, event: Event, id: &str) -> bool {
         match event {
             Event::Data(data) => {
@@ -44,9 +44,9 @@ fn f2_connections_cut_at_random_lose_and_double_nothing() {
     let mut tape = Tape::default();
     let mut client = agent.attach("s/one", "me", None);
     let text = "for ((i = 0; i < 60000; i++)); do echo line $i; echo e$i >&2; done";
-    client.ask(&AgentRequest::Run(run("big", text)));
+    client.request(&AgentRequest::Run(run("big", text)));
     for at in 0..5 {
-        client.ask(&AgentRequest::Run(run(&format!("n{at}"), &format!("echo next {at}"))));
+        client.request(&AgentRequest::Run(run(&format!("n{at}"), &format!("echo next {at}"))));
     }
     let mut cuts = 0;
     let mut events = 0_u64;
@@ -70,7 +70,7 @@ fn f2_connections_cut_at_random_lose_and_double_nothing() {
 fn a_killed_servers_output_waits_for_it() {
     let agent = Agent::start();
     let mut client = agent.attach("s/one", "me", None);
-    client.ask(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo end")));
+    client.request(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo end")));
     let mut tape = Tape::default();
     for _ in 0..5 {
         tape.take(client.event(), "big");
@@ -88,7 +88,7 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
     shell.run("head -c 3000000 /dev/zero");
     let before = agent.size().0;
     let mut most = before;
-    shell.ask(&AgentRequest::Run(run("big", "head -c 100000000 /dev/zero")));
+    shell.request(&AgentRequest::Run(run("big", "head -c 100000000 /dev/zero")));
     let mut count = 0;
     let mut at = 0_u64;
     loop {
@@ -115,8 +115,8 @@ fn a_hundred_megabytes_pass_in_constant_memory() {
 fn a_client_that_stops_reading_holds_the_shell_and_loses_nothing() {
     let agent = Agent::start();
     let mut shell = agent.shell();
-    shell.ask(&AgentRequest::Run(run("big", "head -c 8000000 /dev/zero; echo told >&2")));
-    // The pipe fills behind it: bash waits.
+    shell.request(&AgentRequest::Run(run("big", "head -c 8000000 /dev/zero; echo told >&2")));
+    // The pipe fills up, so bash waits.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(300) {
         std::thread::yield_now();
@@ -132,13 +132,13 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
     let mut shell = agent.shell();
     let mut other = agent.attach("p/test", "other", None);
     let mut driver = agent.connect();
-    driver.ask(&AgentRequest::Watch);
-    shell.ask(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo told >&2")));
+    driver.request(&AgentRequest::Watch);
+    shell.request(&AgentRequest::Run(run("big", "head -c 20000000 /dev/zero; echo told >&2")));
     driver.skip_to(
-        |tell| matches!(tell, AgentResponse::Changed { activity: Some(shell), .. } if shell.is_busy()),
+        |response| matches!(response, AgentResponse::Changed { activity: Some(shell), .. } if shell.is_busy()),
     );
     driver.skip_to(
-        |tell| matches!(tell, AgentResponse::Changed { activity: Some(shell), .. } if !shell.is_busy()),
+        |response| matches!(response, AgentResponse::Changed { activity: Some(shell), .. } if !shell.is_busy()),
     );
     let mut at = 0;
     let mut missing = 0;
@@ -165,12 +165,12 @@ fn after_a_stall_the_oldest_goes_and_the_client_is_told() {
 fn a_cancel_counts_though_its_sender_is_gone_with_output_unread() {
     let agent = Agent::start();
     let mut driver = agent.connect();
-    driver.ask(&AgentRequest::Watch);
+    driver.request(&AgentRequest::Watch);
     for _ in 0..40 {
         let mut shell = agent.shell();
-        shell.ask(&AgentRequest::Run(run("big", "while echo words; do :; done")));
+        shell.request(&AgentRequest::Run(run("big", "while echo words; do :; done")));
         while !matches!(shell.event(), Event::Data(_)) {}
-        shell.ask(&AgentRequest::Cancel { id: "big".to_owned() });
+        shell.request(&AgentRequest::Cancel { id: "big".to_owned() });
         drop(shell);
         let mut back = agent.attach("p/test", "me", None);
         assert_eq!(back.run("echo on").out(), "on\n");

@@ -1,55 +1,63 @@
-//! Processes in the background: under a name, with a log that stays.
+//! Background processes with an id and a log.
 
 mod kit;
 
-use isolet_wire::process::{ENDED_MAX, LOG_BYTES, Log, Process, ProcessRequest, Start};
-use isolet_wire::request::{AgentRequest, What};
+use isolet_wire::process::{
+    ENDED_MAX, LOG_BYTES, ProcessLogStart, ProcessRequest, ProcessStatus, StartProcess,
+};
+use isolet_wire::request::{AgentRequest, Invocation};
 use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use kit::{Agent, Client, Event, open};
 
-fn start(id: &str, text: &str) -> Start {
-    let what = What::Command(text.into());
-    Start { id: id.into(), what, cwd: "/tmp".into(), env: open().env, ..Start::default() }
+fn start(id: &str, text: &str) -> StartProcess {
+    let what = Invocation::Command(text.into());
+    StartProcess {
+        id: id.into(),
+        what,
+        cwd: "/tmp".into(),
+        env: open().env,
+        ..StartProcess::default()
+    }
 }
 
-fn ask(client: &mut Client, order: ProcessRequest) -> Result<Process, RefusalReason> {
-    client.ask(&AgentRequest::Process(order));
-    match client.tell() {
+fn request(client: &mut Client, order: ProcessRequest) -> Result<ProcessStatus, RefusalReason> {
+    client.request(&AgentRequest::Process(order));
+    match client.response() {
         AgentResponse::Process(process) => Ok(process),
         AgentResponse::Refused { why, .. } => Err(why),
-        tell => panic!("{tell:?}"),
+        response => panic!("{response:?}"),
     }
 }
 
 fn done(client: &mut Client, order: ProcessRequest) -> Result<(), RefusalReason> {
-    client.ask(&AgentRequest::Process(order));
-    match client.tell() {
+    client.request(&AgentRequest::Process(order));
+    match client.response() {
         AgentResponse::Done => Ok(()),
         AgentResponse::Refused { why, .. } => Err(why),
-        tell => panic!("{tell:?}"),
+        response => panic!("{response:?}"),
     }
 }
 
-fn run(client: &mut Client, id: &str, text: &str) -> Process {
-    ask(client, ProcessRequest::Start(start(id, text))).expect("started")
+fn run(client: &mut Client, id: &str, text: &str) -> ProcessStatus {
+    request(client, ProcessRequest::Start(start(id, text))).expect("started")
 }
 
 fn kill(id: &str) -> ProcessRequest {
     ProcessRequest::Kill { id: id.into(), signal: 9, grace_ms: 0 }
 }
 
-/// What was heard of a log: each stream's bytes, what was missed, and the end.
+/// What a follower received of a log: the bytes of each stream, gaps, and the end.
 #[derive(Default)]
 struct Heard {
-    begun: Log,
+    begun: ProcessLogStart,
     out: Vec<u8>,
     err: Vec<u8>,
     missed: u64,
-    end: Process,
+    end: ProcessStatus,
 }
 
 fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> Heard {
-    client.ask(&AgentRequest::Process(ProcessRequest::Follow { id: id.into(), since, follow }));
+    client.request(&AgentRequest::Process(ProcessRequest::Follow { id: id.into(), since, follow }));
     let mut heard = Heard::default();
     loop {
         match client.event() {
@@ -66,14 +74,14 @@ fn follow(client: &mut Client, id: &str, since: Option<u64>, follow: bool) -> He
     }
 }
 
-fn list(client: &mut Client) -> Vec<Process> {
-    client.ask(&AgentRequest::Process(ProcessRequest::List));
+fn list(client: &mut Client) -> Vec<ProcessStatus> {
+    client.request(&AgentRequest::Process(ProcessRequest::List));
     let mut all = Vec::new();
     loop {
-        match client.tell() {
+        match client.response() {
             AgentResponse::Processes(some) => all.extend(some),
             AgentResponse::Done => return all,
-            tell => panic!("{tell:?}"),
+            response => panic!("{response:?}"),
         }
     }
 }
@@ -83,7 +91,7 @@ fn list(client: &mut Client) -> Vec<Process> {
 fn a_process_is_told_of_while_it_runs_and_after_its_end() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    // Its input is empty: it may have ended before it is told of.
+    // Its input is empty, so it may have ended before its status arrives.
     let begun = run(&mut client, "a", "echo out; echo err >&2; read x; exit 7");
     assert_eq!(begun.id, "a");
     let heard = follow(&mut client, "a", Some(0), true);
@@ -91,14 +99,14 @@ fn a_process_is_told_of_while_it_runs_and_after_its_end() {
     let end = heard.end.end.clone().expect("it has ended");
     assert_eq!((end.code, end.signal, end.killed), (7, None, false));
     assert_eq!((heard.end.out, heard.end.err, heard.end.held), (4, 4, 0));
-    assert_eq!(ask(&mut client, ProcessRequest::Get("a".into())).unwrap(), heard.end);
+    assert_eq!(request(&mut client, ProcessRequest::Get("a".into())).unwrap(), heard.end);
     assert_eq!(list(&mut client), std::slice::from_ref(&heard.end));
     let again = follow(&mut client, "a", Some(4), false);
     assert_eq!(again.out.len() + again.err.len(), 4);
     assert_eq!(follow(&mut client, "a", None, false).begun.position, 8);
     assert_eq!(done(&mut client, ProcessRequest::Forget("a".into())), Ok(()));
     assert_eq!(
-        ask(&mut client, ProcessRequest::Get("a".into())),
+        request(&mut client, ProcessRequest::Get("a".into())),
         Err(RefusalReason::NoSuchProcess)
     );
     assert_eq!(done(&mut client, ProcessRequest::Forget("a".into())), Ok(()));
@@ -111,13 +119,14 @@ fn a_process_is_told_of_while_it_runs_and_after_its_end() {
 fn what_cannot_be_started_is_refused_and_its_id_is_free() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    let nowhere = Start { cwd: "/no/such".into(), ..start("a", "true; true") };
-    assert_eq!(ask(&mut client, ProcessRequest::Start(nowhere)), Err(RefusalReason::BadCwd));
-    let argv = Start { what: What::Argv(vec!["no-such-thing".into()]), ..start("a", "") };
-    assert_eq!(ask(&mut client, ProcessRequest::Start(argv)), Err(RefusalReason::NotFound));
+    let nowhere = StartProcess { cwd: "/no/such".into(), ..start("a", "true; true") };
+    assert_eq!(request(&mut client, ProcessRequest::Start(nowhere)), Err(RefusalReason::BadCwd));
+    let argv =
+        StartProcess { what: Invocation::Argv(vec!["no-such-thing".into()]), ..start("a", "") };
+    assert_eq!(request(&mut client, ProcessRequest::Start(argv)), Err(RefusalReason::NotFound));
     assert_eq!(
-        ask(&mut client, ProcessRequest::Start(start("", "true"))),
-        Err(RefusalReason::BadAsk)
+        request(&mut client, ProcessRequest::Start(start("", "true"))),
+        Err(RefusalReason::BadRequest)
     );
     assert_eq!(list(&mut client), []);
     run(&mut client, "a", "no-such-thing --now");
@@ -125,7 +134,7 @@ fn what_cannot_be_started_is_refused_and_its_id_is_free() {
     assert_eq!(heard.end.end.expect("ended").code, 127);
     assert_eq!(heard.err, b"bash: line 1: no-such-thing: command not found\n");
     assert_eq!(
-        ask(&mut client, ProcessRequest::Start(start("a", "true"))),
+        request(&mut client, ProcessRequest::Start(start("a", "true"))),
         Err(RefusalReason::IdInUse)
     );
 }
@@ -135,8 +144,8 @@ fn what_cannot_be_started_is_refused_and_its_id_is_free() {
 fn input_signals_and_ends_reach_it() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    let cat = Start { stdin: true, ..start("cat", "cat") };
-    assert!(ask(&mut client, ProcessRequest::Start(cat)).unwrap().stdin);
+    let cat = StartProcess { stdin: true, ..start("cat", "cat") };
+    assert!(request(&mut client, ProcessRequest::Start(cat)).unwrap().stdin);
     let input =
         |data: &[u8], eof| ProcessRequest::Input { id: "cat".into(), data: data.to_vec(), eof };
     assert_eq!(done(&mut client, input(b"a\0b", false)), Ok(()));
@@ -152,12 +161,12 @@ fn input_signals_and_ends_reach_it() {
     let heard = follow(&mut client, "trap", Some(0), true);
     assert_eq!((&heard.out[..], heard.end.end.expect("ended").code), (&b"on\ngot\n"[..], 3));
     assert_eq!(done(&mut client, signal(10)), Err(RefusalReason::Ended));
-    assert_eq!(done(&mut client, signal(65)), Err(RefusalReason::BadAsk));
+    assert_eq!(done(&mut client, signal(65)), Err(RefusalReason::BadRequest));
 
     run(&mut client, "deaf", "trap '' TERM; echo on; sleep 1000");
     kit::until("it is deaf", || follow(&mut client, "deaf", Some(0), false).out == b"on\n");
     let polite = ProcessRequest::Kill { id: "deaf".into(), signal: 15, grace_ms: 50 };
-    let end = ask(&mut client, polite).unwrap().end.expect("ended");
+    let end = request(&mut client, polite).unwrap().end.expect("ended");
     assert_eq!((end.code, end.signal, end.killed), (137, Some(9), true));
 }
 
@@ -166,8 +175,8 @@ fn input_signals_and_ends_reach_it() {
 fn a_timeout_ends_it_and_says_so() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    let short = Start { timeout_ms: 50, ..start("a", "sleep 1000") };
-    ask(&mut client, ProcessRequest::Start(short)).unwrap();
+    let short = StartProcess { timeout_ms: 50, ..start("a", "sleep 1000") };
+    request(&mut client, ProcessRequest::Start(short)).unwrap();
     let end = follow(&mut client, "a", Some(0), true).end.end.expect("ended");
     assert_eq!((end.timed_out, end.killed, end.signal), (true, false, Some(15)));
 }
@@ -177,11 +186,11 @@ fn a_timeout_ends_it_and_says_so() {
 fn a_log_is_bounded_and_what_was_cut_is_told() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    // Nobody reads it: it ends all the same.
+    // No client reads its output, and it ends all the same.
     run(&mut client, "a", "seq 1 1000000");
     let mut other = agent.connect();
     kit::until("it ends", || {
-        ask(&mut other, ProcessRequest::Get("a".into())).unwrap().end.is_some()
+        request(&mut other, ProcessRequest::Get("a".into())).unwrap().end.is_some()
     });
     let heard = follow(&mut client, "a", Some(0), true);
     let total = (1..=1_000_000_u64).map(|n| n.to_string().len() as u64 + 1).sum::<u64>();
@@ -189,7 +198,7 @@ fn a_log_is_bounded_and_what_was_cut_is_told() {
     assert_eq!(heard.missed, heard.end.held);
     assert_eq!(heard.out.len() as u64 + heard.missed, total);
     assert!(heard.out.len() <= LOG_BYTES && heard.out.ends_with(b"999999\n1000000\n"));
-    // Who follows from the beginning and reads misses nothing.
+    // A follower that reads from the beginning misses nothing.
     run(&mut client, "b", "read x; seq 1 1000000");
     let heard = follow(&mut client, "b", Some(0), true);
     assert_eq!((heard.out.len() as u64, heard.missed), (total, 0));
@@ -202,7 +211,7 @@ fn one_that_does_not_read_holds_up_nobody() {
     let mut client = agent.connect();
     run(&mut client, "a", "seq 1 3000000");
     let mut deaf = agent.connect();
-    deaf.ask(&AgentRequest::Process(ProcessRequest::Follow {
+    deaf.request(&AgentRequest::Process(ProcessRequest::Follow {
         id: "a".into(),
         since: Some(0),
         follow: true,
@@ -219,7 +228,7 @@ fn a_thousand_rounds_leave_nothing() {
     let round = |client: &mut Client, n: usize| {
         let id = format!("p{n}");
         run(client, &id, "sleep 1000 & sleep 1000");
-        ask(client, kill(&id)).expect("killed");
+        request(client, kill(&id)).expect("killed");
     };
     let descriptors = agent.size().1;
     (0..200).for_each(|n| round(&mut client, n));

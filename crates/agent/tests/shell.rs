@@ -1,8 +1,8 @@
-//! Commands in a shell that stays, on a real bash.
+//! Commands in a long-lived shell with a real bash.
 
 mod kit;
 
-use isolet_wire::request::{AgentRequest, Run};
+use isolet_wire::request::{AgentRequest, RunCommand};
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use kit::{Agent, run};
 use std::collections::BTreeMap;
@@ -54,31 +54,31 @@ fn odd_texts_end_and_the_shell_lives() {
 fn commands_run_in_order_and_ids_are_unique_while_they_wait() {
     let agent = Agent::start();
     let mut shell = agent.shell();
-    // Until its first report all wait, this one too.
+    // Until the first report, all commands wait, including this one.
     shell.run(":");
-    shell.ask(&AgentRequest::Run(Run { stdin: true, ..run("hold", "cat") }));
+    shell.request(&AgentRequest::Run(RunCommand { stdin: true, ..run("hold", "cat") }));
     for at in 0..64 {
-        shell.ask(&AgentRequest::Run(run(&format!("q{at}"), &format!("echo {at}"))));
+        shell.request(&AgentRequest::Run(run(&format!("q{at}"), &format!("echo {at}"))));
     }
-    shell.skip_to(|tell| matches!(tell, AgentResponse::Started { id } if id == "hold"));
-    shell.ask(&AgentRequest::Run(run("q3", "echo again")));
-    let again = shell.skip_to(|tell| matches!(tell, AgentResponse::Refused { .. }));
+    shell.skip_to(|response| matches!(response, AgentResponse::Started { id } if id == "hold"));
+    shell.request(&AgentRequest::Run(run("q3", "echo again")));
+    let again = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
     assert!(
         matches!(again, AgentResponse::Refused { why: RefusalReason::IdInUse, .. }),
         "{again:?}"
     );
-    shell.ask(&AgentRequest::Run(run("more", "echo")));
-    let more = shell.skip_to(|tell| matches!(tell, AgentResponse::Refused { .. }));
+    shell.request(&AgentRequest::Run(run("more", "echo")));
+    let more = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
     assert!(
         matches!(more, AgentResponse::Refused { why: RefusalReason::QueueFull, .. }),
         "{more:?}"
     );
-    shell.ask(&AgentRequest::Cancel { id: "q3".into() });
-    shell.ask(&AgentRequest::Stdin { id: "hold".into(), data: b"in".to_vec(), eof: true });
+    shell.request(&AgentRequest::Cancel { id: "q3".into() });
+    shell.request(&AgentRequest::Stdin { id: "hold".into(), data: b"in".to_vec(), eof: true });
     let mut seen = Vec::new();
     while seen.len() < 65 {
         let AgentResponse::Exit(exit) =
-            shell.skip_to(|tell| matches!(tell, AgentResponse::Exit(_)))
+            shell.skip_to(|response| matches!(response, AgentResponse::Exit(_)))
         else {
             continue;
         };
@@ -96,26 +96,29 @@ fn standard_input_is_fed_by_command_and_does_not_reach_the_next() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     let big = vec![b'x'; 300_000];
-    shell.ask(&AgentRequest::Run(Run { stdin: true, ..run("a", "read l; echo \"[$l]\"; wc -c") }));
-    shell.ask(&AgentRequest::Stdin { id: "a".into(), data: b"line\n".to_vec(), eof: false });
+    shell.request(&AgentRequest::Run(RunCommand {
+        stdin: true,
+        ..run("a", "read l; echo \"[$l]\"; wc -c")
+    }));
+    shell.request(&AgentRequest::Stdin { id: "a".into(), data: b"line\n".to_vec(), eof: false });
     for part in big.chunks(60_000) {
-        shell.ask(&AgentRequest::Stdin { id: "a".into(), data: part.to_vec(), eof: false });
+        shell.request(&AgentRequest::Stdin { id: "a".into(), data: part.to_vec(), eof: false });
     }
-    shell.ask(&AgentRequest::Stdin { id: "a".into(), data: Vec::new(), eof: true });
+    shell.request(&AgentRequest::Stdin { id: "a".into(), data: Vec::new(), eof: true });
     assert_eq!(shell.outcome("a").out(), "[line]\n300000\n");
-    shell.ask(&AgentRequest::Run(Run { stdin: true, ..run("b", "true") }));
-    shell.ask(&AgentRequest::Stdin { id: "b".into(), data: b"unread\n".to_vec(), eof: true });
+    shell.request(&AgentRequest::Run(RunCommand { stdin: true, ..run("b", "true") }));
+    shell.request(&AgentRequest::Stdin { id: "b".into(), data: b"unread\n".to_vec(), eof: true });
     shell.outcome("b");
     assert_eq!(shell.run("cat").out(), "");
-    let next = Run { stdin: true, ..run("c", "cat") };
-    shell.ask(&AgentRequest::Run(next));
-    shell.ask(&AgentRequest::Stdin { id: "c".into(), data: b"own".to_vec(), eof: true });
+    let next = RunCommand { stdin: true, ..run("c", "cat") };
+    shell.request(&AgentRequest::Run(next));
+    shell.request(&AgentRequest::Stdin { id: "c".into(), data: b"own".to_vec(), eof: true });
     assert_eq!(shell.outcome("c").out(), "own");
 }
 
-fn own(cwd: Option<&str>, env: &[(&str, Option<&str>)], text: &str) -> Run {
+fn own(cwd: Option<&str>, env: &[(&str, Option<&str>)], text: &str) -> RunCommand {
     let env = env.iter().map(|(k, v)| ((*k).into(), v.map(Into::into)));
-    Run { cwd: cwd.map(Into::into), env: env.collect(), ..run("own", text) }
+    RunCommand { cwd: cwd.map(Into::into), env: env.collect(), ..run("own", text) }
 }
 
 #[test]
@@ -148,12 +151,12 @@ fn directory_and_environment_of_one_command_are_put_back() {
 fn a_directory_that_is_not_there_fails_the_command_alone() {
     let agent = Agent::start();
     let mut shell = agent.shell();
-    shell.ask(&AgentRequest::Run(own(Some("/no/such"), &[("A", Some("1"))], "echo ran")));
-    match shell.tell() {
+    shell.request(&AgentRequest::Run(own(Some("/no/such"), &[("A", Some("1"))], "echo ran")));
+    match shell.response() {
         AgentResponse::Refused { why: RefusalReason::BadCwd, message, .. } => {
             assert!(message.contains("/no/such"))
         }
-        told => panic!("{told:?}"),
+        response => panic!("{response:?}"),
     }
     shell.run("set -eu; readonly R=1");
     let outcome =
@@ -167,11 +170,11 @@ fn a_name_that_is_no_variable_is_refused() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     for bad in [own(None, &[("A;id", Some("x"))], ":"), run("own", "a\0b"), run("", ":")] {
-        shell.ask(&AgentRequest::Run(bad));
-        let told = shell.tell();
+        shell.request(&AgentRequest::Run(bad));
+        let response = shell.response();
         assert!(
-            matches!(told, AgentResponse::Refused { why: RefusalReason::BadAsk, .. }),
-            "{told:?}"
+            matches!(response, AgentResponse::Refused { why: RefusalReason::BadRequest, .. }),
+            "{response:?}"
         );
     }
 }
@@ -208,7 +211,7 @@ fn merged_streams_keep_their_order() {
     let agent = Agent::start();
     let mut shell = agent.shell();
     let text = "for i in 1 2 3; do echo o$i; echo e$i >&2; done";
-    let outcome = shell.run_with(Run { merge: true, ..run("m", text) });
+    let outcome = shell.run_with(RunCommand { merge: true, ..run("m", text) });
     assert_eq!((outcome.out(), outcome.err()), ("o1\ne1\no2\ne2\no3\ne3\n", ""));
 }
 
@@ -228,6 +231,6 @@ fn several_variables_of_any_value_reach_the_command() {
     let mut shell = agent.shell();
     let value = "a'b\"c\n$(id) `id` \\ *".repeat(100);
     let env = BTreeMap::from([("V".to_owned(), Some(value.clone()))]);
-    let outcome = shell.run_with(Run { env, ..run("v", "printf %s \"$V\"") });
+    let outcome = shell.run_with(RunCommand { env, ..run("v", "printf %s \"$V\"") });
     assert_eq!(outcome.out(), value);
 }

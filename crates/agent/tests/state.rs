@@ -1,44 +1,44 @@
-//! The state of a session's shell is reported to watchers, and restored in the next shell.
+//! The agent reports the state of a session's shell to watchers, and the next shell restores it.
 
 mod kit;
 
 use isolet_wire::activity::ShellKey;
-use isolet_wire::request::{AgentRequest, Attach, Open};
-use isolet_wire::response::{AgentResponse, Saved, Unsaved};
+use isolet_wire::request::{AgentRequest, AttachShell, OpenShell};
+use isolet_wire::response::{AgentResponse, SaveFailure, SavedState};
 use kit::{Agent, Client, open};
 use std::time::{Duration, Instant};
 
 fn session(agent: &Agent, restore: Option<Vec<u8>>) -> Client {
     let mut client = agent.connect();
-    client.ask(&AgentRequest::Attach(Attach {
+    client.request(&AgentRequest::Attach(AttachShell {
         shell: ShellKey::Session("x".to_owned()),
-        open: Some(Open { save: true, restore, ..open() }),
+        open: Some(OpenShell { save: true, restore, ..open() }),
         owner: "me".into(),
         watch: false,
         since: None,
     }));
-    let tell = client.tell();
-    assert!(matches!(tell, AgentResponse::Attached { .. }), "{tell:?}");
+    let response = client.response();
+    assert!(matches!(response, AgentResponse::Attached { .. }), "{response:?}");
     client
 }
 
 fn watch(agent: &Agent) -> Client {
     let mut watcher = agent.connect();
-    watcher.ask(&AgentRequest::Watch);
-    watcher.skip_to(|tell| matches!(tell, AgentResponse::Inventory { .. }));
+    watcher.request(&AgentRequest::Watch);
+    watcher.skip_to(|response| matches!(response, AgentResponse::Inventory { .. }));
     watcher
 }
 
-/// What is told next of the shell's state: its bytes and number, or why there are none.
-fn saved(watcher: &mut Client) -> Result<(Vec<u8>, u64), Saved> {
+/// The next reported state with its number, or why there is none.
+fn saved(watcher: &mut Client) -> Result<(Vec<u8>, u64), SavedState> {
     let mut state = Vec::new();
     loop {
-        match watcher.skip_to(|tell| matches!(tell, AgentResponse::Saved { .. })) {
-            AgentResponse::Saved { what: Saved::Part(part), .. } => state.extend(part),
-            AgentResponse::Saved { what: Saved::Whole { number }, .. } => {
+        match watcher.skip_to(|response| matches!(response, AgentResponse::ShellState { .. })) {
+            AgentResponse::ShellState { what: SavedState::Part(part), .. } => state.extend(part),
+            AgentResponse::ShellState { what: SavedState::Complete { number }, .. } => {
                 return Ok((state, number));
             }
-            AgentResponse::Saved { what, .. } => return Err(what),
+            AgentResponse::ShellState { what, .. } => return Err(what),
             _ => {}
         }
     }
@@ -75,9 +75,9 @@ fn a_shell_takes_over_what_another_held() {
     assert_eq!(after.err(), before.err());
     assert_eq!(after.out(), before.out());
     shell.run(":");
-    watcher.ask(&AgentRequest::Save);
-    let told = saved(&mut watcher);
-    assert!(told.is_ok(), "{told:?}");
+    watcher.request(&AgentRequest::SaveStates);
+    let response = saved(&mut watcher);
+    assert!(response.is_ok(), "{response:?}");
 }
 
 #[test]
@@ -85,25 +85,29 @@ fn all_are_saved_at_once_when_asked_and_what_is_kept_is_not_saved_again() {
     let agent = Agent::start();
     let mut watcher = watch(&agent);
     let mut shell = session(&agent, None);
-    watcher.ask(&AgentRequest::Save);
-    watcher.skip_to(|tell| {
-        assert!(!matches!(tell, AgentResponse::Saved { .. }), "nothing has been done in it");
-        *tell == AgentResponse::Done
+    watcher.request(&AgentRequest::SaveStates);
+    watcher.skip_to(|response| {
+        assert!(
+            !matches!(response, AgentResponse::ShellState { .. }),
+            "nothing has been done in it"
+        );
+        *response == AgentResponse::Done
     });
     shell.run("x=1");
     let begin = Instant::now();
-    watcher.ask(&AgentRequest::Save);
+    watcher.request(&AgentRequest::SaveStates);
     let (_, number) = saved(&mut watcher).expect("it is saved");
-    watcher.skip_to(|tell| *tell == AgentResponse::Done);
+    watcher.skip_to(|response| *response == AgentResponse::Done);
     assert!(begin.elapsed() < Duration::from_millis(900));
-    watcher.ask(&AgentRequest::Kept { shell: ShellKey::Session("x".to_owned()), number });
-    watcher.ask(&AgentRequest::Save);
-    watcher.skip_to(|tell| {
-        assert!(!matches!(tell, AgentResponse::Saved { .. }), "it is kept already");
-        *tell == AgentResponse::Done
+    watcher
+        .request(&AgentRequest::StateStored { shell: ShellKey::Session("x".to_owned()), number });
+    watcher.request(&AgentRequest::SaveStates);
+    watcher.skip_to(|response| {
+        assert!(!matches!(response, AgentResponse::ShellState { .. }), "it is kept already");
+        *response == AgentResponse::Done
     });
-    shell.ask(&AgentRequest::Run(kit::run("r", "exit 3")));
-    assert_eq!(saved(&mut watcher), Err(Saved::Gone));
+    shell.request(&AgentRequest::Run(kit::run("r", "exit 3")));
+    assert_eq!(saved(&mut watcher), Err(SavedState::Gone));
 }
 
 /// Promises: L11.
@@ -115,7 +119,7 @@ fn a_command_does_not_wait_for_the_save_of_a_large_shell() {
     shell.run("x=$(head -c 5000000 /dev/zero | tr '\\0' '\\1'); y=$x");
     let mut slowest = Duration::ZERO;
     for pause in 0..20 {
-        watcher.ask(&AgentRequest::Save);
+        watcher.request(&AgentRequest::SaveStates);
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(pause) {
             std::hint::spin_loop();
@@ -123,10 +127,10 @@ fn a_command_does_not_wait_for_the_save_of_a_large_shell() {
         let begin = Instant::now();
         assert_eq!(shell.run("echo ${#x}").out(), "5000000\n");
         slowest = slowest.max(begin.elapsed());
-        watcher.skip_to(|tell| *tell == AgentResponse::Done);
+        watcher.skip_to(|response| *response == AgentResponse::Done);
     }
     eprintln!("slowest {slowest:?}");
     assert!(slowest < Duration::from_millis(500), "{slowest:?}");
-    watcher.ask(&AgentRequest::Save);
-    assert_eq!(saved(&mut watcher), Err(Saved::Not(Unsaved::TooLarge)));
+    watcher.request(&AgentRequest::SaveStates);
+    assert_eq!(saved(&mut watcher), Err(SavedState::Failed(SaveFailure::TooLarge)));
 }

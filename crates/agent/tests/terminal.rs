@@ -1,28 +1,28 @@
-//! Terminals: a real bash on a real PTY, its clients, its ends.
+//! Terminals with a real bash on a real PTY: clients, sizes and ends.
 
 mod kit;
 
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
-use isolet_wire::terminal::{Attach, Open, Size};
-use kit::terminal::{bash, wish};
+use isolet_wire::terminal::{AttachTerminal, OpenTerminal, Size};
+use kit::terminal::{attach_options, bash};
 use kit::{Agent, until};
 
-fn argv(words: &[&str]) -> Open {
-    Open { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..bash() }
+fn argv(words: &[&str]) -> OpenTerminal {
+    OpenTerminal { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..bash() }
 }
 
-fn refused(agent: &Agent, wish: Attach) -> (RefusalReason, String) {
+fn refused(agent: &Agent, attach_options: AttachTerminal) -> (RefusalReason, String) {
     let mut client = agent.connect();
-    client.ask(&AgentRequest::Terminal(wish));
-    match client.tell() {
+    client.request(&AgentRequest::Terminal(attach_options));
+    match client.response() {
         AgentResponse::Refused { why, message, .. } => (why, message),
         other => panic!("{other:?}"),
     }
 }
 
-/// Waits until a bash runs `sleep`.
+/// Waits until bash runs `sleep`.
 fn sleeps(pid: i32) {
     until("sleep runs", || {
         let pids = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -89,10 +89,12 @@ fn a_size_reaches_the_program_and_every_client_between_the_right_bytes() {
     first.resize(100, 30);
     first.wait("a size", |screen| !screen.sizes.is_empty());
     assert_eq!(first.line("stty size"), "30 100\n");
-    let mut second =
-        agent.screen(Attach { size: Some(Size { cols: 50, rows: 10 }), ..wish(bash()) });
+    let mut second = agent.screen(AttachTerminal {
+        size: Some(Size { cols: 50, rows: 10 }),
+        ..attach_options(bash())
+    });
     assert_eq!(second.attached.size, Size { cols: 100, rows: 30 });
-    // Not alone: it sets the size when it types.
+    // Not the only client, so it sets the size when it types.
     second.resize(60, 20);
     second.wait("ready", |screen| screen.ready);
     // Not bash, which may lose the signal between two commands.
@@ -102,7 +104,7 @@ fn a_size_reaches_the_program_and_every_client_between_the_right_bytes() {
     second.until("20 60\n");
     first.until("20 60\n");
     assert_eq!(first.sizes.last(), second.sizes.last());
-    // Of many sizes each comes where the program's own word of it does.
+    // Each of many sizes is reported where the program reports it.
     for at in 0..20 {
         let cols = 70 + at;
         let rows = 25;
@@ -123,7 +125,8 @@ fn a_size_reaches_the_program_and_every_client_between_the_right_bytes() {
 fn two_clients_see_the_same_and_know_of_each_other() {
     let agent = Agent::start();
     let mut first = agent.bash();
-    let mut second = agent.screen(Attach { client: "you".into(), ..wish(bash()) });
+    let mut second =
+        agent.screen(AttachTerminal { client: "you".into(), ..attach_options(bash()) });
     assert!(!second.attached.fresh);
     assert_eq!(second.attached.id, first.attached.id);
     first.wait("two", |screen| screen.seen.len() == 2);
@@ -134,7 +137,8 @@ fn two_clients_see_the_same_and_know_of_each_other() {
     let b = second.until("one\n$ ");
     assert!(a.ends_with(&b), "{a:?} {b:?}");
     first.wait("it types", |screen| screen.seen.iter().any(|one| one.name == "you" && one.typing));
-    let hidden = agent.screen(Attach { hidden: true, size: None, ..wish(bash()) });
+    let hidden =
+        agent.screen(AttachTerminal { hidden: true, size: None, ..attach_options(bash()) });
     drop(second);
     first.wait("alone", |screen| screen.seen.len() == 1);
     drop(hidden);
@@ -144,7 +148,7 @@ fn two_clients_see_the_same_and_know_of_each_other() {
 fn one_that_looks_cannot_type() {
     let agent = Agent::start();
     let mut first = agent.bash();
-    let mut viewer = agent.screen(Attach { view: true, ..wish(bash()) });
+    let mut viewer = agent.screen(AttachTerminal { view: true, ..attach_options(bash()) });
     viewer.type_in("exit\n");
     viewer.resize(10, 10);
     viewer.wait("refused", |screen| screen.refused.len() == 2);
@@ -161,8 +165,8 @@ fn the_end_is_told_and_the_next_attach_is_fresh() {
     let closed = screen.end();
     assert_eq!((closed.code, closed.signal, closed.cause), (Some(7), None, CloseCause::Exit));
     assert!(screen.text().ends_with("exit\n"));
-    // The same connection serves again.
-    let mut screen = screen.again(wish(bash()));
+    // The connection can be used again.
+    let mut screen = screen.again(attach_options(bash()));
     assert!(screen.attached.fresh && screen.attached.id != id && screen.attached.offset == 0);
     screen.until("$ ");
     screen.type_in("kill -KILL $$\n");
@@ -175,14 +179,14 @@ fn the_end_is_told_and_the_next_attach_is_fresh() {
 fn what_a_program_said_last_comes_before_its_exit() {
     let agent = Agent::start();
     for _ in 0..20 {
-        let mut screen = agent.screen(wish(argv(&["seq", "1", "2000"])));
+        let mut screen = agent.screen(attach_options(argv(&["seq", "1", "2000"])));
         assert_eq!(screen.end().code, Some(0));
         let text = screen.text();
         assert!(text.ends_with("1999\n2000\n"), "{} {text:?}", text.len());
     }
 }
 
-/// F10: what a program leaves in the background holds the terminal and not its end.
+/// F10: a background process keeps the terminal open but does not delay its end.
 /// Promises: Z13.
 #[test]
 fn f10_who_holds_a_terminal_does_not_hold_its_end() {
@@ -211,52 +215,66 @@ fn closing_ends_all_that_was_started_in_it() {
         pids.push(said.lines().last().expect("a pid").to_owned());
     }
     let mut other = agent.connect();
-    other.ask(&AgentRequest::Close { key: ShellKey::Terminal("test".to_owned()) });
+    other.request(&AgentRequest::Close { key: ShellKey::Terminal("test".to_owned()) });
     let closed = screen.end();
     assert_eq!(closed.cause, CloseCause::ClosedByClient);
-    assert_eq!(other.tell(), AgentResponse::Done);
+    assert_eq!(other.response(), AgentResponse::Done);
     for pid in pids {
         until("it has ended", || !kit::there(format!("/proc/{pid}")));
     }
-    other.ask(&AgentRequest::Close { key: ShellKey::Terminal("test".to_owned()) });
-    assert_eq!(other.tell(), AgentResponse::Done);
-    other.ask(&AgentRequest::Terminals);
-    assert_eq!(other.tell(), AgentResponse::Terminals(Vec::new()));
+    other.request(&AgentRequest::Close { key: ShellKey::Terminal("test".to_owned()) });
+    assert_eq!(other.response(), AgentResponse::Done);
+    other.request(&AgentRequest::Terminals);
+    assert_eq!(other.response(), AgentResponse::Terminals(Vec::new()));
 }
 
 /// Promises: Z14.
 #[test]
 fn what_cannot_be_opened_says_why() {
     let agent = Agent::start();
-    let of = |open: Open| wish(open);
+    let of = |open: OpenTerminal| attach_options(open);
     assert_eq!(refused(&agent, of(argv(&["no-such-program"]))).0, RefusalReason::NotFound);
     assert_eq!(refused(&agent, of(argv(&["/etc/passwd"]))).0, RefusalReason::Denied);
-    assert_eq!(refused(&agent, of(argv(&[""]))).0, RefusalReason::BadAsk);
+    assert_eq!(refused(&agent, of(argv(&[""]))).0, RefusalReason::BadRequest);
     assert_eq!(
-        refused(&agent, of(Open { cwd: "/no/such".into(), ..bash() })).0,
+        refused(&agent, of(OpenTerminal { cwd: "/no/such".into(), ..bash() })).0,
         RefusalReason::BadCwd
     );
-    assert_eq!(refused(&agent, of(Open { cwd: "a\0b".into(), ..bash() })).0, RefusalReason::BadAsk);
+    assert_eq!(
+        refused(&agent, of(OpenTerminal { cwd: "a\0b".into(), ..bash() })).0,
+        RefusalReason::BadRequest
+    );
     let mut env = bash().env;
     env.insert("A".into(), "b\0c".into());
-    assert_eq!(refused(&agent, of(Open { env, ..bash() })).0, RefusalReason::BadAsk);
-    assert_eq!(refused(&agent, Attach { open: None, ..wish(bash()) }).0, RefusalReason::NoShell);
+    assert_eq!(refused(&agent, of(OpenTerminal { env, ..bash() })).0, RefusalReason::BadRequest);
     assert_eq!(
-        refused(&agent, Attach { terminal: ShellKey::Session("x".to_owned()), ..wish(bash()) }).0,
-        RefusalReason::BadAsk
+        refused(&agent, AttachTerminal { open: None, ..attach_options(bash()) }).0,
+        RefusalReason::NoShell
+    );
+    assert_eq!(
+        refused(
+            &agent,
+            AttachTerminal {
+                terminal: ShellKey::Session("x".to_owned()),
+                ..attach_options(bash())
+            }
+        )
+        .0,
+        RefusalReason::BadRequest
     );
     let none = Some(Size { cols: 0, rows: 1 });
-    assert_eq!(refused(&agent, Attach { size: none, ..wish(bash()) }).0, RefusalReason::BadAsk);
+    assert_eq!(
+        refused(&agent, AttachTerminal { size: none, ..attach_options(bash()) }).0,
+        RefusalReason::BadRequest
+    );
     let mut all = Vec::new();
     for number in 0..32 {
-        all.push(
-            agent.screen(Attach {
-                terminal: ShellKey::Terminal(number.to_string()),
-                ..wish(bash())
-            }),
-        );
+        all.push(agent.screen(AttachTerminal {
+            terminal: ShellKey::Terminal(number.to_string()),
+            ..attach_options(bash())
+        }));
     }
-    let (why, message) = refused(&agent, wish(bash()));
+    let (why, message) = refused(&agent, attach_options(bash()));
     assert_eq!(why, RefusalReason::TooMany, "{message}");
     all[0].until("$ ");
     all[0].type_in("exit\n");
@@ -269,8 +287,8 @@ fn terminals_are_listed() {
     let agent = Agent::start();
     let mut screen = agent.bash();
     let mut client = agent.connect();
-    client.ask(&AgentRequest::Terminals);
-    let AgentResponse::Terminals(list) = client.tell() else { panic!("no list") };
+    client.request(&AgentRequest::Terminals);
+    let AgentResponse::Terminals(list) = client.response() else { panic!("no list") };
     assert_eq!(list.len(), 1);
     let one = &list[0];
     assert_eq!(
@@ -287,14 +305,14 @@ fn terminals_are_listed() {
 fn watchers_hear_of_terminals() {
     let agent = Agent::start();
     let mut watcher = agent.connect();
-    watcher.ask(&AgentRequest::Watch);
+    watcher.request(&AgentRequest::Watch);
     assert!(
-        matches!(watcher.tell(), AgentResponse::Inventory { activities, .. } if activities.is_empty())
+        matches!(watcher.response(), AgentResponse::Inventory { activities, .. } if activities.is_empty())
     );
     let screen = agent.bash();
     let mut next = |wanted: &dyn Fn(u32, Option<&Closed>) -> bool| {
-        watcher.skip_to(|tell| {
-            matches!(tell, AgentResponse::Changed {
+        watcher.skip_to(|response| {
+            matches!(response, AgentResponse::Changed {
                 activity: Some(Activity::Terminal { session, clients, closed, .. }), ..
             } if session == "test" && wanted(*clients, closed.as_ref()))
         })
@@ -302,15 +320,15 @@ fn watchers_hear_of_terminals() {
     next(&|clients, closed| clients == 1 && closed.is_none());
     drop(screen);
     next(&|clients, closed| clients == 0 && closed.is_none());
-    let mut screen = agent.screen(wish(bash()));
+    let mut screen = agent.screen(attach_options(bash()));
     screen.type_in("exit\n");
     screen.end();
     next(&|_, closed| closed.is_some_and(|closed| closed.code == Some(0)));
     let _screen = agent.bash();
     let mut second = agent.connect();
-    second.ask(&AgentRequest::Watch);
+    second.request(&AgentRequest::Watch);
     assert!(
-        matches!(second.tell(), AgentResponse::Inventory { activities, .. } if activities[0].key() == ShellKey::Terminal("test".to_owned()))
+        matches!(second.response(), AgentResponse::Inventory { activities, .. } if activities[0].key() == ShellKey::Terminal("test".to_owned()))
     );
 }
 
@@ -319,35 +337,35 @@ fn watchers_hear_of_terminals() {
 fn a_watcher_hears_of_a_terminal_before_who_opens_it() {
     let agent = Agent::start();
     let mut watcher = agent.connect();
-    watcher.ask(&AgentRequest::Watch);
-    assert!(matches!(watcher.tell(), AgentResponse::Inventory { .. }));
-    let _screen = agent.screen(wish(bash()));
-    // It is not waited for: it lies there.
+    watcher.request(&AgentRequest::Watch);
+    assert!(matches!(watcher.response(), AgentResponse::Inventory { .. }));
+    let _screen = agent.screen(attach_options(bash()));
+    // No wait is needed, because the message has already arrived.
     watcher.stream.set_nonblocking(true).expect("a socket");
-    let told = watcher.tell();
+    let response = watcher.response();
     assert!(
-        matches!(&told, AgentResponse::Changed {
+        matches!(&response, AgentResponse::Changed {
             activity: Some(Activity::Terminal { session, closed: None, .. }), ..
         } if session == "test"),
-        "{told:?}"
+        "{response:?}"
     );
 }
 
-/// Numbered lines for good, as fast as they go.
-fn flood() -> Open {
+/// Numbered lines without end, as fast as possible.
+fn flood() -> OpenTerminal {
     argv(&["bash", "-c", "i=0; while :; do echo $((i++)) some words that make it longer; done"])
 }
 
-/// F23: a flood that nobody reads.
+/// F23: endless output that no client reads.
 #[test]
 fn f23_a_flood_that_nobody_reads_runs_on_in_bounded_memory() {
     let agent = Agent::start();
-    let screen = agent.screen(wish(argv(&["yes", "a line of some length"])));
+    let screen = agent.screen(attach_options(argv(&["yes", "a line of some length"])));
     drop(screen);
     let mut client = agent.connect();
     let offset = |client: &mut kit::Client| {
-        client.ask(&AgentRequest::Terminals);
-        match client.tell() {
+        client.request(&AgentRequest::Terminals);
+        match client.response() {
             AgentResponse::Terminals(list) => list[0].offset,
             other => panic!("{other:?}"),
         }
@@ -363,17 +381,18 @@ fn f23_a_flood_that_nobody_reads_runs_on_in_bounded_memory() {
 #[test]
 fn a_client_that_comes_back_gets_every_byte_once() {
     let agent = Agent::start();
-    let first = agent.screen(wish(flood()));
+    let first = agent.screen(attach_options(flood()));
     let mut all = first.out.clone();
     let mut since = first.since();
     drop(first);
     let mut random = 7_u64;
     let mut exact = 0;
     for _ in 0..100 {
-        let mut screen = agent.screen(Attach { since: since.take(), ..wish(flood()) });
+        let mut screen =
+            agent.screen(AttachTerminal { since: since.take(), ..attach_options(flood()) });
         exact += usize::from(screen.attached.snapshot.is_none());
         if screen.attached.snapshot.is_some() {
-            // Nobody was there for more than the ring holds.
+            // No client was attached for more output than the ring holds.
             all.clear();
         }
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -386,7 +405,7 @@ fn a_client_that_comes_back_gets_every_byte_once() {
     let text = String::from_utf8(all).expect("text");
     let lines: Vec<&str> = text.split("\r\n").collect();
     let number = |line: &str| line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-    // The first and the last may be cut.
+    // The first and the last number may be cut off.
     let numbers: Option<Vec<u64>> =
         lines[1..lines.len() - 1].iter().map(|line| number(line)).collect();
     let numbers = numbers.expect("every line has its number");
@@ -396,9 +415,9 @@ fn a_client_that_comes_back_gets_every_byte_once() {
 #[test]
 fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
     let agent = Agent::start();
-    let stalled = || agent.screen(Attach { since: None, ..wish(argv(&["yes"])) });
+    let stalled = || agent.screen(AttachTerminal { since: None, ..attach_options(argv(&["yes"])) });
     let mut still = stalled();
-    let mut reader = agent.screen(wish(argv(&["yes"])));
+    let mut reader = agent.screen(attach_options(argv(&["yes"])));
     let wanted = reader.head() + (12 << 20);
     while reader.head() < wanted {
         reader.step();
@@ -407,7 +426,7 @@ fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
             reader.out.clear();
         }
     }
-    // It kept up: what one that takes nothing holds back would have been told as missed.
+    // The reader kept up: otherwise, it would have received a snapshot with missed bytes.
     assert!(reader.snapshots.iter().all(|snapshot| snapshot.missed == 0));
     still.wait("a snapshot", |screen| !screen.snapshots.is_empty());
     assert!(still.snapshots[0].missed > 2 << 20, "{:?}", still.snapshots);
@@ -417,15 +436,15 @@ fn one_that_stands_still_slows_nobody_and_is_told_what_it_missed() {
     still.wait("live output", |screen| screen.out.len() > 100);
 }
 
-/// One that had stood still for longer than is waited for was cut off at the program's end, and
-/// never heard of it.
+/// A client that had been idle for longer than the stall limit was disconnected at the program's
+/// end and never received it.
 /// Promises: Z6.
 #[test]
 fn one_that_stood_still_hears_of_the_end() {
     let agent = Agent::with(&["--stall-ms", "3000"]);
     let open = || argv(&["bash", "-c", "seq 1 1000000; echo al''l; read -r; exit 7"]);
-    let mut still = agent.screen(wish(open()));
-    let mut reader = agent.screen(wish(open()));
+    let mut still = agent.screen(attach_options(open()));
+    let mut reader = agent.screen(attach_options(open()));
     while !reader.out.ends_with(b"all\r\n") && !reader.out.ends_with(b"all\n") {
         reader.step();
     }
@@ -439,7 +458,7 @@ fn one_that_stood_still_hears_of_the_end() {
 #[test]
 fn a_program_waits_for_the_one_client_that_reads_slowly() {
     let agent = Agent::start();
-    let mut screen = agent.screen(wish(argv(&["seq", "1", "1000000"])));
+    let mut screen = agent.screen(attach_options(argv(&["seq", "1", "1000000"])));
     while screen.exit.is_none() {
         screen.step();
     }
@@ -453,9 +472,9 @@ fn a_question_is_answered_once() {
     let script = "stty raw -echo; echo on; while read -rN1 key; do \
                   [ $key = q ] && printf '\\e[6n'; [ $key = e ] && break; printf '<%q>' \"$key\"; done";
     let open = || argv(&["bash", "-c", script]);
-    let mut first = agent.screen(wish(open()));
+    let mut first = agent.screen(attach_options(open()));
     first.until("on");
-    let mut second = agent.screen(wish(open()));
+    let mut second = agent.screen(attach_options(open()));
     second.wait("ready", |screen| screen.ready);
     first.type_in("q");
     first.until("<q>");
@@ -476,9 +495,9 @@ fn the_model_answers_while_nobody_is_there_who_can() {
          printf '\\e[6n'; read -rN6 answer; printf '<%q>' \"$answer\""
     );
     let open = || argv(&["bash", "-c", &script]);
-    let mut first = agent.screen(wish(open()));
+    let mut first = agent.screen(attach_options(open()));
     first.until("on");
-    let mut viewer = agent.screen(Attach { view: true, ..wish(open()) });
+    let mut viewer = agent.screen(AttachTerminal { view: true, ..attach_options(open()) });
     drop(first);
     viewer.wait("alone", |screen| screen.seen.len() == 1);
     std::fs::write(go, "").expect("writes");
@@ -495,8 +514,8 @@ fn a_paste_that_is_not_read_does_not_make_a_program_deaf() {
     for _ in 0..20 {
         screen.type_in(&"some words\n".repeat(1000));
     }
-    // Another client, whose keys come behind all that.
-    let mut other = agent.screen(wish(bash()));
+    // Another client, whose input comes after all of that.
+    let mut other = agent.screen(attach_options(bash()));
     other.type_in("\x03");
     other.until("^C");
     other.until("$ ");

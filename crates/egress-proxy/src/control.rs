@@ -63,7 +63,7 @@ async fn execute(
     match order {
         ProxyRequest::Guard { guard, resolvers } => sandboxes.set_guard(guard, resolvers),
         ProxyRequest::Set { address, policy } => sandboxes.set_policy(address, policy),
-        ProxyRequest::Lend { address, credentials, tls } => {
+        ProxyRequest::SetCredentials { address, credentials, tls } => {
             if let Some(authority) = sandboxes.set_credentials(address, credentials, tls) {
                 send(control, &authority).await?;
             }

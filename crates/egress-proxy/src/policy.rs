@@ -1,6 +1,6 @@
 //! The decision on a connection. It is pure, so that each attempt to bypass the rules is a test.
 
-use isolet_wire::network::{PROTOCOL, Place, Policy, Rule, To, Verdict};
+use isolet_wire::network::{NetworkDestination, PROTOCOL, Policy, Rule, RuleTarget, Verdict};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// The host that a connection asks for, as far as its first bytes show it.
@@ -59,16 +59,22 @@ pub(crate) fn decide(
     }
 }
 
-fn request_for(address: SocketAddrV4, name: Option<&str>) -> To<'_> {
-    To { name, address: Some(*address.ip()), port: Some(address.port()) }
+fn request_for(address: SocketAddrV4, name: Option<&str>) -> NetworkDestination<'_> {
+    NetworkDestination { name, address: Some(*address.ip()), port: Some(address.port()) }
 }
 
 /// Decides only by the address. `missing` is the reason to deny where that is not enough: a rule
 /// denies some name, or only a name would have been allowed.
-fn decide_by_address(policy: &Policy, to: &To<'_>, missing: Option<&str>) -> Decision {
+fn decide_by_address(
+    policy: &Policy,
+    to: &NetworkDestination<'_>,
+    missing: Option<&str>,
+) -> Decision {
     let names_denied = policy.deny.iter().any(|rule| rule.place.is_name());
     match (policy.judge(to), missing) {
-        (Verdict::Allowed(rule), Some(missing)) if rule.place == Place::Any && names_denied => {
+        (Verdict::Allowed(rule), Some(missing))
+            if rule.place == RuleTarget::Any && names_denied =>
+        {
             Decision::Deny(missing.to_owned())
         }
         (Verdict::Allowed(_), _) => Decision::DialOriginal,

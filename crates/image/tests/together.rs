@@ -2,7 +2,7 @@
 //! all, and no layer in use is removed.
 
 use isolet_image::{Config, Error, Image, Images, ImagesInUse, Pin, Platform, Reference};
-use isolet_kit::image::{Fault, Image as Made, Layer, Registry};
+use isolet_kit::image::{Image as Made, Layer, Registry, RegistryFault};
 use isolet_kit::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -178,7 +178,7 @@ async fn layers_are_held_until_their_pull_has_ended_and_no_longer() {
     let name = registry.has("a", image.clone());
     let manifest: Value = serde_json::from_slice(&image.manifest).expect("a manifest");
     let second = manifest["layers"][1]["digest"].as_str().expect("a digest");
-    registry.fault(second, Some(Fault::Drip));
+    registry.fault(second, Some(RegistryFault::Drip));
     let pull = tokio::spawn({
         let images = images.clone();
         let name = named(&name);

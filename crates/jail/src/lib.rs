@@ -31,7 +31,7 @@ pub use create::create_sandbox;
 pub use disk::no_disk;
 pub use host::requirements::missing;
 pub use host::{Host, PrepareError};
-pub use isolet_wire::veth::Settings as VethSettings;
+pub use isolet_wire::veth::VethSettings;
 pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
 pub use sandbox_handle::{SandboxHandle, Usage, empty_trash};

@@ -1,10 +1,10 @@
 //! Connections to agents.
 
 pub(crate) mod agent_activity;
-pub(crate) mod link;
+pub(crate) mod ca_bundle;
+pub(crate) mod connection;
 pub(crate) mod pool;
 pub(crate) mod running_program;
-pub(crate) mod trust;
 pub(crate) mod watch;
 pub(crate) mod wire;
 #[cfg(test)]

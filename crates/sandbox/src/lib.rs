@@ -22,7 +22,7 @@ pub mod sandbox;
 pub mod service;
 
 pub use agent_client::{
-    link::{ExecLink, ShellLink},
+    connection::{ExecConnection, ShellConnection},
     wire::AgentEvent,
 };
 pub use isolet_image as image;
@@ -36,15 +36,15 @@ pub use model::{
     agent_error::AgentError,
     config::{Config, TenantLimits},
     error::{Error, OpenError},
-    events, exposed,
+    events, exposed_ports,
     ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId},
     info::{
-        self, Created, Ended, IdempotencyKey, Info, Life, Limits, Lost, LostState, Page, Patch,
-        SandboxSpec, SessionInfo, SessionSpec, Usage, WhyLost,
+        self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState,
+        Page, Patch, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
     },
     network::{
         self, CredentialRemoval, CredentialSpec, Denied, InjectedCredential, Network,
-        NetworkChange, NetworkSpec, Refused, Traffic, profiles,
+        NetworkChange, NetworkDenial, NetworkSpec, Traffic, profiles,
     },
     process::{ProcessInfo, ProcessSpec},
     sessions::{Only, WORKSPACE},
@@ -52,8 +52,8 @@ pub use model::{
     used::{Account, Past},
 };
 pub use sandbox::{
-    Attach, Denials, Sandbox, ShellName, Start, contexts, files,
-    port::PortLink,
+    Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files,
+    port::PortConnection,
     process::ProcessConnection,
     recordings,
     terminal::{self, TerminalConnection},

@@ -1,4 +1,4 @@
-//! What the server holds of running sandboxes, shared by all calls.
+//! The state of sandboxes that the server holds in memory, shared by all calls.
 
 pub(crate) mod audit;
 pub(crate) mod cgroup_control;
@@ -15,6 +15,6 @@ pub(crate) mod prepared;
 pub(crate) mod registry;
 #[cfg(test)]
 mod registry_test;
-pub(crate) mod saving;
 pub(crate) mod space;
+pub(crate) mod state_receiver;
 pub(crate) mod warm_pool;

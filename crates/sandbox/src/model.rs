@@ -9,7 +9,7 @@ pub(crate) mod command;
 pub(crate) mod config;
 pub(crate) mod error;
 pub mod events;
-pub mod exposed;
+pub mod exposed_ports;
 pub mod ids;
 pub mod info;
 pub mod network;

@@ -1,4 +1,4 @@
-//! A running sandbox, to work in.
+//! A handle for work in a running sandbox.
 
 mod background;
 pub mod contexts;
@@ -15,13 +15,13 @@ mod shells;
 pub mod terminal;
 
 pub use denials::Denials;
-pub use shells::{Attach, PRIVATE_LINGER_MS, ShellName, Start};
+pub use shells::{PRIVATE_LINGER_MS, ProgramSpec, ShellClientOptions, ShellName};
 
 use crate::{
-    agent_client::{trust, wire::Wire},
+    agent_client::{ca_bundle, wire::Wire},
     live::{
         cgroup_control::CgroupControl,
-        entry::{Entry, scopes::Scope},
+        entry::{SandboxEntry, scopes::Scope},
         inner::Inner,
     },
     model::{
@@ -30,10 +30,10 @@ use crate::{
         blocking::blocking,
         command::DriverCommand,
         error::Error,
-        events::{EventEmitter, Happened},
+        events::{EventEmitter, EventKind},
         ids::{SandboxId, TenantId},
-        info::{Info, Lost, Usage},
-        network::lent::InjectedCredential,
+        info::{Lost, SandboxInfo, Usage},
+        network::injected_credential::InjectedCredential,
         record::failed,
         sessions::Session,
         state::State,
@@ -41,9 +41,9 @@ use crate::{
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::timeout;
-/// How long its driver may take to look at its groups and end it.
+/// How long the driver may take to check the cgroups.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
-/// What every shell and program finds, unless the sandbox or the session says otherwise.
+/// Default environment of every shell and program.
 const BASE_ENV: [(&str, &str); 6] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/root"),
@@ -53,74 +53,80 @@ const BASE_ENV: [(&str, &str); 6] = [
     ("LANG", "C.UTF-8"),
 ];
 
-/// A handle; cheap to clone. What it names may end at any time: calls then say so.
+/// A handle to a sandbox, cheap to clone. The sandbox may end at any time, and calls then return an
+/// error.
 #[derive(Clone)]
 pub struct Sandbox {
     pub(crate) inner: Arc<Inner>,
-    pub(crate) entry: Arc<Entry>,
-    /// It does not fall asleep while this is held; `None` for who only looks.
+    pub(crate) entry: Arc<SandboxEntry>,
+    /// Keeps the sandbox awake; `None` for a read-only handle.
     pub(crate) awake: Option<ActivityGuard>,
-    /// Whose files are meant; `None`: all of them.
+    /// The scope whose files are used; `None` means all files.
     pub(crate) scope: Option<Arc<Scope>>,
-    /// It has failed, and its files are read.
+    /// The sandbox has failed, and the handle may only read its files.
     pub(crate) reading: bool,
 }
 
 impl Sandbox {
-    pub(crate) fn new(inner: Arc<Inner>, entry: Arc<Entry>) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>, entry: Arc<SandboxEntry>) -> Self {
         Self { inner, entry, awake: None, scope: None, reading: false }
     }
 
-    /// One that stays awake as long as this or a link of it is held.
-    pub(crate) fn held(inner: Arc<Inner>, entry: Arc<Entry>, awake: ActivityGuard) -> Self {
+    /// A handle that keeps the sandbox awake.
+    pub(crate) fn held(inner: Arc<Inner>, entry: Arc<SandboxEntry>, awake: ActivityGuard) -> Self {
         Self { inner, entry, awake: Some(awake), scope: None, reading: false }
     }
 
-    /// One that has failed: its files are read as long as this is held, and nothing else is done.
-    pub(crate) fn reading(inner: Arc<Inner>, entry: Arc<Entry>, awake: ActivityGuard) -> Self {
+    /// A handle that may only read the files of a failed sandbox.
+    pub(crate) fn reading(
+        inner: Arc<Inner>,
+        entry: Arc<SandboxEntry>,
+        awake: ActivityGuard,
+    ) -> Self {
         Self { reading: true, ..Self::held(inner, entry, awake) }
     }
 
-    /// What its last sleep has lost, for the first who asks; `None` for everybody else.
+    /// Takes what the last sleep lost. Only the first caller receives it.
     #[must_use]
     pub fn lost(&self) -> Option<Vec<Lost>> {
         let lost = self.entry.lost().take()?;
-        // A full queue: it is written with the next change.
-        let _ = self.entry.orders.try_send(DriverCommand::LossReported);
+        // If the queue is full, the next change writes it.
+        let _ = self.entry.commands.try_send(DriverCommand::LossReported);
         Some(lost)
     }
 
-    /// Its id.
+    /// The id of the sandbox.
     #[must_use]
     pub fn id(&self) -> &SandboxId {
         &self.entry.id
     }
 
-    /// Whose it is.
+    /// The tenant that owns the sandbox.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.entry.tenant
     }
 
-    /// What is known of it now.
+    /// The current description of the sandbox.
     #[must_use]
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> SandboxInfo {
         self.entry.view.borrow().record.info()
     }
 
-    /// What it uses now.
+    /// The current resource usage.
     ///
     /// # Errors
-    /// [`Error::Failed`] when its groups were removed by another.
+    /// [`Error::Failed`] if another program removed the cgroups.
     pub async fn usage(&self) -> Result<Usage, Error> {
-        let cage = CgroupControl { config: self.inner.jail.clone(), name: self.entry.name.clone() };
+        let handle =
+            CgroupControl { config: self.inner.jail.clone(), name: self.entry.name.clone() };
         let (usage, gone) = blocking(move || {
-            let cage = cage.open();
-            (cage.usage(), cage.missing_cgroup().is_some())
+            let handle = handle.open();
+            (handle.usage(), handle.missing_cgroup().is_some())
         })
         .await?;
         if gone && self.check().is_ok() {
-            let _ = self.entry.orders.send(DriverCommand::Check).await;
+            let _ = self.entry.commands.send(DriverCommand::Check).await;
             return Err(timeout(CHECK_WAIT, self.ended())
                 .await
                 .unwrap_or(Error::TooLate("the check")));
@@ -132,14 +138,14 @@ impl Sandbox {
         Ok(usage)
     }
 
-    /// Ends when this sandbox is no longer running; says why, as a call on it would.
+    /// Waits until the sandbox no longer runs, and returns the error that calls get from then on.
     pub async fn ended(&self) -> Error {
         let mut seen = self.entry.view.subscribe();
         let _ = seen.wait_for(|view| view.record.state != State::Running).await;
         self.check().err().unwrap_or(Error::Stopping)
     }
 
-    /// Why no work is taken any more, if so.
+    /// Checks that the sandbox accepts work.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let view = self.entry.view.borrow();
         match view.record.state {
@@ -151,13 +157,13 @@ impl Sandbox {
         }
     }
 
-    /// Why nothing can be done in it any more, once it is being deleted.
+    /// Why nothing can be done in the sandbox once it is being deleted.
     #[must_use]
     pub fn destroyed(&self) -> Option<AgentError> {
         self.entry.destroyed()
     }
 
-    /// A connection to its agent, or to that of a session's scope; an idle one where there is one.
+    /// A connection to the sandbox's agent, or to that of a scope; an idle one if possible.
     pub(crate) async fn wire(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
         self.check()?;
         let pool = scope.map_or(&self.entry.pool, |scope| &scope.pool);
@@ -173,23 +179,24 @@ impl Sandbox {
         let directory = scope.map_or(&self.entry.directory, |scope| &scope.directory);
         match Wire::connect(directory).await {
             Ok(wire) => Ok(wire.owned(self.entry.view.subscribe())),
-            // Its end may be known by now, and says more than a connection that was refused.
+            // The end of the sandbox may be known by now, and explains more than a refused
+            // connection.
             Err(error) => Err(self.check().err().unwrap_or(error.into())),
         }
     }
 
-    fn teller(&self, session: Option<Arc<str>>) -> EventEmitter {
+    fn emitter(&self, session: Option<Arc<str>>) -> EventEmitter {
         let log = self.inner.events.of(&self.entry.tenant);
         let incarnation = Arc::clone(&self.entry.incarnation);
         EventEmitter { log, sandbox: self.entry.id.clone(), incarnation, session }
     }
 
-    /// Where shells and programs begin: where its image says, or the workspace.
+    /// The directory in which shells and programs start: the image's, or the workspace.
     pub(crate) fn start_dir(&self) -> String {
         self.entry.view.borrow().record.body.home().to_owned()
     }
 
-    /// The environment of what is started now.
+    /// The environment of a new shell or program.
     pub(crate) fn env(&self, session: Option<&Session>) -> BTreeMap<String, String> {
         let mut env: BTreeMap<String, String> =
             BASE_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -203,8 +210,8 @@ impl Sandbox {
             }
             env.extend(root.env.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
-        if record.body.lent.iter().any(InjectedCredential::within_tls) {
-            env.extend(trust::env());
+        if record.body.credentials.iter().any(InjectedCredential::within_tls) {
+            env.extend(ca_bundle::env());
         }
         let own = session.iter().flat_map(|session| &session.env);
         env.extend(
@@ -213,22 +220,24 @@ impl Sandbox {
         env
     }
 
-    /// No process can be made in it: its driver is to look why. A full queue: it has enough to do.
+    /// Asks the driver for a health check because no process can be created. If the queue is full,
+    /// the driver is busy anyway.
     pub(crate) fn request_health_check(&self) {
-        let _ = self.entry.orders.try_send(DriverCommand::Check);
+        let _ = self.entry.commands.try_send(DriverCommand::Check);
     }
 
-    /// An event of this sandbox.
-    pub(crate) fn say(&self, what: Happened) {
-        self.inner.events.say(&self.entry, what);
+    /// Publishes an event of this sandbox.
+    pub(crate) fn emit(&self, what: EventKind) {
+        self.inner.events.emit(&self.entry, what);
     }
 
-    /// How much of the disk is free.
+    /// Checks of the free disk space.
     pub(crate) fn space(&self) -> &Arc<crate::live::space::Space> {
         &self.inner.space
     }
 
-    /// A fresh connection for one file call: it ends with the call, so that none from the pool is spent.
+    /// A new connection for one file operation. It ends with the operation, so the pool is not
+    /// used.
     pub(crate) async fn file_wire(&self, reads: bool) -> Result<Wire, Error> {
         let failed = self.entry.state() == State::Failed;
         if !(self.reading && reads && failed) {

@@ -1,8 +1,8 @@
-//! The entry point: every sandbox of every tenant.
+//! The service: the entry point to all sandboxes of all tenants.
 
 mod create;
 mod events;
-pub(crate) mod exposed;
+pub(crate) mod exposed_ports;
 mod images;
 mod network;
 mod profiles;
@@ -11,14 +11,14 @@ mod used;
 
 use crate::{
     lifecycle::{listeners, recover},
-    live::{entry::Entry, inner::Inner, registry::Reserved, warm_pool},
+    live::{entry::SandboxEntry, inner::Inner, registry::Reserved, warm_pool},
     model::{
         command::DriverCommand,
         config::Config,
         error::{Error, OpenError},
         ids::{SandboxId, TenantId},
-        info::{Created, Ended, IdempotencyKey, Info, Page, Patch, SandboxSpec},
-        record::{Body, failed},
+        info::{Created, EndedSandbox, IdempotencyKey, Page, Patch, SandboxInfo, SandboxSpec},
+        record::{RecordBody, failed},
         state::State,
     },
     sandbox::Sandbox,
@@ -30,42 +30,42 @@ use std::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-/// The most that one page lists.
+/// Maximum number of sandboxes in one page of a list.
 pub const PAGE_MAX: usize = 1000;
 /// How long a stopping server waits for its drivers.
 const DETACH_WAIT: Duration = Duration::from_secs(5);
-/// How long a delete is waited for: its driver may be making the sandbox, with a launcher that does
-/// not answer. It goes on without who asked.
+/// How long a delete waits for the driver, which may be busy with a launcher that does not answer.
+/// The deletion then continues without the caller.
 const DELETE_WAIT: Duration = Duration::from_secs(10);
 
-/// All sandboxes of this server. Clones share one.
+/// All sandboxes of this server. Clones share their state.
 #[derive(Clone)]
 pub struct Service {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// Whether a call may make the sandbox that it names.
+/// How a call finds its sandbox: whether it may create or wake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// The first call that works in a sandbox creates it.
+    /// Creates a missing sandbox, and wakes a sleeping one.
     CreateIfMissing,
-    /// Dialects that say so: 404 instead.
+    /// Refuses a missing sandbox, and wakes a sleeping one.
     MustExist,
-    /// 404 likewise; one that sleeps is left asleep, and refused with [`Error::Sleeping`].
+    /// Refuses a missing sandbox, and also a sleeping one with [`Error::Sleeping`].
     Awake,
-    /// Reading calls: 404 likewise, and one that sleeps is left asleep.
+    /// Refuses a missing sandbox and does not wake a sleeping one; for calls that only read.
     Look,
-    /// Calls that read files: 404 likewise, one that sleeps is woken, and of one that has failed the
-    /// files are read, and nothing else is done.
+    /// Refuses a missing sandbox, wakes a sleeping one, and allows reading the files of a failed
+    /// one.
     Read,
 }
 
 impl Service {
-    /// Takes the data directory, starts the launcher and finds again what ran before.
+    /// Locks the data directory, starts the launcher and finds the sandboxes that still run.
     ///
     /// # Errors
-    /// [`OpenError`] when another server holds the directory, or it cannot be used. A machine that
-    /// cannot make sandboxes is no error here: see [`Service::missing`].
+    /// [`OpenError`] if another server uses the directory or the directory cannot be used. A
+    /// machine that cannot create sandboxes is no error here; see [`Service::missing`].
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let inner = recover::open(config).await?;
         inner.spawn(tenant_sessions::keep(Arc::clone(&inner)));
@@ -73,89 +73,92 @@ impl Service {
         Ok(Self { inner })
     }
 
-    /// What this machine lacks for sandboxes, one sentence each; empty when all is there.
+    /// What this machine lacks for sandboxes, with one sentence for each item; empty if nothing is
+    /// missing.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         self.inner.launch.missing()
     }
 
-    /// Whether the disk of the records has failed: nothing is recorded until the server is started
-    /// anew, sandboxes live on.
+    /// Whether the disk of the store has failed. Nothing can be recorded until the server restarts,
+    /// but sandboxes continue to run.
     #[must_use]
     pub fn broken(&self) -> bool {
         self.inner.store.broken()
     }
 
-    /// How many sandboxes are made ahead, and how many are to be.
+    /// The current and the configured size of the warm pool.
     #[must_use]
     pub fn ready(&self) -> (usize, usize) {
         let size = self.inner.config.warm_pool_size.min(warm_pool::READY_MAX);
         (self.inner.ready.count(), size as usize)
     }
 
-    /// Ends the sandboxes that were made ahead; others are made in their stead at once.
+    /// Replaces the sandboxes of the warm pool.
     pub async fn renew_ready(&self) {
         warm_pool::renew(&self.inner).await;
     }
 
-    /// How many sandboxes a tenant has, and may have.
+    /// The number of a tenant's sandboxes, and its limit.
     #[must_use]
     pub fn quota(&self, tenant: &TenantId) -> (usize, u32) {
         (self.inner.registry.of(tenant).len(), self.inner.config.sandboxes_max(tenant))
     }
 
-    /// The API keys.
+    /// The store of API keys.
     #[must_use]
     pub fn keys(&self) -> &Keys {
         &self.inner.keys
     }
 
-    /// What was done to sandboxes, by whom.
+    /// The audit log.
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.inner.audit
     }
 
-    /// Makes a sandbox; answers when its agent has answered. Goes on when the caller is dropped.
+    /// Creates a sandbox and returns when its agent has answered. Continues if the caller is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Error::SandboxExists`], the wish's own faults, limits, and what the machine refuses.
+    /// [`Error::SandboxExists`], errors in the request, limits, and errors of the machine.
     pub async fn create(
         &self,
         tenant: &TenantId,
-        wish: SandboxSpec,
+        spec: SandboxSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<Created, Error> {
         self.inner.running()?;
         let inner = Arc::clone(&self.inner);
         let Some(once) = once else {
             return Ok(Created {
-                info: inner.create(tenant.clone(), wish, None).await?,
+                info: inner.create(tenant.clone(), spec, None).await?,
                 replayed: false,
             });
         };
         let owner = tenant.clone();
         let key = once.clone();
         let work = async move {
-            let info = inner.create(owner, wish, Some(key)).await?;
+            let info = inner.create(owner, spec, Some(key)).await?;
             serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))
         };
         let (text, replayed) =
             self.inner.idempotency.run(&self.inner.store, tenant, &once, work).await?;
-        // A key that made something else was used with another route, and so another body.
+        // A key that created something else was used with another route, and therefore another
+        // body.
         let info = serde_json::from_str(&text).map_err(|_| Error::OtherBody)?;
         Ok(Created { info, replayed })
     }
 
-    /// What is known of a sandbox.
+    /// The description of a sandbox.
     ///
     /// # Errors
     /// [`Error::NoSandbox`].
-    pub async fn get(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
+    pub async fn get(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
         Ok(self.entry(tenant, id)?.view().record.info())
     }
 
-    /// The server's own name of the life that a sandbox is in; `None` where there is no such sandbox.
+    /// The internal name of the sandbox with this id; `None` if there is none.
     #[must_use]
     pub fn incarnation(&self, tenant: &TenantId, id: &SandboxId) -> Option<String> {
         Some(self.entry(tenant, id).ok()?.name.clone())
@@ -164,7 +167,7 @@ impl Service {
     /// The tenant's sandboxes after `after`, at most `limit` (1 to [`PAGE_MAX`]).
     ///
     /// # Errors
-    /// [`Error::BadField`] for another limit.
+    /// [`Error::BadField`] for an invalid limit.
     pub async fn list(
         &self,
         tenant: &TenantId,
@@ -180,7 +183,7 @@ impl Service {
         Ok(self.inner.registry.list(tenant, after, limit))
     }
 
-    /// Changes a sandbox; all of the patch or nothing.
+    /// Changes a sandbox, completely or not at all.
     ///
     /// # Errors
     /// [`Error::NoSandbox`], [`Error::BadField`].
@@ -189,41 +192,42 @@ impl Service {
         tenant: &TenantId,
         id: &SandboxId,
         patch: Patch,
-    ) -> Result<Info, Error> {
+    ) -> Result<SandboxInfo, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, |answer| DriverCommand::Patch(Box::new(patch), answer)).await
+        request(&entry, |answer| DriverCommand::Patch(Box::new(patch), answer)).await
     }
 
-    /// Ends a sandbox; answers when nothing of it runs any more. Never waits behind commands.
+    /// Deletes a sandbox and returns when nothing of it runs. A delete never waits for commands.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`]; [`Error::TooLate`] when something could not be ended in its time (it
-    /// goes on being tried).
-    pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<Ended, Error> {
+    /// [`Error::NoSandbox`], or [`Error::TooLate`] if a process did not end in time, in which case
+    /// the driver keeps trying.
+    pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<EndedSandbox, Error> {
         let entry = self.entry(tenant, id)?;
-        let deleted = timeout(DELETE_WAIT, order(&entry, DriverCommand::Delete)).await;
+        let deleted = timeout(DELETE_WAIT, request(&entry, DriverCommand::Delete)).await;
         deleted.unwrap_or(Err(Error::TooLate("the delete")))
     }
 
-    /// Puts a sandbox to sleep; answers when nothing of it runs. One that sleeps stays so.
+    /// Puts a sandbox to sleep and returns when nothing of it runs. A sleeping sandbox stays
+    /// asleep.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`], [`Error::InUse`] while somebody works in it, [`Error::Failed`],
-    /// [`Error::Unreachable`], and what the records refuse.
-    pub async fn sleep(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
+    /// [`Error::NoSandbox`], [`Error::InUse`], [`Error::Failed`], [`Error::Unreachable`], and
+    /// errors of the store.
+    pub async fn sleep(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, DriverCommand::Sleep).await
+        request(&entry, DriverCommand::Sleep).await
     }
 
-    /// Makes a sandbox that has failed one to work in again: it sleeps then, with its files. One that
-    /// has not failed stays as it is.
+    /// Turns a failed sandbox into a sleeping one with its files. Any other sandbox stays
+    /// unchanged.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`], [`Error::Failed`] for one that cannot be recovered, [`Error::InUse`]
-    /// while its files are read, and what the records refuse.
-    pub async fn recover(&self, tenant: &TenantId, id: &SandboxId) -> Result<Info, Error> {
+    /// [`Error::NoSandbox`], [`Error::Failed`] if the sandbox cannot be recovered, [`Error::InUse`]
+    /// while its files are being read, and errors of the store.
+    pub async fn recover(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, DriverCommand::Recover).await
+        request(&entry, DriverCommand::Recover).await
     }
 
     /// Whether a sandbox has failed.
@@ -232,12 +236,12 @@ impl Service {
         self.entry(tenant, id).is_ok_and(|entry| entry.state() == State::Failed)
     }
 
-    /// A running sandbox to work in: made, or woken, by the first of those who arrive together
-    /// while it is not there or asleep. It stays awake as long as this handle, or a link of it, is
-    /// held.
+    /// A handle to a running sandbox. The first of several concurrent calls creates or wakes it.
+    /// The sandbox stays awake while the handle or one of its connections is held.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`] with [`Access::MustExist`], [`Error::Failed`], and those of `create`.
+    /// [`Error::NoSandbox`] with [`Access::MustExist`], [`Error::Failed`], and the errors of
+    /// `create`.
     pub async fn reach(
         &self,
         tenant: &TenantId,
@@ -252,7 +256,7 @@ impl Service {
                     return Err(Error::NoSandbox(id.clone()));
                 }
                 (_, Access::CreateIfMissing) => {
-                    let body = Body::plan(&self.inner.config, SandboxSpec::default())?;
+                    let body = RecordBody::plan(&self.inner.config, SandboxSpec::default())?;
                     self.inner.egress.check(&body.network).await?;
                     match self.inner.begin(tenant, id, &body, None, &[]).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
@@ -271,41 +275,42 @@ impl Service {
                         None if reach == Access::Awake => {
                             return Err(Error::Sleeping(id.clone()));
                         }
-                        // Asleep, or about to be: its driver does one after the other.
-                        None => order(&entry, DriverCommand::Wake).await,
+                        // Asleep or about to be. The driver handles its commands in order.
+                        None => request(&entry, DriverCommand::Wake).await,
                     };
                     match entered {
                         Ok(awake) => return Ok(Sandbox::held(inner, entry, awake)),
-                        // Deleted meanwhile: look again.
+                        // The sandbox was deleted in the meantime, so look it up again.
                         Err(Error::NoSandbox(_)) => {}
                         Err(error) => return Err(error),
                     }
                 }
                 (State::Failed, _) if reach == Access::Read => {
-                    let awake = order(&entry, DriverCommand::Read).await?;
+                    let awake = request(&entry, DriverCommand::Read).await?;
                     return Ok(Sandbox::reading(Arc::clone(&self.inner), entry, awake));
                 }
                 (State::Failed, _) => return Err(failed(&view.record)),
                 (State::Unreachable, _) => return Err(Error::Unreachable(id.clone())),
                 (_, Some(Err(error))) => return Err(error),
-                // Deleted while this call waited: look again.
+                // The sandbox was deleted while this call waited, so look it up again.
                 _ => {}
             }
         }
     }
 
-    /// Takes no new work, lets go of the agents, writes what is not written. Sandboxes live on.
+    /// Refuses new work, disconnects from the agents and writes unwritten state. Sandboxes continue
+    /// to run.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Relaxed);
         warm_pool::end(&self.inner).await;
         let detach = async {
             for entry in self.inner.registry.all() {
                 entry.settled().await;
-                let _ = let_go(&entry).await;
+                let _ = disconnect(&entry).await;
             }
         };
         if timeout(DETACH_WAIT, detach).await.is_err() {
-            tracing::warn!("some sandboxes were not let go in time");
+            tracing::warn!("some drivers did not stop in time");
         }
         self.inner.registry.clear();
         let mut tasks =
@@ -314,36 +319,41 @@ impl Service {
         self.inner.audit.flush().await;
     }
 
-    pub(crate) fn entry(&self, tenant: &TenantId, id: &SandboxId) -> Result<Arc<Entry>, Error> {
+    pub(crate) fn entry(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<Arc<SandboxEntry>, Error> {
         let found = self.inner.registry.find(tenant, id).filter(|entry| entry.state().visible());
         found.ok_or_else(|| Error::NoSandbox(id.clone()))
     }
 }
 
-/// Gives its driver an order. One that is being deleted meanwhile is gone for the caller.
-pub(crate) async fn order<R>(
-    entry: &Entry,
+/// Sends a command to a sandbox's driver. A sandbox that is deleted in the meantime is gone for the
+/// caller.
+pub(crate) async fn request<R>(
+    entry: &SandboxEntry,
     make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> DriverCommand,
 ) -> Result<R, Error> {
     let (answer, answered) = oneshot::channel();
     let none = || Error::NoSandbox(entry.id.clone());
-    entry.orders.send(make(answer)).await.map_err(|_| none())?;
+    entry.commands.send(make(answer)).await.map_err(|_| none())?;
     let mut seen = entry.view.subscribe();
     tokio::select! {
         biased;
         answer = answered => answer.unwrap_or_else(|_| {
             if entry.state().visible() { Err(Error::Fault("its driver ended by a fault".into())) } else { Err(none()) }
         }),
-        // Its driver takes no more orders: another caller's delete came first.
+        // The driver accepts no more commands because another delete came first.
         _ = seen.wait_for(|view| view.record.state == State::Destroyed) => Err(none()),
     }
 }
 
-async fn let_go(entry: &Entry) -> Result<(), Error> {
+async fn disconnect(entry: &SandboxEntry) -> Result<(), Error> {
     if !entry.state().visible() {
         return Ok(());
     }
     let (answer, answered) = oneshot::channel();
-    entry.orders.send(DriverCommand::Detach(answer)).await.map_err(|_| Error::Stopping)?;
+    entry.commands.send(DriverCommand::Detach(answer)).await.map_err(|_| Error::Stopping)?;
     answered.await.map_err(|_| Error::Stopping)
 }

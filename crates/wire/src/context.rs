@@ -1,180 +1,186 @@
-//! Code contexts: what a server and an agent say of an interpreter that keeps its variables.
+//! Messages about code contexts: interpreters that keep their variables between runs.
 //!
-//! A connection that sends [`ContextRequest::Run`] belongs to that run until [`ContextResponse::End`]. Before it come
-//! [`ContextResponse::Began`], data frames of standard output and standard error (offsets count from 0 within
-//! the run, ids are empty), and in their order between these what the interpreter displays, as
-//! [`ContextResponse::Part`]s. Everything else is answered at once. What a part holds is JSON of the
-//! interpreter's driver, which runs as the tenant: an agent hands it on unread, and a server reads
-//! it as a stranger's.
+//! A connection that sends [`ContextRequest::Run`] serves that run until
+//! [`ContextResponse::RunEnded`]. Before the end, the agent sends [`ContextResponse::RunStarted`],
+//! then data frames with standard output and standard error (offsets count from 0 within the run,
+//! ids are empty) and [`ContextResponse::Part`]s with what the interpreter displays, in the order
+//! in which they were produced. The agent answers every other request at once.
+//!
+//! A part holds JSON from the interpreter's driver, which runs as the tenant. The agent forwards it
+//! without reading it, and the server does not trust it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Kind of a part: something to show, `{"kind","data","metadata"}`.
+/// Kind of a part that holds a value to display: `{"kind","data","metadata"}`.
 pub const DISPLAY: u8 = 2;
-/// Kind of a part: the error that ended the run, `{"name","message","traceback"}`.
+/// Kind of a part that holds the error that ended the run: `{"name","message","traceback"}`.
 pub const ERROR: u8 = 3;
-/// The most bytes in one [`ContextResponse::Part`].
+/// Maximum size of one [`ContextResponse::Part`], in bytes.
 pub const PART_BYTES_MAX: usize = 64 * 1024;
-/// The longest that a driver may say at once, in bytes; one that says more is ended.
+/// Maximum size of one message from a driver, in bytes. The agent kills a driver that exceeds it.
 pub const SAID_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The longest label, in bytes.
+/// Maximum size of a label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 8 * 1024;
-/// Contexts of one agent.
+/// Maximum number of contexts of one agent.
 pub const CONTEXTS_MAX: usize = 64;
-/// Runs that wait in one context.
+/// Maximum number of runs in the queue of one context.
 pub const QUEUE_MAX: usize = 64;
 
-/// The name in [`Open::env`] of the kernel's name; the kernel itself does not see it. In one of
-/// [`Language::Python`]: a kernel where the image has one, and `python3` alone otherwise.
+/// Variable in [`OpenContext::env`] that names the Jupyter kernel to start; the kernel does not see
+/// the variable. With [`Language::Python`] it means: use a kernel if the image has one, otherwise
+/// `python3`.
 pub const KERNEL: &str = "ISOLET_CONTEXT_KERNEL";
 
-/// The name in [`Open::env`] that says that there is room for a kernel that is begun ahead.
+/// Variable in [`OpenContext::env`] that allows the agent to start a spare kernel in advance.
 pub const SPARE: &str = "ISOLET_CONTEXT_SPARE";
 
-/// The longest that a run may take, in ms: a day.
+/// Maximum timeout of a run, in ms: one day.
 pub const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
-/// What a context speaks.
+/// The language of a context, and the interpreter that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Language {
-    /// By `python3`.
+    /// Run by `python3`.
     Python,
-    /// By `node`.
+    /// Run by `node`.
     JavaScript,
-    /// By `node`, once its types are taken out.
+    /// Run by `node` after the types have been removed.
     TypeScript,
-    /// By `bash`.
+    /// Run by `bash`.
     Bash,
-    /// By a Jupyter kernel of the image; [`KERNEL`] names it.
+    /// Run by the Jupyter kernel of the image that [`KERNEL`] names.
     Jupyter,
 }
 
-/// What a server asks.
+/// Requests about code contexts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContextRequest {
-    /// Open one. Answered by [`ContextResponse::Is`] once its interpreter is ready, or refused.
-    Open(Open),
-    /// Run code in one, after what waits there.
-    Run(Run),
-    /// Interrupt what runs in one. Answered by [`ContextResponse::Interrupted`].
+    /// Open a context. The agent answers with [`ContextResponse::State`] when the interpreter is
+    /// ready, or refuses.
+    Open(OpenContext),
+    /// Run code after the runs that are already in the context's queue.
+    Run(ContextRun),
+    /// Interrupt the current run of the context with this id. Answered by
+    /// [`ContextResponse::Interrupted`].
     Interrupt(String),
-    /// End its interpreter and begin with a new one. Answered by [`ContextResponse::Is`].
+    /// Replace the interpreter of the context with this id. Answered by [`ContextResponse::State`].
     Restart(String),
-    /// End one and all it started. Answered by `Done`, also where there was none.
+    /// End the context with this id and every process that it started. Answered by `Done`, also if
+    /// there was no such context.
     Close(String),
-    /// Answered by a [`ContextResponse::Is`] for each, then `Done`.
+    /// List all contexts. Answered by one [`ContextResponse::State`] for each, then `Done`.
     List,
 }
 
-/// How a context is opened.
+/// The parameters of a new context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
-    /// Its id.
+pub struct OpenContext {
+    /// The id of the new context.
     pub context: String,
-    /// What it speaks.
+    /// The language that the context runs.
     pub language: Language,
-    /// Start directory.
+    /// The directory in which the interpreter starts.
     pub cwd: String,
-    /// The whole environment.
+    /// The complete environment of the interpreter.
     pub env: BTreeMap<String, String>,
-    /// For runs that name none, in ms; 1 to [`TIMEOUT_MS_MAX`].
+    /// The timeout of runs that set none, in ms; 1 to [`TIMEOUT_MS_MAX`].
     pub timeout_ms: u64,
-    /// The server's own words about it, at most [`LABEL_BYTES_MAX`]; told back with it.
+    /// Opaque data of the server, at most [`LABEL_BYTES_MAX`], which every [`ContextStatus`]
+    /// returns.
     pub label: Vec<u8>,
-    /// One of this id that is there already will do; otherwise refused with `Exists`.
+    /// Use an existing context of this id; otherwise the agent refuses with `Exists`.
     pub reuse: bool,
 }
 
-/// Code for a context.
+/// A request to run code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// Which.
+pub struct ContextRun {
+    /// The id of the context.
     pub context: String,
-    /// For its driver, as JSON: `{"code","stdin"}`.
+    /// JSON for the driver: `{"code","stdin"}`.
     pub body: Vec<u8>,
-    /// Interrupted after so many ms of running, and its interpreter killed where that does not
-    /// help; 0: as the context has it.
+    /// Time after which the run is interrupted, in ms; the interpreter is killed if that does not
+    /// help. 0 means the timeout of the context.
     pub timeout_ms: u64,
 }
 
-/// What an agent says.
+/// Answers about code contexts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContextResponse {
-    /// One context, as it is now.
-    Is(Context),
-    /// Whether anything ran that was interrupted.
+    /// The current state of one context.
+    State(ContextStatus),
+    /// Whether there was a run to interrupt.
     Interrupted(bool),
-    /// The run begins.
-    Began {
-        /// Its interpreter was started in place of one that had ended: nothing of that is left.
+    /// The run starts.
+    RunStarted {
+        /// The interpreter replaced one that had ended, so the earlier variables are lost.
         fresh: bool,
     },
-    /// The next bytes of what its driver says.
+    /// The next bytes of a message from the driver.
     Part {
         /// [`DISPLAY`] or [`ERROR`].
         kind: u8,
-        /// At most [`PART_BYTES_MAX`].
+        /// The bytes, at most [`PART_BYTES_MAX`].
         bytes: Vec<u8>,
-        /// This was all of it.
+        /// This is the last part of the message.
         last: bool,
     },
-    /// The run is over; the connection is free again.
-    End(End),
+    /// The run has ended, and the connection is free for another request.
+    RunEnded(ContextRunEnd),
 }
 
-/// A context, as it is now.
+/// The current state of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Context {
-    /// Its id.
+pub struct ContextStatus {
+    /// The id of the context.
     pub context: String,
-    /// What it was opened to speak; [`Language::Jupyter`] also where a kernel of the image does
-    /// that for another.
+    /// The language that was requested, or [`Language::Jupyter`] if a kernel of the image runs it.
     pub language: Language,
-    /// As it was opened with.
+    /// The label that the context was opened with.
     pub label: Vec<u8>,
-    /// Process id of its interpreter, inside; 0 while there is none.
+    /// Process id of the interpreter inside the sandbox; 0 while there is none.
     pub pid: i32,
-    /// Something runs.
+    /// A run is in progress.
     pub busy: bool,
-    /// Runs that wait.
+    /// Number of runs in the queue.
     pub queued: u32,
-    /// Runs that have begun.
+    /// Number of runs that have started.
     pub runs: u64,
-    /// How often its interpreter was started anew.
+    /// Number of times that the interpreter was replaced.
     pub restarts: u64,
-    /// This call opened it.
+    /// This request opened the context.
     pub new: bool,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
-    /// Its timeout ended it.
+pub struct ContextRunEnd {
+    /// The timeout ended the run.
     pub timed_out: bool,
-    /// Somebody interrupted it, restarted its context, or took it out of the queue.
+    /// A client interrupted the run, restarted the context, or removed the run from the queue.
     pub interrupted: bool,
-    /// The kernel killed something of the sandbox for memory while it ran.
+    /// The kernel killed a process of the sandbox for lack of memory during the run.
     pub oom: bool,
-    /// Its interpreter ended with it: by this code, or by this signal.
-    pub died: Option<Died>,
-    /// Bytes of standard output.
+    /// Set if the interpreter ended during the run.
+    pub died: Option<InterpreterExit>,
+    /// Bytes of standard output that the run wrote.
     pub out: u64,
-    /// Bytes of standard error.
+    /// Bytes of standard error that the run wrote.
     pub err: u64,
-    /// Bytes that were written between runs and are not held any more.
+    /// Bytes that were written between runs and dropped because the buffer was full.
     pub lost: u64,
-    /// Counts the runs of this context, from 1.
+    /// Number of this run in its context, from 1.
     pub number: u64,
-    /// From its beginning to its end, in µs.
+    /// Duration of the run, in microseconds.
     pub micros: u64,
 }
 
 /// How an interpreter ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Died {
-    /// Its exit code, where it exited.
+pub struct InterpreterExit {
+    /// The exit code, if the interpreter exited.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal, if one ended the interpreter.
     pub signal: Option<i32>,
 }

@@ -1,23 +1,24 @@
-//! Credentials that are lent to a sandbox: put into its requests by the edge, and never inside.
+//! Credentials that the egress proxy injects into the requests of a sandbox. Their values are never
+//! visible inside.
 
 pub mod headers;
 
-use crate::network::{Rule, To};
+use crate::network::{NetworkDestination, Rule};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A value that is shown nowhere.
+/// A secret value that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Holds a value.
+    /// Wraps a secret value.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// The value.
+    /// Returns the secret value. Never log it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -30,37 +31,39 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Credentials that are lent to one sandbox.
+/// Maximum number of credentials of one sandbox.
 pub const CREDENTIALS_MAX: usize = 32;
-/// Bytes of all of them together, so that they fit into a packet.
+/// Maximum size of all credentials of one sandbox, in bytes, so that they fit into one packet.
 pub const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
 
-/// The port on which nobody speaks TLS.
+/// The port of plain HTTP, on which no TLS is expected.
 const HTTP_PORT: u16 = 80;
 
-/// A value that is put into requests on their way out, and never comes inside.
+/// A value that the egress proxy injects into requests to certain hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// For hosts that this names. Without a port it holds for TLS alone; plain HTTP, which
-    /// everybody on the way reads, only where the port is named.
+    /// The hosts whose requests receive the value. A rule without a port applies to TLS only. Plain
+    /// HTTP, which everyone on the network path can read, needs a rule with its port.
     pub to: Rule,
-    /// The header; `None`: any, where `placeholder` stands.
+    /// The request header that receives the value; `None` means every header that contains the
+    /// placeholder.
     pub header: Option<String>,
-    /// What stands for the value; `None`: the header is set to the value, whatever it was.
+    /// The text that the value replaces; `None` means that the whole header is set to the value.
     pub placeholder: Option<String>,
-    /// The value.
+    /// The secret.
     pub value: Secret,
 }
 
 impl Credential {
-    /// Whether it is for requests to this host and port.
+    /// Whether requests to this host and port receive the value.
     #[must_use]
     pub fn holds(&self, host: &str, port: u16, tls: bool) -> bool {
-        let to = To { name: Some(host), address: None, port: Some(port) };
+        let to = NetworkDestination { name: Some(host), address: None, port: Some(port) };
         self.to.place.is_name() && self.to.holds(&to) && (tls || self.to.port.is_some())
     }
 
-    /// Whether it may be put into requests within TLS: for all but the port of plain HTTP.
+    /// Whether requests within TLS may receive the value: true unless the rule names the port of
+    /// plain HTTP.
     #[must_use]
     pub fn within_tls(&self) -> bool {
         self.to.port != Some(HTTP_PORT)

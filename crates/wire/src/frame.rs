@@ -1,58 +1,59 @@
-//! Frames: `u32 length | u8 kind | body`, network order, the length counting kind and body.
+//! Frames: `u32 length | u8 kind | body` in network byte order, where the length counts kind and
+//! body.
 //!
-//! A *message* body is one postcard-encoded value. A *data* body is laid out exactly as the
-//! binary frame of the shell WebSocket, so that a server can hand it on without a copy:
+//! The body of a *message* is one postcard-encoded value. The body of a *data* frame has the layout
+//! of the binary frames of the shell WebSocket, so that the server can forward it without a copy:
 //! `u8 stream | u64 offset | u16 id length | id | bytes`.
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The longest frame an agent may send: 64 KiB of data, its header, and an id.
-/// Lists of files are sent in several messages that each stay below it.
+/// Maximum size of a frame from an agent: 64 KiB of data, its header and an id. Longer lists are
+/// split into several messages.
 pub const AGENT_FRAME_BYTES_MAX: usize = 128 * 1024;
-/// The longest frame a server may send: a command text of 1 MiB, its environment, and its id.
+/// Maximum size of a frame from a server: a command text of 1 MiB, its environment and its id.
 pub const SERVER_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most bytes of output that one data frame carries.
+/// Maximum amount of output in one data frame, in bytes.
 pub const DATA_BYTES_MAX: usize = 64 * 1024;
-/// The longest id of a command, in bytes.
+/// Maximum length of a command's id, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
 
 const KIND_MESSAGE: u8 = 0;
 const KIND_DATA: u8 = 1;
 const HEAD: usize = 4;
 
-/// One frame, cut out of the stream.
+/// One complete frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The encoded bytes of an `AgentRequest` or a `AgentResponse`; see [`decode`].
+    /// An encoded `AgentRequest` or `AgentResponse`; see [`decode`].
     Message(Bytes),
-    /// A data body; see [`Data::parse`].
+    /// A data frame's body; see [`DataFrame::parse`].
     Data(Bytes),
 }
 
-/// Why a stream of frames cannot go on. The connection must be closed.
+/// A violation of the frame format. The connection must be closed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
     /// The announced length is zero or above the limit.
     #[error("frame of {length} bytes, at most {max} allowed")]
     Length {
-        /// What the peer announced.
+        /// The announced length.
         length: usize,
-        /// What this side takes.
+        /// The maximum for this direction.
         max: usize,
     },
-    /// A kind that this version does not know.
+    /// The kind is unknown to this version.
     #[error("frame of unknown kind {0}")]
     Kind(u8),
-    /// The body does not decode, or has bytes left over.
+    /// The body does not decode, or bytes follow the value.
     #[error("frame body is malformed")]
     Body,
 }
 
-/// Cuts the next whole frame off `buf`; `None` until enough bytes are there.
+/// Removes the next complete frame from `buf`; `None` means that more bytes are needed.
 ///
 /// # Errors
-/// [`FrameError::Length`] before anything is allocated, [`FrameError::Kind`] for an unknown kind.
+/// [`FrameError::Length`] before any allocation, and [`FrameError::Kind`] for an unknown kind.
 pub fn next(buf: &mut BytesMut, max: usize) -> Result<Option<Frame>, FrameError> {
     if buf.len() < HEAD {
         return Ok(None);
@@ -74,10 +75,10 @@ pub fn next(buf: &mut BytesMut, max: usize) -> Result<Option<Frame>, FrameError>
     }
 }
 
-/// Decodes a message body; bytes left over are an error.
+/// Decodes a message body.
 ///
 /// # Errors
-/// [`FrameError::Body`] when it is not exactly one `T`.
+/// [`FrameError::Body`] if the body is not exactly one `T`.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     match postcard::take_from_bytes(body) {
         Ok((value, [])) => Ok(value),
@@ -113,24 +114,24 @@ pub fn put_data_head(out: &mut Vec<u8>, stream: u8, offset: u64, id: &str, count
     out.extend_from_slice(id.as_bytes());
 }
 
-/// The parts of a data body.
+/// A decoded data frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Data {
-    /// [`crate::response::STDOUT`] or [`crate::response::STDERR`]; 0 for file contents.
+pub struct DataFrame {
+    /// [`crate::response::STDOUT`] or [`crate::response::STDERR`]; 0 for the contents of a file.
     pub stream: u8,
-    /// Where in its stream the first byte stands, counted from the stream's beginning.
+    /// Position of the first byte, counted from the beginning of the stream.
     pub offset: u64,
-    /// The command it belongs to; empty for background jobs.
+    /// The command that wrote the bytes; empty for background jobs.
     pub id: String,
-    /// The bytes.
+    /// The output itself.
     pub bytes: Bytes,
 }
 
-impl Data {
-    /// Takes a data body apart.
+impl DataFrame {
+    /// Decodes the body of a data frame.
     ///
     /// # Errors
-    /// [`FrameError::Body`] when it is cut short or the id is not UTF-8.
+    /// [`FrameError::Body`] if the body is truncated or the id is not UTF-8.
     pub fn parse(mut body: Bytes) -> Result<Self, FrameError> {
         if body.len() < 11 {
             return Err(FrameError::Body);

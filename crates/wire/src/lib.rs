@@ -1,11 +1,12 @@
-//! The words between server, launcher and agent.
+//! The messages between the server, the launcher, the agents and the network processes.
 //!
-//! One connection carries frames: a length, a kind, a body. [`frame`] cuts them out of bytes and
-//! refuses what is too long before it allocates; [`request`] is every message that a server sends to
-//! an agent, [`response`] every answer, [`terminal`] the words of both for a PTY, [`process`] those for
-//! what runs in the background, [`context`] for code, [`port`] for sockets inside, [`launcher`] what server and launcher say
-//! to each other, [`network`] where a sandbox may connect to.
-//! No I/O here: whoever owns a socket feeds the bytes.
+//! A connection to an agent carries frames of a length, a kind and a body. [`frame`] splits a
+//! stream into frames and refuses frames that are too long before it allocates memory. [`request`]
+//! lists every message from a server to an agent, and [`response`] lists every answer. Larger
+//! topics have modules of their own: [`activity`], [`terminal`], [`process`], [`context`] and
+//! [`port`]. [`launcher`], [`veth`] and [`network`] hold the messages of the privileged processes.
+//!
+//! This crate does no I/O: the owner of a socket passes the bytes.
 #![forbid(unsafe_code)]
 
 pub mod activity;
@@ -22,5 +23,5 @@ pub mod response;
 pub mod terminal;
 pub mod veth;
 
-/// What both sides must say first, equal or refused.
+/// The protocol version. Both sides of a connection must have the same one.
 pub const VERSION: u16 = 3;

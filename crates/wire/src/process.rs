@@ -1,147 +1,148 @@
-//! Processes: what a server and an agent say of programs that run in the background, each under an
-//! id, with a log that stays.
+//! Messages about background processes, each of which has an id and a log.
 //!
-//! A log holds both streams in the order in which they were read. A *position* counts the bytes of
-//! both together; an *offset* counts those of one stream. A connection that follows is answered
-//! with [`crate::response::AgentResponse::ProcessLog`], then data frames ([`crate::response::STDOUT`] and
-//! [`crate::response::STDERR`], with offsets, their ids empty) and [`crate::response::AgentResponse::ProcessGap`]
-//! where bytes are no longer held, and at last [`crate::response::AgentResponse::Process`].
+//! A log holds both output streams in the order in which the agent read them. A *position* counts
+//! the bytes of both streams together, and an *offset* counts the bytes of one stream. A connection
+//! that follows a log receives [`crate::response::AgentResponse::ProcessLog`], then data frames
+//! ([`crate::response::STDOUT`] and [`crate::response::STDERR`] with offsets and empty ids),
+//! [`crate::response::AgentResponse::ProcessGap`] where the log no longer holds bytes, and finally
+//! [`crate::response::AgentResponse::Process`].
 
-use crate::program::What;
+use crate::program::Invocation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Bytes of a log, both streams together; fewer where there are many processes.
+/// Size of a log in bytes, both streams together. Logs are smaller if there are many processes.
 pub const LOG_BYTES: usize = 1024 * 1024;
-/// Processes of which something runs, at once.
+/// Maximum number of processes that have not fully ended.
 pub const LIVE_MAX: usize = 256;
-/// Processes that have ended and are still told of; the oldest makes room.
+/// Maximum number of ended processes that the agent remembers; the oldest one is dropped first.
 pub const ENDED_MAX: usize = 128;
-/// Input that waits for a process, in bytes; more is refused until it has read.
+/// Maximum amount of unread input of a process, in bytes. The agent refuses more.
 pub const INPUT_BYTES_MAX: usize = 1024 * 1024;
-/// What is told of a command line, in bytes.
+/// Maximum length of a reported command line, in bytes.
 pub const COMMAND_BYTES_TOLD: usize = 512;
 
-/// What to do with processes.
+/// Requests about processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessRequest {
-    /// Answered by `Process` once it was executed, or by `Refused`.
-    Start(Start),
-    /// Answered by `Processes`, again and again, then `Done`: the oldest first.
+    /// Start a process. Answered by `Process` once the program has been executed.
+    Start(StartProcess),
+    /// List all processes, the oldest first. Answered by several `Processes`, then `Done`.
     List,
-    /// Answered by `Process`.
+    /// Describe the process with this id. Answered by `Process`.
     Get(String),
-    /// Sends its log from a position on; with `follow` until its end, else what is there now.
+    /// Send the log of a process from a position on.
     Follow {
-        /// Which.
+        /// The id of the process.
         id: String,
-        /// Where to go on; `None`: with what comes from now on.
+        /// The first position to send; `None` means only new output.
         since: Option<u64>,
-        /// Until its end.
+        /// Continue until the process ends; otherwise, stop at the current end of the log.
         follow: bool,
     },
-    /// Bytes for its standard input. Answered by `Done` when they were taken in line.
+    /// Write to standard input. Answered by `Done` when the bytes are in the input queue.
     Input {
-        /// Which.
+        /// The id of the process.
         id: String,
-        /// At most 64 KiB.
+        /// The input, at most 64 KiB.
         data: Vec<u8>,
-        /// No more will come.
+        /// Close standard input after these bytes.
         eof: bool,
     },
-    /// A signal to its process group, or to all that it started. Answered by `Done`.
+    /// Send a signal. Answered by `Done`.
     Signal {
-        /// Which.
+        /// The id of the process.
         id: String,
-        /// 1 to 64.
+        /// The signal number, 1 to 64.
         signal: i32,
-        /// To every process that descends from it.
+        /// Signal every descendant of the process; otherwise, only its process group.
         all: bool,
     },
-    /// Ends it with everything it started: a signal to all, then the end. Answered by `Process`
-    /// when nothing of it is left.
+    /// End a process and everything that it started, first with a signal and after a grace period
+    /// with SIGKILL. Answered by `Process` when nothing is left.
     Kill {
-        /// Which.
+        /// The id of the process.
         id: String,
-        /// The signal that comes first; 9 ends at once.
+        /// The first signal; 9 kills at once.
         signal: i32,
-        /// How long the signal may take, in ms.
+        /// Time between the signal and SIGKILL, in ms.
         grace_ms: u64,
     },
-    /// Ends it as `Kill` with 9 does, and tells of it no more. Answered by `Done`, also where there was none.
+    /// Kill the process with this id and drop its log. Answered by `Done`, also if there is no such
+    /// process.
     Forget(String),
 }
 
-/// A process to be started.
+/// The parameters of a new process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
-    /// Names it. One that is taken is refused with `IdInUse`.
+pub struct StartProcess {
+    /// The id of the process. An id in use is refused with `IdInUse`.
     pub id: String,
-    /// The session that it was started in; only told.
+    /// The session in which the process was started, which the agent only reports.
     pub session: Option<String>,
-    /// What to run.
-    pub what: What,
-    /// Start directory.
+    /// The program to run.
+    pub what: Invocation,
+    /// The directory in which the program starts.
     pub cwd: String,
-    /// The whole environment.
+    /// The complete environment.
     pub env: BTreeMap<String, String>,
-    /// `Input` will follow; otherwise it reads end of file.
+    /// Keep standard input open for `Input`; otherwise, the program reads end of file.
     pub stdin: bool,
-    /// Ended whole after so many ms; 0 never.
+    /// Time after which the process and its descendants are killed, in ms; 0 means never.
     pub timeout_ms: u64,
 }
 
-/// A process as it is.
+/// The status of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Its id.
+pub struct ProcessStatus {
+    /// The id of the process.
     pub id: String,
-    /// As in [`Start::session`].
+    /// The session of [`StartProcess::session`].
     pub session: Option<String>,
-    /// Its process id, inside.
+    /// Process id inside the sandbox.
     pub pid: i32,
-    /// Its command line, the beginning of it.
+    /// The beginning of the command line, at most [`COMMAND_BYTES_TOLD`] bytes.
     pub command: String,
-    /// When it was started, in ms since 1970.
+    /// Start time, in ms since 1970.
     pub started_at_ms: i64,
-    /// How it ended, once it has.
-    pub end: Option<End>,
-    /// It has ended, and something that it started runs on.
+    /// Set once the process has ended.
+    pub end: Option<ProcessEnd>,
+    /// The process has ended, but a process that it started still runs.
     pub remains: bool,
-    /// Its standard input is open.
+    /// Standard input is still open.
     pub stdin: bool,
     /// Bytes of standard output so far.
     pub out: u64,
     /// Bytes of standard error so far.
     pub err: u64,
-    /// The first position that its log holds.
+    /// The first position that the log still holds.
     pub held: u64,
 }
 
-/// How a process ended.
+/// The result of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
-    /// Its exit code; 128 + signal where a signal ended it.
+pub struct ProcessEnd {
+    /// The exit code; 128 + signal if a signal ended the process.
     pub code: i32,
-    /// The signal that ended it.
+    /// The signal that ended the process.
     pub signal: Option<i32>,
-    /// Its timeout ended it.
+    /// The timeout ended the process.
     pub timed_out: bool,
-    /// `Kill` was asked for before it ended.
+    /// A `Kill` request ended the process.
     pub killed: bool,
-    /// The kernel killed something of the sandbox for memory while it ran.
+    /// The kernel killed a process of the sandbox for lack of memory while this process ran.
     pub oom: bool,
-    /// When, in ms since 1970.
+    /// End time, in ms since 1970.
     pub at_ms: i64,
-    /// From its start to its end, in microseconds.
+    /// Duration of the process, in microseconds.
     pub micros: u64,
 }
 
-/// A log that is being sent.
+/// The beginning of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Log {
-    /// The process as it is.
-    pub process: Process,
-    /// The position of the first byte that follows, unless a gap comes first.
+pub struct ProcessLogStart {
+    /// The current status of the process.
+    pub process: ProcessStatus,
+    /// Position of the first byte that follows, unless a gap comes first.
     pub position: u64,
 }

@@ -1,384 +1,401 @@
-//! What a server says to an agent.
+//! Messages from a server to an agent.
 //!
-//! A connection begins with [`AgentRequest::Hello`]. After that it serves one purpose at a time: the first
-//! message that opens something decides it.
-//! - `Attach`: the connection is a client of one shell. Output frames come back until it closes.
-//! - `Exec`: the connection belongs to one program without a shell; after its [`crate::response::AgentResponse::Exit`]
-//!   the connection may be used for the next one.
-//! - `File`: the connection is handed to a worker for one file call, and ends with it.
-//! - `Terminal`: the connection is a client of one terminal, until that ends or it closes.
-//! - `Process` that follows: the connection is sent one process's log, until its end or it closes.
-//!   Other orders about processes are answered at once, or when they are done.
+//! A connection begins with [`AgentRequest::Hello`]. After that, it serves one purpose at a time,
+//! which the first request determines:
+//! - `Attach`: the connection is a client of one shell and receives output until it closes.
+//! - `Exec`: the connection belongs to one program without a shell. After
+//!   [`crate::response::AgentResponse::Exit`], it is free for the next request.
+//! - `File`: a worker process takes over the connection for one file request and closes it at the
+//!   end.
+//! - `Terminal`: the connection is a client of one terminal until the terminal ends or the
+//!   connection closes.
+//! - `Process` with `Follow`: the connection receives the log of one process until the process ends
+//!   or the connection closes. The agent answers other process requests without changing the
+//!   purpose.
 //! - `Watch`, `Ping`: the connection of the server's driver.
 //!
-//! One connection per client is on purpose: a client that does not read fills its own socket and
-//! nobody else's, and what it has not read stays in the shell's log.
+//! Every client has its own connection on purpose: a client that does not read fills only its own
+//! socket, and the output that it has not read stays in the shell's log.
 
 use crate::activity::ShellKey;
-pub use crate::program::What;
+pub use crate::program::Invocation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Every message that a server sends. New ones are added at the end: postcard counts them.
+/// Every message that a server sends. New messages are added at the end because postcard encodes a
+/// variant by its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentRequest {
-    /// First on every connection.
+    /// Must be the first message on every connection.
     Hello {
         /// [`crate::VERSION`] of the server.
         version: u16,
     },
     /// Answered by `Pong` with the same number.
     Ping(u64),
-    /// Answered by `Inventory`, then by one `Changed` whenever a shell opens, ends, begins or ends a command,
-    /// or an exec does.
+    /// Answered by `Inventory`, then by one `Changed` for every change of an activity or of the
+    /// number of programs.
     Watch,
     /// Become a client of a shell. Answered by `Attached` or `Refused`.
-    Attach(Attach),
+    Attach(AttachShell),
     /// Run a command in the attached shell.
-    Run(Run),
-    /// Bytes for the standard input of a command or program that asked for it.
+    Run(RunCommand),
+    /// Write to the standard input of a command or program that was started with `stdin`.
     Stdin {
-        /// Which command; empty on an exec connection.
+        /// The id of the command; empty on an exec connection.
         id: String,
-        /// At most 64 KiB.
+        /// The input, at most 64 KiB.
         data: Vec<u8>,
-        /// No more will come.
+        /// Close standard input after these bytes.
         eof: bool,
     },
-    /// Send a signal to what the command runs in the foreground, or to the exec's process group.
+    /// Send a signal to the foreground processes of a command, or to the process group of an exec.
     Signal {
-        /// Which command; empty on an exec connection.
+        /// The id of the command; empty on an exec connection.
         id: String,
-        /// 1 to 64.
+        /// The signal number, 1 to 64.
         signal: i32,
     },
-    /// End a command: taken out of the queue, or interrupted by the ladder. For an exec: killed whole.
+    /// End a command: remove it from the queue, or interrupt it with escalating signals. The
+    /// program of an exec is killed with its descendants.
     Cancel {
-        /// Which command; empty on an exec connection.
+        /// The id of the command; empty on an exec connection.
         id: String,
     },
-    /// End a shell and everything it started: hang up, then kill. Answered by `Done` once it is gone,
-    /// also when there was none.
+    /// End a shell or a terminal with everything that it started: SIGHUP first, then SIGKILL.
+    /// Answered by `Done` when it is gone, also if there was none.
     Close {
         /// The name of a shell or a terminal.
         key: ShellKey,
     },
-    /// Start a program.
-    Exec(Exec),
-    /// Do one thing with a file, as the session's user.
-    File(File),
-    /// On a connection that watches: save what the shells of sessions hold and nobody keeps yet.
-    /// Told to all who watch as [`crate::response::AgentResponse::Saved`]; then answered by `Done`.
-    Save,
-    /// On a connection that watches: what was saved of this shell under this number is kept.
-    Kept {
-        /// The shell's name.
+    /// Start a program without a shell.
+    Exec(StartExec),
+    /// Carry out one file operation as the session's user.
+    File(FileRequest),
+    /// On a watching connection: save the state of every session shell that the server has not
+    /// stored yet. The agent sends the states to all watchers as
+    /// [`crate::response::AgentResponse::ShellState`], then `Done`.
+    SaveStates,
+    /// On a watching connection: the server has stored the state of this shell with this number.
+    StateStored {
+        /// The name of the shell.
         shell: ShellKey,
-        /// As in [`crate::response::Saved::Whole`].
+        /// The number from [`crate::response::SavedState::Complete`].
         number: u64,
     },
     /// Become a client of a session's terminal. Answered by `TerminalAttached` or `Refused`; see
     /// [`crate::terminal`].
-    Terminal(crate::terminal::Attach),
-    /// What was typed, as bytes; at most [`crate::terminal::TYPE_BYTES_MAX`].
+    Terminal(crate::terminal::AttachTerminal),
+    /// Keyboard input, at most [`crate::terminal::TYPE_BYTES_MAX`] bytes.
     Type(Vec<u8>),
-    /// The client's window has another size. Taken over where nobody else typed later.
+    /// The client's window has a new size, which becomes the terminal's size unless another client
+    /// typed later.
     Resize(crate::terminal::Size),
-    /// Answered by `Terminals`: all that run. `Close` with a terminal's name ends one.
+    /// List all running terminals. Answered by `Terminals`.
     Terminals,
     /// Connect to a TCP port of the sandbox's own loopback. Answered by `Dialed`, or `Refused` with
     /// `NotListening` or `Failed`; see [`crate::port`].
     Dial {
-        /// 1 to 65535.
+        /// The port number, 1 to 65535.
         port: u16,
     },
-    /// Answered by `Listening`: where programs in the sandbox listen.
+    /// List the sockets on which programs in the sandbox listen. Answered by `Listening`.
     Listening,
-    /// About processes that run in the background; see [`crate::process`].
+    /// A request about background processes; see [`crate::process`].
     Process(crate::process::ProcessRequest),
-    /// About code contexts; see [`crate::context`].
+    /// A request about code contexts; see [`crate::context`].
     Context(crate::context::ContextRequest),
 }
 
-/// Who wants to be a client of which shell.
+/// A request to become a client of a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attach {
+pub struct AttachShell {
     /// The shell's name: [`ShellKey::Session`] or [`ShellKey::Private`].
     pub shell: ShellKey,
-    /// How to open it where it is not there; `None` refuses with `NoShell` instead.
-    pub open: Option<Open>,
-    /// Whose commands these are: ids are per owner, and a client that comes back names the same owner.
+    /// How to open the shell if it does not exist; with `None`, the agent refuses with `NoShell`
+    /// instead.
+    pub open: Option<OpenShell>,
+    /// The owner of the client's commands. Ids are unique per owner, and a reconnecting client
+    /// repeats the owner.
     pub owner: String,
-    /// Also see the output and exits of other owners' commands (their ids come as `owner/id`).
+    /// Also receive the output and exits of other owners' commands, whose ids have the form
+    /// `owner/id`.
     pub watch: bool,
-    /// Where to go on; `None` begins with what comes from now on.
-    pub since: Option<Since>,
+    /// Where the client stopped reading; `None` means only new output.
+    pub since: Option<ShellPosition>,
 }
 
-/// How far a client has read: everything before these positions is not sent again.
+/// A client's position in the log of a shell. Nothing before it is sent again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Since {
-    /// Bytes of standard output, counted from the shell's beginning.
+pub struct ShellPosition {
+    /// Bytes of standard output since the shell was opened.
     pub out: u64,
-    /// Bytes of standard error, likewise.
+    /// Bytes of standard error since the shell was opened.
     pub err: u64,
-    /// Commands whose end was seen: the `seq` of the last exit.
+    /// The `seq` of the last exit that the client received.
     pub seq: u64,
 }
 
-/// How a shell is opened.
+/// The parameters of a new shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
-    /// Start directory. One that cannot be entered refuses with `BadCwd`; a session's shell then
-    /// starts in the nearest directory above it that can, and tells its first command.
+pub struct OpenShell {
+    /// The directory in which bash starts. If bash cannot enter it, a private shell is refused with
+    /// `BadCwd`, and a session's shell starts in the nearest accessible parent and writes a notice
+    /// to its first command.
     pub cwd: String,
-    /// The whole environment; what the shell itself needs is put over it.
+    /// The complete environment. The agent overrides the variables that it needs itself.
     pub env: BTreeMap<String, String>,
-    /// How long it stays with no client attached, in ms; `None`: as long as the sandbox.
+    /// How long the shell lives without a client, in ms; `None` means as long as the sandbox.
     pub linger_ms: Option<u64>,
-    /// What it holds is saved while it is idle; a session's shell only.
+    /// Save the state while the shell is idle. Only for a session's shell.
     pub save: bool,
-    /// What an earlier shell of this name held, as it was told in `Saved` parts.
+    /// The saved state of an earlier shell of this name, as its `ShellState` parts delivered it.
     pub restore: Option<Vec<u8>>,
-    /// An earlier shell of this name was lost with the agent that had it: the first command is told.
-    pub again: bool,
+    /// An earlier shell of this name was lost together with its agent. The first command reports
+    /// this.
+    pub replaces_lost: bool,
 }
 
-/// One command for a shell.
+/// A command for a shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// The client's name for it; unique among this owner's queued and running commands.
+pub struct RunCommand {
+    /// The id of the command, unique among the owner's queued and running commands.
     pub id: String,
-    /// The text, as it would be typed. No NUL. At most 1 MiB.
+    /// The text of the command as a user would type it, at most 1 MiB without NUL bytes.
     pub text: String,
-    /// Interrupted by the ladder after this many ms of running; 0 never.
+    /// Time after which the command is interrupted, in ms; 0 means never.
     pub timeout_ms: u64,
-    /// Directory for this command only.
+    /// The working directory of this command only.
     pub cwd: Option<String>,
-    /// Environment for this command only; `None` unsets.
+    /// Environment variables of this command only; `None` unsets a variable.
     pub env: BTreeMap<String, Option<String>>,
-    /// Whether `Stdin` will follow; otherwise the command reads end of file.
+    /// Keep standard input open for `Stdin`; otherwise, the command reads end of file.
     pub stdin: bool,
-    /// Standard error goes to standard output.
+    /// Redirect standard error to standard output.
     pub merge: bool,
 }
 
-/// One program without a shell behind it.
+/// The parameters of a program without a shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exec {
-    /// What to run.
-    pub what: What,
-    /// Start directory.
+pub struct StartExec {
+    /// The program to run.
+    pub what: Invocation,
+    /// The directory in which the program starts.
     pub cwd: String,
-    /// The whole environment.
+    /// The complete environment.
     pub env: BTreeMap<String, String>,
-    /// Whether `Stdin` will follow; otherwise it reads end of file.
+    /// Keep standard input open for `Stdin`; otherwise, the program reads end of file.
     pub stdin: bool,
-    /// Killed whole after this many ms; 0 never.
+    /// Time after which the program and its descendants are killed, in ms; 0 means never.
     pub timeout_ms: u64,
-    /// User and group inside, 0 to 65533.
+    /// User id and group id inside the sandbox, 0 to 65533.
     pub uid: u32,
 }
 
-/// One thing to do with a file. Paths are bytes, absolute or below `/workspace`, resolved inside
-/// the sandbox as its user.
+/// File operations. A path is a sequence of bytes, absolute or relative to `/workspace`, and is
+/// resolved inside the sandbox as its user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum File {
+pub enum FileRequest {
     /// Answered by `FileStat`, then data frames, then `Done`.
     Read {
-        /// Which file.
+        /// The path of the file.
         path: Vec<u8>,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// At most this many bytes; `None` to the end.
+        /// Maximum number of bytes; `None` means up to the end.
         limit: Option<u64>,
     },
-    /// Data frames follow, then `FileEnd`; answered by `Done` when the name stands (temporary
-    /// name, then rename; parents are created).
+    /// Write a whole file to a temporary name and rename it. Data frames follow, then `End`;
+    /// answered by `Done`. Missing parents are created.
     Write {
-        /// Which file.
+        /// The path of the file.
         path: Vec<u8>,
-        /// Permission bits of a new file; an old one keeps its own.
+        /// Permission bits of a new file. An existing file keeps its own.
         mode: u32,
     },
-    /// All bytes of a `Write` were sent.
+    /// The end of the data of a `Write`, `Save` or `Unpack`.
     End,
     /// Answered by `FileList` messages, then `Done`.
     List {
-        /// Which directory.
+        /// The path of the directory.
         path: Vec<u8>,
-        /// At most this many entries; more is refused with `TooLarge`.
+        /// Maximum number of entries. A larger directory is refused with `TooLarge`.
         max: u32,
     },
     /// Answered by `FileStat`, then `Done`.
     Stat {
-        /// Which file; a symbolic link is not followed.
+        /// The path of the file. A symbolic link is not followed.
         path: Vec<u8>,
     },
-    /// With its parents; no error when it is there. Answered by `Done`.
+    /// Create a directory with its parents; it may already exist. Answered by `Done`.
     MakeDir {
-        /// Which directory.
+        /// The path of the directory.
         path: Vec<u8>,
     },
-    /// Answered by `Done`.
+    /// Remove a file or a directory. Answered by `Done`.
     Remove {
-        /// What to remove.
+        /// The path to remove.
         path: Vec<u8>,
-        /// A directory with all it holds.
+        /// Also remove a directory with its contents.
         recursive: bool,
     },
-    /// Answered by `FileStat` (links are followed), then the data frames of a regular file, then
-    /// `Done`. A directory has no data; anything else is refused with `WrongKind`.
+    /// Answered by `FileStat` (symbolic links are followed), then the data frames of a regular
+    /// file, then `Done`. A directory has no data, and other types are refused with `WrongKind`.
     Fetch {
-        /// Which file.
+        /// The path of the file.
         path: Vec<u8>,
-        /// Which part of it.
-        span: Span,
+        /// The part of the file to send.
+        span: ByteRange,
     },
-    /// Data frames follow, then `End`; answered by `FileSaved`, then `Done`. Parents are created.
+    /// Write a file. Data frames follow, then `End`; answered by `FileSaved`, then `Done`. Missing
+    /// parents are created.
     Save {
-        /// Which file.
+        /// The path of the file.
         path: Vec<u8>,
-        /// How.
-        how: Save,
+        /// How to write the file.
+        options: WriteOptions,
     },
-    /// Answered by `FileFound` messages, sorted by the parts of their paths, with `FileUnread`
-    /// among them, then `Done`.
+    /// List a directory tree. Answered by `FileFound` messages, sorted by the components of their
+    /// paths, with `FileUnread` among them, then `Done`.
     Walk {
-        /// Which directory.
+        /// The path of the directory.
         path: Vec<u8>,
-        /// What of it.
-        wish: Walk,
+        /// What to list.
+        options: WalkOptions,
     },
     /// Answered by `FileFound` with one entry, then `Done`.
-    Look {
-        /// Which file.
+    Metadata {
+        /// The path of the file.
         path: Vec<u8>,
-        /// What a symbolic link leads to, rather than the link.
+        /// Follow a symbolic link.
         follow: bool,
     },
-    /// Gives another name; parents of the new one are created. Answered by `Done`.
-    Move(Pair),
-    /// Copies a file or a link, or a directory with all it holds. Answered by `Done`.
-    Copy(Pair),
-    /// Sets the permission bits of what the name leads to. Answered by `Done`.
+    /// Rename a file or a directory. Missing parents of the new name are created. Answered by
+    /// `Done`.
+    Move(PathPair),
+    /// Copy a file, a symbolic link, or a directory with its contents. Answered by `Done`.
+    Copy(PathPair),
+    /// Set permission bits; symbolic links are followed. Answered by `Done`.
     Chmod {
-        /// Which file.
+        /// The path of the file.
         path: Vec<u8>,
-        /// 0 to 0o7777.
+        /// The permission bits, 0 to 0o7777.
         mode: u32,
     },
-    /// Answered by `FileStat` of the directory, then its tar archive as data frames, then `Done`; or
-    /// by a refusal instead of the archive's end, where something cannot be read.
+    /// Send a directory as a tar archive. Answered by `FileStat` of the directory, then data
+    /// frames, then `Done`, or by `Refused` instead of the archive's end if a file cannot be read.
     Pack {
-        /// Which directory.
+        /// The path of the directory.
         path: Vec<u8>,
     },
-    /// Data frames of a tar archive follow, then `End`; answered by `Done`. What is there under
-    /// the same names is replaced as the archive comes.
+    /// Extract a tar archive. Data frames follow, then `End`; answered by `Done`. Existing files of
+    /// the same names are replaced.
     Unpack {
-        /// Which directory; made where it is not there.
+        /// The path of the directory, which is created if it is missing.
         path: Vec<u8>,
     },
-    /// Answered by `FileLines` messages, in the order of paths, then `FileSearched`, then `Done`.
+    /// Search the contents of files. Answered by `FileLines` messages in the order of paths, then
+    /// `FileSearched`, then `Done`.
     Search {
-        /// Which file, or the directory whose files are searched.
+        /// The path of a file, or of a directory whose files are searched.
         path: Vec<u8>,
-        /// For what.
-        wish: Search,
+        /// What to search for.
+        query: SearchQuery,
     },
-    /// Answered by `FileWatched` once nothing is missed any more, then by `FileChanged` messages
-    /// until the connection ends, or by `Done` when the directory is gone.
+    /// Watch a directory. Answered by `FileWatched` when every later change will be seen, then by
+    /// `FileChanged` messages until the connection ends, or by `Done` if the directory is gone.
     Watch {
-        /// Which directory.
+        /// The path of the directory.
         path: Vec<u8>,
-        /// Also what happens in its directories; symbolic links are not followed.
+        /// Also watch directories below it. Symbolic links are not followed.
         recursive: bool,
     },
-    /// As `Pack`, compressed with zstd.
+    /// The same as `Pack`, compressed with zstd.
     PackZstd {
-        /// Which directory.
+        /// The path of the directory.
         path: Vec<u8>,
     },
-    /// As `Pack`, without some of what lies there.
-    PackBut {
-        /// Which directory.
+    /// The same as `Pack`, without some paths.
+    PackWithout {
+        /// The path of the directory.
         path: Vec<u8>,
-        /// Left out with all they hold: paths below the directory.
+        /// Paths relative to the directory that are left out with everything below them.
         without: Vec<Vec<u8>>,
     },
 }
 
-/// What to look for in files.
+/// The parameters of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Search {
-    /// A regular expression, or with `literal` a text.
+pub struct SearchQuery {
+    /// A regular expression, or a literal text with `literal`.
     pub pattern: String,
-    /// The pattern means itself.
+    /// The pattern is a literal text.
     pub literal: bool,
-    /// Upper and lower case are the same.
+    /// Ignore case.
     pub ignore_case: bool,
-    /// Also names that begin with a dot.
+    /// Also search hidden files, whose names begin with a dot.
     pub hidden: bool,
-    /// Also what `.gitignore` and `.ignore` files leave out.
+    /// Also search files that `.gitignore` and `.ignore` files exclude.
     pub ignored: bool,
-    /// Only files that match: by name, or by path below the directory where it holds a slash.
+    /// Only search files that match this pattern: by name, or by relative path if the pattern
+    /// contains a slash.
     pub glob: Option<Vec<u8>>,
-    /// So many lines before and after each match.
+    /// Number of lines of context before and after each match.
     pub context: u32,
-    /// At most this many matching lines.
+    /// Maximum number of matching lines.
     pub max: u32,
 }
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Span {
-    /// From a byte on.
+pub enum ByteRange {
+    /// The bytes from an offset on.
     From {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// At most this many bytes; `None` to the end.
+        /// Maximum number of bytes; `None` means up to the end.
         limit: Option<u64>,
     },
-    /// The last bytes, at most this many.
+    /// The last bytes of the file, at most this many.
     Last(u64),
 }
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Save {
-    /// Permission bits that it has afterwards. `None`: an old file keeps its own, a new one gets
-    /// 0o644.
+pub struct WriteOptions {
+    /// Permission bits of the file afterwards. With `None`, an existing file keeps its own, and a
+    /// new file gets 0o644.
     pub mode: Option<u32>,
-    /// At the end of what is there, as the bytes come; otherwise the whole file under a temporary
-    /// name, then renamed.
+    /// Append the bytes as they arrive; otherwise, write the whole file to a temporary name and
+    /// rename it.
     pub append: bool,
-    /// On the disk, and not only in the kernel's memory, before it is answered.
+    /// Flush the file to the disk before the answer.
     pub sync: bool,
 }
 
-/// What to tell of a directory.
+/// What a `Walk` lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walk {
-    /// Also what lies in its directories; symbolic links are not followed.
+pub struct WalkOptions {
+    /// Also list directories below it. Symbolic links are not followed.
     pub recursive: bool,
-    /// Also names that begin with a dot.
+    /// Also list hidden files, whose names begin with a dot.
     pub hidden: bool,
-    /// Only what matches: its name, or its whole path where the pattern holds a slash.
+    /// Only list files that match this pattern: by name, or by relative path if the pattern
+    /// contains a slash.
     pub glob: Option<Vec<u8>>,
-    /// Only what comes after this path.
+    /// Only list paths after this one.
     pub after: Option<Vec<u8>>,
-    /// At most this many entries.
+    /// Maximum number of entries.
     pub max: u32,
 }
 
-/// From where to where.
+/// The source and the target of a move or a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pair {
-    /// What is there; a symbolic link is not followed.
+pub struct PathPair {
+    /// The existing path. A symbolic link is not followed.
     pub from: Vec<u8>,
-    /// What it is to be called.
+    /// The new path.
     pub to: Vec<u8>,
-    /// A file in the way is replaced; otherwise refused with `Exists`.
+    /// Replace an existing file; otherwise, the agent refuses with `Exists`.
     pub replace: bool,
 }

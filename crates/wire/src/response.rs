@@ -1,4 +1,5 @@
-//! What an agent says to a server. Never trusted: a server parses it as it would a stranger's.
+//! Messages from an agent to a server. Agents run beside tenants' programs, so the server never
+//! trusts what they send.
 
 pub use crate::activity::Closed;
 use crate::activity::{Activity, ShellKey};
@@ -9,363 +10,370 @@ pub const STDOUT: u8 = 1;
 /// Stream number of standard error.
 pub const STDERR: u8 = 2;
 
-/// Every message that an agent sends. New ones are added at the end: postcard counts them.
+/// Every message that an agent sends. New messages are added at the end because postcard encodes a
+/// variant by its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentResponse {
     /// Answer to `AgentRequest::Hello`.
     Hello {
-        /// [`crate::VERSION`] of the agent; it serves no other.
+        /// The agent's [`crate::VERSION`], the only one that it speaks.
         version: u16,
     },
-    /// Answer to `Ping`.
+    /// Answer to `Ping`, with the same number.
     Pong(u64),
-    /// Answer to `Watch`: all that runs now.
+    /// Answer to `Watch`: everything that runs now.
     Inventory {
         /// Shells, terminals, code contexts and the spare kernel.
         activities: Vec<Activity>,
-        /// Programs without a shell.
+        /// Number of programs without a shell.
         execs: u32,
     },
     /// One activity changed or ended, or only the number of programs changed (`activity: None`).
     Changed {
         /// The activity as it is now.
         activity: Option<Activity>,
-        /// Programs without a shell.
+        /// Number of programs without a shell.
         execs: u32,
     },
     /// Answer to `Attach`.
     Attached {
-        /// Process id of its bash, as seen inside the sandbox.
+        /// Process id of bash inside the sandbox.
         pid: i32,
-        /// It was opened by this call.
+        /// This request opened the shell.
         fresh: bool,
-        /// End of each stream and the last exit's number, at this moment.
-        at: crate::request::Since,
+        /// The current end of each stream and number of the last ended command.
+        at: crate::request::ShellPosition,
     },
-    /// A command has begun to run (sent to its owner; to watchers goes [`AgentResponse::Began`]).
+    /// A command of this client's owner has started. Clients that watch receive
+    /// [`AgentResponse::CommandStarted`] instead.
     Started {
-        /// Its id.
+        /// The id of the command.
         id: String,
     },
-    /// A command of the attached shell, or the program of an exec connection, has ended. All of
-    /// its foreground output was sent before.
-    Exit(Exit),
-    /// Bytes that this client has not read are no longer held.
+    /// A command of the attached shell, or the program of an exec connection, has ended. The agent
+    /// has already sent all of its foreground output.
+    Exit(CommandExit),
+    /// The log no longer holds some bytes that this client has not received.
     Gap {
-        /// Which stream.
+        /// [`STDOUT`] or [`STDERR`].
         stream: u8,
-        /// First byte that is missing.
+        /// Offset of the first missing byte.
         from: u64,
-        /// First byte that is there again.
+        /// Offset of the next byte that the log still holds.
         to: u64,
     },
-    /// The attached shell has ended. Said once to every client; the connection is then detached.
+    /// The attached shell has ended. The agent sends this once to every client and then detaches
+    /// the client.
     Closed(Closed),
-    /// What was asked cannot be done.
+    /// The agent refuses a request.
     Refused {
-        /// The command it is about, where it is about one.
+        /// The id of the command, if the request was about one.
         id: Option<String>,
-        /// Why, for programs.
+        /// The reason, for programs.
         why: RefusalReason,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
-    /// What was asked is done.
+    /// The request was carried out.
     Done,
-    /// What is known of a file.
-    FileStat(Stat),
-    /// Part of a directory's entries.
-    FileList(Vec<Entry>),
-    /// Part of what a `Walk` found, or what a `Look` was about.
-    FileFound(Vec<Found>),
-    /// A file is written.
+    /// The metadata of a file.
+    FileStat(FileStat),
+    /// A part of a directory's entries.
+    FileList(Vec<DirectoryEntry>),
+    /// A part of the result of a `Walk`, or the result of `Metadata`.
+    FileFound(Vec<FoundFile>),
+    /// A file was written.
     FileSaved {
-        /// As it is now.
-        stat: Stat,
-        /// There was none of this name.
+        /// The new metadata of the file.
+        stat: FileStat,
+        /// The file did not exist before.
         created: bool,
     },
-    /// About what a session's shell holds: variables, functions, directory, options.
-    Saved {
-        /// The shell's name.
+    /// A message about the variables, functions, directory and options of a session's shell.
+    ShellState {
+        /// The name of the shell.
         shell: ShellKey,
-        /// What of it.
-        what: Saved,
+        /// The message itself.
+        what: SavedState,
     },
-    /// Part of what a `Search` found.
-    FileLines(Vec<Line>),
-    /// How a `Search` ended.
-    FileSearched(Searched),
-    /// A `Watch` has begun.
+    /// A part of the matches of a `Search`.
+    FileLines(Vec<SearchLine>),
+    /// The end of a `Search`.
+    FileSearched(SearchSummary),
+    /// A `Watch` has started.
     FileWatched {
-        /// Directories that are watched.
+        /// Number of watched directories.
         directories: u32,
     },
-    /// What a `Watch` has seen.
-    FileChanged(Vec<Change>),
+    /// Changes that a `Watch` observed.
+    FileChanged(Vec<FileChange>),
     /// Answer to `AgentRequest::Terminal`.
     TerminalAttached(crate::terminal::Attached),
-    /// All that stood when the client attached was sent; what follows is as it is written.
+    /// The client has received everything up to now. From here on, output follows as the program
+    /// writes it.
     TerminalReady,
-    /// This client fell behind, or what it had is no longer right: a snapshot follows.
+    /// This client fell behind, or its screen is no longer correct. A snapshot follows.
     TerminalSnapshot(crate::terminal::Snapshot),
-    /// The terminal has another size now. Its bytes from the next frame on are drawn for it.
+    /// The terminal has been resized. The output in the following frames is drawn for the new size.
     TerminalSize(crate::terminal::Size),
-    /// Who is attached now; to those that asked for events.
-    TerminalClients(Vec<crate::terminal::Client>),
-    /// The terminal's program has ended; all that it wrote was sent. The connection is then free
-    /// for another use.
+    /// The current clients of the terminal, for clients that asked for events.
+    TerminalClients(Vec<crate::terminal::TerminalClientInfo>),
+    /// The terminal's program has ended, and all of its output has been sent. The connection is
+    /// free for another request.
     TerminalExit(Closed),
     /// Answer to `AgentRequest::Terminals`.
-    Terminals(Vec<crate::terminal::Terminal>),
-    /// A command has begun to run: what a client is told that watches.
-    Began {
-        /// Its id; of another owner's command `owner/id`.
+    Terminals(Vec<crate::terminal::TerminalStatus>),
+    /// A command has started. The agent sends this to clients that watch.
+    CommandStarted {
+        /// The id of the command; `owner/id` for a command of another owner.
         id: String,
-        /// The beginning of its text, at most 1 KiB.
+        /// The beginning of the command's text, at most 1 KiB.
         command: String,
     },
-    /// Answer to `AgentRequest::Dial`: the socket comes with this frame.
+    /// Answer to `AgentRequest::Dial`. The connected socket comes with this frame.
     Dialed,
     /// Answer to `AgentRequest::Listening`, sorted; at most [`crate::port::LISTENERS_MAX`].
     Listening(Vec<crate::port::Listener>),
-    /// A process as it is; the last word to a connection that followed it.
-    Process(crate::process::Process),
-    /// Some of all processes.
-    Processes(Vec<crate::process::Process>),
-    /// A log begins; see [`crate::process`].
-    ProcessLog(crate::process::Log),
-    /// These positions of the log are no longer held.
+    /// The status of a process. A connection that follows the process receives it last.
+    Process(crate::process::ProcessStatus),
+    /// A part of the list of processes.
+    Processes(Vec<crate::process::ProcessStatus>),
+    /// The beginning of a log; see [`crate::process`].
+    ProcessLog(crate::process::ProcessLogStart),
+    /// The log no longer holds these positions.
     ProcessGap {
-        /// First missing.
+        /// The first missing position.
         from: u64,
-        /// First that is there again.
+        /// The next position that the log still holds.
         to: u64,
     },
-    /// About code contexts; see [`crate::context`].
+    /// A message about code contexts; see [`crate::context`].
     Context(crate::context::ContextResponse),
-    /// Of a `Walk`: nothing is told of what this directory holds. It is in a `FileFound` as well.
+    /// A `Walk` could not read this directory. The directory itself is also part of a `FileFound`.
     FileUnread {
-        /// Bytes; below the directory of the `Walk`.
+        /// Path in bytes, relative to the directory of the `Walk`.
         path: Vec<u8>,
-        /// Why not.
+        /// Why the directory could not be read.
         why: RefusalReason,
     },
 }
 
-/// The longest state of a shell, in bytes. A usual one has five thousand.
+/// Maximum size of a shell's saved state, in bytes. A typical state has 5000 bytes.
 pub const STATE_BYTES_MAX: usize = 1024 * 1024;
 
-/// What an agent tells of a shell's state. It is the tenant's: a server keeps it, bounded, and gives
-/// it back to a shell of the same session, and never reads it.
+/// A message about the saved state of a shell. The state belongs to the tenant: the server stores
+/// it up to a limit, returns it to a later shell of the same session, and never reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Saved {
-    /// The next bytes of it, at most 64 KiB.
+pub enum SavedState {
+    /// The next bytes of the state, at most 64 KiB.
     Part(Vec<u8>),
-    /// All parts were told; together at most [`STATE_BYTES_MAX`].
-    Whole {
-        /// Counts the ended commands of this bash; said back in `AgentRequest::Kept`.
+    /// All parts have been sent; together they have at most [`STATE_BYTES_MAX`].
+    Complete {
+        /// Number of commands that have ended in this bash, which the server repeats in
+        /// `AgentRequest::StateStored`.
         number: u64,
     },
-    /// It could not be saved as it is after the last command.
-    Not(Unsaved),
-    /// The shell has ended, and what was saved of it with it.
+    /// The state after the last command could not be saved.
+    Failed(SaveFailure),
+    /// The shell has ended, and its saved state is obsolete.
     Gone,
-    /// Something of what was to be restored could not be.
-    Unrestored,
+    /// A part of the saved state could not be restored.
+    NotRestored,
 }
 
-/// Why a shell's state was not saved.
+/// Why the state of a shell was not saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unsaved {
-    /// It is larger than [`STATE_BYTES_MAX`].
+pub enum SaveFailure {
+    /// The state is larger than [`STATE_BYTES_MAX`].
     TooLarge,
-    /// Bash did not say it in time.
+    /// Bash did not report its state in time.
     NoAnswer,
 }
 
-/// A line of a file that was searched.
+/// A matching line of a searched file, or a line of its context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// Which file: below the directory of the `Search`, or empty where that was a file.
+pub struct SearchLine {
+    /// Path of the file relative to the directory of the `Search`; empty if the search was for one
+    /// file.
     pub path: Vec<u8>,
-    /// Its number, from 1 on.
+    /// The line number, from 1.
     pub number: u64,
-    /// Its bytes, without its end; the first of them where it is long.
+    /// The line without its line break; only the beginning of a long line.
     pub text: Vec<u8>,
-    /// There was more than `text`.
+    /// The line is longer than `text`.
     pub cut: bool,
-    /// What matched, as positions in `text`; none of a line beside a match.
+    /// Byte ranges of the matches in `text`; empty for a line of context.
     pub spans: Vec<(u32, u32)>,
-    /// It stands beside a match, and is none.
+    /// The line is context and does not match itself.
     pub context: bool,
 }
 
-/// How a search ended.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Searched {
-    /// Files that were searched.
+pub struct SearchSummary {
+    /// Number of files that were searched.
     pub files: u64,
-    /// Of these, binary ones: searched up to their first NUL.
+    /// Number of these that are binary. They were searched up to their first NUL byte.
     pub binary: u64,
-    /// Files that could not be read, or hold a line that is too long.
+    /// Number of files that could not be read or that contain a line above the length limit.
     pub unread: u64,
-    /// There is more than was told.
+    /// The search stopped at the limit, and there are more matches.
     pub more: bool,
 }
 
-/// What happened in a watched directory.
+/// A change in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// What.
-    pub what: Happened,
-    /// To what: below the directory of the `Watch`.
+pub struct FileChange {
+    /// The kind of change.
+    pub what: FileChangeKind,
+    /// Path of the changed file, relative to the watched directory.
     pub path: Vec<u8>,
-    /// Where a moved one is now.
+    /// The new path of a moved file.
     pub to: Option<Vec<u8>>,
-    /// It is a directory.
+    /// The changed file is a directory.
     pub directory: bool,
 }
 
-/// Kinds of changes.
+/// The kinds of changes in a watched directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Happened {
-    /// A new name.
+pub enum FileChangeKind {
+    /// A file was created.
     Created,
-    /// Contents or attributes.
+    /// The contents or attributes of a file changed.
     Modified,
-    /// Another name, both within what is watched.
+    /// A file was renamed within the watched directories.
     Moved,
-    /// A name is gone.
+    /// A file was deleted.
     Deleted,
-    /// More has happened than could be told: look anew.
+    /// Events were lost. The client must read the directory again.
     Overflow,
-    /// More directories than may be watched: what happens in this one is not told.
+    /// The watch limit is reached, so changes in this directory are not reported.
     Unwatched,
-    /// The watched directory itself is gone, or has another name. The last one.
+    /// The watched directory itself was deleted or renamed. No other change follows.
     Gone,
 }
 
-/// How a command or program ended.
+/// The result of a command or a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
-    /// The command's id; empty for an exec.
+pub struct CommandExit {
+    /// The id of the command; empty for a program without a shell.
     pub id: String,
-    /// Exit code; 128 + signal where a signal ended it.
+    /// The exit code; 128 + signal if a signal ended the program.
     pub code: i32,
-    /// The signal that ended the program (exec), or the shell itself (shell).
+    /// The signal that ended the program or, for a command, the shell itself.
     pub signal: Option<i32>,
-    /// The timeout ended it.
+    /// The timeout ended the command.
     pub timed_out: bool,
-    /// A cancel ended it, or took it out of the queue before it ran.
+    /// The command was cancelled while it ran or while it was in the queue.
     pub cancelled: bool,
-    /// The kernel killed something of the sandbox for memory while it ran.
+    /// The kernel killed a process of the sandbox for lack of memory during the command.
     pub oom: bool,
-    /// This command was the first of a shell opened to replace one that had ended.
+    /// The command was the first one of a shell that replaced an ended shell.
     pub fresh: bool,
-    /// Bytes of standard output it wrote.
+    /// Bytes of standard output that the command wrote.
     pub out: u64,
-    /// Bytes of standard error it wrote.
+    /// Bytes of standard error that the command wrote.
     pub err: u64,
-    /// Of these, bytes that were overwritten before this client had them.
+    /// Bytes of these that were overwritten before this client received them.
     pub lost: u64,
-    /// Time from its start to its end, in microseconds.
+    /// Duration of the command, in microseconds.
     pub micros: u64,
-    /// Counts the ended commands of this shell, from 1; 0 for an exec.
+    /// Number of this command among the ended commands of the shell, from 1; 0 for a program
+    /// without a shell.
     pub seq: u64,
 }
 
-/// Why something was refused.
+/// Why the agent refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalReason {
-    /// The message makes no sense here (wrong order, unknown command id, bad number).
-    BadAsk,
-    /// No such shell, and none was to be opened.
+    /// The request is invalid or not allowed in the current state of the connection.
+    BadRequest,
+    /// The shell does not exist, and the request did not ask to open it.
     NoShell,
-    /// The shell's queue of commands is full.
+    /// The command queue of the shell is full.
     QueueFull,
-    /// A command of this owner with this id is queued or running.
+    /// A command of this owner with this id is already queued or running.
     IdInUse,
-    /// More shells, clients or programs than the agent takes.
+    /// The agent has reached its limit of shells, clients or programs.
     TooMany,
-    /// The start directory does not exist or is none.
+    /// The start directory does not exist or is not a directory.
     BadCwd,
     /// The program was not found.
     NotFound,
-    /// It is there, and the user may not.
+    /// The user has no permission.
     Denied,
-    /// A process could not be started (limits).
+    /// No process could be started because of a resource limit.
     NoProcess,
-    /// Not a regular file, or not a directory, as needed.
+    /// The path is not a regular file or not a directory, as the request needs.
     WrongKind,
-    /// More than was asked for or is allowed.
+    /// The data is larger than requested or allowed.
     TooLarge,
     /// The disk is full.
     NoSpace,
-    /// Anything else; the message names it.
+    /// Another error, which the message describes.
     Failed,
-    /// The name is taken.
+    /// The name already exists.
     Exists,
-    /// The directory holds something.
+    /// The directory is not empty.
     NotEmpty,
-    /// Nothing in the sandbox listens on the port.
+    /// No program in the sandbox listens on the port.
     NotListening,
-    /// What listens takes no connection in time.
+    /// The program that listens did not accept the connection in time.
     NoAnswer,
-    /// Descriptors or memory are short at this moment.
-    Short,
-    /// No process of this id, or none any more.
+    /// The agent is out of descriptors or memory at the moment.
+    ResourcesExhausted,
+    /// No process has this id.
     NoSuchProcess,
-    /// The process has ended, or takes no input.
+    /// The process has ended or does not accept input.
     Ended,
-    /// What is needed for it is not in the image.
-    Unable,
+    /// The image does not contain what the request needs.
+    Unsupported,
 }
 
-/// What kind of file.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
     /// A symbolic link.
     Symlink,
-    /// FIFO, socket or device.
+    /// A FIFO, a socket or a device.
     Other,
 }
 
-/// What is known of a file.
+/// The metadata of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stat {
-    /// Its kind.
-    pub kind: Kind,
-    /// Bytes.
+pub struct FileStat {
+    /// The type of the file.
+    pub kind: FileKind,
+    /// Size in bytes.
     pub size: u64,
-    /// Permission bits.
+    /// The permission bits.
     pub mode: u32,
-    /// Last change, milliseconds since 1970.
+    /// Time of the last modification, in milliseconds since 1970.
     pub modified_ms: i64,
-    /// Inode number, for entity tags.
+    /// Inode number, which is part of entity tags.
     pub inode: u64,
 }
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its name, as bytes.
+pub struct DirectoryEntry {
+    /// The file name, in bytes.
     pub name: Vec<u8>,
-    /// What it is.
-    pub stat: Stat,
+    /// The metadata of the entry; symbolic links are not followed.
+    pub stat: FileStat,
 }
 
-/// A file, and where it is.
+/// A file with its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
-    /// Bytes; below the directory of a `Walk`, as asked of a `Look`.
+pub struct FoundFile {
+    /// Path in bytes: relative to the directory of a `Walk`, or as given to `Metadata`.
     pub path: Vec<u8>,
-    /// What it is.
-    pub stat: Stat,
-    /// What a symbolic link says.
+    /// The metadata of the file.
+    pub stat: FileStat,
+    /// The target of a symbolic link.
     pub target: Option<Vec<u8>>,
 }

@@ -1,53 +1,58 @@
-//! Terminals: what a server and an agent say of a session's PTY.
+//! Messages about terminals: a session's PTY and its clients.
 //!
-//! A connection becomes a client by [`crate::request::AgentRequest::Terminal`]. The agent answers with
-//! [`Attached`], then sends data frames: on stream [`SNAPSHOT`] the screen as bytes that draw it
-//! (offsets count from 0 within the snapshot), on stream [`OUTPUT`] what the program writes
-//! (offsets count from the terminal's beginning). Ids of these frames are empty. Then comes
-//! [`crate::response::AgentResponse::TerminalReady`], and from there on output as it is written. A client that
-//! falls behind the ring is told [`Snapshot`] again and goes on behind it.
+//! A connection becomes a client with [`crate::request::AgentRequest::Terminal`]. The agent answers
+//! with [`Attached`] and sends data frames with empty ids. Stream [`SNAPSHOT`] carries the bytes
+//! that draw the current screen (offsets count from 0 within the snapshot), and stream [`OUTPUT`]
+//! carries the output of the program (offsets count from the terminal's beginning). When the client
+//! has caught up, the agent sends [`crate::response::AgentResponse::TerminalReady`] and from then
+//! on forwards output as the program writes it. A client that falls behind the ring buffer receives
+//! another [`Snapshot`] and continues after it.
 
 use crate::activity::ShellKey;
 use serde::{Deserialize, Serialize};
 
-/// Stream number of what the program writes.
+/// Stream number of the program's output.
 pub const OUTPUT: u8 = 1;
-/// Stream number of a snapshot's bytes.
+/// Stream number of a snapshot.
 pub const SNAPSHOT: u8 = 3;
-/// The widest terminal, in columns. A wider wish is cut to it.
+/// Maximum width of a terminal, in columns. The agent reduces a larger size to it.
 pub const COLS_MAX: u16 = 1000;
-/// The highest terminal, in rows. A higher wish is cut to it.
+/// Maximum height of a terminal, in rows. The agent reduces a larger size to it.
 pub const ROWS_MAX: u16 = 400;
-/// Bytes of output that a terminal keeps for clients that come back.
+/// Size of the ring buffer from which a reconnecting client receives missed output, in bytes.
 pub const RING_BYTES: usize = 2 * 1024 * 1024;
-/// The longest text typed at once, in bytes.
+/// Maximum size of one input message, in bytes.
 pub const TYPE_BYTES_MAX: usize = 64 * 1024;
-/// The longest name of a client, in bytes.
+/// Maximum length of a client's name, in bytes.
 pub const CLIENT_BYTES_MAX: usize = 64;
 
-/// Who wants to be a client of which terminal.
+/// A request to become a client of a terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attach {
+pub struct AttachTerminal {
     /// The terminal's name: [`ShellKey::Terminal`].
     pub terminal: ShellKey,
-    /// How to open it where none runs; `None` refuses with `NoShell` instead.
-    pub open: Option<Open>,
-    /// The size of the client's window; `None`: it has none of its own, and never sets the size.
+    /// How to open the terminal if none runs; with `None`, the agent refuses with `NoShell`
+    /// instead.
+    pub open: Option<OpenTerminal>,
+    /// The size of the client's window. A client without a window (`None`) never resizes the
+    /// terminal.
     pub size: Option<Size>,
-    /// Where to go on: sent as output where it is held and of this terminal, else as a snapshot.
-    pub since: Option<Since>,
-    /// It only looks: what it types or resizes is refused with `Denied`.
+    /// Where the client stopped reading. The agent sends the output from there if the ring buffer
+    /// still has it; otherwise, it sends a snapshot.
+    pub since: Option<TerminalPosition>,
+    /// The client may only watch: the agent refuses its input and resize requests with `Denied`.
     pub view: bool,
-    /// Also told [`crate::response::AgentResponse::TerminalSize`] and [`crate::response::AgentResponse::TerminalClients`].
+    /// Also send [`crate::response::AgentResponse::TerminalSize`] and
+    /// [`crate::response::AgentResponse::TerminalClients`].
     pub events: bool,
-    /// How others see it. At most [`CLIENT_BYTES_MAX`] bytes.
+    /// The name that other clients see, at most [`CLIENT_BYTES_MAX`] bytes.
     pub client: String,
-    /// Not shown to others, and not counted as somebody who watches (a recorder).
+    /// Other clients do not see this client, and it does not count as attached. A recorder is one.
     pub hidden: bool,
 }
 
-impl Attach {
-    /// A client of this terminal with no window and no name, which sees no events and opens nothing.
+impl AttachTerminal {
+    /// A client without a window or a name, which receives no events and opens no terminal.
     #[must_use]
     pub fn new(terminal: ShellKey) -> Self {
         Self {
@@ -63,23 +68,23 @@ impl Attach {
     }
 }
 
-/// How a terminal is opened.
+/// The parameters of a new terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
-    /// Program and arguments, looked up in `PATH`; empty: bash.
+pub struct OpenTerminal {
+    /// Program and arguments; the program is looked up in `PATH`. Empty means bash.
     pub argv: Vec<String>,
-    /// Start directory.
+    /// The directory in which the program starts.
     pub cwd: String,
-    /// The whole environment; `TERM` and `COLORTERM` are added where they are not set.
+    /// The complete environment. The agent adds `TERM` and `COLORTERM` if they are missing.
     pub env: std::collections::BTreeMap<String, String>,
 }
 
-/// A window's size.
+/// The size of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Columns, 1 to [`COLS_MAX`].
+    /// Number of columns, 1 to [`COLS_MAX`].
     pub cols: u16,
-    /// Rows, 1 to [`ROWS_MAX`].
+    /// Number of rows, 1 to [`ROWS_MAX`].
     pub rows: u16,
 }
 
@@ -89,79 +94,81 @@ impl Default for Size {
     }
 }
 
-/// How far a client has read.
+/// A client's position in the output of a terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Since {
-    /// [`Attached::id`] of the terminal that it read; of another one the offset means nothing.
+pub struct TerminalPosition {
+    /// The [`Attached::id`] of the terminal. The offset has no meaning for another one.
     pub id: String,
-    /// Bytes of output.
+    /// Number of output bytes that the client has received.
     pub offset: u64,
 }
 
-/// Answer to `AgentRequest::Terminal`.
+/// The answer to `AgentRequest::Terminal`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// Names this run of the terminal; the next one has another. 16 letters of base32, made at random.
+    /// Random id of this run of the terminal, 16 letters in base32. The next run has another id.
     pub id: String,
-    /// Number of this client among the terminal's, as in [`Client::number`].
+    /// Number of this client; see [`TerminalClientInfo::number`].
     pub number: u32,
-    /// Process id of its program, inside.
+    /// Process id of the terminal's program inside the sandbox.
     pub pid: i32,
-    /// It was opened by this call.
+    /// This request opened the terminal.
     pub fresh: bool,
-    /// Its size.
+    /// The current size of the terminal.
     pub size: Size,
-    /// The offset at which output goes on; with `snapshot`, what that shows.
+    /// The offset at which output continues; with a snapshot, the offset that the snapshot shows.
     pub offset: u64,
-    /// A snapshot comes first.
+    /// Set if a snapshot comes before the output.
     pub snapshot: Option<Snapshot>,
 }
 
-/// A snapshot follows: `bytes` of stream [`SNAPSHOT`], then output from `offset` on.
+/// Announces a snapshot: `bytes` of stream [`SNAPSHOT`], then output from `offset` on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its length.
+    /// Length of the snapshot.
     pub bytes: u32,
-    /// The offset of the output that it shows the effect of.
+    /// The snapshot shows the effect of all output before this offset.
     pub offset: u64,
-    /// Bytes of output that this client is not sent because of it; 0 for one that asked for no offset.
+    /// Bytes of output that this client does not receive because of the snapshot; 0 if the client
+    /// asked for no offset.
     pub missed: u64,
 }
 
-/// Somebody who is attached.
+/// A client of a terminal, as other clients see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Client {
-    /// Counts the clients of the terminal, from 1.
+pub struct TerminalClientInfo {
+    /// Number of the client in its terminal, counted from 1.
     pub number: u32,
-    /// As in [`Attach::client`].
+    /// The client's [`AttachTerminal::client`].
     pub name: String,
-    /// It only looks.
+    /// The client may only watch.
     pub view: bool,
-    /// Its window, where it has one.
+    /// The size of the client's window, if it has one.
     pub size: Option<Size>,
-    /// It typed last, and the terminal has its size.
+    /// The client typed last, and the terminal has the size of its window.
     pub typing: bool,
 }
 
-/// A terminal that runs, for lists.
+/// A running terminal in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terminal {
+pub struct TerminalStatus {
     /// Its name, as attached.
     pub name: ShellKey,
-    /// As in [`Attached::id`].
+    /// Random id of this run; see [`Attached::id`].
     pub id: String,
-    /// Process id of its program, inside.
+    /// Process id of the terminal's program inside the sandbox.
     pub pid: i32,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Its size.
+    /// The current size of the terminal.
     pub size: Size,
-    /// Bytes of output so far.
+    /// Number of output bytes so far.
     pub offset: u64,
-    /// The title that its program has set. At most 256 bytes; the tenant's, never trusted.
+    /// The title that the program set, at most 256 bytes. The tenant controls it, so it is not
+    /// trusted.
     pub title: String,
-    /// Who is attached.
-    pub clients: Vec<Client>,
-    /// Milliseconds since it was opened.
+    /// The visible clients of the terminal.
+    pub clients: Vec<TerminalClientInfo>,
+    /// Time since the terminal was opened, in milliseconds.
     pub age_ms: u64,
 }

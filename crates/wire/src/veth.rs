@@ -1,41 +1,41 @@
-//! What the server and the process that owns links say to each other: one postcard value a packet,
-//! over a `SOCK_SEQPACKET` connection. Every order is answered once, with its number; news (number
-//! 0) comes whenever there is some.
+//! Messages between the server and the process that owns the veth pairs. Each packet of a
+//! `SOCK_SEQPACKET` connection holds one postcard value. Every request gets one answer with the
+//! same number. Events have number 0 and can come at any time.
 
 use crate::credential::Credential;
-use crate::network::{Policy, Refused};
+use crate::network::{NetworkDenial, Policy};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 
 pub use crate::network::PACKET_BYTES_MAX;
 
-/// The most links in one answer.
+/// Maximum number of veth pairs in one answer.
 pub const LIST_MAX: usize = 1000;
 
-/// What is asked, with the number of its answer; not 0.
+/// A request with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VethRequest {
-    /// Comes back with the answer.
+    /// Number of the request, not 0, which the answer repeats.
     pub number: u64,
-    /// What.
-    pub ask: VethRequestBody,
+    /// The request itself.
+    pub body: VethRequestBody,
 }
 
-/// What whoever runs the server has set.
+/// The operator's network settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// First of the 65,536 addresses that sandboxes and their gateway have (the second of them).
-    /// Holds from the process's start on.
+pub struct VethSettings {
+    /// First of the 65,536 addresses for sandboxes and their gateway, which has the second address.
+    /// It cannot change while the process runs.
     pub range: Ipv4Addr,
-    /// Connections (and exchanges of datagrams) of one sandbox at once.
+    /// Maximum number of connections and datagram exchanges of one sandbox at once.
     pub connections_max: u32,
-    /// Networks that are opened though they are closed by default.
+    /// Networks that the operator has opened although they are closed by default.
     pub opened: Vec<(Ipv4Addr, u8)>,
-    /// Who is asked for names; the host's own resolvers when empty.
+    /// DNS resolvers to forward to; empty means the host's resolvers.
     pub resolvers: Vec<SocketAddr>,
 }
 
-impl Default for Settings {
+impl Default for VethSettings {
     fn default() -> Self {
         Self {
             range: Ipv4Addr::new(10, 231, 0, 0),
@@ -46,151 +46,157 @@ impl Default for Settings {
     }
 }
 
-/// What the server asks.
+/// Requests from the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VethRequestBody {
-    /// First of all: what the operator has set. Answered with [`LinkAnswer::Ready`].
-    Begin(Settings),
-    /// A link that was prepared, with a network namespace to be born in, for the sandbox of this
-    /// name. Answered with [`LinkAnswer::Taken`] and the namespace's descriptor.
+    /// The settings of the operator. It must be the first request and is answered with
+    /// [`VethResponseBody::Ready`].
+    Begin(VethSettings),
+    /// Assign a prepared veth pair, with a network namespace to start in, to the sandbox of this
+    /// name. Answered with [`VethResponseBody::Taken`] and the namespace's descriptor.
     Take {
-        /// The server's own name of the sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// Its rules.
+        /// The sandbox's egress rules.
         policy: Policy,
     },
-    /// A link for a sandbox that runs, into the namespace whose descriptor comes with this.
+    /// Create a veth pair for a running sandbox in the namespace whose descriptor comes with the
+    /// request.
     Attach {
-        /// The server's own name of the sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// Its rules.
+        /// The sandbox's egress rules.
         policy: Policy,
     },
-    /// Other rules, from the answer on; what they forbid and runs is cut.
+    /// Replace the egress rules. Connections that the new rules forbid are closed before the
+    /// answer.
     Set {
-        /// Which link.
+        /// The number of the veth pair.
         id: u32,
-        /// Its rules.
+        /// The new egress rules.
         policy: Policy,
     },
-    /// Takes a link away. One that is gone is no error. A link whose namespace ends goes by itself.
+    /// Remove a veth pair. It is no error if the pair is gone. A pair also disappears with its
+    /// namespace.
     Release {
-        /// Which link.
+        /// The number of the veth pair.
         id: u32,
     },
-    /// Links that were taken and stand, from the first after this number on; [`LIST_MAX`] at most.
+    /// List assigned veth pairs whose number is greater than `after`, at most [`LIST_MAX`].
     List {
-        /// 0 for all.
+        /// The last number of the previous page; 0 for the first page.
         after: u32,
     },
-    /// What went over a link.
+    /// Read the traffic counters of a veth pair.
     Counters {
-        /// Which link.
+        /// The number of the veth pair.
         id: u32,
     },
-    /// Answered once every refusal until now was told.
+    /// Answered when all earlier denials have been reported.
     Settle,
-    /// What is lent to a link, from the answer on, in place of what was; kept in memory, for an
-    /// edge that is started anew. Answered with [`VethResponseBody::Lent`].
-    Lend {
-        /// Which link.
+    /// Replace the injected credentials of a veth pair. The process keeps them in memory for a
+    /// restarted egress proxy. Answered with [`VethResponseBody::CredentialsSet`].
+    SetCredentials {
+        /// The number of the veth pair.
         id: u32,
-        /// All that it has.
+        /// All credentials of the sandbox.
         credentials: Vec<Credential>,
     },
 }
 
-/// An answer (with the number of its order) or news (number 0).
+/// An answer or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VethResponse {
-    /// Of the order; 0 for news.
+    /// Number of the request; 0 for an event.
     pub number: u64,
-    /// What.
-    pub tell: VethResponseBody,
+    /// The answer or event itself.
+    pub body: VethResponseBody,
 }
 
-/// What the process that owns links says.
+/// Answers and events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VethResponseBody {
-    /// Links can be had, or what this machine lacks: one sentence a thing, with what to do.
+    /// The process is ready, or the machine lacks something.
     Ready {
-        /// Another after every start: links of an earlier one are gone.
+        /// Random number of this run of the process. Veth pairs of an earlier run no longer exist.
         boot: u64,
-        /// Whether rules with names can be had: the edge runs.
+        /// Whether rules with host names work, because the egress proxy runs.
         names: bool,
-        /// Empty when links can be had.
+        /// What the machine lacks, with one sentence of advice for each item; empty if veth pairs
+        /// can be created.
         missing: Vec<String>,
-        /// What is in the way of some or all although links can be had, with what to do.
+        /// Problems that affect some sandboxes although veth pairs can be created, with advice.
         warnings: Vec<String>,
     },
-    /// A link stands.
+    /// The assigned veth pair.
     Taken(AssignedVeth),
-    /// Done.
+    /// The request was carried out.
     Done,
-    /// Links that stand.
+    /// A page of assigned veth pairs.
     Listed(Vec<AssignedVeth>),
-    /// Over a link.
+    /// The traffic counters of a veth pair.
     Counted(Counters),
-    /// It cannot be done; nothing has changed.
+    /// The request failed, and nothing has changed.
     Failed {
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
-    /// News: somebody was refused.
+    /// Event: a connection, packet or lookup was denied.
     Refused {
-        /// The sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// What.
-        refused: Refused,
+        /// Details of the denial.
+        refused: NetworkDenial,
     },
-    /// News: a link's namespace has ended.
+    /// Event: the namespace of a veth pair has ended.
     Gone {
-        /// The sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// Its link.
+        /// The number of the veth pair.
         id: u32,
     },
-    /// News: something of ours was changed from outside, and what was done about it.
+    /// Event: another program changed the network configuration, and this process repaired it.
     Repaired {
-        /// In words.
+        /// A description of the change and the repair.
         what: String,
     },
-    /// Lent; whom the sandbox is to trust, as PEM, where something is for TLS.
-    Lent {
-        /// The certificate.
+    /// The credentials were replaced.
+    CredentialsSet {
+        /// The CA certificate as PEM that the sandbox must trust; `None` if no credential applies
+        /// to TLS.
         certificate: Option<String>,
     },
-    /// News: whom a sandbox is to trust from now on, after the edge was started anew.
+    /// Event: the egress proxy was restarted, and the sandbox must trust a new CA certificate.
     Authority {
-        /// The sandbox.
+        /// The internal name of the sandbox.
         name: String,
-        /// The certificate, as PEM.
+        /// The CA certificate, as PEM.
         certificate: String,
     },
 }
 
-/// A link that somebody has.
+/// A veth pair that is assigned to a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssignedVeth {
-    /// Its number.
+    /// The number of the veth pair.
     pub id: u32,
-    /// Its address inside.
+    /// The IPv4 address inside the sandbox.
     pub address: Ipv4Addr,
-    /// The server's own name of the sandbox.
+    /// The internal name of the sandbox.
     pub name: String,
 }
 
-/// What went over a link since it was made.
+/// Traffic of a veth pair since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Bytes from the sandbox.
+    /// Bytes that the sandbox sent.
     pub out_bytes: u64,
-    /// Bytes to the sandbox.
+    /// Bytes that the sandbox received.
     pub back_bytes: u64,
-    /// Packets from the sandbox.
+    /// Packets that the sandbox sent.
     pub out_packets: u64,
-    /// Packets to the sandbox.
+    /// Packets that the sandbox received.
     pub back_packets: u64,
-    /// Connections, packets and lookups that were refused and told.
+    /// Number of connections, packets and lookups that were denied and reported.
     pub refused: u64,
 }

@@ -32,7 +32,7 @@ pub fn manager(data: &Path) -> i32 {
 pub fn egress_proxy(manager: i32) -> Option<i32> {
     let all = process::all().into_iter();
     all.filter(|pid| process::parent(*pid) == Some(manager))
-        .find(|pid| process::name(*pid).starts_with("isolet-egress-proxy") && process::alive(*pid))
+        .find(|pid| process::name(*pid).starts_with("isolet-egress") && process::alive(*pid))
 }
 
 /// The gateway's network namespace, found among the veth manager's descriptors by its address.

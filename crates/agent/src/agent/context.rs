@@ -1,21 +1,28 @@
-//! Handles requests about code contexts, and flushes contexts at the end of a round.
+//! Handles requests about code contexts and flushes them at the end of a round.
 
 use super::Agent;
 use crate::connection::{Conn, Role};
 use crate::context::Context;
-use crate::reactor::poll::{Ready, Source};
-use isolet_wire::context::{CONTEXTS_MAX, ContextRequest, ContextResponse, LABEL_BYTES_MAX, Open};
+use crate::reactor::poll::{EventSource, Ready};
+use isolet_wire::context::{
+    CONTEXTS_MAX, ContextRequest, ContextResponse, LABEL_BYTES_MAX, OpenContext,
+};
 use isolet_wire::response::{self, RefusalReason};
 
-/// The longest id of a context, in bytes.
+/// Maximum length of a context's id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 
 impl Agent {
-    pub(super) fn context(&mut self, id: u64, ask: ContextRequest) {
+    pub(super) fn context(&mut self, id: u64, request: ContextRequest) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "this connection has another use",
+            );
         }
-        match ask {
+        match request {
             ContextRequest::Open(open) => self.open_context(id, open),
             ContextRequest::List => {
                 let stays = |one: &&Context| !one.is_over() && one.failed.is_none();
@@ -55,13 +62,13 @@ impl Agent {
         }
     }
 
-    fn open_context(&mut self, id: u64, open: Open) {
+    fn open_context(&mut self, id: u64, open: OpenContext) {
         let long = open.context.is_empty() || open.context.len() > ID_BYTES_MAX;
         if long || open.label.len() > LABEL_BYTES_MAX {
             return self.refuse(
                 id,
                 None,
-                RefusalReason::BadAsk,
+                RefusalReason::BadRequest,
                 "a context's id or label is too long",
             );
         }
@@ -87,7 +94,7 @@ impl Agent {
         }
     }
 
-    /// The context of this name; one that is being deleted is none.
+    /// Finds a context by its id, unless it is being deleted.
     fn named(&self, name: &str) -> Option<u64> {
         let fits =
             |one: &&Context| one.open.context == name && !one.closing && one.failed.is_none();
@@ -111,9 +118,9 @@ impl Agent {
 
     pub(super) fn context_event(&mut self, ready: Ready) {
         self.with_context(ready.id, |context, reactor| match ready.source {
-            Source::ContextExecStatus => context.on_exec_status(reactor),
-            Source::ContextControl => context.write_to_driver(reactor),
-            // What is to be read is read at the end of the round, in its order.
+            EventSource::ContextExecStatus => context.on_exec_status(reactor),
+            EventSource::ContextControl => context.write_to_driver(reactor),
+            // Output is read at the end of the round, in its order.
             _ => {}
         });
     }
@@ -128,7 +135,7 @@ impl Agent {
         }
     }
 
-    /// The connection is no longer interested in what it runs or waits to run.
+    /// The connection no longer needs its running or queued run.
     pub(super) fn context_cancel(&mut self, id: u64) -> bool {
         let Some(Role::Context(of)) = self.conns.get(&id).map(|conn| &conn.role) else {
             return false;
@@ -138,7 +145,7 @@ impl Agent {
         true
     }
 
-    /// A connection has gone.
+    /// A connection has disconnected.
     pub(super) fn leave_contexts(&mut self, id: u64) {
         for context in self.contexts.values_mut() {
             context.on_disconnect(id);
@@ -146,7 +153,8 @@ impl Agent {
         }
     }
 
-    /// After every round: hands on, begins what is next, answers, forgets what is over.
+    /// After every round: forwards output, starts the next run, answers, and removes ended
+    /// contexts.
     pub(super) fn flush_context(&mut self, id: u64) {
         self.flow_context(id);
         let Some(context) = self.contexts.get_mut(&id) else { return };
@@ -193,7 +201,7 @@ impl Agent {
             let waited = conn.queued_bytes() > 0;
             let _ = conn.flush();
             if waited && conn.queued_bytes() == 0 && flow.end.is_none() {
-                // Nothing tells of room that was not missed for long.
+                // No event reports room in a socket that was full only briefly.
                 self.reactor.pending.contexts.mark(id);
             }
             conn.update_interest(&self.reactor.poll);
@@ -213,7 +221,7 @@ impl Agent {
         }
     }
 
-    /// The last word on a context goes out before it is forgotten.
+    /// Reports a context to watchers one last time before it is removed.
     fn report_context_end(&mut self, id: u64) {
         self.reactor.notify_watchers(id);
         if !self.watchers.is_empty() {

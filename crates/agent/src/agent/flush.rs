@@ -1,22 +1,21 @@
-//! The end of every round: sends, resumes reading where there is room again, and forgets what has
-//! ended.
+//! The end of every round: sends output, resumes reading, and removes what has ended.
 
 use super::Agent;
 use crate::connection::Role;
 use crate::exec::Exec;
 use crate::reactor::Timer;
-use crate::shell::State;
+use crate::shell::ShellState;
 use isolet_wire::response::AgentResponse;
 use std::time::Duration;
 
-/// Changes of a shell within this time are told to watchers as one; that it opened or ended is told
-/// at once too.
+/// Changes of a shell within this time are reported to watchers together. Opening and ending are
+/// also reported at once.
 const WATCH_PAUSE: Duration = Duration::from_millis(20);
-/// The news that a command began waits this long for its first output, to go out with it.
+/// How long the start of a command waits for its first output, so that both are sent together.
 const STARTED_PAUSE: Duration = Duration::from_millis(5);
 
 impl Agent {
-    /// Sends what a connection has waiting.
+    /// Sends what a connection has queued.
     pub(super) fn send_queued(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let sent = match &conn.role {
@@ -54,10 +53,10 @@ impl Agent {
         }
     }
 
-    /// Looks at everything that is pending.
+    /// Flushes everything that is pending.
     pub(super) fn flush(&mut self) {
         if std::mem::take(&mut self.reactor.notify_at_once) && !self.watchers.is_empty() {
-            // Told again after the pause, as it is then.
+            // Reported again after the pause, with the state at that time.
             let unreported = self.reactor.unreported.clone();
             self.report_to_watchers();
             self.reactor.unreported = unreported;
@@ -120,7 +119,8 @@ impl Agent {
             let waited = conn.queued_bytes() > 0;
             let _ = conn.flush();
             if waited && conn.queued_bytes() == 0 && told.is_none() {
-                // Nothing tells of room that was not missed for long: the program is looked at again.
+                // No event reports room in a socket that was full only briefly, so the program is
+                // flushed again.
                 self.reactor.pending.execs.mark(id);
             }
             conn.update_interest(&self.reactor.poll);
@@ -173,7 +173,7 @@ impl Agent {
         self.forget_shell_if_done(id);
     }
 
-    /// Sends every client of a shell what it has not seen; gives those that have gone.
+    /// Sends every client of a shell what it lacks. Returns the disconnected clients.
     pub(super) fn pump_clients(&mut self, id: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         let Some(shell) = self.shells.get_mut(&id) else { return gone };
@@ -206,10 +206,10 @@ impl Agent {
         gone
     }
 
-    /// Tells clients that wait for it what became of their shell.
+    /// Answers clients that wait for the result of opening their shell.
     pub(super) fn report_opened(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
-        if shell.state == State::Opening {
+        if shell.state == ShellState::Opening {
             return;
         }
         let mut refused = Vec::new();
@@ -219,7 +219,7 @@ impl Agent {
             if client.attach_reported {
                 continue;
             }
-            if let State::Failed(why, message) = &shell.state {
+            if let ShellState::Failed(why, message) = &shell.state {
                 let message = message.clone();
                 conn.queue_message(&AgentResponse::Refused { id: None, why: *why, message });
                 refused.push(*conn_id);
@@ -236,7 +236,8 @@ impl Agent {
         }
     }
 
-    /// Answers who waited for a shell's end, and forgets it when nobody needs it.
+    /// Answers connections that wait for a shell's end, and removes the shell if it is no longer
+    /// needed.
     pub(super) fn forget_shell_if_done(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         if shell.over {
@@ -248,7 +249,7 @@ impl Agent {
             }
         }
         let Some(shell) = self.shells.get(&id) else { return };
-        if shell.over || (shell.state == State::Dead && !shell.is_session()) {
+        if shell.over || (shell.state == ShellState::Dead && !shell.is_session()) {
             for client in shell.clients.clone() {
                 let told = self.conns.get(&client).is_none_or(|conn| match &conn.role {
                     Role::Shell(client) => {

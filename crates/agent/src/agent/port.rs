@@ -1,14 +1,14 @@
-//! Connections that are made for a server: started, awaited, and handed over.
+//! Dials TCP ports for a server and passes the connected sockets.
 
 use super::Agent;
 use crate::connection::Role;
 use crate::port::{DIAL_WAIT, Dial, DialState, listening};
 use crate::reactor::Timer;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use rustix::event::epoll::EventFlags;
 
-/// Dials at once.
+/// Maximum number of dials in progress.
 const DIALS_MAX: usize = 512;
 
 impl Agent {
@@ -18,7 +18,7 @@ impl Agent {
             return self.refuse(
                 id,
                 None,
-                RefusalReason::BadAsk,
+                RefusalReason::BadRequest,
                 "this connection cannot dial that now",
             );
         }
@@ -35,13 +35,13 @@ impl Agent {
             Ok(dial) => {
                 let number = self.reactor.next_id();
                 self.dials.insert(number, dial);
-                // On one's own loopback most are known at once.
+                // On the loopback interface, most results are known at once.
                 self.check_dial(number, true);
             }
         }
     }
 
-    /// A socket under way is ready, or its time is over.
+    /// The socket of a dial is ready, or its timeout has passed.
     pub(super) fn check_dial(&mut self, number: u64, new: bool) {
         let Some(dial) = self.dials.get_mut(&number) else { return };
         let conn = dial.conn;
@@ -52,14 +52,14 @@ impl Agent {
             DialState::Pending(changed) => {
                 let poll = &self.reactor.poll;
                 if !new && !changed
-                    || poll.add(&dial.fd, Source::Dial, number, EventFlags::OUT).is_ok()
+                    || poll.add(&dial.fd, EventSource::Dial, number, EventFlags::OUT).is_ok()
                 {
                     if new {
                         self.reactor.set_timer(self.reactor.now + DIAL_WAIT, Timer::Dial(number));
                     }
                     return;
                 }
-                (RefusalReason::Short, "no socket can be waited for".to_owned())
+                (RefusalReason::ResourcesExhausted, "no socket can be waited for".to_owned())
             }
         };
         self.dials.remove(&number);
@@ -70,7 +70,7 @@ impl Agent {
         let Some(dial) = self.dials.remove(&number) else { return };
         self.reactor.poll.remove(&dial.fd);
         let Some(conn) = self.conns.get_mut(&dial.conn) else { return };
-        // A client that dials also reads; a connection that takes nothing is closed.
+        // A client that dials also reads. A connection that accepts nothing is closed.
         if conn.send_with_fd(&AgentResponse::Dialed, &dial.fd).is_err() {
             self.close_connection(dial.conn);
         }

@@ -1,29 +1,34 @@
-//! Handles requests about background processes, and their followers.
+//! Handles requests about background processes and flushes their followers.
 
 use super::Agent;
 use crate::connection::{Follower, Role};
 use crate::process::{self, Process};
-use crate::reactor::poll::{Ready, Source};
-use isolet_wire::process::{ENDED_MAX, LIVE_MAX, ProcessRequest, Start};
+use crate::reactor::poll::{EventSource, Ready};
+use isolet_wire::process::{ENDED_MAX, LIVE_MAX, ProcessRequest, StartProcess};
 use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// The longest id, in bytes.
+/// Maximum length of an id, in bytes.
 const ID_BYTES_MAX: usize = 128;
-/// The longest grace: an hour.
+/// Maximum grace period: one hour.
 const GRACE_MS_MAX: u64 = 3_600_000;
-/// Processes in one message of a list: it stays far below the longest frame.
+/// Number of processes in one message of a list, far below the maximum size of a frame.
 const LIST_PART: usize = 64;
-/// Followers of one process.
+/// Maximum number of followers of one process.
 const FOLLOWERS_MAX: usize = 64;
 
 impl Agent {
-    pub(super) fn process(&mut self, id: u64, order: ProcessRequest) {
+    pub(super) fn process(&mut self, id: u64, request: ProcessRequest) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "this connection has another use",
+            );
         }
-        match order {
+        match request {
             ProcessRequest::Start(start) => self.process_start(id, start),
             ProcessRequest::List => {
                 let all: Vec<_> = self
@@ -58,7 +63,7 @@ impl Agent {
             }
             ProcessRequest::Kill { id: name, signal, grace_ms } => {
                 if !(1..=64).contains(&signal) {
-                    return self.refuse(id, None, RefusalReason::BadAsk, "signals are 1 to 64");
+                    return self.refuse(id, None, RefusalReason::BadRequest, "signals are 1 to 64");
                 }
                 if let Some(process) = self.process_of(id, &name) {
                     let Some(process) = self.processes.get_mut(&process) else { return };
@@ -84,7 +89,7 @@ impl Agent {
         all.find(|(_, process)| process.name == name && process.is_visible()).map(|(id, _)| *id)
     }
 
-    /// The process of this name; where there is none the connection is told.
+    /// Finds a process by its id. If there is none, the request is refused.
     fn process_of(&mut self, id: u64, name: &str) -> Option<u64> {
         let found = self.process_named(name);
         if found.is_none() {
@@ -98,12 +103,12 @@ impl Agent {
         found
     }
 
-    fn process_start(&mut self, id: u64, start: Start) {
+    fn process_start(&mut self, id: u64, start: StartProcess) {
         if start.id.is_empty() || start.id.len() > ID_BYTES_MAX {
             return self.refuse(
                 id,
                 None,
-                RefusalReason::BadAsk,
+                RefusalReason::BadRequest,
                 "a process has an id of 1 to 128 bytes",
             );
         }
@@ -128,7 +133,7 @@ impl Agent {
         }
     }
 
-    /// Shares the room for logs among all.
+    /// Divides the room for logs among all processes.
     fn process_logs(&mut self) {
         let bytes = process::log_bytes(self.processes.len());
         self.processes.values_mut().for_each(|process| process.set_log_limit(bytes));
@@ -170,7 +175,7 @@ impl Agent {
 
     fn process_signal(&mut self, id: u64, name: &str, signal: i32, all: bool) {
         if !(1..=64).contains(&signal) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "signals are 1 to 64");
+            return self.refuse(id, None, RefusalReason::BadRequest, "signals are 1 to 64");
         }
         let Some(of) = self.process_of(id, name) else { return };
         if self.processes[&of].signal(&self.reactor, signal, all) {
@@ -183,16 +188,16 @@ impl Agent {
     pub(super) fn process_event(&mut self, ready: Ready) {
         let Some(process) = self.processes.get_mut(&ready.id) else { return };
         match ready.source {
-            Source::ProcessOut => process.on_output(&mut self.reactor, STDOUT),
-            Source::ProcessErr => process.on_output(&mut self.reactor, STDERR),
-            Source::ProcessStdin => process.write_stdin(&self.reactor),
-            Source::ProcessGroup => process.on_group_changed(&mut self.reactor),
+            EventSource::ProcessOut => process.on_output(&mut self.reactor, STDOUT),
+            EventSource::ProcessErr => process.on_output(&mut self.reactor, STDERR),
+            EventSource::ProcessStdin => process.write_stdin(&self.reactor),
+            EventSource::ProcessGroup => process.on_group_changed(&mut self.reactor),
             _ => self.process_exec_status(ready.id),
         }
     }
 
-    /// Whether its program was executed may be known. One that was not is told of no more, and
-    /// forgotten once its child was reaped.
+    /// The exec status of a program may be available. A program that was not executed is no longer
+    /// reported, and is removed after its child was reaped.
     fn process_exec_status(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         let Some((why, message)) = process.on_exec_status(&mut self.reactor) else { return };
@@ -214,14 +219,15 @@ impl Agent {
         if !self.processes.get(&id).is_some_and(|process| process.is(pid)) {
             return;
         }
-        // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        // Another descriptor, which may not have been read yet, tells whether the program was
+        // executed at all.
         self.process_exec_status(id);
         if let Some(process) = self.processes.get_mut(&id).filter(|process| process.is(pid)) {
             process.on_exit(&mut self.reactor, code, signal);
         }
     }
 
-    /// The connection follows no process any more.
+    /// The connection stops following a process.
     pub(super) fn leave_process(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Role::Process(follower) = &conn.role else { return };
@@ -233,7 +239,7 @@ impl Agent {
         }
     }
 
-    /// After every round: answers, sends, reads on, forgets what is over.
+    /// After every round: answers, sends, continues to read, and removes ended processes.
     pub(super) fn flush_process(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if process.is_executed()
@@ -257,7 +263,7 @@ impl Agent {
         }
     }
 
-    /// Sends every follower what it has not; gives those that have gone.
+    /// Sends every follower what it lacks. Returns the disconnected followers.
     fn pump_process(&mut self, id: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         let Some(process) = self.processes.get(&id) else { return gone };
@@ -288,7 +294,8 @@ impl Agent {
         gone
     }
 
-    /// Nothing of it is left: who waited for that is told; the oldest of many is forgotten.
+    /// Nothing of the process is left: answers the waiting connections, and removes the oldest
+    /// process of many.
     fn process_over(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         let exit_waiters = std::mem::take(&mut process.exit_waiters);
@@ -310,7 +317,8 @@ impl Agent {
 
     fn process_drop(&mut self, id: u64) {
         let Some(process) = self.processes.remove(&id) else { return };
-        // They were told its end, or were not yet sent all: what is left of its log goes with it.
+        // The followers have received the end or have not read everything. The rest of the log is
+        // removed with the process.
         process.followers.into_iter().for_each(|conn| self.close_connection(conn));
         self.process_logs();
     }

@@ -1,4 +1,4 @@
-//! Handles the requests of a server.
+//! Dispatches the requests of a server.
 
 use super::Agent;
 use crate::connection::{Conn, Role};
@@ -14,28 +14,29 @@ use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-/// Programs at once.
+/// Maximum number of programs.
 const EXECS_MAX: usize = 1024;
-/// File calls at once.
+/// Maximum number of file operations.
 const FILES_MAX: usize = 256;
-/// What may wait for one who watches: the states of some shells, and much news.
+/// Maximum amount of unsent data for a watcher, in bytes: the states of some shells and many
+/// reports.
 const UNREAD_BYTES_MAX: usize = 8 << 20;
-/// Of these, watches, which have no end of their own.
+/// Maximum number of watches among the file operations, because they have no end of their own.
 const WATCHES_MAX: usize = 32;
-/// The longest a file call may take.
+/// Timeout of a file operation.
 const FILE_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl Agent {
-    pub(super) fn handle_request(&mut self, id: u64, ask: AgentRequest) {
+    pub(super) fn handle_request(&mut self, id: u64, request: AgentRequest) {
         let new = self.conns.get(&id).is_none_or(|conn| matches!(conn.role, Role::New));
-        match ask {
+        match request {
             AgentRequest::Hello { version } if new => self.hello(id, version),
             _ if new => {
-                self.refuse(id, None, RefusalReason::BadAsk, "hello comes first");
+                self.refuse(id, None, RefusalReason::BadRequest, "hello comes first");
                 self.close_connection(id);
             }
             AgentRequest::Hello { .. } => {
-                self.refuse(id, None, RefusalReason::BadAsk, "hello comes once")
+                self.refuse(id, None, RefusalReason::BadRequest, "hello comes once")
             }
             AgentRequest::Ping(number) => self.send(id, &AgentResponse::Pong(number)),
             AgentRequest::Watch => self.watch(id),
@@ -59,23 +60,23 @@ impl Agent {
             AgentRequest::Close { key } => self.close(id, &key),
             AgentRequest::Exec(exec) => self.exec(id, exec),
             AgentRequest::File(file) => self.file(id, file),
-            AgentRequest::Save => self.save(id),
-            AgentRequest::Kept { shell, number } => self.kept(&shell, number),
+            AgentRequest::SaveStates => self.save(id),
+            AgentRequest::StateStored { shell, number } => self.kept(&shell, number),
             AgentRequest::Terminal(attach) => self.attach_terminal(id, attach),
             AgentRequest::Type(bytes) => self.typed(id, &bytes),
             AgentRequest::Resize(size) => self.resized(id, size),
             AgentRequest::Terminals => self.list_terminals(id),
             AgentRequest::Dial { port } => self.dial(id, port),
             AgentRequest::Listening => self.listening(id),
-            AgentRequest::Process(order) => self.process(id, order),
-            AgentRequest::Context(ask) => self.context(id, ask),
+            AgentRequest::Process(request) => self.process(id, request),
+            AgentRequest::Context(request) => self.context(id, request),
         }
     }
 
     pub(super) fn hello(&mut self, id: u64, version: u16) {
         if version != VERSION {
             let message = format!("this agent speaks version {VERSION}");
-            self.refuse(id, None, RefusalReason::BadAsk, message);
+            self.refuse(id, None, RefusalReason::BadRequest, message);
             self.close_connection(id);
             return;
         }
@@ -85,7 +86,7 @@ impl Agent {
         self.send(id, &AgentResponse::Hello { version: VERSION });
     }
 
-    /// Does something with the shell that this connection is a client of.
+    /// Calls a function on the shell that this connection is a client of.
     pub(super) fn with_shell<T>(
         &mut self,
         id: u64,
@@ -120,14 +121,14 @@ impl Agent {
                     conn.update_interest(&self.reactor.poll);
                 }
             }
-            // A command that has just ended is no error of its sender's.
+            // Input for a command that has just ended is no error.
             _ => {}
         }
     }
 
     pub(super) fn signal(&mut self, id: u64, of: String, signal: i32) {
         if !(1..=64).contains(&signal) {
-            self.refuse(id, Some(of), RefusalReason::BadAsk, "signals are 1 to 64");
+            self.refuse(id, Some(of), RefusalReason::BadRequest, "signals are 1 to 64");
             return;
         }
         if let Some((exec, _)) = self.exec_of(id) {
@@ -137,7 +138,7 @@ impl Agent {
         let found =
             self.with_shell(id, |shell, reactor, owner| shell.signal(reactor, owner, &of, signal));
         if found != Some(true) {
-            self.refuse(id, Some(of), RefusalReason::BadAsk, "no such command is running");
+            self.refuse(id, Some(of), RefusalReason::BadRequest, "no such command is running");
         }
     }
 
@@ -154,7 +155,7 @@ impl Agent {
             self.refuse(
                 id,
                 Some(of),
-                RefusalReason::BadAsk,
+                RefusalReason::BadRequest,
                 "no such command is running or waiting",
             );
         }
@@ -167,9 +168,14 @@ impl Agent {
         shell.close(&mut self.reactor, CloseCause::ClosedByClient);
     }
 
-    pub(super) fn exec(&mut self, id: u64, ask: isolet_wire::request::Exec) {
+    pub(super) fn exec(&mut self, id: u64, request: isolet_wire::request::StartExec) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "this connection has another use",
+            );
         }
         if self.execs.len() >= EXECS_MAX {
             return self.refuse(
@@ -180,7 +186,7 @@ impl Agent {
             );
         }
         let exec_id = self.reactor.next_id();
-        match Exec::start(&mut self.reactor, exec_id, id, ask) {
+        match Exec::start(&mut self.reactor, exec_id, id, request) {
             Ok(exec) => {
                 self.execs.insert(exec_id, exec);
                 if let Some(conn) = self.conns.get_mut(&id) {
@@ -203,9 +209,14 @@ impl Agent {
         }
     }
 
-    pub(super) fn file(&mut self, id: u64, ask: isolet_wire::request::File) {
+    pub(super) fn file(&mut self, id: u64, request: isolet_wire::request::FileRequest) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "this connection has another use",
+            );
         }
         if self.file_workers.len() >= FILES_MAX {
             return self.refuse(
@@ -215,7 +226,7 @@ impl Agent {
                 format!("at most {FILES_MAX} file calls"),
             );
         }
-        let endless = matches!(ask, isolet_wire::request::File::Watch { .. });
+        let endless = matches!(request, isolet_wire::request::FileRequest::Watch { .. });
         let watches = self.file_workers.values().filter(|due| due.is_none()).count();
         if endless && watches >= WATCHES_MAX {
             return self.refuse(
@@ -233,8 +244,8 @@ impl Agent {
         let number = conn.fd.as_raw_fd();
         let rest = conn.take_input();
         let spare = conn.fd.try_clone();
-        // The worker answers from here on; our copy closes with the closure.
-        let work = move || crate::file::serve(conn.fd, rest, ask);
+        // The worker answers from here on. The parent's copy of the socket closes with the closure.
+        let work = move || crate::file::serve(conn.fd, rest, request);
         match (self.reactor.fork(number, work), spare) {
             (Ok(pid), _) => {
                 let due = self.reactor.now + FILE_MAX;
@@ -257,7 +268,12 @@ impl Agent {
 
     pub(super) fn watch(&mut self, id: u64) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "this connection has another use",
+            );
         }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Watch;
@@ -267,7 +283,7 @@ impl Agent {
             shell.save_again();
             self.reactor.pending.shells.mark(*shell_id);
         }
-        // A frame holds a few hundred shells: the rest is told as changes.
+        // A frame holds a few hundred activities. The rest is sent as changes.
         let terminals = self.terminals.values().filter(|one| one.is_running());
         let terminals = terminals.filter_map(Terminal::activity);
         let contexts = self.contexts.values().filter(|one| !one.is_over()).map(Context::activity);
@@ -287,11 +303,11 @@ impl Agent {
     }
 
     pub(super) fn notify_exec_count(&mut self) {
-        // No shell has number 0: only the count of programs is told.
+        // No shell has number 0, so only the number of programs is reported.
         self.reactor.notify_watchers(0);
     }
 
-    /// What watchers are told of a terminal: nothing of the end of one that was replaced.
+    /// The report about a terminal for watchers. The end of a replaced terminal is not reported.
     fn terminal_activity(&self, id: u64) -> Option<Activity> {
         let terminal = self.terminals.get(&id)?;
         let activity = terminal.activity()?;
@@ -309,9 +325,9 @@ impl Agent {
             if activity.is_none() && id != 0 {
                 continue;
             }
-            let tell = AgentResponse::Changed { activity, execs };
+            let response = AgentResponse::Changed { activity, execs };
             for watcher in self.watchers.clone() {
-                // One that does not read is told no more; its driver asks anew.
+                // A watcher that does not read is disconnected, and its driver reconnects.
                 if self
                     .conns
                     .get(&watcher)
@@ -319,7 +335,7 @@ impl Agent {
                 {
                     self.close_connection(watcher);
                 } else {
-                    self.send(watcher, &tell);
+                    self.send(watcher, &response);
                 }
             }
         }

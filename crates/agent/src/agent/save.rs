@@ -8,16 +8,21 @@ use isolet_wire::activity::ShellKey;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::time::Duration;
 
-/// Bytes that wait for who watches, above which no more shells are saved.
+/// Amount of unsent data of a watcher, in bytes, above which no further shell is saved.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
-/// How long the saving of all may take.
+/// Timeout of saving all shells.
 const ALL_MAX: Duration = Duration::from_secs(3);
 
 impl Agent {
-    /// All that nobody keeps yet is to be saved; the answer comes when it was told.
+    /// Saves all states that are not stored yet. The answer comes when all of them have been sent.
     pub(super) fn save(&mut self, id: u64) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Watch)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "only who watches keeps shells");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "only who watches keeps shells",
+            );
         }
         self.shells.values_mut().for_each(Shell::save_now);
         let until = self.reactor.now + ALL_MAX;
@@ -25,7 +30,7 @@ impl Agent {
         self.reactor.set_timer(until, Timer::Save);
     }
 
-    /// This state of a shell is kept.
+    /// The server has stored this state of a shell.
     pub(super) fn kept(&mut self, shell: &ShellKey, number: u64) {
         let shell = self.shells_by_key.get(shell).and_then(|id| self.shells.get_mut(id));
         if let Some(shell) = shell {
@@ -33,27 +38,27 @@ impl Agent {
         }
     }
 
-    /// Tells what was saved of a shell.
+    /// Sends the saved state of a shell to the watchers.
     pub(super) fn report_saved(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
         let told = shell.tell_saved();
         let key = shell.key.clone();
         for what in told {
-            let tell = AgentResponse::Saved { shell: key.clone(), what };
+            let response = AgentResponse::ShellState { shell: key.clone(), what };
             for watcher in self.watchers.clone() {
-                self.send(watcher, &tell);
+                self.send(watcher, &response);
             }
         }
     }
 
-    /// Notes whether there are watchers, and whether they read too slowly.
+    /// Updates whether there are watchers, and whether they read too slowly.
     pub(super) fn check_watchers(&mut self) {
         let held = |id: &u64| self.conns.get(id).map_or(0, Conn::queued_bytes);
         self.reactor.has_watchers = !self.watchers.is_empty();
         self.reactor.watchers_behind = self.watchers.iter().any(|id| held(id) > WAITING_BYTES_MAX);
     }
 
-    /// Goes on saving all, where that is asked. Whether a shell has begun to be saved.
+    /// Continues to save all shells if that was requested. Returns whether a save has started.
     pub(super) fn save_all(&mut self) -> bool {
         let Some(until) = self.savers.iter().map(|(_, until)| *until).max() else { return false };
         let (late, mut begun): (_, bool) = (self.reactor.now >= until, false);

@@ -3,23 +3,23 @@
 use super::Agent;
 use crate::connection::shell_log::LogFilter;
 use crate::connection::{Role, ShellClient};
-use crate::shell::{Detached, Shell, State};
+use crate::shell::{Detached, Shell, ShellState};
 use isolet_wire::activity::KEY_BYTES_MAX;
-use isolet_wire::request::Attach;
+use isolet_wire::request::AttachShell;
 use isolet_wire::response::RefusalReason;
 
-/// Shells at once, with those whose log is kept after their end.
+/// Maximum number of shells, including ended ones whose log is kept.
 const SHELLS_MAX: usize = 1024;
 
 impl Agent {
-    pub(super) fn attach(&mut self, id: u64, attach: Attach) {
+    pub(super) fn attach(&mut self, id: u64, attach: AttachShell) {
         match self.conns.get(&id).map(|conn| &conn.role) {
             Some(Role::Ready) => {}
             Some(Role::Shell(client)) => {
                 let shell = client.shell;
-                if self.shells.get(&shell).is_some_and(|shell| shell.state != State::Dead) {
+                if self.shells.get(&shell).is_some_and(|shell| shell.state != ShellState::Dead) {
                     let message = "this connection is a client of a shell already";
-                    return self.refuse(id, None, RefusalReason::BadAsk, message);
+                    return self.refuse(id, None, RefusalReason::BadRequest, message);
                 }
                 self.detach(id, shell);
             }
@@ -27,7 +27,7 @@ impl Agent {
                 return self.refuse(
                     id,
                     None,
-                    RefusalReason::BadAsk,
+                    RefusalReason::BadRequest,
                     "this connection has another use",
                 );
             }
@@ -35,7 +35,7 @@ impl Agent {
         let Some((shell_id, opened_shell)) = self.shell_for(id, &attach) else { return };
         let Some(shell) = self.shells.get_mut(&shell_id) else { return };
         let cursor = match attach.since {
-            since if shell.state == State::Dead && !shell.is_session() => {
+            since if shell.state == ShellState::Dead && !shell.is_session() => {
                 shell.log.cursor_for_ended(since)
             }
             Some(since) => shell.log.cursor_since(since),
@@ -56,16 +56,17 @@ impl Agent {
         }
     }
 
-    /// The shell to attach to, opened where that is asked; and whether it was. `None`: refused.
-    pub(super) fn shell_for(&mut self, id: u64, attach: &Attach) -> Option<(u64, bool)> {
+    /// Finds or opens the shell for an attach, and returns whether it was opened. `None` if the
+    /// request was refused.
+    pub(super) fn shell_for(&mut self, id: u64, attach: &AttachShell) -> Option<(u64, bool)> {
         let name_bytes = attach.shell.to_string().len() + attach.owner.len();
         if !attach.shell.is_shell() || name_bytes > KEY_BYTES_MAX {
-            self.refuse(id, None, RefusalReason::BadAsk, "a shell's name begins with s/ or p/");
+            self.refuse(id, None, RefusalReason::BadRequest, "a shell's name begins with s/ or p/");
             return None;
         }
         if let Some(shell_id) = self.shells_by_key.get(&attach.shell).copied() {
             let shell = self.shells.get_mut(&shell_id)?;
-            let dead = matches!(shell.state, State::Dead | State::Failed(..));
+            let dead = matches!(shell.state, ShellState::Dead | ShellState::Failed(..));
             let again = dead && shell.is_session();
             if again {
                 if let Some(open) = &attach.open {
@@ -91,10 +92,10 @@ impl Agent {
         Some((shell_id, true))
     }
 
-    /// Lets go of a shell that has ended and has no client.
+    /// Removes an ended shell without clients.
     pub(super) fn evict_ended_shell(&mut self) -> bool {
         let dead = self.shells.iter().find(|(_, shell)| {
-            shell.state == State::Dead && shell.clients.is_empty() && shell.pid() == 0
+            shell.state == ShellState::Dead && shell.clients.is_empty() && shell.pid() == 0
         });
         let Some(id) = dead.map(|(id, _)| *id) else { return false };
         self.forget(id);
@@ -115,8 +116,8 @@ impl Agent {
             && let Some(shell) = self.shells.get_mut(&shell)
         {
             shell.clients.retain(|client| *client != id);
-            // Of several that leave together the last one's place is kept: the log's other half
-            // is there for what they differ by.
+            // Of several clients that leave together, the position of the last one is kept. The
+            // other half of the log covers the difference.
             if shell.clients.is_empty() || shell.waits_for(&client.view.owner) {
                 shell.last_detached = Detached { cursor: client.cursor, at: self.reactor.now };
             }

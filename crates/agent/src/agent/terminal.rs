@@ -2,32 +2,37 @@
 
 use super::Agent;
 use crate::connection::{Conn, Role, TerminalClient};
-use crate::terminal::{self, CLIENTS_MAX, State, Terminal};
+use crate::terminal::{self, CLIENTS_MAX, Terminal, TerminalState};
 use isolet_wire::activity::ShellKey;
 use isolet_wire::response::{AgentResponse, RefusalReason};
-use isolet_wire::terminal::{Attach, Size, TYPE_BYTES_MAX};
+use isolet_wire::terminal::{AttachTerminal, Size, TYPE_BYTES_MAX};
 use std::time::Instant;
 
-/// Terminals at once, with those whose last bytes somebody has not taken.
+/// Maximum number of terminals, including ended ones whose last bytes are not read yet.
 const TERMINALS_MAX: usize = 32;
 
 impl Agent {
-    pub(super) fn attach_terminal(&mut self, id: u64, mut attach: Attach) {
+    pub(super) fn attach_terminal(&mut self, id: u64, mut attach: AttachTerminal) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            return self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            return self.refuse(
+                id,
+                None,
+                RefusalReason::BadRequest,
+                "this connection has another use",
+            );
         }
         let ShellKey::Terminal(session) = attach.terminal.clone() else {
             return self.refuse(
                 id,
                 None,
-                RefusalReason::BadAsk,
+                RefusalReason::BadRequest,
                 "a terminal's name begins with t/",
             );
         };
         if let Some(size) = attach.size {
             attach.size = terminal::clamp(size);
             if attach.size.is_none() {
-                return self.refuse(id, None, RefusalReason::BadAsk, NO_SIZE);
+                return self.refuse(id, None, RefusalReason::BadRequest, NO_SIZE);
             }
         }
         let found = self.terminals.iter().find(|(_, t)| t.is_running() && t.session == session);
@@ -45,7 +50,7 @@ impl Agent {
         self.enter_terminal(id, terminal_id, attach, fresh);
     }
 
-    fn enter_terminal(&mut self, id: u64, terminal_id: u64, attach: Attach, fresh: bool) {
+    fn enter_terminal(&mut self, id: u64, terminal_id: u64, attach: AttachTerminal, fresh: bool) {
         let alone = self.alone(terminal_id, id);
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -66,7 +71,7 @@ impl Agent {
     fn open_terminal(
         &mut self,
         session: String,
-        attach: &mut Attach,
+        attach: &mut AttachTerminal,
     ) -> Result<u64, terminal::Refusal> {
         let none = || (RefusalReason::NoShell, format!("no terminal {} runs", attach.terminal));
         let open = attach.open.take().ok_or_else(none)?;
@@ -81,9 +86,9 @@ impl Agent {
         Ok(id)
     }
 
-    /// Lets go of a terminal that has ended and whose clients do not take its last bytes.
+    /// Removes an ended terminal whose clients do not read its last bytes.
     fn evict_ended_terminal(&mut self) -> bool {
-        let ended = |terminal: &Terminal| matches!(terminal.state, State::Ended(_));
+        let ended = |terminal: &Terminal| matches!(terminal.state, TerminalState::Ended(_));
         let found = self.terminals.iter().find(|(_, one)| ended(one) && !one.is_closing());
         let Some(id) = found.map(|(id, _)| *id) else { return false };
         let clients = self.terminals.remove(&id).map(|terminal| terminal.clients);
@@ -91,7 +96,7 @@ impl Agent {
         true
     }
 
-    /// Nobody else could set this terminal's size.
+    /// Whether no other client could set the size of this terminal.
     fn alone(&self, terminal: u64, id: u64) -> bool {
         let Some(terminal) = self.terminals.get(&terminal) else { return false };
         let others = terminal.clients.iter().filter(|client| **client != id);
@@ -127,7 +132,7 @@ impl Agent {
             return self.refuse(id, None, RefusalReason::Denied, "this client only looks");
         }
         let Some(size) = terminal::clamp(size) else {
-            return self.refuse(id, None, RefusalReason::BadAsk, NO_SIZE);
+            return self.refuse(id, None, RefusalReason::BadRequest, NO_SIZE);
         };
         terminal_client.size = Some(size);
         let of = terminal_client.terminal;
@@ -137,10 +142,10 @@ impl Agent {
         }
     }
 
-    /// What is typed into a terminal that has just ended is no error of its sender's.
+    /// Input for a terminal that has just ended is no error.
     fn no_terminal(&mut self, id: u64) {
         if !self.conns.get(&id).is_some_and(|conn| matches!(conn.role, Role::Ready)) {
-            self.refuse(id, None, RefusalReason::BadAsk, "this connection has another use");
+            self.refuse(id, None, RefusalReason::BadRequest, "this connection has another use");
         }
     }
 
@@ -153,14 +158,14 @@ impl Agent {
         self.send(id, &AgentResponse::Terminals(list));
     }
 
-    /// Ends the terminal of this session; answered when nothing of it is left.
+    /// Ends the terminal of this session. The answer comes when nothing of it is left.
     pub(super) fn close_terminal(&mut self, id: u64, session: &str) {
         let mut found: Vec<_> = self
             .terminals
             .values_mut()
             .filter(|one| one.session == session && (one.is_running() || one.is_closing()))
             .collect();
-        // The one that runs, where another of this name is being ended still.
+        // Prefers the running one if an earlier terminal of the session is still being closed.
         found.sort_by_key(|one| !one.is_running());
         match found.into_iter().next() {
             Some(terminal) => {
@@ -171,10 +176,10 @@ impl Agent {
         }
     }
 
-    /// After every round: reads, sends, forgets what is over.
+    /// After every round: reads, sends, and removes ended terminals.
     pub(super) fn flush_terminal(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
-        if let State::Failed(why, message) = &terminal.state {
+        if let TerminalState::Failed(why, message) = &terminal.state {
             let why = *why;
             let message = message.clone();
             return self.terminal_failed(id, why, message);
@@ -196,7 +201,7 @@ impl Agent {
         self.forget_terminal_if_done(id);
     }
 
-    /// Notes who is attached, where that may have changed.
+    /// Updates the list of visible clients if it may have changed.
     fn update_visible_clients(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id).filter(|one| one.clients_changed) else {
             return;
@@ -221,8 +226,8 @@ impl Agent {
         terminal.paused(self.reactor.now, terminal.clients.iter().filter_map(terminal_client))
     }
 
-    /// Sends every client what it has not; gives those that have gone, and those that were told
-    /// the end.
+    /// Sends every client what it lacks. Returns the disconnected clients, and those that have
+    /// received the end.
     fn pump_terminal(&mut self, id: u64) -> (Vec<u64>, Vec<u64>) {
         let mut gone = Vec::new();
         let mut over = Vec::new();
@@ -232,7 +237,7 @@ impl Agent {
         for client in terminal.clients.clone() {
             let Some(conn) = self.conns.get_mut(&client) else { continue };
             let sent = terminal.pump(conn, now);
-            // However long it stood still before: from the end on it has time to hear of it.
+            // From the end on, a client has the full time to read, however long it was idle before.
             let stalled = ended.is_some_and(|ended| {
                 let last_progress = conn
                     .terminal_client()
@@ -259,7 +264,7 @@ impl Agent {
         (gone, over)
     }
 
-    /// The connection is no client of a terminal any more.
+    /// The connection is no longer a client of a terminal.
     pub(super) fn leave_terminal(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.terminal_client().is_none() {
@@ -281,7 +286,8 @@ impl Agent {
         terminal.closers.into_iter().for_each(|closer| self.send(closer, &AgentResponse::Done));
     }
 
-    /// Answers who waited for a terminal's end, and forgets it when nobody needs it.
+    /// Answers connections that wait for a terminal's end, and removes the terminal if it is no
+    /// longer needed.
     fn forget_terminal_if_done(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
         if terminal.over {
@@ -290,7 +296,7 @@ impl Agent {
             }
         }
         let Some(terminal) = self.terminals.get(&id) else { return };
-        let ended = matches!(terminal.state, State::Ended(_));
+        let ended = matches!(terminal.state, TerminalState::Ended(_));
         if ended && terminal.clients.is_empty() && !terminal.is_closing() {
             if !self.watchers.is_empty() && self.reactor.unreported.contains(id) {
                 self.report_to_watchers();

@@ -1,37 +1,38 @@
-//! The output and events of one shell, in order, and the position of each client in them.
+//! The log of a shell: its output and events in order, and the position of each client.
 //!
-//! Pure: no descriptor, no clock. A client has no queue of its own, only a [`LogCursor`] here, so a
-//! slow one costs only the output that it misses, and its gaps are reported to it.
+//! This module uses no descriptors and no clock. A client has only a [`LogCursor`], so a slow
+//! client costs no memory. It receives a gap message for what it missed.
 
 use isolet_wire::frame::DATA_BYTES_MAX;
-use isolet_wire::request::Since;
-use isolet_wire::response::{AgentResponse, Closed, Exit, RefusalReason, STDERR, STDOUT};
+use isolet_wire::request::ShellPosition;
+use isolet_wire::response::{AgentResponse, Closed, CommandExit, RefusalReason, STDERR, STDOUT};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Bytes of output that are kept.
+/// Maximum amount of output in the log, in bytes.
 pub(crate) const LOG_BYTES_MAX: usize = 1024 * 1024;
-/// Entries that are kept: a flood of single bytes on alternating streams must not cost more.
+/// Maximum number of entries in the log, so that single bytes on alternating streams do not cost
+/// more.
 pub(crate) const LOG_ENTRIES_MAX: usize = 4096;
-/// Ended commands whose exit is kept after the log let go of it.
+/// Number of ended commands whose exit is kept longer than the log.
 const EXITS_MAX: usize = 1024;
-/// Of a command's text so much is told to who watches.
+/// Maximum length of a command's text for clients that watch, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Chunks up to this size are joined to the one before.
+/// Output up to this size is appended to the previous entry.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// A command, named by its owner.
+/// A command, identified by its owner and its id.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CommandKey {
-    /// The owner, as attached.
+    /// The owner of the command.
     pub(crate) owner: String,
-    /// The owner's name for it.
+    /// The id that the owner gave the command.
     pub(crate) id: String,
 }
 
 /// An entry of the log.
 #[derive(Debug)]
-enum Entry {
+enum LogEntry {
     Output { stream: u8, offset: u64, who: Option<Rc<CommandKey>>, bytes: Vec<u8> },
     Event(LogEvent),
 }
@@ -39,14 +40,15 @@ enum Entry {
 /// An event of a shell.
 #[derive(Debug, Clone)]
 pub(crate) enum LogEvent {
-    /// A command began; how many had ended before it, and the beginning of its text.
+    /// A command has started, with the number of commands that had ended before and the beginning
+    /// of its text.
     Started(Rc<CommandKey>, u64, Box<str>),
-    /// A command ended; where its output began on each stream.
-    Exit(Rc<CommandKey>, Exit, [u64; 2]),
-    /// A waiting command will never run.
+    /// A command has ended, with the position of its first output on each stream.
+    Exit(Rc<CommandKey>, CommandExit, [u64; 2]),
+    /// A queued command will never run.
     Refused(Rc<CommandKey>, RefusalReason, String),
-    /// The shell ended.
-    Closed(Closed, Since),
+    /// The shell has ended.
+    Closed(Closed, ShellPosition),
 }
 
 /// The position of a client in the log.
@@ -56,8 +58,8 @@ pub(crate) struct LogCursor {
     at: [u64; 2],
     seq: u64,
     missed: [Missed; 2],
-    /// Ends of the shell up to here were seen before.
-    seen: Option<Since>,
+    /// The client has already seen the ends of the shell up to this position.
+    seen: Option<ShellPosition>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,17 +69,17 @@ struct Missed {
     bytes: u64,
 }
 
-/// Which commands a client sees.
+/// Selects the commands that a client sees.
 #[derive(Debug)]
 pub(crate) struct LogFilter {
-    /// Its own commands.
+    /// The owner whose commands are visible.
     pub(crate) owner: String,
-    /// Those of others too.
+    /// The commands of other owners are also visible.
     pub(crate) watch: bool,
 }
 
 impl LogFilter {
-    /// The name under which this client sees a command; `None` when it does not see it at all.
+    /// The id under which this client sees a command; `None` if the command is not visible.
     fn command_name(&self, who: &CommandKey) -> Option<String> {
         if who.owner == self.owner {
             return Some(who.id.clone());
@@ -86,34 +88,34 @@ impl LogFilter {
     }
 }
 
-/// What a client is sent next.
+/// The next item for a client.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
-    /// Output.
+    /// A part of the output.
     Output {
-        /// Which stream.
+        /// The stream number.
         stream: u8,
-        /// Where the first byte stands.
+        /// Offset of the first byte.
         offset: u64,
-        /// Whose; empty for background jobs.
+        /// The id of the command; empty for background jobs.
         id: String,
         /// At most 64 KiB.
         bytes: &'a [u8],
     },
-    /// Anything else.
+    /// Any other message.
     Message(AgentResponse),
 }
 
-/// The log.
+/// The log of a shell.
 #[derive(Debug, Default)]
 pub(crate) struct ShellLog {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     first: u64,
     bytes: usize,
     end: [u64; 2],
     dropped: [u64; 2],
     seq: u64,
-    exits: VecDeque<(Rc<CommandKey>, Exit, [u64; 2])>,
+    exits: VecDeque<(Rc<CommandKey>, CommandExit, [u64; 2])>,
 }
 
 fn slot(stream: u8) -> usize {
@@ -121,13 +123,13 @@ fn slot(stream: u8) -> usize {
 }
 
 impl ShellLog {
-    /// End of each stream and the number of the last exit.
+    /// The current end of each stream and number of the last exit.
     #[must_use]
-    pub(crate) fn end_since(&self) -> Since {
-        Since { out: self.end[0], err: self.end[1], seq: self.seq }
+    pub(crate) fn end_since(&self) -> ShellPosition {
+        ShellPosition { out: self.end[0], err: self.end[1], seq: self.seq }
     }
 
-    /// End of each stream.
+    /// The current end of each stream.
     #[must_use]
     pub(crate) fn end(&self) -> [u64; 2] {
         self.end
@@ -145,17 +147,18 @@ impl ShellLog {
         }
     }
 
-    /// As [`ShellLog::push_output`], without a copy.
+    /// The same without a copy.
     pub(crate) fn push_owned(&mut self, stream: u8, who: Option<&Rc<CommandKey>>, bytes: Vec<u8>) {
         debug_assert!(bytes.len() <= DATA_BYTES_MAX);
         let length = bytes.len();
         let offset = self.end[slot(stream)];
-        self.entries.push_back(Entry::Output { stream, offset, who: who.cloned(), bytes });
+        self.entries.push_back(LogEntry::Output { stream, offset, who: who.cloned(), bytes });
         self.record_growth(stream, length);
     }
 
     fn join(&mut self, stream: u8, who: Option<&Rc<CommandKey>>, more: &[u8]) -> bool {
-        let Some(Entry::Output { stream: last, who: whose, bytes, .. }) = self.entries.back_mut()
+        let Some(LogEntry::Output { stream: last, who: whose, bytes, .. }) =
+            self.entries.back_mut()
         else {
             return false;
         };
@@ -177,24 +180,24 @@ impl ShellLog {
         self.trim();
     }
 
-    /// Appends an event. An exit is given its number here.
+    /// Appends an event. An exit gets its number here.
     pub(crate) fn push_event(&mut self, mut note: LogEvent) {
         if let LogEvent::Exit(_, exit, _) = &mut note {
             self.seq += 1;
             exit.seq = self.seq;
         }
-        self.entries.push_back(Entry::Event(note));
+        self.entries.push_back(LogEntry::Event(note));
         self.trim();
     }
 
-    /// A note that a command began.
+    /// Appends the start of a command.
     pub(crate) fn started(&mut self, who: Rc<CommandKey>, text: &str) {
         let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
         self.bytes += text.len();
         self.push_event(LogEvent::Started(who, self.seq, text.into()));
     }
 
-    /// A note that the shell ended.
+    /// Appends the end of the shell.
     pub(crate) fn closed(&mut self, closed: Closed) {
         self.push_event(LogEvent::Closed(closed, self.end_since()));
     }
@@ -203,12 +206,12 @@ impl ShellLog {
         while self.bytes > LOG_BYTES_MAX || self.entries.len() > LOG_ENTRIES_MAX {
             self.first += 1;
             match self.entries.pop_front() {
-                Some(Entry::Output { stream, offset, bytes, .. }) => {
+                Some(LogEntry::Output { stream, offset, bytes, .. }) => {
                     self.bytes -= bytes.len();
                     self.dropped[slot(stream)] = offset + bytes.len() as u64;
                 }
-                Some(Entry::Event(LogEvent::Started(_, _, text))) => self.bytes -= text.len(),
-                Some(Entry::Event(LogEvent::Exit(who, exit, from))) => {
+                Some(LogEntry::Event(LogEvent::Started(_, _, text))) => self.bytes -= text.len(),
+                Some(LogEntry::Event(LogEvent::Exit(who, exit, from))) => {
                     if self.exits.len() == EXITS_MAX {
                         self.exits.pop_front();
                     }
@@ -219,20 +222,20 @@ impl ShellLog {
         }
     }
 
-    /// Entries so far.
+    /// Number of entries that were ever added.
     #[must_use]
     pub(crate) fn next_index(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
-    /// All that happened after entry `index` is that a command began.
+    /// Whether only the start of a command follows the entry `index`.
     #[must_use]
     pub(crate) fn only_start_after(&self, index: u64) -> bool {
-        let started = matches!(self.entries.back(), Some(Entry::Event(LogEvent::Started(..))));
+        let started = matches!(self.entries.back(), Some(LogEntry::Event(LogEvent::Started(..))));
         started && index + 1 == self.next_index()
     }
 
-    /// The cursor of a client that wants what comes from now on.
+    /// The cursor of a client that wants only new entries.
     #[must_use]
     pub(crate) fn cursor_at_end(&self) -> LogCursor {
         LogCursor {
@@ -245,9 +248,10 @@ impl ShellLog {
 
     /// The cursor of a client that has read up to `since`.
     #[must_use]
-    pub(crate) fn cursor_since(&self, since: Since) -> LogCursor {
+    pub(crate) fn cursor_since(&self, since: ShellPosition) -> LogCursor {
         LogCursor {
-            // One before the first: whoever stands there has fallen off and is told what it missed.
+            // One before the first entry: a cursor there has fallen behind, and its client receives
+            // what it missed as a gap.
             index: if self.first > 0 { self.first - 1 } else { 0 },
             at: [since.out.min(self.end[0]), since.err.min(self.end[1])],
             seq: since.seq.min(self.seq),
@@ -256,14 +260,14 @@ impl ShellLog {
         }
     }
 
-    /// How far behind the end a cursor is, in bytes and in entries.
+    /// The distance of a cursor to the end, in bytes and in entries.
     #[must_use]
     pub(crate) fn lag(&self, cursor: &LogCursor) -> (u64, u64) {
         let bytes = (self.end[0] - cursor.at[0]) + (self.end[1] - cursor.at[1]);
         (bytes, self.next_index().saturating_sub(cursor.index))
     }
 
-    /// What comes next for a client at `cursor`, which moves past it. `None` at the end.
+    /// The next item for a client, whose cursor moves past it. `None` at the end.
     pub(crate) fn next(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<Item<'_>> {
         if cursor.index < self.first {
             if let Some(missing) = self.next_missing(cursor, filter) {
@@ -275,7 +279,7 @@ impl ShellLog {
             let at = usize::try_from(cursor.index - self.first).ok()?;
             let entry = self.entries.get(at)?;
             let item = match entry {
-                Entry::Output { stream, offset, who, bytes } => {
+                LogEntry::Output { stream, offset, who, bytes } => {
                     let at = &mut cursor.at[slot(*stream)];
                     let skip = at.saturating_sub(*offset).min(bytes.len() as u64) as usize;
                     let from = offset + skip as u64;
@@ -290,10 +294,11 @@ impl ShellLog {
                         bytes: rest,
                     })
                 }
-                Entry::Event(note) => self.message(note, cursor, filter).map(Item::Message),
+                LogEntry::Event(note) => self.message(note, cursor, filter).map(Item::Message),
             };
-            // The last chunk may still grow: a cursor stays in it until another follows.
-            let grows = matches!(entry, Entry::Output { .. }) && at + 1 == self.entries.len();
+            // The last piece of output may still grow, so the cursor stays in it until another
+            // entry follows.
+            let grows = matches!(entry, LogEntry::Output { .. }) && at + 1 == self.entries.len();
             cursor.index += u64::from(!grows);
             if item.is_some() || grows {
                 return item;
@@ -301,7 +306,7 @@ impl ShellLog {
         }
     }
 
-    /// The next thing to tell a client whose cursor the log has let go of.
+    /// The next item for a client whose cursor has fallen behind the log.
     fn next_missing(&self, cursor: &mut LogCursor, filter: &LogFilter) -> Option<AgentResponse> {
         for stream in [STDOUT, STDERR] {
             let from = cursor.at[slot(stream)];
@@ -332,11 +337,11 @@ impl ShellLog {
         match note {
             LogEvent::Started(who, before, text) => {
                 let id = filter.command_name(who)?;
-                let tell = match filter.watch {
-                    true => AgentResponse::Began { id, command: text.to_string() },
+                let response = match filter.watch {
+                    true => AgentResponse::CommandStarted { id, command: text.to_string() },
                     false => AgentResponse::Started { id },
                 };
-                (*before >= cursor.seq).then_some(tell)
+                (*before >= cursor.seq).then_some(response)
             }
             LogEvent::Exit(who, exit, from) => exit_message(who, exit, *from, cursor, filter),
             LogEvent::Refused(who, why, message) => {
@@ -352,10 +357,10 @@ impl ShellLog {
         }
     }
 
-    /// The cursor of a client of a shell that has ended and will not come back: whatever it had
-    /// seen, it is told of the end.
+    /// The cursor of a client of a shell that has ended for good. The client always receives the
+    /// end, whatever it has already seen.
     #[must_use]
-    pub(crate) fn cursor_for_ended(&self, since: Option<Since>) -> LogCursor {
+    pub(crate) fn cursor_for_ended(&self, since: Option<ShellPosition>) -> LogCursor {
         if let Some(since) = since {
             return LogCursor { seen: None, ..self.cursor_since(since) };
         }
@@ -364,14 +369,14 @@ impl ShellLog {
             .entries
             .iter()
             .rev()
-            .position(|entry| matches!(entry, Entry::Event(LogEvent::Closed(..))));
+            .position(|entry| matches!(entry, LogEntry::Event(LogEvent::Closed(..))));
         LogCursor { index: cursor.index - back.map_or(0, |back| back as u64 + 1), ..cursor }
     }
 }
 
 fn exit_message(
     who: &CommandKey,
-    exit: &Exit,
+    exit: &CommandExit,
     from: [u64; 2],
     cursor: &mut LogCursor,
     filter: &LogFilter,
@@ -390,7 +395,7 @@ fn exit_message(
         }
         *missed = Missed::default();
     }
-    Some(AgentResponse::Exit(Exit { id, lost, ..exit.clone() }))
+    Some(AgentResponse::Exit(CommandExit { id, lost, ..exit.clone() }))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! A client that is cut off at any moment and comes back misses nothing and sees nothing twice.
+//! A client that is disconnected at any moment and reconnects misses nothing and receives nothing
+//! twice.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,14 +12,14 @@ fn view(owner: &str, watch: bool) -> LogFilter {
     LogFilter { owner: owner.into(), watch }
 }
 
-/// Everything that is there for a client, joined; exits by number.
+/// Everything that a client received, with the output joined and the exits by number.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 struct Seen {
     out: Vec<u8>,
     err: Vec<u8>,
     exits: Vec<u64>,
     gaps: Vec<(u8, u64, u64)>,
-    at: Since,
+    at: ShellPosition,
 }
 
 impl Seen {
@@ -63,7 +64,7 @@ proptest! {
             match act {
                 0 => log.push_output(STDOUT, Some(&whose), &vec![count as u8; count]),
                 1 => log.push_output(STDERR, None, &vec![count as u8; count]),
-                2 => log.push_event(LogEvent::Exit(whose.clone(), Exit::default(), [0; 2])),
+                2 => log.push_event(LogEvent::Exit(whose.clone(), CommandExit::default(), [0; 2])),
                 3 => while let Some(item) = log.next(&mut stay, &view) { whole.take(item) },
                 4 => for _ in 0..count % 3 {
                     if let Some(item) = log.next(&mut come, &view) { cut.take(item) }
@@ -85,7 +86,7 @@ fn who_falls_off_is_told_which_bytes_and_still_hears_of_the_exits() {
     let chunk = vec![7; 64 * 1024];
     for _ in 0..40 {
         log.push_owned(STDOUT, Some(&whose), chunk.clone());
-        let exit = Exit { out: chunk.len() as u64, ..Exit::default() };
+        let exit = CommandExit { out: chunk.len() as u64, ..CommandExit::default() };
         log.push_event(LogEvent::Exit(whose.clone(), exit, [log.end()[0] - chunk.len() as u64, 0]));
     }
     let mut seen = Seen::default();
@@ -139,7 +140,7 @@ fn who_watches_is_told_the_beginning_of_a_commands_text() {
     log.started(who("me", "a"), &text);
     let Some(Item::Message(told)) = log.next(&mut place, &view("you", true)) else { panic!() };
     let command = "x".repeat(TEXT_BYTES_MAX - 1);
-    assert_eq!(told, AgentResponse::Began { id: "me/a".into(), command });
+    assert_eq!(told, AgentResponse::CommandStarted { id: "me/a".into(), command });
     let Some(Item::Message(told)) = log.next(&mut other, &view("me", false)) else { panic!() };
     assert_eq!(told, AgentResponse::Started { id: "a".into() });
 }

@@ -1,76 +1,79 @@
-//! A client of a terminal: a position in its output, and nothing else.
+//! A client of a terminal, which is only a position in its output.
 
 use isolet_vt::ClientInput;
-use isolet_wire::terminal::{Attach, CLIENT_BYTES_MAX, Client, Since, Size};
+use isolet_wire::terminal::{
+    AttachTerminal, CLIENT_BYTES_MAX, Size, TerminalClientInfo, TerminalPosition,
+};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A client that has read nothing for this long is not waited for.
 const STALL: Duration = Duration::from_millis(50);
 
-/// A connection that is a client of a terminal: its window, and how far it has read.
+/// A connection that is a client of a terminal: its window and its position. It has many fields
+/// because each kind of message to the client needs the last value that was sent.
 #[derive(Debug)]
 pub(crate) struct TerminalClient {
-    /// Which terminal.
+    /// The number of the terminal.
     pub(crate) terminal: u64,
-    /// Counts the terminal's clients.
+    /// Number of the client in its terminal.
     pub(crate) number: u32,
-    /// How others see it.
+    /// The name that other clients see.
     pub(crate) name: String,
-    /// It may only look.
+    /// The client may only watch.
     pub(crate) view_only: bool,
-    /// It is told of sizes and of others.
+    /// The client receives changes of the size and of the attached clients.
     pub(crate) events: bool,
-    /// Others are not told of it.
+    /// Other clients do not see this client.
     pub(crate) hidden: bool,
-    /// Its window.
+    /// The size of the client's window.
     pub(crate) size: Option<Size>,
-    /// The terminal was opened for it.
+    /// This client's request opened the terminal.
     pub(crate) fresh: bool,
-    /// Where it wants to go on.
-    pub(crate) since: Option<Since>,
-    /// What it is sent at present.
+    /// Where the client stopped reading.
+    pub(crate) since: Option<TerminalPosition>,
+    /// What the client currently receives.
     pub(crate) stage: ClientStage,
-    /// The offset at which it is sent `TerminalReady`.
+    /// The offset at which the client receives `TerminalReady`.
     pub(crate) ready_at: Option<u64>,
-    /// The number of the next change of size that it is to be sent.
+    /// The number of the next size change to send.
     pub(crate) next_resize: u64,
-    /// The size that it was sent last.
+    /// The size that was sent last.
     pub(crate) reported_size: Size,
-    /// The version of the list of clients that it was sent last.
+    /// The version of the list of clients that was sent last.
     pub(crate) reported_clients: u64,
-    /// When it last read bytes or had read everything.
+    /// When the client last read bytes or had read everything.
     pub(crate) last_progress: Instant,
-    /// It has read everything.
+    /// The client has read everything.
     pub(crate) caught_up: bool,
-    /// What it is typing.
+    /// Parses the client's input.
     pub(crate) input: ClientInput,
 }
 
-/// What a client is sent.
+/// What a client currently receives.
 #[derive(Debug)]
 pub(crate) enum ClientStage {
-    /// `TerminalAttached` was not sent yet.
+    /// `TerminalAttached` has not been sent yet.
     Attaching,
-    /// A snapshot is on its way.
+    /// A snapshot.
     Snapshot {
-        /// All of it.
+        /// The complete snapshot.
         bytes: Rc<[u8]>,
-        /// Bytes of it that were sent.
+        /// Number of bytes that were sent.
         sent: usize,
-        /// Where output goes on behind it.
+        /// Offset at which the output continues.
         offset: u64,
     },
-    /// It has all output before this offset.
+    /// Output from this offset on.
     Live(u64),
-    /// It was sent the terminal's exit.
+    /// The client has received the terminal's exit.
     Ended,
 }
 
 impl TerminalClient {
-    /// A client that has just asked to attach.
+    /// A client that has just requested to attach.
     #[must_use]
-    pub(crate) fn new(terminal: u64, number: u32, attach: Attach, now: Instant) -> Self {
+    pub(crate) fn new(terminal: u64, number: u32, attach: AttachTerminal, now: Instant) -> Self {
         let mut name = attach.client;
         name.truncate(name.floor_char_boundary(CLIENT_BYTES_MAX));
         Self {
@@ -94,7 +97,7 @@ impl TerminalClient {
         }
     }
 
-    /// The offset of the first byte of output that it does not have.
+    /// Offset of the first byte of output that the client lacks.
     #[must_use]
     pub(crate) fn offset(&self) -> Option<u64> {
         match &self.stage {
@@ -103,34 +106,34 @@ impl TerminalClient {
         }
     }
 
-    /// It was told the end.
+    /// Whether the client has received the terminal's exit.
     #[must_use]
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.stage, ClientStage::Ended)
     }
 
-    /// Until when it is waited for, while it takes nothing.
+    /// Until when a client that reads nothing is waited for.
     #[must_use]
     pub(crate) fn stall_deadline(&self) -> Instant {
         self.last_progress + STALL
     }
 
-    /// It may type.
+    /// Whether the client may type.
     #[must_use]
     pub(crate) fn may_type(&self) -> bool {
         !self.view_only && !self.hidden
     }
 
-    /// It may set the terminal's size.
+    /// Whether the client may determine the terminal's size.
     #[must_use]
     pub(crate) fn may_resize(&self) -> bool {
         self.may_type() && self.size.is_some()
     }
 
-    /// As others are told of it.
+    /// The description for other clients.
     #[must_use]
-    pub(crate) fn describe(&self, typing: bool) -> Client {
-        Client {
+    pub(crate) fn describe(&self, typing: bool) -> TerminalClientInfo {
+        TerminalClientInfo {
             number: self.number,
             name: self.name.clone(),
             view: self.view_only,

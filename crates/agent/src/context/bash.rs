@@ -1,48 +1,48 @@
-//! A Bash context is one of the agent's shells, so quotes that never close, interrupts, closed
-//! descriptors and an end of bash are handled as there. Its log is reported in the frames of other
+//! A bash context uses one of the agent's shells, which already handles unclosed quotes,
+//! interrupts, closed descriptors and the end of bash. Its log is translated into the messages of
 //! contexts.
 //!
-//! The shell has the context's own number, so events, timers and the ends of processes find it.
+//! The shell has the number of the context, so events, timers and process exits find it.
 
 use super::bash_shell::{BashShell, Code};
 use super::flow::Flow;
-use super::{Context, State};
+use super::{Context, ContextState};
 use crate::connection::Conn;
 use crate::connection::shell_log::{Item, LogFilter};
 use crate::launch::Refusal;
 use crate::reactor::Reactor;
 use crate::shell::{self, Shell};
 use isolet_wire::activity::ShellKey;
-use isolet_wire::context::{ContextResponse, Died, ERROR};
+use isolet_wire::context::{ContextResponse, ERROR, InterpreterExit};
 use isolet_wire::request;
-use isolet_wire::response::{self, Closed, Exit, RefusalReason, STDERR};
+use isolet_wire::response::{self, Closed, CommandExit, RefusalReason, STDERR};
 use serde::Serialize;
 
-/// Steps of one context before others have their turn.
+/// Number of steps of one context per round, so that other contexts get their turn.
 const STEPS_MAX: usize = 64;
 
 impl Context {
-    /// Its shell, where it is one of bash.
+    /// The shell of a bash context.
     pub(crate) fn shell(&mut self) -> Option<&mut Shell> {
         self.bash.as_mut().map(|bash| &mut bash.shell)
     }
 
-    /// Starts a shell; there must be none.
+    /// Starts the shell; there must be none.
     pub(super) fn start_bash(&mut self, reactor: &mut Reactor) {
         let cwd = self.open.cwd.clone();
         let env = self.open.env.clone();
-        let open = request::Open { cwd, env, ..request::Open::default() };
+        let open = request::OpenShell { cwd, env, ..request::OpenShell::default() };
         let key = ShellKey::Context(self.open.context.clone());
         let mut shell = Shell::new(self.id, key, open, reactor.now);
         shell.start(reactor);
         let pid = shell.pid();
         let place = shell.log.cursor_at_end();
-        self.state = State::Starting;
+        self.state = ContextState::Starting;
         self.bash = Some(Box::new(BashShell { shell, pid, place, exit: None }));
         reactor.pending.shells.mark(self.id);
     }
 
-    /// Gives it the run of this number.
+    /// Starts the current run in the shell.
     pub(super) fn run_bash(
         &mut self,
         reactor: &mut Reactor,
@@ -54,12 +54,12 @@ impl Context {
             return Err((RefusalReason::NoShell, "the shell has ended".to_owned()));
         };
         let Code { code, stdin } = Code::of(body)?;
-        let run = request::Run {
+        let run = request::RunCommand {
             id: id.clone(),
             text: code,
             timeout_ms,
             stdin: stdin.is_some(),
-            ..request::Run::default()
+            ..request::RunCommand::default()
         };
         bash.shell.run(reactor, "", run)?;
         if let Some(stdin) = stdin {
@@ -68,7 +68,8 @@ impl Context {
         Ok(())
     }
 
-    /// Interrupts what runs; what does not heed it is ended by the shell's own means.
+    /// Interrupts the current run. The shell's own escalation ends a run that ignores the
+    /// interrupt.
     pub(super) fn interrupt_bash(&mut self, reactor: &mut Reactor) {
         let id = self.number.to_string();
         if let Some(bash) = &mut self.bash {
@@ -76,7 +77,7 @@ impl Context {
         }
     }
 
-    /// After every round: hands on what the shell has said, as far as `conn` takes it.
+    /// Forwards the shell's output after every round, as far as `conn` accepts it.
     pub(super) fn forward_bash_output(
         &mut self,
         reactor: &mut Reactor,
@@ -109,36 +110,36 @@ impl Context {
             }
         }
         if let Some(bash) = &mut self.bash {
-            // A client that does not read holds up its own run; nothing is dropped for it.
+            // A client that does not read delays only its own run, and nothing is dropped for it.
             bash.shell.apply_backpressure(reactor, bash.place, reactor.now);
             flow.more |= bash.shell.drain_ended_step(reactor);
         }
         flow
     }
 
-    /// Notices that its shell is ready, or never will be.
+    /// Detects that the shell is ready, or never will be.
     fn check_bash_started(&mut self, reactor: &mut Reactor) {
-        let Some(bash) = self.bash.as_ref().filter(|_| self.state == State::Starting) else {
+        let Some(bash) = self.bash.as_ref().filter(|_| self.state == ContextState::Starting) else {
             return;
         };
         match &bash.shell.state {
-            shell::State::Failed(why, message) => {
+            shell::ShellState::Failed(why, message) => {
                 let why =
-                    if *why == RefusalReason::NotFound { RefusalReason::Unable } else { *why };
+                    if *why == RefusalReason::NotFound { RefusalReason::Unsupported } else { *why };
                 let refusal = (why, message.clone());
                 self.bash = None;
-                self.state = State::Gone;
+                self.state = ContextState::Gone;
                 self.fail_to_start(reactor, refusal);
             }
-            shell::State::Open if bash.shell.ready() && self.killing.is_none() => {
-                self.state = State::Idle;
+            shell::ShellState::Open if bash.shell.ready() && self.killing.is_none() => {
+                self.state = ContextState::Idle;
                 reactor.notify_watchers(self.id);
             }
             _ => {}
         }
     }
 
-    /// One entry of the shell's log.
+    /// Handles one entry of the shell's log.
     fn deliver_log_item(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> LogStep {
         let view = LogFilter { owner: String::new(), watch: false };
         let Some(bash) = &mut self.bash else { return LogStep::Nothing };
@@ -162,9 +163,10 @@ impl Context {
         LogStep::Something
     }
 
-    /// A run has ended, and perhaps bash with it.
-    fn exited(&mut self, conn: Option<&mut Conn>, exit: &Exit) {
-        let (Some(bash), Some(run)) = (&mut self.bash, &mut self.run) else { return };
+    /// A run has ended, and possibly bash with it.
+    fn exited(&mut self, conn: Option<&mut Conn>, exit: &CommandExit) {
+        let Some(bash) = &mut self.bash else { return };
+        let Some(run) = &mut self.run else { return };
         run.end.timed_out |= exit.timed_out;
         run.end.interrupted |= exit.cancelled;
         if bash.shell.pid() == 0 {
@@ -179,7 +181,7 @@ impl Context {
         }
     }
 
-    /// Bash has ended, and all that it said was handed on: what it left is ended, too.
+    /// Bash has ended and its output was forwarded, so the processes that it left are ended too.
     fn on_bash_gone(
         &mut self,
         reactor: &mut Reactor,
@@ -187,11 +189,11 @@ impl Context {
         closed: &Closed,
     ) -> Option<ContextResponse> {
         let bash = self.bash.take()?;
-        if self.state == State::Starting && self.killing.is_none() {
+        if self.state == ContextState::Starting && self.killing.is_none() {
             let text = format!("bash ended before it was ready: {}", closed.cause);
             self.fail_to_start(reactor, (RefusalReason::Failed, text));
         }
-        self.state = State::Gone;
+        self.state = ContextState::Gone;
         self.late = [Vec::new(), Vec::new()];
         self.kill_all_of(reactor, bash.pid);
         reactor.notify_watchers(self.id);
@@ -200,15 +202,20 @@ impl Context {
         if let Some(code) = bash.exit.filter(|_| !killed) {
             fault(conn, "Exit", &code.to_string());
         }
-        Some(self.finish(reactor, Some(Died { code: closed.code, signal: closed.signal })))
+        Some(
+            self.finish(
+                reactor,
+                Some(InterpreterExit { code: closed.code, signal: closed.signal }),
+            ),
+        )
     }
 }
 
-/// What became of a look into the log.
+/// The result of reading the log.
 enum LogStep {
     Something,
     Nothing,
-    /// Bash has ended; what is told of the run, if anything ran.
+    /// Bash has ended, with the message for the run in progress if there was one.
     End(Option<ContextResponse>),
 }
 

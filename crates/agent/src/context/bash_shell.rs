@@ -1,4 +1,4 @@
-//! The shell behind a context of bash, and the code that it is given.
+//! The shell of a bash context, and the code of its runs.
 
 use crate::connection::shell_log::LogCursor;
 use crate::launch::Refusal;
@@ -6,18 +6,18 @@ use crate::shell::Shell;
 use isolet_wire::response::RefusalReason;
 use serde::Deserialize;
 
-/// The shell behind a context, and how far it was heard.
+/// The shell of a bash context, and the position in its log.
 #[derive(Debug)]
 pub(super) struct BashShell {
     pub(super) shell: Shell,
-    /// Its process id; still known after its end.
+    /// Process id of bash, which is kept after its end.
     pub(super) pid: i32,
     pub(super) place: LogCursor,
-    /// The exit of a run with which bash ended, while the end of bash was not told.
+    /// Exit code of the run with which bash ended, until the end of bash is reported.
     pub(super) exit: Option<i32>,
 }
 
-/// What a run is to be given.
+/// The code and input of a run.
 #[derive(Debug, Deserialize)]
 pub(super) struct Code {
     pub(super) code: String,
@@ -25,12 +25,12 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Reads it.
+    /// Parses the body of a run.
     ///
     /// # Errors
-    /// It cannot be read, or bash cannot.
+    /// The body is invalid, or bash cannot run it.
     pub(super) fn of(body: &[u8]) -> Result<Self, Refusal> {
-        let bad = |text: &str| (RefusalReason::BadAsk, text.to_owned());
+        let bad = |text: &str| (RefusalReason::BadRequest, text.to_owned());
         let code: Self = match body {
             [] => return Err(bad("there is no code")),
             _ => serde_json::from_slice(body).map_err(|_| bad("the code does not read"))?,

@@ -1,31 +1,32 @@
 //! Ends runs that do not end on their own, and interpreters.
 //!
-//! A timeout or an interrupt is SIGINT first, which every language makes an error of the run, and
-//! once more in case the driver was between two runs; then SIGKILL to the interpreter and to all
-//! that it started. The context stays, and its next run finds a new interpreter.
+//! A timeout or an interrupt first sends SIGINT, which every language turns into an error of the
+//! run. It is sent a second time in case the driver was between two runs. Then SIGKILL ends the
+//! interpreter and everything that it started. The context remains, and its next run starts a new
+//! interpreter.
 
 use super::killing::Killing;
-use super::{Context, State};
+use super::{Context, ContextState};
 use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
 use crate::signals::{INT, KILL};
 use isolet_sys::signal;
-use isolet_wire::context::{self, ContextResponse, Died};
+use isolet_wire::context::{self, ContextResponse, InterpreterExit};
 use isolet_wire::response::RefusalReason;
 use std::time::{Duration, Instant};
 
-/// From the first SIGINT to the second.
+/// Time between the first and the second SIGINT.
 const AGAIN: Duration = Duration::from_secs(1);
-/// From a timeout to the kill.
+/// Time between a timeout and SIGKILL.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
-/// From an interrupt to the kill: cleaning up may take a while, and nobody said when it must end.
+/// Time between an interrupt and SIGKILL. Cleaning up may take a while, and no timeout limits it.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
-/// How often it is looked whether all that was killed has ended, and until when.
+/// Pause between two checks whether everything that was killed has ended.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
 impl Context {
-    /// Interrupts what runs; whether anything did.
+    /// Interrupts the current run. Returns whether there was one.
     pub(crate) fn interrupt(&mut self, reactor: &mut Reactor) -> bool {
         let Some(run) = self.run.as_mut().filter(|run| !run.done) else { return false };
         run.end.interrupted = true;
@@ -41,14 +42,16 @@ impl Context {
         true
     }
 
-    /// What waits or runs for this connection is not wanted any more.
+    /// Removes or interrupts the run of this connection.
     pub(crate) fn cancel(&mut self, reactor: &mut Reactor, conn: u64) {
         if self.client() == Some(conn) {
             self.interrupt(reactor);
         } else if let Some(at) = self.queue.iter().position(|one| one.conn == conn) {
             self.queue.remove(at);
-            self.refusals
-                .push((conn, (RefusalReason::BadAsk, "it was cancelled before it began".into())));
+            self.refusals.push((
+                conn,
+                (RefusalReason::BadRequest, "it was cancelled before it began".into()),
+            ));
         }
     }
 
@@ -64,20 +67,20 @@ impl Context {
         }
     }
 
-    /// Its timer went off.
+    /// The timer has expired.
     pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
         let now = reactor.now;
         if self.killing.as_ref().is_some_and(|killing| now >= killing.look_at) {
             self.check_killed(reactor);
         }
-        let late = self.state == State::Starting
+        let late = self.state == ContextState::Starting
             && self.interpreter.as_ref().is_some_and(|interpreter| now >= interpreter.ready_by);
         if late && self.killing.is_none() {
             let text = "the interpreter was not ready in 30 seconds".to_owned();
             self.fail_to_start(reactor, (RefusalReason::Failed, text));
         }
-        // A shell heeds its timeouts by itself.
-        let runs = |run: &&mut super::Run| !run.done && self.bash.is_none();
+        // A shell handles its own timeouts.
+        let runs = |run: &&mut super::ActiveRun| !run.done && self.bash.is_none();
         let Some(run) = self.run.as_mut().filter(runs) else { return };
         if now >= run.due && !run.end.timed_out {
             run.end.timed_out = true;
@@ -93,14 +96,15 @@ impl Context {
         }
     }
 
-    /// Kills its interpreter and everything that it started.
+    /// Kills the interpreter and everything that it started.
     pub(super) fn kill(&mut self, reactor: &mut Reactor) {
         let interpreter = self.interpreter.as_ref().map(|interpreter| interpreter.pid);
         let Some(pid) = interpreter.or(self.bash.as_ref().map(|bash| bash.pid)) else { return };
         self.kill_all_of(reactor, pid);
     }
 
-    /// Kills an interpreter of this process id, where it still runs, and everything that it started.
+    /// Kills the interpreter with this process id, if it still runs, and everything that it
+    /// started.
     pub(super) fn kill_all_of(&mut self, reactor: &mut Reactor, pid: i32) {
         if self.killing.is_none() && pid > 0 {
             self.killing = Some(Killing { pid, began: reactor.now, look_at: reactor.now });
@@ -128,7 +132,7 @@ impl Context {
         reactor.set_timer(killing.look_at, Timer::Context(self.id));
     }
 
-    /// Its interpreter's process has ended.
+    /// The interpreter's process has ended.
     pub(crate) fn on_exit(
         &mut self,
         reactor: &mut Reactor,
@@ -137,15 +141,15 @@ impl Context {
     ) {
         self.on_exec_status(reactor);
         let Some(interpreter) = &mut self.interpreter else { return };
-        interpreter.died = Some(Died { code, signal });
+        interpreter.died = Some(InterpreterExit { code, signal });
         interpreter.count_output_before_frame();
     }
 
-    /// All that it said was handed on: it is forgotten, and what it left is ended.
+    /// All output was forwarded: removes the interpreter and ends the processes that it left.
     pub(super) fn on_interpreter_gone(&mut self, reactor: &mut Reactor) -> Option<ContextResponse> {
         let interpreter = self.interpreter.as_ref()?;
         let died = interpreter.died?;
-        if self.state == State::Starting && self.killing.is_none() {
+        if self.state == ContextState::Starting && self.killing.is_none() {
             let said = String::from_utf8_lossy(&self.late[1]).into_owned();
             let said = said.trim_end().lines().last().unwrap_or_default().to_owned();
             let text = format!("the interpreter ended before it was ready: {said}");
@@ -155,28 +159,32 @@ impl Context {
         if let Some(interpreter) = self.interpreter.take() {
             interpreter.pipes.into_iter().flatten().for_each(|fd| reactor.drain(fd));
         }
-        self.state = State::Gone;
+        self.state = ContextState::Gone;
         self.late = [Vec::new(), Vec::new()];
         self.check_killed(reactor);
         reactor.notify_watchers(self.id);
         self.run.is_some().then(|| self.finish(reactor, Some(died)))
     }
 
-    /// The run is over.
-    pub(super) fn finish(&mut self, reactor: &mut Reactor, died: Option<Died>) -> ContextResponse {
+    /// Ends the current run.
+    pub(super) fn finish(
+        &mut self,
+        reactor: &mut Reactor,
+        died: Option<InterpreterExit>,
+    ) -> ContextResponse {
         let Some(run) = self.run.take() else {
-            return ContextResponse::End(context::End::default());
+            return ContextResponse::RunEnded(context::ContextRunEnd::default());
         };
         if died.is_none() {
-            self.state = State::Idle;
+            self.state = ContextState::Idle;
         }
         reactor.notify_watchers(self.id);
         let oom = reactor.oom_kills(false) > run.oom;
         let micros = Instant::now().duration_since(run.began).as_micros() as u64;
-        ContextResponse::End(context::End { oom, died, micros, ..run.end })
+        ContextResponse::RunEnded(context::ContextRunEnd { oom, died, micros, ..run.end })
     }
 
-    /// Ends its interpreter, to begin with a new one.
+    /// Replaces the interpreter.
     pub(crate) fn restart(&mut self, reactor: &mut Reactor, conn: u64) {
         self.openers.push(conn);
         self.refuse_queue(RefusalReason::NoShell, "the context was restarted");
@@ -186,7 +194,7 @@ impl Context {
         self.kill(reactor);
     }
 
-    /// Ends it for good.
+    /// Deletes the context.
     pub(crate) fn close(&mut self, reactor: &mut Reactor, conn: u64) {
         self.closers.push(conn);
         self.closing = true;

@@ -1,14 +1,14 @@
-//! Forwards an interpreter's output to the connection that runs something in it: both streams as they
-//! come, and the driver's frames between them, in the order in which all of it was written.
+//! Forwards an interpreter's output to the connection of its run: both streams, and the driver's
+//! frames between them, in the order in which they were written.
 //!
-//! A frame of the driver comes after all that was written before it: when its head is seen, both
-//! streams are read by count first. The driver waits until it was read, so nothing that is written
-//! after it comes before it.
+//! A frame of the driver follows everything that was written before it: when its header arrives,
+//! the available bytes of both streams are read first. The driver waits until its frame was read,
+//! so nothing that is written later comes before it.
 
 use super::interpreter::READ;
-use super::{Context, SpareKernels, State};
+use super::{Context, ContextState, SpareKernels};
 use crate::connection::Conn;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use crate::reactor::{READ_BYTES, Reactor};
 use isolet_wire::context::{ContextResponse, DISPLAY, ERROR, PART_BYTES_MAX, SAID_BYTES_MAX};
 use isolet_wire::response::{self, RefusalReason, STDERR, STDOUT};
@@ -18,31 +18,31 @@ const READY: u8 = 1;
 const DONE: u8 = 4;
 const SYNC: u8 = 5;
 const UNABLE: u8 = 6;
-/// The longest body of a frame that is for us, in bytes.
+/// Maximum size of a frame for the agent itself, in bytes.
 const OWN_BYTES_MAX: usize = 4096;
-/// Kept of what is written between runs, in bytes a stream.
+/// Maximum amount of output between runs that is kept, in bytes per stream.
 const LATE_BYTES_MAX: usize = 64 * 1024;
-/// Steps of one context before others have their turn.
+/// Number of steps of one context per round, so that other contexts get their turn.
 const STEPS_MAX: usize = 64;
 
-/// What a round brought.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// The run is over, and this is to be told of it.
+    /// The run has ended with this message.
     pub(crate) end: Option<ContextResponse>,
     /// There may be more to do at once.
     pub(crate) more: bool,
 }
 
-/// One step of it.
+/// The result of one step.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum FlowStep {
     Moved,
     Nothing,
 }
 
 impl Context {
-    /// Whether its descriptors are looked at: not while who is told takes nothing.
+    /// Starts or stops polling the descriptors, because the client does not read.
     pub(super) fn set_listening(&mut self, reactor: &Reactor, on: bool) {
         let id = self.id;
         let Some(interpreter) =
@@ -51,7 +51,9 @@ impl Context {
             return;
         };
         interpreter.listening = on;
-        for (fd, what) in interpreter.pipes.iter().zip([Source::ContextOut, Source::ContextErr]) {
+        for (fd, what) in
+            interpreter.pipes.iter().zip([EventSource::ContextOut, EventSource::ContextErr])
+        {
             match fd {
                 Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
@@ -60,20 +62,23 @@ impl Context {
         }
         let Some(control) = &interpreter.control else { return };
         match (on, interpreter.writing) {
-            (true, true) => {
-                reactor.poll.modify(control, Source::ContextControl, id, interpreter.interest())
-            }
+            (true, true) => reactor.poll.modify(
+                control,
+                EventSource::ContextControl,
+                id,
+                interpreter.interest(),
+            ),
             (true, false) => {
-                let _ = reactor.poll.add(control, Source::ContextControl, id, EventFlags::IN);
+                let _ = reactor.poll.add(control, EventSource::ContextControl, id, EventFlags::IN);
             }
             (false, true) => {
-                reactor.poll.modify(control, Source::ContextControl, id, EventFlags::OUT)
+                reactor.poll.modify(control, EventSource::ContextControl, id, EventFlags::OUT)
             }
             (false, false) => reactor.poll.remove(control),
         }
     }
 
-    /// After every round: hands on what has come, as far as `conn` takes it.
+    /// Forwards output after every round, as far as `conn` accepts it.
     pub(crate) fn forward_output(
         &mut self,
         reactor: &mut Reactor,
@@ -97,7 +102,7 @@ impl Context {
                 flow.more = true;
                 return flow;
             }
-            if self.step(reactor, spares, conn.as_deref_mut()) == Step::Nothing {
+            if self.step(reactor, spares, conn.as_deref_mut()) == FlowStep::Nothing {
                 break;
             }
         }
@@ -113,44 +118,44 @@ impl Context {
         reactor: &mut Reactor,
         spares: &mut SpareKernels,
         mut conn: Option<&mut Conn>,
-    ) -> Step {
+    ) -> FlowStep {
         if self.run.is_some() && self.deliver_late(conn.as_deref_mut()) {
-            return Step::Moved;
+            return FlowStep::Moved;
         }
-        let Some(interpreter) = &self.interpreter else { return Step::Nothing };
+        let Some(interpreter) = &self.interpreter else { return FlowStep::Nothing };
         for (slot, before) in interpreter.before.into_iter().enumerate() {
             if before > 0 {
                 let count = self.pull(reactor, conn, slot, before.min(READ_BYTES));
                 if let Some(interpreter) = &mut self.interpreter {
                     interpreter.before[slot] = if count == 0 { 0 } else { before - count };
                 }
-                return Step::Moved;
+                return FlowStep::Moved;
             }
         }
         match interpreter.body {
             Some((kind, 0)) => {
                 self.on_frame(reactor, spares, kind);
-                return Step::Moved;
+                return FlowStep::Moved;
             }
             Some((kind, left)) => {
                 if self.read_frame_body(reactor, conn.as_deref_mut(), kind, left) {
-                    return Step::Moved;
+                    return FlowStep::Moved;
                 }
             }
             None => {
                 if self.read_frame_head(reactor) {
-                    return Step::Moved;
+                    return FlowStep::Moved;
                 }
             }
         }
         if self.interpreter.as_ref().is_some_and(|interpreter| interpreter.died.is_some()) {
-            return Step::Nothing;
+            return FlowStep::Nothing;
         }
         let counts = [0, 1].map(|slot| self.pull(reactor, conn.as_deref_mut(), slot, READ_BYTES));
-        if counts == [0, 0] { Step::Nothing } else { Step::Moved }
+        if counts == [0, 0] { FlowStep::Nothing } else { FlowStep::Moved }
     }
 
-    /// Hands on what was written between runs; whether there was any.
+    /// Forwards output that was written between runs. Returns whether there was any.
     pub(super) fn deliver_late(&mut self, mut conn: Option<&mut Conn>) -> bool {
         for slot in [0, 1] {
             let late = std::mem::take(&mut self.late[slot]);
@@ -162,7 +167,7 @@ impl Context {
         false
     }
 
-    /// Output goes to who runs something, or is kept for who does next.
+    /// Forwards output to the connection of the current run, or keeps it for the next.
     pub(super) fn deliver(&mut self, conn: Option<&mut Conn>, slot: usize, bytes: &[u8]) {
         let Some(run) = &mut self.run else {
             let late = &mut self.late[slot];
@@ -179,7 +184,7 @@ impl Context {
         let offset = *count;
         *count += bytes.len() as u64;
         if let Some(conn) = conn {
-            // A connection that has gone is found out by its own event.
+            // A disconnected peer is detected by its own event.
             let _ = conn.send_data(stream, offset, bytes);
         }
     }
@@ -206,7 +211,7 @@ impl Context {
         }
     }
 
-    /// Reads the head of a frame; whether anything came.
+    /// Reads the header of a frame. Returns whether anything arrived.
     fn read_frame_head(&mut self, reactor: &mut Reactor) -> bool {
         let Some(interpreter) = &mut self.interpreter else { return false };
         let Some(control) = &interpreter.control else { return false };
@@ -214,7 +219,7 @@ impl Context {
             Ok([]) => return false,
             Ok(bytes) => interpreter.held.extend_from_slice(bytes),
             Err(()) => {
-                // Its driver has closed it, or the code has.
+                // The driver or the code has closed the socket.
                 interpreter.control = None;
                 self.kill(reactor);
                 return true;
@@ -234,7 +239,7 @@ impl Context {
         true
     }
 
-    /// Reads more of a frame's body; whether anything came.
+    /// Reads more of a frame's body. Returns whether anything arrived.
     fn read_frame_body(
         &mut self,
         reactor: &mut Reactor,
@@ -251,7 +256,9 @@ impl Context {
                 interpreter.body = Some((kind, left));
                 if kind != DISPLAY && kind != ERROR {
                     interpreter.held.extend_from_slice(bytes);
-                } else if let (Some(conn), Some(_)) = (conn, &self.run) {
+                } else if let Some(conn) = conn
+                    && self.run.is_some()
+                {
                     let part =
                         ContextResponse::Part { kind, bytes: bytes.to_vec(), last: left == 0 };
                     conn.queue_message(&response::AgentResponse::Context(part));
@@ -267,14 +274,14 @@ impl Context {
         }
     }
 
-    /// A frame is whole.
+    /// Handles a complete frame.
     fn on_frame(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels, kind: u8) {
         let Some(interpreter) = &mut self.interpreter else { return };
         interpreter.body = None;
         let said = std::mem::take(&mut interpreter.held);
         match (kind, self.state) {
-            (READY, State::Starting) => {
-                self.state = State::Idle;
+            (READY, ContextState::Starting) => {
+                self.state = ContextState::Idle;
                 self.kernel = match said[..] {
                     [a, b, c, d] => Some(i32::from_be_bytes([a, b, c, d]).max(0)),
                     _ => None,
@@ -282,17 +289,17 @@ impl Context {
                 if self.kernel.is_some() && self.spare {
                     spares.count_start(reactor, &self.open);
                 }
-                // What it has said of its own beginning is nobody's.
+                // Output during the start is discarded.
                 self.late = [Vec::new(), Vec::new()];
                 reactor.notify_watchers(self.id);
             }
-            (UNABLE, State::Starting) => {
+            (UNABLE, ContextState::Starting) => {
                 let text = String::from_utf8_lossy(&said).into_owned();
-                self.fail_to_start(reactor, (RefusalReason::Unable, text));
+                self.fail_to_start(reactor, (RefusalReason::Unsupported, text));
             }
             (DISPLAY | SYNC, _) => self.send_to_driver(reactor, READ, &[]),
-            // One that names another run is of the tenant's code, or comes too late.
-            (DONE, State::Running) if said == self.number.to_be_bytes() => {
+            // A frame that names another run comes from the tenant's code or is too late.
+            (DONE, ContextState::Running) if said == self.number.to_be_bytes() => {
                 if let Some(run) = &mut self.run {
                     run.done = true;
                 }

@@ -1,9 +1,9 @@
-//! One interpreter: its program, its descriptors, and the driver that it is given.
+//! One interpreter: its program, its descriptors and its driver.
 
 use crate::launch::{Refusal, words};
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use isolet_sys::spawn::Child;
-use isolet_wire::context::{Died, KERNEL, Language, Open};
+use isolet_wire::context::{InterpreterExit, KERNEL, Language, OpenContext};
 use isolet_wire::response::RefusalReason;
 use rustix::event::epoll::EventFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -12,22 +12,22 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long an interpreter may take until it is ready: a cold disk and a large library.
+/// Timeout of an interpreter's start, which allows for a cold disk and large libraries.
 pub(super) const START_MAX: Duration = Duration::from_secs(30);
-/// Where a driver speaks with us, and where it is read from. The lowest that are free: `node` keeps
-/// those from its own children, and no higher ones.
+/// The descriptors of the driver's socket and of its source text. They are the lowest free ones:
+/// `node` closes them in its own children, but not higher ones.
 const FD_CONTROL: i32 = 3;
 const FD_DRIVER: i32 = 4;
-/// Where `node` is told beside a signal that its run is interrupted.
+/// The descriptor on which `node` learns of an interrupt, in addition to the signal.
 const FD_INTERRUPT: i32 = 5;
 
-/// Kinds of what we say to a driver.
+/// Kind of a message to a driver: run code.
 pub(super) const RUN: u8 = 1;
 pub(super) const READ: u8 = 2;
-/// To what speaks with a kernel: it may begin it, in this directory.
+/// Kind of a message to a kernel's driver: start the kernel in this directory.
 pub(super) const BEGIN: u8 = 3;
 
-/// In one namespace of its own, so that nothing of it is the tenant's.
+/// Runs in a namespace of its own, so that the tenant's code cannot access it.
 const PYTHON: &str = concat!(
     include_str!("frames.py"),
     include_str!("python/talk.py"),
@@ -41,7 +41,7 @@ const NODE: &str = concat!(
     include_str!("node/watch.js"),
     include_str!("node/session.js")
 );
-/// Beside the kernel, which speaks its own protocol.
+/// Runs beside the kernel, which has a protocol of its own.
 const JUPYTER: &str = concat!(
     include_str!("frames.py"),
     include_str!("jupyter/talk.py"),
@@ -50,22 +50,22 @@ const JUPYTER: &str = concat!(
     include_str!("jupyter/run.py"),
     include_str!("jupyter/serve.py")
 );
-/// Begins one of the texts behind it.
+/// Starts one of the drivers that follow it.
 const CHOOSE: &str = include_str!("jupyter/choose.py");
-/// Read from its descriptor rather than an argument, which `ps` would show in every line. Texts
-/// behind a form feed are handed to the first.
+/// The driver is read from a descriptor and not passed as an argument, which `ps` would show.
+/// Further texts, separated by form feeds, are passed to the first one.
 const PYTHON_BEGIN: &str = "text, *others = open(4, 'rb').read().split(b'\\f')\n\
                             exec(compile(text, '<isolet>', 'exec'), \
                             {'__name__': '__main__', 'others': others})";
 const NODE_BEGIN: &str = "require('vm').runInThisContext(require('fs').readFileSync(4, 'utf8'), \
                           '<isolet>')(name => import(name))";
 
-/// A run that is ended within a callback leaves node's own books open, which it would abort for.
+/// Without this option, `node` aborts if a run ends within a callback.
 const NODE_ARGV: &[&str] = &["node", "--no-force-async-hooks-checks", "-e", NODE_BEGIN];
 
-/// Its name, its arguments, and its driver: texts of which the first begins.
+/// The program's name, its arguments and its driver texts, of which the first one starts.
 pub(super) fn program(
-    open: &Open,
+    open: &OpenContext,
 ) -> (&'static str, &'static [&'static str], &'static [&'static str]) {
     let python: &[&str] = &["python3", "-c", PYTHON_BEGIN];
     match open.language {
@@ -78,39 +78,39 @@ pub(super) fn program(
     }
 }
 
-/// One interpreter.
+/// A running interpreter.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) pid: i32,
     pub(super) child: Option<Child>,
     pub(super) control: Option<OwnedFd>,
-    /// Tells `node` of an interrupt that it may not hear of otherwise.
+    /// Reports an interrupt to `node`, which may not receive the signal.
     pub(super) interrupt_pipe: Option<OwnedFd>,
     pub(super) pipes: [Option<OwnedFd>; 2],
     pub(super) listening: bool,
     pub(super) ready_by: Instant,
-    pub(super) died: Option<Died>,
-    /// What came from the driver and was not looked at.
+    pub(super) died: Option<InterpreterExit>,
+    /// Received and unhandled bytes from the driver.
     pub(super) held: Vec<u8>,
-    /// The frame whose body is coming: its kind, and how much is to come.
+    /// The frame that is being received: its kind and the number of missing bytes.
     pub(super) body: Option<(u8, usize)>,
-    /// What the streams held when the last frame began: to be handed on before it.
+    /// Number of bytes in the streams when the last frame arrived, which are forwarded before it.
     pub(super) before: [usize; 2],
-    /// What the driver did not take yet.
+    /// Unsent bytes for the driver.
     pub(super) out: Vec<u8>,
     pub(super) writing: bool,
 }
 
 impl Interpreter {
-    /// Starts an interpreter's process, of whose begin and end `id` is told.
+    /// Starts an interpreter's process, whose events are reported for `id`.
     pub(super) fn launch(
         reactor: &mut Reactor,
         id: u64,
-        open: &Open,
+        open: &OpenContext,
     ) -> Result<Interpreter, Refusal> {
         let bad = || {
             let text = "a NUL byte, or a name of the environment with `=`";
-            (RefusalReason::BadAsk, text.to_owned())
+            (RefusalReason::BadRequest, text.to_owned())
         };
         let (name, argv, driver) = program(open);
         let path = open.env.get("PATH").map_or(words::PATH, String::as_str);
@@ -120,7 +120,7 @@ impl Interpreter {
         }
         let programs = words::programs(name, path).into_iter().map(|text| CString::new(text).ok());
         let argv = argv.iter().map(|text| CString::new(*text).ok());
-        let order = SpawnRequest {
+        let request = SpawnRequest {
             programs: programs.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
             argv: argv.collect::<Option<Vec<_>>>().ok_or_else(bad)?,
             envp,
@@ -131,14 +131,14 @@ impl Interpreter {
             group: None,
         };
         let node = matches!(open.language, Language::JavaScript | Language::TypeScript);
-        Interpreter::spawn(reactor, ChildOwner::Context(id), order, &driver.join("\x0c"), node)
+        Interpreter::spawn(reactor, ChildOwner::Context(id), request, &driver.join("\x0c"), node)
             .map_err(|error| (RefusalReason::NoProcess, format!("no process: {error}")))
     }
 
     fn spawn(
         reactor: &mut Reactor,
         parent: ChildOwner,
-        mut order: SpawnRequest,
+        mut request: SpawnRequest,
         driver: &str,
         node: bool,
     ) -> std::io::Result<Self> {
@@ -150,7 +150,8 @@ impl Interpreter {
         for end in [&out.0, &err.0, &ours] {
             rustix::io::ioctl_fionbio(end, true)?;
         }
-        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        // `/dev/stdout` reopens the pipe with the permissions of its inode, which belongs to the
+        // agent.
         for end in [&out.1, &err.1] {
             rustix::fs::fchmod(end, rustix::fs::Mode::from_raw_mode(0o666))?;
         }
@@ -159,15 +160,15 @@ impl Interpreter {
         let text = text(driver)?;
         let (told, interrupt_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&interrupt_pipe, true)?;
-        order.fds = vec![
+        request.fds = vec![
             (input.as_raw_fd(), 0),
             (out.1.as_raw_fd(), 1),
             (err.1.as_raw_fd(), 2),
             (theirs.as_raw_fd(), FD_CONTROL),
             (text.as_raw_fd(), FD_DRIVER),
         ];
-        order.fds.extend(node.then_some((told.as_raw_fd(), FD_INTERRUPT)));
-        let child = reactor.spawn(order, parent)?;
+        request.fds.extend(node.then_some((told.as_raw_fd(), FD_INTERRUPT)));
+        let child = reactor.spawn(request, parent)?;
         Ok(Self {
             pid: child.pid,
             child: Some(child),
@@ -185,7 +186,7 @@ impl Interpreter {
         })
     }
 
-    /// What both streams hold now comes first.
+    /// Records that the current contents of both streams come before the frame.
     pub(super) fn count_output_before_frame(&mut self) {
         self.before = [0, 1].map(|slot: usize| {
             let fd = self.pipes[slot].as_ref();
@@ -198,7 +199,7 @@ impl Interpreter {
     }
 }
 
-/// A file in memory that holds a text, to be read from its beginning.
+/// A file in memory that contains a text.
 fn text(of: &str) -> std::io::Result<OwnedFd> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::memfd_create(c"driver", flags)?);

@@ -10,23 +10,23 @@ use crate::reactor::{ChildOwner, Reactor, Timer};
 use crate::signals::KILL;
 use isolet_sys::signal;
 use isolet_wire::activity::Activity;
-use isolet_wire::context::Open;
+use isolet_wire::context::OpenContext;
 use std::time::{Duration, Instant};
 
 /// Kernels that must have started before a spare one is started.
 const BEGUN_MIN: u32 = 2;
-/// How long a spare start waits after a kernel's start, and while a run is in progress: what is in
-/// use has the processor first.
+/// Pause before a spare kernel is started after another kernel's start, and while a run is in
+/// progress, because active runs have priority.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long an unused spare lives: it holds 34 MiB.
+/// How long an unused spare kernel lives. It occupies 34 MiB.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// At most one spare kernel, and when to start the next.
 #[derive(Debug, Default)]
 pub(crate) struct SpareKernels {
     begun: u32,
-    /// What the next is to be for.
-    wanted: Option<Open>,
+    /// The parameters of the next spare kernel.
+    wanted: Option<OpenContext>,
     one: Option<SpareKernel>,
 }
 
@@ -34,20 +34,20 @@ pub(crate) struct SpareKernels {
 struct SpareKernel {
     id: u64,
     interpreter: Interpreter,
-    open: Open,
+    open: OpenContext,
     until: Instant,
 }
 
 impl SpareKernel {
-    /// Whether it has not ended, which nobody else hears of.
+    /// Whether the kernel is still running; nothing else observes its end.
     fn is_alive(&self, reactor: &Reactor) -> bool {
         reactor.children.get(&self.interpreter.pid) == Some(&ChildOwner::Context(self.id))
     }
 }
 
 impl SpareKernels {
-    /// A kernel has begun, in a context that may have one begun ahead.
-    pub(super) fn count_start(&mut self, reactor: &mut Reactor, open: &Open) {
+    /// Counts the start of a kernel in a context that allows spare kernels.
+    pub(super) fn count_start(&mut self, reactor: &mut Reactor, open: &OpenContext) {
         self.begun = self.begun.saturating_add(1);
         if self.begun >= BEGUN_MIN {
             self.wanted = Some(open.clone());
@@ -55,8 +55,8 @@ impl SpareKernels {
         }
     }
 
-    /// One that was begun with the same program, environment and directory.
-    pub(super) fn take(&mut self, reactor: &Reactor, open: &Open) -> Option<Interpreter> {
+    /// Takes a spare kernel with the same program, environment and directory.
+    pub(super) fn take(&mut self, reactor: &Reactor, open: &OpenContext) -> Option<Interpreter> {
         let same = |one: &mut SpareKernel| {
             let own = (one.open.language, &one.open.cwd, &one.open.env);
             own == (open.language, &open.cwd, &open.env)
@@ -65,14 +65,14 @@ impl SpareKernels {
         spare.is_alive(reactor).then_some(spare.interpreter)
     }
 
-    /// What watchers are told of it: how much runs that is nobody's.
+    /// The description for watchers, which count its threads.
     pub(crate) fn activity(&self, reactor: &Reactor) -> Option<Activity> {
         let one = self.one.as_ref().filter(|one| one.is_alive(reactor))?;
         let pid = one.interpreter.pid;
         Some(Activity::SpareKernel { pid, threads: process_tree::thread_count(pid) })
     }
 
-    /// Its timer went off; `busy`: something runs in a context.
+    /// The timer has expired. With `busy`, a run is in progress in some context.
     pub(crate) fn on_timer(&mut self, reactor: &mut Reactor, busy: bool) {
         if self.one.as_ref().is_some_and(|one| reactor.now >= one.until || !one.is_alive(reactor)) {
             self.end(reactor);
@@ -85,11 +85,11 @@ impl SpareKernels {
         }
         let Some(open) = self.wanted.take() else { return };
         if self.one.is_some() {
-            // Kernels of two kinds in turn would otherwise end one another.
+            // Two kinds of kernels in turn would otherwise end each other.
             return;
         }
         let id = reactor.next_id();
-        // Where there is no room for it, the next kernel begins without.
+        // If there is no room for a spare kernel, the next kernel starts without one.
         if let Ok(interpreter) = Interpreter::launch(reactor, id, &open) {
             let until = reactor.now + IDLE_MAX;
             self.one = Some(SpareKernel { id, interpreter, open, until });

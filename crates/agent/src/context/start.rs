@@ -1,9 +1,9 @@
-//! How a context gets its interpreter, and what is said to its driver.
+//! Starts the interpreter of a context, and sends messages to its driver.
 
 use super::interpreter::{BEGIN, Interpreter, START_MAX, program};
-use super::{Context, SpareKernels, State};
+use super::{Context, ContextState, SpareKernels};
 use crate::launch::Refusal;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use crate::reactor::{ChildOwner, Reactor, Timer};
 use isolet_sys::spawn::Stage;
 use isolet_wire::context::{KERNEL, Language};
@@ -25,14 +25,14 @@ impl Context {
         let ready = spares.take(reactor, &self.open);
         let mut interpreter =
             ready.map_or_else(|| Interpreter::launch(reactor, self.id, &self.open), Ok)?;
-        self.state = State::Starting;
+        self.state = ContextState::Starting;
         interpreter.ready_by = reactor.now + START_MAX;
         reactor.set_timer(interpreter.ready_by, Timer::Context(self.id));
         reactor.children.insert(interpreter.pid, ChildOwner::Context(self.id));
         if let Some(child) = &interpreter.child {
             let _ = reactor.poll.add(
                 &child.started,
-                Source::ContextExecStatus,
+                EventSource::ContextExecStatus,
                 self.id,
                 EventFlags::IN,
             );
@@ -46,7 +46,7 @@ impl Context {
         Ok(())
     }
 
-    /// Starts it in place of one that has ended.
+    /// Replaces an interpreter that has ended.
     pub(super) fn restart_gone(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels) {
         self.restarts += 1;
         self.fresh = true;
@@ -54,11 +54,11 @@ impl Context {
             self.refuse_queue(why, &message);
             let openers = std::mem::take(&mut self.openers);
             self.refusals.extend(openers.into_iter().map(|one| (one, (why, message.clone()))));
-            self.state = State::Gone;
+            self.state = ContextState::Gone;
         }
     }
 
-    /// Whether it was executed is known now.
+    /// The exec status is available.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
         let name = program(&self.open).0;
         let Some(interpreter) = &mut self.interpreter else { return };
@@ -73,9 +73,10 @@ impl Context {
             (Stage::Cwd, _) => {
                 (RefusalReason::BadCwd, format!("cannot enter the start directory: {errno}"))
             }
-            (Stage::Exec, Errno::NOENT) => {
-                (RefusalReason::Unable, format!("there is no {name} in the image of this sandbox"))
-            }
+            (Stage::Exec, Errno::NOENT) => (
+                RefusalReason::Unsupported,
+                format!("there is no {name} in the image of this sandbox"),
+            ),
             (Stage::Exec, _) => (RefusalReason::Failed, format!("cannot execute {name}: {errno}")),
             (Stage::Confine | Stage::Terminal, _) => {
                 (RefusalReason::NoProcess, format!("cannot confine: {errno}"))
@@ -84,7 +85,7 @@ impl Context {
         self.fail_to_start(reactor, refusal);
     }
 
-    /// It is not ready and will not be.
+    /// The interpreter will never be ready.
     pub(super) fn fail_to_start(&mut self, reactor: &mut Reactor, refusal: Refusal) {
         let first = self.restarts == 0 && self.number == 0;
         self.refuse_queue(refusal.0, &refusal.1);
@@ -96,7 +97,7 @@ impl Context {
         self.kill(reactor);
     }
 
-    /// Says something to its driver.
+    /// Queues a message for the driver.
     pub(super) fn send_to_driver(&mut self, reactor: &mut Reactor, kind: u8, body: &[u8]) {
         if let Some(interpreter) = &mut self.interpreter {
             interpreter.out.extend_from_slice(&(body.len() as u32).to_be_bytes());
@@ -106,7 +107,7 @@ impl Context {
         self.write_to_driver(reactor);
     }
 
-    /// Sends what its driver takes of what waits.
+    /// Sends as much as the driver accepts.
     pub(crate) fn write_to_driver(&mut self, reactor: &mut Reactor) {
         let id = self.id;
         let Some(interpreter) = &mut self.interpreter else { return };
@@ -115,15 +116,20 @@ impl Context {
         match rustix::net::send(control, &interpreter.out, flags) {
             Ok(count) => drop(interpreter.out.drain(..count)),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Its end is told by what is read.
+            // The end of the driver is detected by reading.
             Err(_) => interpreter.out.clear(),
         }
         if interpreter.writing == interpreter.out.is_empty() {
             interpreter.writing = !interpreter.out.is_empty();
             if interpreter.listening {
-                reactor.poll.modify(control, Source::ContextControl, id, interpreter.interest());
+                reactor.poll.modify(
+                    control,
+                    EventSource::ContextControl,
+                    id,
+                    interpreter.interest(),
+                );
             } else if interpreter.writing {
-                let _ = reactor.poll.add(control, Source::ContextControl, id, EventFlags::OUT);
+                let _ = reactor.poll.add(control, EventSource::ContextControl, id, EventFlags::OUT);
             } else {
                 reactor.poll.remove(control);
             }

@@ -1,14 +1,14 @@
-//! A file that is being written: without a name until it is whole, or at the end of what is there.
+//! Writes a file atomically, without a name until it is complete, or appends to an existing file.
 //!
-//! A new file is an `O_TMPFILE` that is linked to its name, so that a watcher of the directory
-//! sees that name created and nothing else. To replace a file, the kernel needs a second name for
-//! the moment of the rename ([`super::names`]).
+//! A new file is an `O_TMPFILE` that is linked to its name, so that a watch of the directory sees
+//! only the creation of that name. To replace a file, the kernel needs a second name for the moment
+//! of the rename ([`super::names`]).
 
 use super::disk::{self, Failure};
 use super::names;
 use super::owned::Owner;
-use isolet_wire::request::Save;
-use isolet_wire::response::{RefusalReason, Stat};
+use isolet_wire::request::WriteOptions;
+use isolet_wire::response::{FileStat, RefusalReason};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -17,32 +17,32 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// Attempts to find a name that is not taken, or to give a name that others give and take.
+/// Number of attempts to find a free name, or to link a name that other writers create and remove.
 const TRIES_MAX: usize = 16;
-/// As many links are followed as the kernel would.
+/// Maximum number of symbolic links to follow, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Permission bits of a new file unless told.
+/// Default permission bits of a new file.
 const MODE: u32 = 0o644;
 
-/// Where the bytes are until the file is kept.
+/// The file that receives the bytes until the commit.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
-    /// In a file without a name.
+enum WriteTarget {
+    /// A file without a name.
     Nameless,
-    /// Under a name of [`names`], where the file system has no files without names.
+    /// A file with a name of [`names`], on file systems without nameless files.
     Named(PathBuf),
-    /// In the file itself: they are appended to it.
+    /// The file itself, which is appended to.
     Own,
 }
 
-/// Gone unless it is kept.
+/// A write that has no effect unless it is committed.
 #[derive(Debug)]
 pub(crate) struct AtomicWrite {
-    /// Where the bytes go.
+    /// The file to write to.
     pub(crate) file: File,
     path: PathBuf,
-    place: Place,
-    /// There was none of this name when an append began.
+    place: WriteTarget,
+    /// The file did not exist when an append began.
     created: bool,
     mode: Option<u32>,
     fresh: u32,
@@ -51,12 +51,13 @@ pub(crate) struct AtomicWrite {
 }
 
 impl AtomicWrite {
-    /// Begins one for `path`, or for what `path` links to; its parents are made. A new file gets
-    /// `fresh` where `how` names no mode; an old one keeps its mode, and its owner as `owner` says.
+    /// Starts to write `path`, or the target of a symbolic link there. Missing parents are created.
+    /// A new file gets the mode `fresh` if `options` contain none. An existing file keeps its mode,
+    /// and its owner according to `owner`.
     pub(crate) fn new(
         path: &Path,
         fresh: Option<u32>,
-        how: Save,
+        options: WriteOptions,
         owner: Owner,
     ) -> Result<Self, Failure> {
         let path = followed(path)?;
@@ -71,28 +72,29 @@ impl AtomicWrite {
         let dir = parent(&path);
         std::fs::create_dir_all(dir)?;
         let fresh = fresh.unwrap_or(MODE);
-        let (file, place) = if how.append { (end(&path)?, Place::Own) } else { begin(dir)? };
-        let Save { mode, sync, .. } = how;
+        let (file, place) =
+            if options.append { (end(&path)?, WriteTarget::Own) } else { begin(dir)? };
+        let WriteOptions { mode, sync, .. } = options;
         let created = old.is_none();
         let write = Self { file, path, place, created, mode, fresh, owner, sync };
-        if write.place == Place::Own && (created || mode.is_some()) {
+        if write.place == WriteTarget::Own && (created || mode.is_some()) {
             write.set_mode(mode.unwrap_or(fresh))?;
         }
         Ok(write)
     }
 
-    /// Gives it its name; says whether there was none of that name.
-    pub(crate) fn commit(mut self) -> Result<(Stat, bool), Failure> {
+    /// Gives the file its name. Returns true if there was no file of that name.
+    pub(crate) fn commit(mut self) -> Result<(FileStat, bool), Failure> {
         let created = self.publish()?;
         if self.sync {
-            // The name is kept by the directory, not by the file.
+            // The name is part of the directory, so that is flushed too.
             File::open(parent(&self.path))?.sync_all()?;
         }
         Ok((disk::stat(&rustix::fs::fstat(&self.file)?), created))
     }
 
     fn publish(&mut self) -> Result<bool, Failure> {
-        if self.place == Place::Own {
+        if self.place == WriteTarget::Own {
             if self.sync {
                 self.file.sync_all()?;
             }
@@ -107,7 +109,7 @@ impl AtomicWrite {
             }
             let new = old.is_none();
             match if new { self.name_new() } else { self.replace() } {
-                // Another writer was faster: its file is there now, and is replaced.
+                // Another writer was faster, and its file is now replaced.
                 Err(Errno::EXIST) if new => {}
                 result => return Ok(result.map(|()| new)?),
             }
@@ -118,17 +120,18 @@ impl AtomicWrite {
         ))
     }
 
-    /// Owner, attributes and mode, as the file that it replaces has them.
+    /// Copies owner, attributes and mode from the replaced file.
     fn set_metadata(&self, old: Option<&rustix::fs::Stat>) -> Result<(), Failure> {
         let kept = self.owner.give(&self.file, old, &self.path)?;
         let mode = old.map_or(self.fresh, |old| old.st_mode);
-        // A program that was to run as its owner does not run as another one.
+        // A set-user-id program must not run as another owner.
         let mode = if kept { mode } else { mode & 0o1777 };
         self.set_mode(self.mode.unwrap_or(mode))
     }
 
     fn set_mode(&self, mode: u32) -> Result<(), Failure> {
-        // Not by the open, whose mode the mask would cut; and not without need, as it is an event.
+        // Set separately, because the umask would reduce the mode of the open, and only if
+        // necessary, because it is an event for watchers.
         let mode = mode & 0o7777;
         if rustix::fs::fstat(&self.file)?.st_mode & 0o7777 != mode {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?;
@@ -136,43 +139,45 @@ impl AtomicWrite {
         Ok(())
     }
 
-    /// Gives it a name that nobody has.
+    /// Links the file to a free name.
     fn name_new(&mut self) -> Result<(), Errno> {
-        let Place::Named(temporary) = &self.place else { return link(&self.file, &self.path) };
+        let WriteTarget::Named(temporary) = &self.place else {
+            return link(&self.file, &self.path);
+        };
         match rustix::fs::linkat(CWD, temporary, CWD, &self.path, AtFlags::empty()) {
             Ok(()) => {
                 let _ = rustix::fs::unlinkat(CWD, temporary, AtFlags::empty());
-                self.place = Place::Own;
+                self.place = WriteTarget::Own;
                 Ok(())
             }
             Err(Errno::EXIST) => Err(Errno::EXIST),
-            // A file system without second names.
+            // A file system without hard links.
             Err(_) => self.replace(),
         }
     }
 
-    /// Takes the place of what has the name.
+    /// Replaces an existing file.
     fn replace(&mut self) -> Result<(), Errno> {
-        if self.place == Place::Nameless {
-            // Whoever cleans up sees by the lock that this one is not left over.
+        if self.place == WriteTarget::Nameless {
+            // The lock tells a cleanup that this file is still in use.
             let _ = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
             let inode = rustix::fs::fstat(&self.file)?.st_ino;
             let temporary = free(|| {
                 let temporary = parent(&self.path).join(names::temporary_name(inode)?);
                 link(&self.file, &temporary).map(|()| temporary)
             })?;
-            self.place = Place::Named(temporary);
+            self.place = WriteTarget::Named(temporary);
         }
-        let Place::Named(temporary) = &self.place else { return Ok(()) };
+        let WriteTarget::Named(temporary) = &self.place else { return Ok(()) };
         rustix::fs::renameat(CWD, temporary, CWD, &self.path)?;
-        self.place = Place::Own;
+        self.place = WriteTarget::Own;
         Ok(())
     }
 }
 
 impl Drop for AtomicWrite {
     fn drop(&mut self) {
-        if let Place::Named(temporary) = &self.place {
+        if let WriteTarget::Named(temporary) = &self.place {
             let _ = rustix::fs::unlinkat(CWD, temporary, AtFlags::empty());
         }
     }
@@ -186,7 +191,7 @@ fn is_file(stat: &rustix::fs::Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Where a link leads, also one whose target is not there yet.
+/// The target of a symbolic link, which may not exist yet.
 fn followed(path: &Path) -> Result<PathBuf, Failure> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -197,7 +202,7 @@ fn followed(path: &Path) -> Result<PathBuf, Failure> {
     Err(Errno::LOOP.into())
 }
 
-/// A regular file, to be written at its end; made where it is not there.
+/// Opens a regular file to append to it, or creates it.
 fn end(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
     let calm = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -208,20 +213,21 @@ fn end(path: &Path) -> Result<File, Failure> {
     Ok(File::from(fd))
 }
 
-/// A new file in a directory, without a name where the file system has such.
-fn begin(dir: &Path) -> Result<(File, Place), Failure> {
+/// Creates a file in a directory, without a name if the file system supports that.
+fn begin(dir: &Path) -> Result<(File, WriteTarget), Failure> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::open(dir, flags, Mode::from_raw_mode(MODE)) {
-        Ok(fd) => Ok((File::from(fd), Place::Nameless)),
+        Ok(fd) => Ok((File::from(fd), WriteTarget::Nameless)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let (fd, temporary) = named(dir)?;
-            Ok((File::from(fd), Place::Named(temporary)))
+            Ok((File::from(fd), WriteTarget::Named(temporary)))
         }
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// A new file under a name that says its inode. It is locked before it says so: see [`names`].
+/// Creates a file whose name contains its inode. It is locked before it has that name: see
+/// [`names`].
 fn named(dir: &Path) -> Result<(OwnedFd, PathBuf), Failure> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let (fd, first) = free(|| {
@@ -250,10 +256,10 @@ fn free<T>(attempt: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Gives a file without a name one that nobody has.
+/// Links a nameless file to a free name.
 fn link(file: &File, to: &Path) -> Result<(), Errno> {
     match rustix::fs::linkat(file, c"", CWD, to, AtFlags::EMPTY_PATH) {
-        // Kernels before 6.10 let only a privileged process name a file by its descriptor.
+        // Before 6.10, only a privileged process could link a file by its descriptor.
         Err(Errno::NOENT | Errno::PERM) => {
             let own = format!("/proc/self/fd/{}", file.as_raw_fd());
             rustix::fs::linkat(CWD, own, CWD, to, AtFlags::SYMLINK_FOLLOW)

@@ -1,41 +1,41 @@
-//! The connection of a file call's worker: blocking, and its own.
+//! The blocking connection of a file operation's worker.
 
 use super::disk::Failure;
 use bytes::{Bytes, BytesMut};
-use isolet_wire::frame::{self, DATA_BYTES_MAX, Data, Frame, SERVER_FRAME_BYTES_MAX};
-use isolet_wire::request::{AgentRequest, File as Call};
+use isolet_wire::frame::{self, DATA_BYTES_MAX, DataFrame, Frame, SERVER_FRAME_BYTES_MAX};
+use isolet_wire::request::{AgentRequest, FileRequest};
 use isolet_wire::response::AgentResponse;
 use rustix::net::SendFlags;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
-/// The server has gone or does not speak our words: nothing more can be told.
+/// The server has disconnected or violates the protocol, so no answer is possible.
 pub(super) struct Broken;
 
-/// Why a call did not succeed.
-pub(super) enum Ended {
+/// Why an operation did not succeed.
+pub(super) enum ConnectionEnded {
     Failure(Failure),
     Broken,
 }
 
-impl From<Broken> for Ended {
+impl From<Broken> for ConnectionEnded {
     fn from(_: Broken) -> Self {
         Self::Broken
     }
 }
 
-impl<T: Into<Failure>> From<T> for Ended {
+impl<T: Into<Failure>> From<T> for ConnectionEnded {
     fn from(failure: T) -> Self {
         Self::Failure(failure.into())
     }
 }
 
-pub(super) struct Connection {
+pub(super) struct FileConnection {
     pub(super) socket: OwnedFd,
     pub(super) input: BytesMut,
 }
 
-impl Connection {
+impl FileConnection {
     pub(super) fn send(&self, mut bytes: &[u8]) -> Result<(), Broken> {
         while !bytes.is_empty() {
             match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Whether the server is still there: for work that says nothing for long.
+    /// Checks that the server is still connected, for operations that send nothing for a long time.
     pub(super) fn check_alive(&self) -> Result<(), Broken> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
@@ -81,19 +81,23 @@ impl Connection {
         }
     }
 
-    /// The next bytes that the server sends; `None` at their end.
-    pub(super) fn next_bytes(&mut self) -> Result<Option<Bytes>, Ended> {
+    /// The next bytes from the server; `None` at their end.
+    pub(super) fn next_bytes(&mut self) -> Result<Option<Bytes>, ConnectionEnded> {
         match self.frame()? {
-            Frame::Data(body) => Ok(Some(Data::parse(body).map_err(|_| Broken)?.bytes)),
+            Frame::Data(body) => Ok(Some(DataFrame::parse(body).map_err(|_| Broken)?.bytes)),
             Frame::Message(body) => match frame::decode(&body) {
-                Ok(AgentRequest::File(Call::End)) => Ok(None),
-                _ => Err(Failure::order("a write goes on with data or its end").into()),
+                Ok(AgentRequest::File(FileRequest::End)) => Ok(None),
+                _ => Err(Failure::request("a write goes on with data or its end").into()),
             },
         }
     }
 
-    /// Sends all that there is to read, as data from position `at` on.
-    pub(super) fn send_all(&mut self, from: &mut impl Read, mut at: u64) -> Result<(), Ended> {
+    /// Sends everything from a reader as data frames from offset `at` on.
+    pub(super) fn send_all(
+        &mut self,
+        from: &mut impl Read,
+        mut at: u64,
+    ) -> Result<(), ConnectionEnded> {
         let mut bytes = vec![0; DATA_BYTES_MAX];
         let mut head = Vec::new();
         loop {

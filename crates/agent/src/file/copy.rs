@@ -1,18 +1,18 @@
-//! Copies and new names, of files and of whole directories.
+//! Copies and renames files and directories.
 
 use super::atomic_write::AtomicWrite;
 use super::disk::{self, Failure};
 use super::names;
 use super::owned::{Ids, Owner};
-use isolet_wire::request::Save;
-use isolet_wire::response::{Kind, RefusalReason};
+use isolet_wire::request::WriteOptions;
+use isolet_wire::response::{FileKind, RefusalReason};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Gives `from` the name `to`, also across file systems; the parents of `to` are made.
+/// Renames `from` to `to`, also across file systems. Missing parents of `to` are created.
 pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), Failure> {
     rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW)?;
     parents(to)?;
@@ -27,23 +27,23 @@ pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), Failur
     }
 }
 
-/// Copies a file, a link, or a directory with all it holds; what is half-made goes again. What is
-/// new belongs to who copies; a file that is replaced keeps its owner and its mode.
+/// Copies a file, a symbolic link, or a directory with its contents. An incomplete copy is removed.
+/// New files belong to the sandbox's user, and a replaced file keeps its owner and its mode.
 pub(crate) fn copy(from: &Path, to: &Path, replace: bool) -> Result<(), Failure> {
     transfer(from, to, replace, Owners::New)
 }
 
-/// Whose copies are.
+/// The owner of copied files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owners {
-    /// Of who copies.
+    /// The sandbox's user.
     New,
-    /// Of the owners of what is copied: it moves.
+    /// The owner of the original, because the file is moved.
     Moved,
 }
 
 impl Owners {
-    /// Gives a copy its owner.
+    /// Sets the owner of a copy.
     fn give(self, of: &rustix::fs::Stat, to: &Path) -> Result<(), Errno> {
         match self {
             Self::New => Ok(()),
@@ -56,10 +56,10 @@ fn transfer(from: &Path, to: &Path, replace: bool, owners: Owners) -> Result<(),
     let kind = kind(from)?;
     parents(to)?;
     let there = rustix::fs::statat(CWD, to, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-    if there && (!replace || kind == Kind::Directory) {
+    if there && (!replace || kind == FileKind::Directory) {
         return Err(Errno::EXIST.into());
     }
-    if kind != Kind::Directory {
+    if kind != FileKind::Directory {
         return one(from, to, kind, owners);
     }
     if contains(from, to)? {
@@ -78,7 +78,7 @@ fn about(path: &Path) -> Result<rustix::fs::Stat, Errno> {
     rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-fn kind(path: &Path) -> Result<Kind, Failure> {
+fn kind(path: &Path) -> Result<FileKind, Failure> {
     Ok(disk::stat(&about(path)?).kind)
 }
 
@@ -86,7 +86,7 @@ fn parents(path: &Path) -> Result<(), Failure> {
     path.parent().map_or(Ok(()), disk::make_dirs)
 }
 
-/// Whether `to` would lie in the directory `from`.
+/// Whether `to` is inside the directory `from`.
 fn contains(from: &Path, to: &Path) -> Result<bool, Failure> {
     let which = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
     let own = which(rustix::fs::statat(CWD, from, AtFlags::empty())?);
@@ -104,23 +104,23 @@ fn contains(from: &Path, to: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// One that is no directory.
-fn one(from: &Path, to: &Path, kind: Kind, owners: Owners) -> Result<(), Failure> {
+/// Copies anything but a directory.
+fn one(from: &Path, to: &Path, kind: FileKind, owners: Owners) -> Result<(), Failure> {
     match kind {
-        Kind::File => {
+        FileKind::File => {
             let (mut file, stat) = disk::open(from)?;
-            let (how, owner) = match owners {
-                Owners::New => (Save::default(), Owner::Kept),
+            let (options, owner) = match owners {
+                Owners::New => (WriteOptions::default(), Owner::Kept),
                 Owners::Moved => {
-                    let how = Save { mode: Some(stat.mode), ..Save::default() };
-                    (how, Owner::Moved((&rustix::fs::fstat(&file)?).into()))
+                    let options = WriteOptions { mode: Some(stat.mode), ..WriteOptions::default() };
+                    (options, Owner::Moved((&rustix::fs::fstat(&file)?).into()))
                 }
             };
-            let mut write = AtomicWrite::new(to, Some(stat.mode), how, owner)?;
+            let mut write = AtomicWrite::new(to, Some(stat.mode), options, owner)?;
             std::io::copy(&mut file, &mut write.file)?;
             write.commit().map(drop)
         }
-        Kind::Symlink => {
+        FileKind::Symlink => {
             let target = rustix::fs::readlinkat(CWD, from, Vec::new())?;
             match rustix::fs::symlinkat(&target, CWD, to) {
                 Err(Errno::EXIST) => {
@@ -148,8 +148,8 @@ fn pipe(path: &Path) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
-/// A directory with all it holds, level by level; modes are set at the end, so that a directory
-/// that may not be written in is filled first.
+/// Copies a directory level by level. Modes are set at the end, so that a read-only directory can
+/// be filled first.
 fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
     let mut waiting = vec![PathBuf::new()];
     let mut modes = Vec::new();
@@ -172,12 +172,12 @@ fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
                 return true;
             }
             failed = match kind(&source.join(name)) {
-                Ok(Kind::Directory) => {
+                Ok(FileKind::Directory) => {
                     waiting.push(below.join(name));
                     Ok(())
                 }
                 Ok(kind) => one(&source.join(name), &target.join(name), kind, owners),
-                // What has gone meanwhile is no part of it.
+                // A file that disappeared in the meantime is not copied.
                 Err(Failure(RefusalReason::NotFound, _)) => Ok(()),
                 Err(failure) => Err(failure),
             };
@@ -191,7 +191,7 @@ fn tree(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Without the slash that an empty name would put behind.
+/// Without the slash that an empty name would append.
 fn join(path: &Path, below: &Path) -> PathBuf {
     if below.as_os_str().is_empty() { path.to_owned() } else { path.join(below) }
 }

@@ -1,8 +1,7 @@
-//! Operations of file calls on the file system. Paths come from a tenant, so the caller must be
-//! confined.
+//! File system operations. Paths come from a tenant, so the caller must be confined.
 
 use isolet_sys::tree;
-use isolet_wire::response::{Kind, RefusalReason, Stat};
+use isolet_wire::response::{FileKind, FileStat, RefusalReason};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -11,19 +10,19 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where paths that are not absolute begin.
+/// The directory to which relative paths refer.
 const HOME: &str = "/workspace";
-/// Types of the kernel's own file systems, as `statfs` gives them.
+/// File system types of the kernel's own file systems, as in `statfs`.
 const PROC: rustix::fs::FsWord = 0x9fa0;
 const SYS: rustix::fs::FsWord = 0x6265_6572;
 
-/// Why not, and in words.
+/// The reason for a failure, with a message.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) RefusalReason, pub(crate) String);
 
 impl Failure {
-    pub(crate) fn order(message: &str) -> Self {
-        Self(RefusalReason::BadAsk, message.to_owned())
+    pub(crate) fn request(message: &str) -> Self {
+        Self(RefusalReason::BadRequest, message.to_owned())
     }
 }
 
@@ -36,7 +35,7 @@ impl From<Errno> for Failure {
             }
             Errno::NOTEMPTY => RefusalReason::NotEmpty,
             Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => RefusalReason::WrongKind,
-            // Another kind than it was a moment ago, or a name such as `.` that cannot be removed.
+            // The file has changed its type, or a name like `.` cannot be removed.
             Errno::NXIO | Errno::INVAL => RefusalReason::WrongKind,
             Errno::NOSPC | Errno::DQUOT => RefusalReason::NoSpace,
             Errno::NAMETOOLONG | Errno::FBIG => RefusalReason::TooLarge,
@@ -56,23 +55,23 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// A path as it came, made absolute.
+/// Turns a received path into an absolute one.
 pub(crate) fn path(bytes: &[u8]) -> Result<PathBuf, Failure> {
     if bytes.is_empty() || bytes.contains(&0) {
-        return Err(Failure::order("a path has at least one byte, and none that is NUL"));
+        return Err(Failure::request("a path has at least one byte, and none that is NUL"));
     }
     Ok(Path::new(HOME).join(OsString::from_vec(bytes.to_vec())))
 }
 
-/// What is known of a file.
-pub(crate) fn stat(stat: &rustix::fs::Stat) -> Stat {
+/// The metadata of a file.
+pub(crate) fn stat(stat: &rustix::fs::Stat) -> FileStat {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        _ => Kind::Other,
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        _ => FileKind::Other,
     };
-    Stat {
+    FileStat {
         kind,
         size: stat.st_size as u64,
         mode: stat.st_mode & 0o7777,
@@ -81,29 +80,29 @@ pub(crate) fn stat(stat: &rustix::fs::Stat) -> Stat {
     }
 }
 
-/// What a symbolic link says; nothing of what is none.
-pub(crate) fn target(dir: BorrowedFd<'_>, name: &[u8], stat: &Stat) -> Option<Vec<u8>> {
-    let link = stat.kind == Kind::Symlink;
+/// The target of a symbolic link; `None` for other files.
+pub(crate) fn target(dir: BorrowedFd<'_>, name: &[u8], stat: &FileStat) -> Option<Vec<u8>> {
+    let link = stat.kind == FileKind::Symlink;
     let target = link.then(|| rustix::fs::readlinkat(dir, name, Vec::new()).ok())??;
     Some(target.into_bytes())
 }
 
-/// Opens a regular file for reading, or a directory; anything else could block for good.
-pub(crate) fn open(path: &Path) -> Result<(File, Stat), Failure> {
+/// Opens a regular file for reading, or a directory. Opening other types could block forever.
+pub(crate) fn open(path: &Path) -> Result<(File, FileStat), Failure> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     let mut stat = stat(&rustix::fs::fstat(&fd)?);
-    if !matches!(stat.kind, Kind::File | Kind::Directory) {
+    if !matches!(stat.kind, FileKind::File | FileKind::Directory) {
         return Err(Failure(RefusalReason::WrongKind, "not a regular file".to_owned()));
     }
-    // The kernel makes these while they are read; the sizes that it tells are not theirs.
+    // The kernel generates the contents on reading, and the sizes in the metadata are meaningless.
     if matches!(rustix::fs::fstatfs(&fd)?.f_type, PROC | SYS) {
         stat.size = 0;
     }
     Ok((File::from(fd), stat))
 }
 
-/// Makes a directory with its parents.
+/// Creates a directory with its parents.
 pub(crate) fn make_dirs(path: &Path) -> Result<(), Failure> {
     Ok(std::fs::create_dir_all(path)?)
 }
@@ -126,7 +125,7 @@ pub(crate) fn names(path: &Path, max: usize) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(names)
 }
 
-/// Hands out every entry but `.` and `..`, until `take` says no.
+/// Calls `take` with every entry but `.` and `..` until it returns false.
 pub(crate) fn each(
     dir: &OwnedFd,
     mut take: impl FnMut(&[u8], FileType) -> bool,
@@ -143,11 +142,12 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Removes a file, a link, an empty directory, or with `recursive` a directory and all it holds.
+/// Removes a file, a link, an empty directory or, with `recursive`, a directory with its contents.
 pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), Failure> {
     match rustix::fs::unlinkat(CWD, path, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
-        // Said before the name is looked up: what is not there is not there.
+        // The kernel checks this before it looks up the name, so a missing file must be reported as
+        // missing.
         Err(Errno::ROFS) => {
             rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
             return Err(Errno::ROFS.into());

@@ -1,10 +1,10 @@
-//! A directory as a tar archive, and an archive as a directory; entry by entry, in constant memory.
+//! Packs a directory into a tar archive and unpacks archives, entry by entry in constant memory.
 
 use super::disk::{self, Failure};
 use super::owned::Ids;
 use super::walk::{failed, gone, walk};
-use isolet_wire::request::Walk;
-use isolet_wire::response::{Found, Kind, RefusalReason};
+use isolet_wire::request::WalkOptions;
+use isolet_wire::response::{FileKind, FoundFile, RefusalReason};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -16,9 +16,9 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
-/// Writes all that lies in `root`, under names that begin below it. Sockets, FIFOs and devices
-/// are left out; what is gone by then as well, and `without` with all it holds. What cannot be read
-/// ends it: `cut` is then set before the archive gets an end, which is to go nowhere.
+/// Writes the contents of `root` with relative names. Sockets, FIFOs and devices are left out, and
+/// so are files that have disappeared and `without` with everything below. An error sets `cut`
+/// before the archive's end is written, so that the end is not sent.
 pub(crate) fn pack<W: Write>(
     root: &Path,
     without: &[Vec<u8>],
@@ -26,8 +26,9 @@ pub(crate) fn pack<W: Write>(
     cut: &Cell<bool>,
 ) -> Result<W, Failure> {
     let mut archive = Builder::new(out);
-    let wish = Walk { recursive: true, hidden: true, max: u32::MAX, ..Walk::default() };
-    walk(root, &wish, |found, unread| {
+    let options =
+        WalkOptions { recursive: true, hidden: true, max: u32::MAX, ..WalkOptions::default() };
+    walk(root, &options, |found, unread| {
         if without.iter().any(|left| holds(left, &found.path)) {
             return Ok(());
         }
@@ -39,52 +40,53 @@ pub(crate) fn pack<W: Write>(
     Ok(out)
 }
 
-/// Whether a path is `whole`, or lies below it.
+/// Whether a path is `whole` or is below it.
 fn holds(whole: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &Found) -> Result<(), Failure> {
+fn entry(archive: &mut Builder<impl Write>, root: &Path, found: &FoundFile) -> Result<(), Failure> {
     let path = Path::new(OsStr::from_bytes(&found.path));
     let mut header = Header::new_gnu();
     header.set_mode(found.stat.mode);
     header.set_mtime(u64::try_from(found.stat.modified_ms / 1000).unwrap_or_default());
     header.set_size(0);
     match found.stat.kind {
-        Kind::Directory => {
+        FileKind::Directory => {
             header.set_entry_type(EntryType::Directory);
             archive.append_data(&mut header, path, io::empty()).map_err(sorted)
         }
-        Kind::Symlink => {
+        FileKind::Symlink => {
             header.set_entry_type(EntryType::Symlink);
             let target = found.target.as_deref().unwrap_or_default();
             archive.append_link(&mut header, path, OsStr::from_bytes(target)).map_err(sorted)
         }
-        Kind::File => {
+        FileKind::File => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let fd = match rustix::fs::open(root.join(path), flags, Mode::empty()) {
                 Ok(fd) => fd,
-                // A socket is not opened: something else has its name by now.
+                // A socket cannot be opened, so another file has its name by now.
                 Err(errno) if gone(errno) || errno == Errno::NXIO => return Ok(()),
                 Err(errno) => return Err(failed(&found.path, errno)),
             };
             let stat = disk::stat(&rustix::fs::fstat(&fd)?);
-            if stat.kind != Kind::File {
+            if stat.kind != FileKind::File {
                 return Ok(());
             }
             header.set_entry_type(EntryType::Regular);
             header.set_size(stat.size);
-            // One that grows is cut, one that shrinks filled up: the header is out by then.
+            // A file that grows is truncated, and one that shrinks is padded, because the header
+            // has already been sent.
             let whole = File::from(fd).chain(io::repeat(0)).take(stat.size);
             archive.append_data(&mut header, path, whole).map_err(sorted)
         }
-        Kind::Other => Ok(()),
+        FileKind::Other => Ok(()),
     }
 }
 
-/// Puts all that an archive holds below `root`, which is made; one that zstd has compressed as well.
-/// The archive's owners, set-user-id and set-group-id bits are not kept, and devices and FIFOs are
-/// left out; a file that is replaced keeps its owner.
+/// Extracts an archive, also a zstd-compressed one, below `root`, which is created. The owners,
+/// set-user-id and set-group-id bits in the archive are ignored, and devices and FIFOs are left
+/// out. A replaced file keeps its owner.
 pub(crate) fn unpack(root: &Path, from: impl Read) -> Result<(), Failure> {
     disk::make_dirs(root)?;
     let received = Received::default();
@@ -104,14 +106,14 @@ pub(crate) fn unpack(root: &Path, from: impl Read) -> Result<(), Failure> {
     entries(root, Archive::new(grown), &received, sorted)
 }
 
-/// A format that is not taken, where the first bytes say so.
+/// The name of an unsupported format, if the first bytes are typical of it.
 fn other_format(head: &[u8]) -> Option<&'static str> {
     let known: [(&[u8], &str); 4] =
         [(b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zX", "xz"), (b"PK\x03\x04", "zip")];
     known.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name)
 }
 
-/// The first header does not read: the answer names what would.
+/// The error if the first header is invalid, which names the supported formats.
 fn no_archive(error: io::Error, other: Option<&str>) -> Failure {
     if error.raw_os_error().is_some() {
         return error.into();
@@ -120,12 +122,12 @@ fn no_archive(error: io::Error, other: Option<&str>) -> Failure {
         Some(name) => format!("no archive that is taken here: it is compressed with {name}"),
         None => "no tar archive".to_owned(),
     };
-    Failure::order(&format!(
+    Failure::request(&format!(
         "the body is {is}; send tar (GNU, pax or ustar), plain or compressed with zstd"
     ))
 }
 
-/// Unpacks entry by entry; `first` says why where not even one header reads.
+/// Extracts entry by entry. `first` explains an invalid first header.
 fn entries(
     root: &Path,
     mut archive: Archive<impl Read>,
@@ -142,7 +144,7 @@ fn entries(
         none = false;
         match entry.header().entry_type() {
             EntryType::Char | EntryType::Block | EntryType::Fifo => continue,
-            // Its zeroes are written, and do not come with the archive.
+            // Its zeros are written although the archive does not contain them.
             EntryType::GNUSparse => {
                 holes = holes.saturating_add(entry.size());
                 received.allows(holes).map_err(sorted)?;
@@ -153,20 +155,20 @@ fn entries(
         if !entry.unpack_in(root).map_err(sorted)? {
             let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
             let name: String = name.chars().take(256).collect();
-            return Err(Failure::order(&format!("the archive's {name:?} would lie outside")));
+            return Err(Failure::request(&format!("the archive's {name:?} would lie outside")));
         }
         if let Some((path, owner)) = replaced {
             owner.own(&path)?;
         }
     }
-    // Of an empty directory it is a block of zeroes.
+    // The archive of an empty directory is a block of zeros.
     if none && received.0.get() < BLOCK_BYTES {
         return Err(no_archive(io::ErrorKind::UnexpectedEof.into(), None));
     }
     Ok(())
 }
 
-/// The regular file whose place an archive's file takes, and whose it is: it keeps its owner.
+/// The regular file that an archive's file replaces, whose owner is kept.
 fn replaced(root: &Path, entry: &Entry<'_, impl Read>) -> Option<(PathBuf, Ids)> {
     if !matches!(entry.header().entry_type(), EntryType::Regular | EntryType::GNUSparse) {
         return None;
@@ -184,18 +186,18 @@ fn replaced(root: &Path, entry: &Entry<'_, impl Read>) -> Option<(PathBuf, Ids)>
     file.then(|| (path, Ids::from(&old)))
 }
 
-/// Of which archives consist.
+/// The block size of tar archives.
 const BLOCK_BYTES: u64 = 512;
-/// How a zstd frame begins.
+/// The first bytes of a zstd frame.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// What is held while one is unpacked at most: 2 to this power, in bytes; as the program `zstd` has it.
+/// Base-2 logarithm of the maximum memory for decompression, in bytes, as in the program `zstd`.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
-/// What any archive may grow to, in bytes.
+/// Size to which any archive may expand, in bytes.
 const GROWN_BYTES: u64 = 1 << 30;
-/// Beyond that, so many bytes for each that came.
+/// Above that size, the maximum ratio of expanded to received bytes.
 const GROWN_FOLD: u64 = 1000;
 
-/// Bytes that came.
+/// Counts the received bytes.
 #[derive(Debug, Clone, Default)]
 struct Received(Rc<Cell<u64>>);
 
@@ -222,7 +224,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// What was compressed, as far as it is in proportion.
+/// Limits the size of decompressed data relative to the received bytes.
 struct Grown<R> {
     from: R,
     bytes: u64,
@@ -238,7 +240,7 @@ impl<R: Read> Read for Grown<R> {
     }
 }
 
-/// The archive's library wraps the kernel's answers, and keeps their kinds.
+/// The archive library wraps the kernel's errors and keeps their kinds.
 fn sorted(error: io::Error) -> Failure {
     let why = match error.kind() {
         _ if error.raw_os_error().is_some() => return error.into(),
@@ -248,7 +250,7 @@ fn sorted(error: io::Error) -> Failure {
         ErrorKind::AlreadyExists => RefusalReason::Exists,
         ErrorKind::NotADirectory | ErrorKind::IsADirectory => RefusalReason::WrongKind,
         ErrorKind::DirectoryNotEmpty => RefusalReason::NotEmpty,
-        _ => RefusalReason::BadAsk,
+        _ => RefusalReason::BadRequest,
     };
     let mut message = error.to_string();
     let mut cause = error.get_ref().and_then(|inner| inner.source());

@@ -1,7 +1,7 @@
-//! Lines of files that match a pattern: what lies below a directory, sorted, in bounded memory.
-//! Binary files are searched up to their first NUL, and counted.
+//! Searches files for lines that match a pattern, in sorted order and bounded memory. Binary files
+//! are searched up to their first NUL byte and counted.
 
-use super::connection::{Broken, Connection, Ended};
+use super::connection::{Broken, ConnectionEnded, FileConnection};
 use super::disk::{self, Failure};
 use super::{names, walk};
 use grep_matcher::Matcher;
@@ -9,8 +9,8 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
-use isolet_wire::request::Search;
-use isolet_wire::response::{AgentResponse, Line, RefusalReason, Searched};
+use isolet_wire::request::SearchQuery;
+use isolet_wire::response::{AgentResponse, RefusalReason, SearchLine, SearchSummary};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io;
@@ -18,23 +18,27 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// What a compiled pattern may take, in bytes: `(a{1000}){1000}` is refused.
+/// Maximum size of a compiled pattern, in bytes, which refuses `(a{1000}){1000}`.
 const PATTERN_BYTES: usize = 4 * 1024 * 1024;
-/// The longest line that is searched, in bytes.
+/// Maximum length of a line, in bytes. Files with longer lines are not searched further.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of a line that are told.
+/// Maximum length of a reported line, in bytes.
 const TEXT_BYTES: usize = 2048;
-/// Matches of a line that are told.
+/// Maximum number of reported matches in one line.
 const SPANS_MAX: usize = 64;
-/// Bytes of all lines that are told.
+/// Maximum size of all reported lines, in bytes.
 const TOLD_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of one message.
+/// Maximum size of one message, in bytes.
 const PART_BYTES: usize = 32 * 1024;
 
-/// Searches, and tells what it finds as it goes.
-pub(super) fn search(connection: &mut Connection, root: &Path, wish: &Search) -> Result<(), Ended> {
-    let matcher = matcher(wish)?;
-    let context = wish.context as usize;
+/// Searches and sends the matches as they are found.
+pub(super) fn search(
+    connection: &mut FileConnection,
+    root: &Path,
+    query: &SearchQuery,
+) -> Result<(), ConnectionEnded> {
+    let matcher = matcher(query)?;
+    let context = query.context as usize;
     let mut searcher = SearcherBuilder::new()
         .line_number(true)
         .bom_sniffing(false)
@@ -43,60 +47,60 @@ pub(super) fn search(connection: &mut Connection, root: &Path, wish: &Search) ->
         .before_context(context)
         .after_context(context)
         .build();
-    let mut found = Found {
+    let mut found = Matches {
         connection,
         matcher: &matcher,
         path: Vec::new(),
         part: Vec::new(),
         part_bytes: 0,
         told_bytes: 0,
-        left: wish.max,
-        end: Searched::default(),
+        left: query.max,
+        end: SearchSummary::default(),
     };
     let stat = disk::stat(&rustix::fs::stat(root).map_err(Failure::from)?);
-    if stat.kind != isolet_wire::response::Kind::Directory {
+    if stat.kind != isolet_wire::response::FileKind::Directory {
         let (file, _) = disk::open(root)?;
         found.file(&mut searcher, Vec::new(), file)?;
     } else {
-        below(&mut found, &mut searcher, root, wish)?;
+        below(&mut found, &mut searcher, root, query)?;
     }
     found.flush()?;
     let end = found.end;
     Ok(connection.send_message(&AgentResponse::FileSearched(end))?)
 }
 
-fn matcher(wish: &Search) -> Result<RegexMatcher, Failure> {
+fn matcher(query: &SearchQuery) -> Result<RegexMatcher, Failure> {
     RegexMatcherBuilder::new()
-        .fixed_strings(wish.literal)
-        .case_insensitive(wish.ignore_case)
+        .fixed_strings(query.literal)
+        .case_insensitive(query.ignore_case)
         .line_terminator(Some(b'\n'))
         .size_limit(PATTERN_BYTES)
         .dfa_size_limit(PATTERN_BYTES)
-        .build(&wish.pattern)
+        .build(&query.pattern)
         .map_err(|error| {
             let mut message = format!("the pattern: {error}");
             message.truncate(message.floor_char_boundary(400));
-            Failure(RefusalReason::BadAsk, message)
+            Failure(RefusalReason::BadRequest, message)
         })
 }
 
 fn below(
-    found: &mut Found<'_>,
+    found: &mut Matches<'_>,
     searcher: &mut Searcher,
     root: &Path,
-    wish: &Search,
-) -> Result<(), Ended> {
+    query: &SearchQuery,
+) -> Result<(), ConnectionEnded> {
     let mut walk = ignore::WalkBuilder::new(root)
-        .hidden(!wish.hidden)
-        .ignore(!wish.ignored)
-        .git_ignore(!wish.ignored)
-        .git_exclude(!wish.ignored)
-        .parents(!wish.ignored)
+        .hidden(!query.hidden)
+        .ignore(!query.ignored)
+        .git_ignore(!query.ignored)
+        .git_exclude(!query.ignored)
+        .parents(!query.ignored)
         .git_global(false)
         .require_git(false)
         .sort_by_file_name(std::ffi::OsStr::cmp)
         .build();
-    // The walk takes it for granted that what it begins with stays a directory.
+    // The library assumes that its starting point remains a directory.
     let mut next = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk.next()));
     loop {
         let Ok(entry) = next() else {
@@ -114,7 +118,7 @@ fn below(
         let Ok(path) = entry.path().strip_prefix(root) else { continue };
         let path = path.as_os_str().as_bytes().to_vec();
         let name = entry.file_name().as_bytes();
-        if wish.glob.as_ref().is_some_and(|glob| !walk::matches(glob, &path, name)) {
+        if query.glob.as_ref().is_some_and(|glob| !walk::matches(glob, &path, name)) {
             continue;
         }
         if entry.metadata().is_ok_and(|about| names::is_temporary(name, about.ino())) {
@@ -131,7 +135,7 @@ fn below(
     }
 }
 
-/// A regular file, also where something else has taken its place since it was listed.
+/// Opens a regular file, unless another type has replaced it since it was listed.
 fn open(path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -139,16 +143,16 @@ fn open(path: &Path) -> Option<File> {
     (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| File::from(fd))
 }
 
-/// Takes what is found in one file after the other.
-struct Found<'a> {
-    connection: &'a mut Connection,
+/// Collects the matches of one file after the other.
+struct Matches<'a> {
+    connection: &'a mut FileConnection,
     matcher: &'a RegexMatcher,
     path: Vec<u8>,
-    part: Vec<Line>,
+    part: Vec<SearchLine>,
     part_bytes: usize,
     told_bytes: usize,
     left: u32,
-    end: Searched,
+    end: SearchSummary,
 }
 
 /// The connection has ended.
@@ -161,7 +165,7 @@ impl From<Deaf> for io::Error {
     }
 }
 
-impl Found<'_> {
+impl Matches<'_> {
     fn file(&mut self, searcher: &mut Searcher, path: Vec<u8>, file: File) -> Result<(), Broken> {
         self.path = path;
         self.end.files += 1;
@@ -183,7 +187,7 @@ impl Found<'_> {
         self.connection.send_message(&AgentResponse::FileLines(std::mem::take(&mut self.part)))
     }
 
-    /// One more line; false when no more fit.
+    /// Adds a line. Returns false if there is no room for more.
     fn put(&mut self, number: Option<u64>, bytes: &[u8], context: bool) -> Result<bool, Deaf> {
         let whole = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let text = whole[..whole.len().min(TEXT_BYTES)].to_vec();
@@ -207,7 +211,7 @@ impl Found<'_> {
         let path = self.path.clone();
         let number = number.unwrap_or(0);
         let cut = text.len() < whole.len();
-        self.part.push(Line { path, number, text, cut, spans, context });
+        self.part.push(SearchLine { path, number, text, cut, spans, context });
         if self.part_bytes >= PART_BYTES {
             self.flush().map_err(|Broken| Deaf)?;
         }
@@ -215,7 +219,7 @@ impl Found<'_> {
     }
 }
 
-impl Sink for &mut Found<'_> {
+impl Sink for &mut Matches<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

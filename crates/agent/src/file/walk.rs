@@ -1,54 +1,54 @@
-//! What lies in a directory, sorted and page by page, in memory that does not grow with it.
+//! Lists a directory tree, sorted and page by page, in constant memory.
 //!
-//! Paths are in the order of their parts, so that a page can begin after any path, also one
-//! that is gone.
+//! Paths are sorted by their components, so that a page can start after any path, even one that no
+//! longer exists.
 
 use super::disk::{self, Failure};
 use super::names;
-use isolet_wire::request::Walk;
-use isolet_wire::response::{Found, Kind};
+use isolet_wire::request::WalkOptions;
+use isolet_wire::response::{FileKind, FoundFile};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BinaryHeap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Names of one directory that are held at a time.
+/// Maximum number of names of one directory in memory.
 const NAMES_MAX: usize = 4096;
-/// What is longer cannot be named in a call.
+/// Maximum length of a path, in bytes, as in requests.
 const PATH_BYTES_MAX: usize = 4095;
-/// Bytes of a path that an error repeats.
+/// Maximum length of a path in an error message, in bytes.
 const SHOWN_BYTES_MAX: usize = 256;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// One directory, on the way down.
-struct Level {
+/// One directory on the current path.
+struct WalkLevel {
     dir: OwnedFd,
-    /// Its path below the root, with a slash at its end; empty for the root.
+    /// Its path below the root with a trailing slash; empty for the root.
     path: Vec<u8>,
-    /// Its next names, the last one first.
+    /// Its next names in reverse order.
     names: Vec<Vec<u8>>,
-    /// All names up to this one are done.
+    /// All names up to this one have been handled.
     done: Option<Vec<u8>>,
-    /// There are more than `names`.
+    /// There are more names than `names`.
     more: bool,
 }
 
-/// Walks below `root` and hands out what is asked for, at most `wish.max` entries. A directory that
-/// cannot be walked comes with the reason, also where the pattern is not for it.
+/// Walks below `root` and reports at most `options.max` entries. A directory that cannot be read is
+/// reported with the reason, even if it does not match the pattern.
 pub(crate) fn walk<E: From<Failure>>(
     root: &Path,
-    wish: &Walk,
-    mut take: impl FnMut(Found, Option<Failure>) -> Result<(), E>,
+    options: &WalkOptions,
+    mut take: impl FnMut(FoundFile, Option<Failure>) -> Result<(), E>,
 ) -> Result<(), E> {
     let root = rustix::fs::open(root, DIRECTORY, Mode::empty()).map_err(Failure::from)?;
-    let mut left = wish.max;
-    let mut levels = vec![level(&root, Vec::new(), wish).map_err(Failure::from)?];
+    let mut left = options.max;
+    let mut levels = vec![level(&root, Vec::new(), options).map_err(Failure::from)?];
     while left > 0
         && let Some(last) = levels.last_mut()
     {
-        let Some(name) = last.next(wish).map_err(Failure::from)? else {
+        let Some(name) = last.next(options).map_err(Failure::from)? else {
             levels.pop();
             continue;
         };
@@ -64,16 +64,16 @@ pub(crate) fn walk<E: From<Failure>>(
             continue;
         }
         let target = disk::target(last.dir.as_fd(), &name, &stat);
-        let (below, unread) = if wish.recursive && stat.kind == Kind::Directory {
-            below(&root, &path, wish)
+        let (below, unread) = if options.recursive && stat.kind == FileKind::Directory {
+            below(&root, &path, options)
         } else {
             (None, None)
         };
-        if wish.after.as_ref().is_none_or(|after| parts(&path).gt(parts(after)))
+        if options.after.as_ref().is_none_or(|after| parts(&path).gt(parts(after)))
             && (unread.is_some()
-                || wish.glob.as_ref().is_none_or(|glob| matches(glob, &path, &name)))
+                || options.glob.as_ref().is_none_or(|glob| matches(glob, &path, &name)))
         {
-            take(Found { path, stat, target }, unread)?;
+            take(FoundFile { path, stat, target }, unread)?;
             left -= 1;
         }
         levels.extend(below);
@@ -81,12 +81,12 @@ pub(crate) fn walk<E: From<Failure>>(
     Ok(())
 }
 
-/// Whether something is not there any more, or has become something else: no part of the tree then.
+/// Whether a file has disappeared or changed its type, and is therefore left out.
 pub(super) fn gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::SRCH)
 }
 
-/// Why what lies at a path below the root could not be read.
+/// The error for a path below the root that could not be read.
 pub(super) fn failed(path: &[u8], errno: Errno) -> Failure {
     let Failure(why, message) = errno.into();
     let (shown, cut) = match path.len() {
@@ -96,38 +96,42 @@ pub(super) fn failed(path: &[u8], errno: Errno) -> Failure {
     Failure(why, format!("{}{cut}: {message}", String::from_utf8_lossy(shown).escape_debug()))
 }
 
-/// A directory of the tree, opened, or why it is not; neither where it is gone.
-fn below(root: &OwnedFd, path: &[u8], wish: &Walk) -> (Option<Level>, Option<Failure>) {
+/// Opens a directory of the tree, or returns why it cannot be opened; neither if it is gone.
+fn below(
+    root: &OwnedFd,
+    path: &[u8],
+    options: &WalkOptions,
+) -> (Option<WalkLevel>, Option<Failure>) {
     if path.len() >= PATH_BYTES_MAX {
         return (None, Some(failed(path, Errno::NAMETOOLONG)));
     }
-    match level(root, [path, b"/"].concat(), wish) {
+    match level(root, [path, b"/"].concat(), options) {
         Ok(level) => (Some(level), None),
         Err(errno) if gone(errno) => (None, None),
         Err(errno) => (None, Some(failed(path, errno))),
     }
 }
 
-/// Opens a directory below the root, through no link.
-fn level(root: &OwnedFd, path: Vec<u8>, wish: &Walk) -> Result<Level, Errno> {
+/// Opens a directory below the root without following symbolic links.
+fn level(root: &OwnedFd, path: Vec<u8>, options: &WalkOptions) -> Result<WalkLevel, Errno> {
     let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let name = if path.is_empty() { b"." } else { path.as_slice() };
     let dir = rustix::fs::openat2(root, name, DIRECTORY, Mode::empty(), stay)?;
-    // Of one that tells its names and no more nothing is known.
+    // The metadata of a directory without search permission is unknown.
     rustix::fs::statat(&dir, c".", AtFlags::empty())?;
-    // Where the page begins within this directory: what is before is not even looked at.
-    let done = wish.after.as_ref().and_then(|after| after.strip_prefix(path.as_slice()));
+    // The start of the page within this directory. Earlier names are skipped.
+    let done = options.after.as_ref().and_then(|after| after.strip_prefix(path.as_slice()));
     let done = done.map(|rest| rest.split(|b| *b == b'/').next().unwrap_or_default().to_vec());
-    let mut level = Level { dir, path, names: Vec::new(), done: None, more: true };
-    level.fill(wish, |name| done.as_deref().is_none_or(|done| name >= done))?;
+    let mut level = WalkLevel { dir, path, names: Vec::new(), done: None, more: true };
+    level.fill(options, |name| done.as_deref().is_none_or(|done| name >= done))?;
     Ok(level)
 }
 
-impl Level {
-    fn next(&mut self, wish: &Walk) -> Result<Option<Vec<u8>>, Errno> {
+impl WalkLevel {
+    fn next(&mut self, options: &WalkOptions) -> Result<Option<Vec<u8>>, Errno> {
         if self.names.is_empty() && self.more {
             let done = self.done.take().unwrap_or_default();
-            match self.fill(wish, |name| name > done.as_slice()) {
+            match self.fill(options, |name| name > done.as_slice()) {
                 Err(errno) if !gone(errno) => return Err(errno),
                 _ => {}
             }
@@ -135,16 +139,17 @@ impl Level {
         Ok(self.names.pop())
     }
 
-    /// The first names that are wanted; directories always, where they are to be walked.
-    fn fill(&mut self, wish: &Walk, wanted: impl Fn(&[u8]) -> bool) -> Result<(), Errno> {
+    /// Reads the first matching names. Directories always match if they are to be walked.
+    fn fill(&mut self, options: &WalkOptions, wanted: impl Fn(&[u8]) -> bool) -> Result<(), Errno> {
         let mut first = BinaryHeap::new();
         self.more = false;
         rustix::fs::seek(&self.dir, rustix::fs::SeekFrom::Start(0))?;
         disk::each(&self.dir, |name, kind| {
-            let folder = wish.recursive && matches!(kind, FileType::Directory | FileType::Unknown);
-            let shown = wish.hidden || !name.starts_with(b".");
+            let folder =
+                options.recursive && matches!(kind, FileType::Directory | FileType::Unknown);
+            let shown = options.hidden || !name.starts_with(b".");
             let asked = |glob: &Vec<u8>| matches(glob, &[&self.path, name].concat(), name);
-            if wanted(name) && shown && (folder || wish.glob.as_ref().is_none_or(asked)) {
+            if wanted(name) && shown && (folder || options.glob.as_ref().is_none_or(asked)) {
                 first.push(name.to_vec());
                 if first.len() > NAMES_MAX {
                     first.pop();
@@ -164,7 +169,7 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
 }
 
-/// A pattern with a slash is for the whole path, another one for the name.
+/// Matches a pattern with a slash against the whole path, and any other pattern against the name.
 pub(super) fn matches(glob: &[u8], path: &[u8], name: &[u8]) -> bool {
     let over = if glob.contains(&b'/') { path } else { name };
     fast_glob::glob_match(glob, over)

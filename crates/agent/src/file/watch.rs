@@ -1,12 +1,12 @@
-//! Watches a directory and reports changes.
+//! Reports changes in a directory.
 //!
-//! Nothing is queued here: while the server does not read, the kernel's queue fills, and what the
-//! kernel drops is reported as an overflow.
+//! The worker has no queue of its own: while the server does not read, the kernel's queue fills up,
+//! and dropped events are reported as an overflow.
 
-use super::connection::{Broken, Connection, Ended};
+use super::connection::{Broken, ConnectionEnded, FileConnection};
 use super::disk::Failure;
 use super::names;
-use isolet_wire::response::{AgentResponse, Change, Happened, RefusalReason};
+use isolet_wire::response::{AgentResponse, FileChange, FileChangeKind, RefusalReason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -17,25 +17,24 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Directories of one watch.
+/// Maximum number of directories of one watch.
 const DIRECTORIES_MAX: usize = 8192;
-/// What was found in new directories and is remembered until the kernel has told of it: more may be
-/// told twice.
+/// Maximum number of remembered entries of new directories. Further ones may be reported twice.
 const LISTED_MAX: usize = 8192;
-/// Changes of one message.
+/// Maximum number of changes in one message.
 const PART_MAX: usize = 64;
 /// How long the second half of a move may be late.
 const HALF: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Watches until the directory or the server is gone.
+/// Watches until the directory is gone or the server disconnects.
 pub(super) fn watch(
-    connection: &mut Connection,
+    connection: &mut FileConnection,
     root: &Path,
     recursive: bool,
-) -> Result<(), Ended> {
+) -> Result<(), ConnectionEnded> {
     let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
     let kernel = inotify::init(flags).map_err(used_up)?;
-    let mut watch = Watch {
+    let mut watch = DirectoryWatch {
         kernel,
         root: root.to_owned(),
         recursive,
@@ -57,14 +56,15 @@ pub(super) fn watch(
     loop {
         watch.wait(connection)?;
         watch.read()?;
-        watch.tell(connection)?;
+        watch.report(connection)?;
         if watch.gone {
             return Ok(());
         }
     }
 }
 
-/// The kernel counts instances and watches of the whole sandbox together: its programs may hold all.
+/// The kernel counts instances and watches of the whole sandbox, so its programs may have used up
+/// all of them.
 fn used_up(errno: Errno) -> Failure {
     let limit = match errno {
         Errno::MFILE => "instances",
@@ -82,36 +82,36 @@ struct Half {
     cookie: u32,
     path: Vec<u8>,
     directory: bool,
-    /// It is a temporary file, about to take the place of a file.
+    /// A temporary file that is about to replace a file.
     temporary: bool,
 }
 
-struct Watch {
+struct DirectoryWatch {
     kernel: OwnedFd,
     root: PathBuf,
     recursive: bool,
-    /// Directories by the kernel's number, and the reverse: paths below the root.
+    /// Watched directories by the kernel's number and the reverse, as paths below the root.
     paths: HashMap<i32, Vec<u8>>,
     names: BTreeMap<Vec<u8>, i32>,
     half: Option<Half>,
-    /// What was found in a new directory and told, with the round in which that was: the kernel may
-    /// tell of it as well.
+    /// Entries of a new directory that were reported, with the round in which that happened,
+    /// because the kernel may report them again.
     listed: HashMap<Vec<u8>, u64>,
     round: u64,
-    told: Vec<Change>,
+    told: Vec<FileChange>,
     gone: bool,
 }
 
-/// One thing that the kernel said.
-struct Said {
+/// One event from the kernel.
+struct Reported {
     number: i32,
     flags: ReadFlags,
     cookie: u32,
     name: Option<Vec<u8>>,
 }
 
-impl Watch {
-    fn wait(&mut self, connection: &Connection) -> Result<(), Ended> {
+impl DirectoryWatch {
+    fn wait(&mut self, connection: &FileConnection) -> Result<(), ConnectionEnded> {
         let late = self.half.is_some().then_some(&HALF);
         let mut both = [
             PollFd::new(&self.kernel, PollFlags::IN),
@@ -120,7 +120,7 @@ impl Watch {
         match poll(&mut both, late) {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
-            // Nothing more is due from the server: what comes is its end.
+            // The server sends nothing more, so this is its disconnection.
             Ok(_) if !both[1].revents().is_empty() => return Err(Broken.into()),
             Ok(0) => {}
             Ok(_) => return Ok(()),
@@ -129,15 +129,15 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes what the kernel has, a bufferful of it.
-    fn read(&mut self) -> Result<(), Ended> {
+    /// Reads one buffer of events.
+    fn read(&mut self) -> Result<(), ConnectionEnded> {
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut said = Vec::new();
         {
             let mut reader = inotify::Reader::new(&self.kernel, &mut buffer);
             loop {
                 match reader.next() {
-                    Ok(event) => said.push(Said {
+                    Ok(event) => said.push(Reported {
                         number: event.wd(),
                         flags: event.events(),
                         cookie: event.cookie(),
@@ -151,28 +151,28 @@ impl Watch {
                 }
             }
         }
-        // Nothing more is queued that happened before this.
+        // No earlier event is in the queue any more.
         let all = matches!(rustix::io::ioctl_fionread(&self.kernel), Ok(0));
         self.round += 1;
-        said.into_iter().try_for_each(|one| self.take(one).map_err(Ended::from))?;
+        said.into_iter().try_for_each(|one| self.take(one).map_err(ConnectionEnded::from))?;
         if all {
             self.listed.retain(|_, round| *round == self.round);
         }
         Ok(())
     }
 
-    fn take(&mut self, said: Said) -> Result<(), Errno> {
+    fn take(&mut self, said: Reported) -> Result<(), Errno> {
         if said.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.flush_half();
-            self.put(Happened::Overflow, Vec::new(), false);
-            // What was made meanwhile is not watched yet.
+            self.put(FileChangeKind::Overflow, Vec::new(), false);
+            // Directories created in the meantime are not watched yet.
             return self.add(Vec::new(), false);
         }
         let Some(at) = self.paths.get(&said.number).cloned() else { return Ok(()) };
         let ends = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
         if at.is_empty() && said.flags.intersects(ends) {
             self.flush_half();
-            self.put(Happened::Gone, at, true);
+            self.put(FileChangeKind::Gone, at, true);
             self.gone = true;
             return Ok(());
         }
@@ -195,14 +195,14 @@ impl Watch {
         self.changed(said.flags, said.cookie, path, directory)
     }
 
-    /// Something happened to a file of the agent's own.
+    /// An event of one of the agent's own files.
     fn hidden(&mut self, flags: ReadFlags, cookie: u32) -> Result<(), Errno> {
         let moved = self.half.take_if(|half| {
             flags.contains(ReadFlags::MOVED_TO) && half.cookie == cookie && !half.temporary
         });
         self.flush_half();
         if moved.is_some() {
-            // A directory on its way to be removed has left its own name.
+            // A directory that is being removed has left its name.
             self.half = moved;
             self.flush_half();
         }
@@ -222,15 +222,15 @@ impl Watch {
         if flags.contains(ReadFlags::MOVED_TO) {
             if let Some(half) = self.half.take_if(|half| half.cookie == cookie) {
                 if half.temporary {
-                    self.put(Happened::Modified, path, directory);
+                    self.put(FileChangeKind::Modified, path, directory);
                     return Ok(());
                 }
                 if directory {
                     self.renamed(&half.path, &path);
                 }
-                let what = Happened::Moved;
+                let what = FileChangeKind::Moved;
                 let to = Some(path);
-                self.told.push(Change { what, path: half.path, to, directory });
+                self.told.push(FileChange { what, path: half.path, to, directory });
                 return Ok(());
             }
             self.flush_half();
@@ -244,9 +244,9 @@ impl Watch {
             return self.created(path, directory);
         } else if flags.contains(ReadFlags::DELETE) {
             self.listed.remove(&path);
-            self.put(Happened::Deleted, path, directory);
+            self.put(FileChangeKind::Deleted, path, directory);
         } else if flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB) {
-            self.put(Happened::Modified, path, directory);
+            self.put(FileChangeKind::Modified, path, directory);
         }
         Ok(())
     }
@@ -255,11 +255,11 @@ impl Watch {
         if self.listed.remove(&path).is_some() {
             return Ok(());
         }
-        self.put(Happened::Created, path.clone(), directory);
+        self.put(FileChangeKind::Created, path.clone(), directory);
         if directory && self.recursive { self.add(path, true) } else { Ok(()) }
     }
 
-    /// What has left and did not come in again is gone.
+    /// A file that was moved away and not in again is gone.
     fn flush_half(&mut self) {
         let Some(half) = self.half.take().filter(|half| !half.temporary) else { return };
         if half.directory {
@@ -267,17 +267,17 @@ impl Watch {
                 let _ = inotify::remove_watch(&self.kernel, number);
             }
         }
-        self.put(Happened::Deleted, half.path, half.directory);
+        self.put(FileChangeKind::Deleted, half.path, half.directory);
     }
 
-    fn put(&mut self, what: Happened, path: Vec<u8>, directory: bool) {
-        let change = Change { what, path, to: None, directory };
-        if what != Happened::Modified || self.told.last() != Some(&change) {
+    fn put(&mut self, what: FileChangeKind, path: Vec<u8>, directory: bool) {
+        let change = FileChange { what, path, to: None, directory };
+        if what != FileChangeKind::Modified || self.told.last() != Some(&change) {
             self.told.push(change);
         }
     }
 
-    /// Watched directories at and below a path.
+    /// The watched directories at or below a path.
     fn below(&self, path: &[u8]) -> Vec<(Vec<u8>, i32)> {
         let all = self.names.range(path.to_vec()..);
         all.take_while(|(one, _)| one.starts_with(path))
@@ -295,8 +295,8 @@ impl Watch {
         }
     }
 
-    /// Watches a directory, and with `recursive` all below it. What is already in a new one is
-    /// told: it may have come before the watch.
+    /// Watches a directory and, with `recursive`, everything below it. Existing entries of a new
+    /// directory are reported, because they may have been created before the watch.
     fn add(&mut self, path: Vec<u8>, new: bool) -> Result<(), Errno> {
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -313,7 +313,7 @@ impl Watch {
         while let Some(path) = waiting.pop() {
             let top = path.is_empty();
             if self.paths.len() >= DIRECTORIES_MAX && !self.names.contains_key(&path) {
-                self.put(Happened::Unwatched, path, true);
+                self.put(FileChangeKind::Unwatched, path, true);
                 continue;
             }
             let at = self.root.join(OsStr::from_bytes(&path));
@@ -322,10 +322,10 @@ impl Watch {
                 Ok(number) => number,
                 Err(errno) if top => return Err(errno),
                 Err(Errno::NOSPC) => {
-                    self.put(Happened::Unwatched, path, true);
+                    self.put(FileChangeKind::Unwatched, path, true);
                     continue;
                 }
-                // Gone, or none any more.
+                // The directory is gone or was replaced by another type.
                 Err(_) => continue,
             };
             if !seen.insert(number) {
@@ -355,7 +355,7 @@ impl Watch {
                 if self.listed.len() < LISTED_MAX {
                     self.listed.insert(below.clone(), self.round);
                 }
-                self.put(Happened::Created, below.clone(), directory);
+                self.put(FileChangeKind::Created, below.clone(), directory);
             }
             if directory && waiting.len() < DIRECTORIES_MAX {
                 waiting.push(below);
@@ -363,7 +363,7 @@ impl Watch {
         }
     }
 
-    fn tell(&mut self, connection: &mut Connection) -> Result<(), Ended> {
+    fn report(&mut self, connection: &mut FileConnection) -> Result<(), ConnectionEnded> {
         let told = std::mem::take(&mut self.told);
         for part in told.chunks(PART_MAX) {
             connection.send_message(&AgentResponse::FileChanged(part.to_vec()))?;

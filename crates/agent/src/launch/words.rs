@@ -1,13 +1,13 @@
-//! When a command line is nothing but plain words, what they mean, and where programs are found.
+//! Parses command lines that are only plain words, and finds programs.
 
-use isolet_wire::request::Exec;
+use isolet_wire::request::StartExec;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-/// Where programs are looked for when the environment does not say, as bash does.
+/// The default search path for programs, as in bash.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// First words that bash takes for itself; sorted.
+/// First words that bash handles itself; sorted.
 const TAKEN: &[&str] = &[
     ".",
     ":",
@@ -89,8 +89,8 @@ const TAKEN: &[&str] = &[
     "while",
 ];
 
-/// The words of a line that `bash -c` would execute as they stand: twice as fast without bash.
-/// `None` for everything else.
+/// The words of a line that `bash -c` would execute unchanged, because starting without bash is
+/// twice as fast. `None` for any other line.
 #[must_use]
 pub(crate) fn split(text: &str, env: &BTreeMap<String, String>) -> Option<Vec<String>> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_./=:,@%+-".contains(&b);
@@ -102,7 +102,7 @@ pub(crate) fn split(text: &str, env: &BTreeMap<String, String>) -> Option<Vec<St
     if first.contains('=') || first.starts_with('%') || TAKEN.binary_search(&first).is_ok() {
         return None;
     }
-    // Both make bash run something of the environment first.
+    // Both make bash run something from the environment first.
     let own = |name: &String| {
         name.starts_with("BASH_FUNC_")
             || matches!(name.as_str(), "BASH_ENV" | "SHELLOPTS" | "BASHOPTS" | "POSIXLY_CORRECT")
@@ -113,10 +113,10 @@ pub(crate) fn split(text: &str, env: &BTreeMap<String, String>) -> Option<Vec<St
     Some(words.into_iter().map(str::to_owned).collect())
 }
 
-/// What bash itself would have put into the environment.
-pub(crate) fn complete_environment(ask: &Exec, envp: &mut Vec<CString>) {
-    for (name, value) in [("PWD", ask.cwd.as_str()), ("SHLVL", "0")] {
-        if !ask.env.contains_key(name)
+/// Adds the variables that bash itself would have added.
+pub(crate) fn complete_environment(request: &StartExec, envp: &mut Vec<CString>) {
+    for (name, value) in [("PWD", request.cwd.as_str()), ("SHLVL", "0")] {
+        if !request.env.contains_key(name)
             && let Ok(entry) = CString::new(format!("{name}={value}"))
         {
             envp.push(entry);
@@ -124,7 +124,7 @@ pub(crate) fn complete_environment(ask: &Exec, envp: &mut Vec<CString>) {
     }
 }
 
-/// Where `name` may be, in order.
+/// The candidate paths of `name`, in order.
 #[must_use]
 pub(crate) fn programs(name: &str, path: &str) -> Vec<String> {
     if name.contains('/') {

@@ -1,5 +1,5 @@
-//! The end of a process: on its own, by its timeout, or on request. It is over only when nothing that
-//! it started is alive.
+//! The end of a process: on its own, by its timeout, or on request. The process is over when all of
+//! its descendants have ended.
 
 use super::Process;
 use super::killing::Killing;
@@ -8,17 +8,18 @@ use crate::reactor::{Reactor, Timer};
 use crate::signals::{KILL, TERM};
 use isolet_clock::now_ms;
 use isolet_sys::signal;
-use isolet_wire::process::End;
+use isolet_wire::process::ProcessEnd;
 use std::time::{Duration, Instant};
 
-/// From a timeout's signal to the end.
+/// Time between a timeout's signal and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
-/// How soon what was killed is looked at again, at first and at most: the kernel may take its time.
+/// First pause before killed processes are checked again. The kernel may take a while.
 const AGAIN: Duration = Duration::from_millis(10);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
 impl Process {
-    /// Sends a signal to its program's group, or to all that it started. `false`: it has ended.
+    /// Sends a signal to the program's process group or to all descendants. Returns `false` if the
+    /// process has ended.
     pub(crate) fn signal(&self, reactor: &Reactor, number: i32, all: bool) -> bool {
         match (&self.group, all) {
             (Some(group), true) => group.signal(reactor, number),
@@ -41,22 +42,22 @@ impl Process {
         }
     }
 
-    /// Ends all of it: by this signal first, where that is another than 9, and after `grace` whatever
-    /// it does. Asked again, the earlier moment counts.
+    /// Ends the process and all descendants: with this signal first, unless it is 9, and after
+    /// `grace` with SIGKILL. If there are several requests, the earliest moment counts.
     pub(crate) fn kill(&mut self, reactor: &mut Reactor, number: i32, grace: Duration) {
         reactor.pending.processes.mark(self.id);
         if self.is_over() {
             return;
         }
-        self.killed |= self.end.is_none() && !self.timed_out;
+        self.ending.killed |= self.end.is_none() && !self.ending.timed_out;
         let grace = if number == KILL { Duration::ZERO } else { grace };
         if !grace.is_zero() {
             self.signal(reactor, number, true);
         }
         let at = reactor.now + grace;
-        match &mut self.killing {
+        match &mut self.ending.killing {
             Some(killing) => killing.kill_at = killing.kill_at.min(at),
-            None => self.killing = Some(Killing { kill_at: at, retry_interval: AGAIN }),
+            None => self.ending.killing = Some(Killing { kill_at: at, retry_interval: AGAIN }),
         }
         self.on_timer(reactor);
     }
@@ -66,7 +67,8 @@ impl Process {
             return;
         }
         let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
-        // Once it was reaped its number may be another's; its orphans are known by their session.
+        // After the program was reaped, another process may have its id. Its orphans are recognised
+        // by their session.
         if self.end.is_none() {
             self.signal_program(KILL);
         }
@@ -77,26 +79,27 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Instant> {
-        if self.timed_out || self.end.is_some() || self.ask.timeout_ms == 0 {
+        if self.ending.timed_out || self.end.is_some() || self.request.timeout_ms == 0 {
             return None;
         }
-        self.started_at.checked_add(Duration::from_millis(self.ask.timeout_ms))
+        self.started_at.checked_add(Duration::from_millis(self.request.timeout_ms))
     }
 
-    /// Something of it may be due.
+    /// The timer has expired.
     pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
         if self.timer_at.is_some_and(|armed| armed <= reactor.now) {
             self.timer_at = None;
         }
         reactor.pending.processes.mark(self.id);
         if self.timeout().is_some_and(|due| due <= reactor.now) {
-            self.timed_out = true;
+            self.ending.timed_out = true;
             self.kill(reactor, TERM, GRACE);
         }
-        let due = self.killing.as_ref().is_some_and(|killing| killing.kill_at <= reactor.now);
+        let due =
+            self.ending.killing.as_ref().is_some_and(|killing| killing.kill_at <= reactor.now);
         if due && !self.is_over() {
             self.kill_all(reactor);
-            if let Some(killing) = &mut self.killing {
+            if let Some(killing) = &mut self.ending.killing {
                 killing.kill_at = reactor.now + killing.retry_interval;
                 killing.retry_interval = (killing.retry_interval * 2).min(AGAIN_MAX);
             }
@@ -104,10 +107,10 @@ impl Process {
         }
     }
 
-    /// Sets its timer for what is due next.
+    /// Sets the timer for what is due next.
     pub(super) fn arm_timer(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
         let killing =
-            self.killing.as_ref().filter(|_| !self.is_over()).map(|killing| killing.kill_at);
+            self.ending.killing.as_ref().filter(|_| !self.is_over()).map(|killing| killing.kill_at);
         let next = [waits, self.timeout(), killing].into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.timer_at.is_none_or(|armed| *next < armed)) {
             self.timer_at = Some(next);
@@ -115,7 +118,7 @@ impl Process {
         }
     }
 
-    /// Its program has ended.
+    /// The program has ended.
     pub(crate) fn on_exit(
         &mut self,
         reactor: &mut Reactor,
@@ -124,21 +127,21 @@ impl Process {
     ) {
         reactor.pending.processes.mark(self.id);
         self.drain_pipes(reactor);
-        self.own_output_end = self.journal.head();
-        (self.stdin, self.input) = (None, Vec::new());
-        self.end = Some(End {
+        self.output.own_end = self.output.journal.head();
+        (self.io.stdin, self.io.input) = (None, Vec::new());
+        self.end = Some(ProcessEnd {
             code: code.unwrap_or_else(|| 128 + number.unwrap_or(0)),
             signal: number,
-            timed_out: self.timed_out,
-            killed: self.killed,
-            oom: reactor.oom_kills(false) > self.oom_kills_before,
+            timed_out: self.ending.timed_out,
+            killed: self.ending.killed,
+            oom: reactor.oom_kills(false) > self.ending.oom_kills_before,
             at_ms: now_ms(),
             micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
         });
         self.on_group_changed(reactor);
     }
 
-    /// What lives in its group may have changed.
+    /// The membership of the cgroup may have changed.
     pub(crate) fn on_group_changed(&mut self, reactor: &mut Reactor) {
         reactor.pending.processes.mark(self.id);
         let left = self.group.as_mut().is_some_and(|group| group.look());
@@ -147,19 +150,23 @@ impl Process {
         }
         self.drain_pipes(reactor);
         match &self.group {
-            // What left its group's reach may hold its pipes: so that it lives, they are read on.
-            None => self.pipes.iter_mut().filter_map(Option::take).for_each(|fd| reactor.drain(fd)),
-            Some(_) => self.pipes = [None, None],
+            // A process that left the cgroup's reach may hold the pipes. They are still read so
+            // that it can continue.
+            None => {
+                self.io.pipes.iter_mut().filter_map(Option::take).for_each(|fd| reactor.drain(fd))
+            }
+            Some(_) => self.io.pipes = [None, None],
         }
         self.leave_group(reactor);
     }
 
-    /// Lets go of its group once that is empty. One that is not yet is tried again.
+    /// Removes the cgroup once it is empty, and retries if it is not.
     pub(super) fn leave_group(&mut self, reactor: &mut Reactor) {
         if self.group.as_ref().is_some_and(|group| group.remove(reactor)) {
             self.group = None;
-        } else if self.group.is_some() && self.killing.is_none() {
-            self.killing = Some(Killing { kill_at: reactor.now + AGAIN, retry_interval: AGAIN });
+        } else if self.group.is_some() && self.ending.killing.is_none() {
+            self.ending.killing =
+                Some(Killing { kill_at: reactor.now + AGAIN, retry_interval: AGAIN });
         }
     }
 }

@@ -1,35 +1,38 @@
-//! Sends the log of a process to its followers: each has a position in it, and nothing else.
+//! Sends the log of a process to its followers, each of which is only a position in it.
 //!
-//! The process waits while the fastest of them is half a log behind, and for none that has read
-//! nothing for a moment: a follower that forgot to disconnect holds nothing up.
+//! The process waits while the fastest follower is half a log behind, but not for followers that
+//! have stopped reading: a follower that does not disconnect delays nothing.
 
 use super::Process;
 use crate::connection::{Conn, Follower, SEND_BYTES};
 use crate::reactor::Reactor;
-use isolet_wire::process::Log;
+use isolet_wire::process::ProcessLogStart;
 use isolet_wire::response::AgentResponse;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// One that has taken nothing for so long is not waited for.
+/// A follower that has read nothing for this long is not waited for.
 const STALL: Duration = Duration::from_millis(50);
 
 impl Process {
-    /// Where a follower begins that asked for this position, and what it is told first.
-    pub(crate) fn start_following(&self, since: Option<u64>) -> Log {
-        let head = self.journal.head();
-        Log { process: self.describe(), position: since.map_or(head, |since| since.min(head)) }
+    /// The start position for a follower that asked for `since`, and the first message.
+    pub(crate) fn start_following(&self, since: Option<u64>) -> ProcessLogStart {
+        let head = self.output.journal.head();
+        ProcessLogStart {
+            process: self.describe(),
+            position: since.map_or(head, |since| since.min(head)),
+        }
     }
 
-    /// Where the log ends for one who does not wait, or who comes after the end.
+    /// The end of the log for a follower that does not wait, or that comes after the end.
     pub(crate) fn follow_end(&self, follow: bool) -> Option<u64> {
-        (!follow || self.end.is_some()).then(|| self.journal.head())
+        (!follow || self.end.is_some()).then(|| self.output.journal.head())
     }
 
-    /// Sends a follower what it has not and takes now. `true`: it has all there is to be had.
+    /// Sends a follower what it lacks and accepts now. Returns `true` if it has everything.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has disconnected.
     pub(crate) fn pump(
         &self,
         conn: &mut Conn,
@@ -43,7 +46,7 @@ impl Process {
         }
         loop {
             while conn.queued_bytes() < SEND_BYTES && self.step(conn, follower, end) {}
-            let all = follower.position >= end.unwrap_or_else(|| self.journal.head());
+            let all = follower.position >= end.unwrap_or_else(|| self.output.journal.head());
             let flushed = conn.flush()?;
             follower.caught_up = flushed && all;
             if follower.caught_up || conn.queued_bytes() < before {
@@ -55,30 +58,30 @@ impl Process {
         }
     }
 
-    /// The position at which a follower is told how the process is; `None`: it goes on. A process
-    /// may end after a follower asked for what there was: it is then sent the last bytes too, so
-    /// that none hears of an end before the output that belongs to it.
+    /// The position at which a follower receives the status; `None` while the process continues. If
+    /// the process ends after a follower asked for the current log, the follower also receives the
+    /// last bytes, so that no follower learns of the end before the output.
     fn follower_end(&self, follower: &Follower) -> Option<u64> {
-        let last = self.end.as_ref().map(|_| self.own_output_end);
+        let last = self.end.as_ref().map(|_| self.output.own_end);
         match follower.until {
             Some(until) => Some(last.map_or(until, |last| until.max(last))),
             None => last,
         }
     }
 
-    /// Puts the next part in line; `false`: there is none.
+    /// Queues the next part. Returns `false` if there is none.
     fn step(&self, conn: &mut Conn, follower: &mut Follower, end: Option<u64>) -> bool {
         if end.is_some_and(|end| follower.position >= end) {
             return false;
         }
-        let first = self.journal.first();
+        let first = self.output.journal.first();
         if follower.position < first {
             let to = end.map_or(first, |end| first.min(end));
             conn.queue_message(&AgentResponse::ProcessGap { from: follower.position, to });
             follower.position = to;
             return true;
         }
-        let Some(part) = self.journal.part(follower.position) else { return false };
+        let Some(part) = self.output.journal.part(follower.position) else { return false };
         let left = end.map_or(u64::MAX, |end| end - part.position);
         let count = part.bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         conn.queue_data(part.stream, part.offset, &part.bytes[..count]);
@@ -86,7 +89,7 @@ impl Process {
         true
     }
 
-    /// Until when the program waits for those who follow it; `None`: it does not.
+    /// Until when the program waits for its followers; `None` if it does not.
     pub(crate) fn paused_until<'a>(
         &self,
         now: Instant,
@@ -100,11 +103,11 @@ impl Process {
             }
         }
         let (position, stalls) = fastest?;
-        let behind = self.journal.head() - position;
-        (behind > self.log_limit as u64 / 2).then_some(stalls)
+        let behind = self.output.journal.head() - position;
+        (behind > self.output.limit as u64 / 2).then_some(stalls)
     }
 
-    /// After every round: reads on, unless it is to wait.
+    /// Continues to read after every round, unless reading must pause.
     pub(crate) fn apply_backpressure(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
         let read = waits.is_none() && reactor.may_read_processes();
         self.set_listening(reactor, read);

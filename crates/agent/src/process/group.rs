@@ -8,32 +8,33 @@
 //! removed.
 
 use crate::reactor::Reactor;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use isolet_sys::signal;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{AtFlags, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// How often a group is made anew whose name was free and that has gone before its first process.
+/// Number of attempts to create a cgroup that the server removes before its first process.
 const TRIES: u32 = 3;
-/// What is read of the list of a group's processes, in bytes: far more than its limit lets there be.
+/// Maximum size of the list of a cgroup's processes, in bytes, far above what its limit allows.
 const LIST_BYTES_MAX: usize = 256 * 1024;
 
-/// The control group of one process.
+/// The cgroup of one process.
 #[derive(Debug)]
 pub(crate) struct Group {
     name: String,
     events: OwnedFd,
-    /// Something lives in it, as far as was told.
+    /// A process was in the cgroup at the last check.
     populated: bool,
 }
 
 impl Group {
-    /// Makes one, and opens it for the first process; `None` where there are no groups (tests).
+    /// Creates a cgroup and opens it for the first process; `None` if there are no cgroups, as in
+    /// tests.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN` (too many groups), and whatever else the kernel says.
+    /// `EMFILE`, `EAGAIN` (too many cgroups), and any other error of the kernel.
     pub(crate) fn make(reactor: &Reactor, id: u64) -> Result<Option<(Self, OwnedFd)>, Errno> {
         let Some(parent) = &reactor.config.cgroup else { return Ok(None) };
         let mut tries = 0;
@@ -43,7 +44,7 @@ impl Group {
             let name = format!("p-{:016x}", u64::from_ne_bytes(random));
             rustix::fs::mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755))?;
             match Self::open(reactor, parent.as_fd(), name.clone(), id) {
-                // Empty groups of a session that has ended are swept by the server.
+                // The server removes the empty cgroups of a session that has ended.
                 Err(Errno::NOENT | Errno::NODEV) if tries < TRIES => tries += 1,
                 Err(errno) => {
                     let _ = rustix::fs::unlinkat(parent, name.as_str(), AtFlags::REMOVEDIR);
@@ -63,11 +64,11 @@ impl Group {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = openat(parent, name.as_str(), flags | OFlags::DIRECTORY, Mode::empty())?;
         let events = openat(&dir, "cgroup.events", flags, Mode::empty())?;
-        reactor.poll.add(&events, Source::ProcessGroup, id, EventFlags::PRI)?;
+        reactor.poll.add(&events, EventSource::ProcessGroup, id, EventFlags::PRI)?;
         Ok((Self { name, events, populated: true }, dir))
     }
 
-    /// Opens it, for one more process to be born in.
+    /// Opens the cgroup for one more process to be created in it.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -77,7 +78,7 @@ impl Group {
         openat(parent, self.name.as_str(), flags, Mode::empty())
     }
 
-    /// Looks anew. Whether something lives in it.
+    /// Checks whether a process is in the cgroup.
     pub(crate) fn look(&mut self) -> bool {
         let mut text = [0; 256];
         let count = rustix::io::pread(&self.events, &mut text, 0).unwrap_or(0);
@@ -86,22 +87,22 @@ impl Group {
         self.populated
     }
 
-    /// Whether something lived in it at the last look.
+    /// Whether a process was in the cgroup at the last check.
     #[must_use]
     pub(crate) fn populated(&self) -> bool {
         self.populated
     }
 
-    /// Kills everything in it at once.
+    /// Kills every process in the cgroup at once.
     ///
     /// # Errors
-    /// `EMFILE`: nothing was killed.
+    /// `EMFILE`, in which case nothing was killed.
     pub(crate) fn kill(&self, reactor: &Reactor) -> Result<(), Errno> {
         let file = self.file(reactor, "cgroup.kill", OFlags::WRONLY)?;
         rustix::io::write(file, b"1").map(drop)
     }
 
-    /// Sends a signal to everything in it.
+    /// Sends a signal to every process in the cgroup.
     pub(crate) fn signal(&self, reactor: &Reactor, number: i32) {
         self.pids(reactor).into_iter().for_each(|pid| drop(signal::send(pid, number)));
     }
@@ -119,7 +120,7 @@ impl Group {
             }
         }
         let text = String::from_utf8_lossy(&text);
-        // 0 stands for what lives in another process namespace.
+        // 0 stands for a process in another process namespace.
         text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()
     }
 
@@ -128,7 +129,7 @@ impl Group {
         openat(parent, format!("{}/{name}", self.name), flags | OFlags::CLOEXEC, Mode::empty())
     }
 
-    /// Removes it, being empty. `false`: something holds it still.
+    /// Removes the empty cgroup. Returns `false` if it is still in use.
     pub(crate) fn remove(&self, reactor: &Reactor) -> bool {
         let Some(parent) = &reactor.config.cgroup else { return true };
         let removed = rustix::fs::unlinkat(parent, self.name.as_str(), AtFlags::REMOVEDIR);

@@ -1,4 +1,4 @@
-//! Waits until descriptors are ready: epoll, a timer, and what each descriptor stands for.
+//! Waits until descriptors are ready, with epoll, a timer, and the meaning of each descriptor.
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -7,102 +7,102 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-/// What a descriptor is.
+/// The meaning of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Source {
+pub(crate) enum EventSource {
     /// The listening socket.
     Listen,
-    /// Ended children.
+    /// The signal descriptor for ended children.
     Children,
     /// A connection of a server.
     Conn,
-    /// A shell's status channel.
+    /// The status channel of a shell.
     Status,
-    /// A shell's standard output.
+    /// Standard output of a shell.
     Out,
-    /// A shell's standard error.
+    /// Standard error of a shell.
     Err,
-    /// Where a shell's bash tells whether it was executed.
+    /// The exec status of a shell's bash.
     ExecStatus,
-    /// The way in for lines to bash.
+    /// The pipe for lines to bash.
     Control,
-    /// The way in for bytes to a shell's command.
+    /// The pipe for standard input of a shell's command.
     Stdin,
-    /// A program's standard output.
+    /// Standard output of a program.
     ProgramOut,
-    /// Its standard error.
+    /// Standard error of a program.
     ProgramErr,
-    /// Its standard input.
+    /// Standard input of a program.
     ProgramStdin,
-    /// Whether it was executed.
+    /// The exec status of a program.
     ProgramExecStatus,
-    /// A pipe that outlived its owner's interest; read and thrown away.
+    /// A pipe that is read and discarded.
     Drain,
-    /// The clock: only a reason to wake.
+    /// The clock, which only wakes the loop.
     Clock,
-    /// Our side of a terminal.
+    /// The master side of a PTY.
     Pty,
-    /// Whether a terminal's program was executed.
+    /// The exec status of a terminal's program.
     PtyExecStatus,
-    /// A connection that is being made.
+    /// A connection in progress.
     Dial,
-    /// A process's standard output.
+    /// Standard output of a process.
     ProcessOut,
-    /// Its standard error.
+    /// Standard error of a process.
     ProcessErr,
-    /// Its standard input.
+    /// Standard input of a process.
     ProcessStdin,
-    /// Whether it was executed.
+    /// The exec status of a process.
     ProcessExecStatus,
-    /// Whether anything is left in its group.
+    /// The population of a process's cgroup.
     ProcessGroup,
-    /// What a context's interpreter writes to its standard output.
+    /// Standard output of a context's interpreter.
     ContextOut,
-    /// What a context's interpreter writes to its standard error.
+    /// Standard error of a context's interpreter.
     ContextErr,
-    /// Where its driver and we speak.
+    /// The socket of a context's driver.
     ContextControl,
-    /// Whether it was executed.
+    /// The exec status of a context's interpreter.
     ContextExecStatus,
 }
 
-const ALL: [Source; 27] = [
-    Source::Listen,
-    Source::Children,
-    Source::Conn,
-    Source::Status,
-    Source::Out,
-    Source::Err,
-    Source::ExecStatus,
-    Source::Control,
-    Source::Stdin,
-    Source::ProgramOut,
-    Source::ProgramErr,
-    Source::ProgramStdin,
-    Source::ProgramExecStatus,
-    Source::Drain,
-    Source::Clock,
-    Source::Pty,
-    Source::PtyExecStatus,
-    Source::Dial,
-    Source::ProcessOut,
-    Source::ProcessErr,
-    Source::ProcessStdin,
-    Source::ProcessExecStatus,
-    Source::ProcessGroup,
-    Source::ContextOut,
-    Source::ContextErr,
-    Source::ContextControl,
-    Source::ContextExecStatus,
+const ALL: [EventSource; 27] = [
+    EventSource::Listen,
+    EventSource::Children,
+    EventSource::Conn,
+    EventSource::Status,
+    EventSource::Out,
+    EventSource::Err,
+    EventSource::ExecStatus,
+    EventSource::Control,
+    EventSource::Stdin,
+    EventSource::ProgramOut,
+    EventSource::ProgramErr,
+    EventSource::ProgramStdin,
+    EventSource::ProgramExecStatus,
+    EventSource::Drain,
+    EventSource::Clock,
+    EventSource::Pty,
+    EventSource::PtyExecStatus,
+    EventSource::Dial,
+    EventSource::ProcessOut,
+    EventSource::ProcessErr,
+    EventSource::ProcessStdin,
+    EventSource::ProcessExecStatus,
+    EventSource::ProcessGroup,
+    EventSource::ContextOut,
+    EventSource::ContextErr,
+    EventSource::ContextControl,
+    EventSource::ContextExecStatus,
 ];
 
 /// A descriptor that is ready. Ids are never reused, so a late event finds no owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
-    /// What it is.
-    pub(crate) source: Source,
-    /// Whose.
+    /// The meaning of the descriptor.
+    pub(crate) source: EventSource,
+    /// The id of its owner.
     pub(crate) id: u64,
     /// The other end is closed.
     pub(crate) gone: bool,
@@ -111,8 +111,8 @@ pub(crate) struct Ready {
 /// The set of descriptors.
 pub(crate) struct Poll {
     epoll: OwnedFd,
-    /// Set only when something is due earlier than what it is set to: a limit given to each wait
-    /// would set a timer of the machine for every command.
+    /// Set only if something is due earlier than its current setting. A limit for each wait would
+    /// set a timer of the machine for every command.
     clock: OwnedFd,
     set: Option<Instant>,
     events: Vec<Event>,
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Poll {
     }
 }
 
-/// Events taken at once; what is left over is told again.
+/// Maximum number of events per wait. The others are reported again.
 const EVENTS_MAX: usize = 64;
 
 impl Poll {
@@ -137,35 +137,35 @@ impl Poll {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let poll = Self { epoll, clock, set: None, events: Vec::with_capacity(EVENTS_MAX) };
-        poll.add(&poll.clock, Source::Clock, 0, EventFlags::IN | EventFlags::ET)?;
+        poll.add(&poll.clock, EventSource::Clock, 0, EventFlags::IN | EventFlags::ET)?;
         Ok(poll)
     }
 
-    /// Adds a descriptor. Closing it takes it out.
+    /// Adds a descriptor. Closing it removes it.
     ///
     /// # Errors
     /// `ENOMEM`, `ENOSPC`.
     pub(crate) fn add(
         &self,
         fd: impl AsFd,
-        source: Source,
+        source: EventSource,
         id: u64,
         flags: EventFlags,
     ) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, data(source, id), flags)
     }
 
-    /// Changes what is waited for.
-    pub(crate) fn modify(&self, fd: impl AsFd, source: Source, id: u64, flags: EventFlags) {
+    /// Changes the events of a descriptor.
+    pub(crate) fn modify(&self, fd: impl AsFd, source: EventSource, id: u64, flags: EventFlags) {
         let _ = epoll::modify(&self.epoll, fd, data(source, id), flags);
     }
 
-    /// Takes a descriptor out whose copies elsewhere stay open.
+    /// Removes a descriptor whose copies elsewhere stay open.
     pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Waits, but not beyond `due`, and puts what is ready into `into`.
+    /// Waits until `due` at most, and returns the ready descriptors in `into`.
     pub(crate) fn wait(&mut self, now: Instant, due: Option<Instant>, into: &mut Vec<Ready>) {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let limit = due.filter(|due| *due <= now).map(|_| zero);
@@ -205,6 +205,6 @@ impl Poll {
     }
 }
 
-fn data(source: Source, id: u64) -> EventData {
+fn data(source: EventSource, id: u64) -> EventData {
     EventData::new_u64((source as u64) << 56 | id)
 }

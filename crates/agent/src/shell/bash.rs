@@ -1,11 +1,11 @@
-//! One bash and its descriptors: how it is started, written to and read from.
+//! A bash process with its descriptors: how it is started, written to and read from.
 
 use super::bash_protocol;
 use crate::launch::BASH;
-use crate::reactor::poll::Source;
+use crate::reactor::poll::EventSource;
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
 use isolet_sys::spawn::{Child, Stage};
-use isolet_wire::request::Open;
+use isolet_wire::request::OpenShell;
 use isolet_wire::response::RefusalReason;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{Mode, OFlags};
@@ -16,35 +16,35 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 
 const ARGV: [&std::ffi::CStr; 5] = [c"bash", c"--norc", c"--noprofile", c"--noediting", c"-i"];
-/// A line on the status channel; the driver's are shorter.
+/// Maximum length of a line on the status channel, in bytes. Reports are shorter.
 const LINE_BYTES_MAX: usize = 4096;
-/// What may be written to the status channel beside reports before the shell is ended.
+/// Amount of invalid data on the status channel, in bytes, above which the shell is killed.
 const GARBAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// A bash that runs.
+/// A running bash process.
 #[derive(Debug)]
 pub(crate) struct Bash {
-    /// Its process id, and that of its group and session.
+    /// Its process id, which is also its process group and its session.
     pub(crate) pid: i32,
-    /// Standard output; `None` once it has ended.
+    /// Standard output; `None` after its end.
     pub(crate) out: Option<OwnedFd>,
-    /// Standard error, likewise.
+    /// Standard error; `None` after its end.
     pub(crate) err: Option<OwnedFd>,
-    /// It has executed and reported.
+    /// Bash has sent its first report.
     pub(crate) ready: bool,
-    /// It replaces one that ended, and no command has run in it.
+    /// This bash replaced an ended one, and no command has run in it.
     pub(crate) fresh: bool,
     /// Exit code of the last command.
     pub(crate) last: i32,
-    /// How its lines reach a builtin.
+    /// The prefix with which the agent's lines reach a builtin.
     pub(crate) prefix: &'static str,
     /// `set -x` is on.
     pub(crate) xtrace: bool,
-    /// When it was started.
+    /// Start time.
     pub(crate) opened: Instant,
-    /// Whether its output is waited for.
+    /// Whether its output pipes are polled.
     pub(crate) listening: bool,
-    /// A line that was given up may still write where long texts lie.
+    /// A line that was abandoned may still write to the file of long texts.
     pub(crate) long_text_busy: bool,
     child: Option<Child>,
     control: OwnedFd,
@@ -58,16 +58,16 @@ pub(crate) struct Bash {
     garbage: usize,
 }
 
-/// What came on the status channel.
+/// The result of reading the status channel.
 #[derive(Debug)]
 pub(crate) enum Status {
-    /// Nothing of interest yet.
+    /// No relevant line.
     Nothing,
-    /// A report of the step that was asked about.
+    /// A report of the requested step.
     Report(bash_protocol::Report),
-    /// Nobody can write there any more.
+    /// No process can write to the channel any more.
     Gone,
-    /// Somebody writes what is no report, and does not stop.
+    /// A process writes invalid data without end.
     Flood,
 }
 
@@ -92,7 +92,7 @@ impl Pipes {
             out: pipe()?,
             err: pipe()?,
             status: pipe()?,
-            // Its writers come and go with the commands that are fed.
+            // The writers come and go with the commands that receive input.
             stdin_reader: pipe()?.0,
             null: rustix::fs::open(c"/dev/null", read, Mode::empty())?,
             long_read: rustix::fs::open(own_path(&long), read, Mode::empty())?,
@@ -101,7 +101,8 @@ impl Pipes {
         for end in [&pipes.control.1, &pipes.out.0, &pipes.err.0, &pipes.status.0] {
             rustix::io::ioctl_fionbio(end, true)?;
         }
-        // `/dev/stdout` opens the pipe anew, by the rights of its inode, which is ours.
+        // `/dev/stdout` reopens the pipe with the permissions of its inode, which belongs to the
+        // agent.
         for end in [&pipes.out.1, &pipes.err.1, &pipes.stdin_reader] {
             rustix::fs::fchmod(end, Mode::from_raw_mode(0o666))?;
         }
@@ -127,27 +128,27 @@ fn own_path(fd: impl AsFd) -> String {
 }
 
 impl Bash {
-    /// Starts one for the shell `id`.
+    /// Starts a bash for the shell `id`.
     ///
     /// # Errors
-    /// Why, and in words.
+    /// The reason, with a message.
     pub(crate) fn start(
         reactor: &mut Reactor,
         id: u64,
-        open: &Open,
+        open: &OpenShell,
     ) -> Result<Self, (RefusalReason, String)> {
         let bad = |what: &str| {
-            (RefusalReason::BadAsk, format!("{what} holds a byte that it cannot hold"))
+            (RefusalReason::BadRequest, format!("{what} holds a byte that it cannot hold"))
         };
         let mut envp = environment(&open.env).ok_or_else(|| bad("the environment"))?;
-        // Else it would read and at its end rewrite the user's history.
+        // Otherwise bash would read the user's history and rewrite it at its end.
         envp.retain(|entry| !entry.as_bytes().starts_with(b"HISTFILE="));
         envp.push(c"HISTFILE=".to_owned());
         let cwd = CString::new(open.cwd.as_str()).map_err(|_| bad("the start directory"))?;
         let failed =
             |error: std::io::Error| (RefusalReason::NoProcess, format!("no shell: {error}"));
         let pipes = Pipes::new().map_err(|errno| failed(errno.into()))?;
-        let order = SpawnRequest {
+        let request = SpawnRequest {
             programs: BASH.map(ToOwned::to_owned).to_vec(),
             argv: ARGV.map(ToOwned::to_owned).to_vec(),
             envp,
@@ -157,7 +158,7 @@ impl Bash {
             terminal: None,
             group: None,
         };
-        let child = reactor.spawn(order, ChildOwner::Shell(id)).map_err(failed)?;
+        let child = reactor.spawn(request, ChildOwner::Shell(id)).map_err(failed)?;
         let bash = Self {
             pid: child.pid,
             out: Some(pipes.out.0),
@@ -190,14 +191,18 @@ impl Bash {
             Some(fd) => reactor.poll.add(fd, what, id, flags),
             None => Ok(()),
         };
-        add(self.child.as_ref().map(|child| &child.started), Source::ExecStatus, EventFlags::IN)?;
-        add(self.status.as_ref(), Source::Status, EventFlags::IN)
+        add(
+            self.child.as_ref().map(|child| &child.started),
+            EventSource::ExecStatus,
+            EventFlags::IN,
+        )?;
+        add(self.status.as_ref(), EventSource::Status, EventFlags::IN)
     }
 
-    /// Whether it executed: `None` while that is open, and once it was told.
+    /// The exec status: `None` while it is unknown, and after it was returned once.
     pub(crate) fn exec_result(&mut self) -> Option<Result<(), (RefusalReason, String)>> {
         let result = self.child.as_mut()?.exec_result()?;
-        // Closing its descriptor takes it out of the poll set.
+        // Closing the descriptor removes it from the poll set.
         self.child = None;
         Some(result.map_err(|(stage, errno)| match stage {
             Stage::Cwd => {
@@ -210,14 +215,14 @@ impl Bash {
         }))
     }
 
-    /// Begins or stops waiting for its output.
+    /// Starts or stops polling the output pipes.
     pub(crate) fn set_listening(&mut self, reactor: &Reactor, id: u64, on: bool) {
         if self.listening == on {
             return;
         }
         self.listening = on;
-        for (fd, what) in [(&self.out, Source::Out), (&self.err, Source::Err)] {
-            // Taken out and not only masked: the end of a pipe is told whatever the mask.
+        for (fd, what) in [(&self.out, EventSource::Out), (&self.err, EventSource::Err)] {
+            // Removed instead of masked, because the end of a pipe is reported with any mask.
             match fd {
                 Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
@@ -226,47 +231,47 @@ impl Bash {
         }
     }
 
-    /// Writes lines to it; what does not fit waits for room.
+    /// Writes lines to bash and queues what does not fit.
     pub(crate) fn write(&mut self, reactor: &Reactor, id: u64, lines: &[u8]) {
         self.backlog.extend_from_slice(lines);
         self.write_backlog(reactor, id);
     }
 
-    /// There may be room for lines that wait.
+    /// Writes queued lines if there is room.
     pub(crate) fn write_backlog(&mut self, reactor: &Reactor, id: u64) {
         match rustix::io::write(&self.control, &self.backlog) {
             Ok(count) => {
                 self.backlog.drain(..count);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // It closed its input: it is about to end, which is told elsewhere.
+            // Bash has closed its input and is about to exit, which another event reports.
             Err(_) => self.backlog.clear(),
         }
         let wait = !self.backlog.is_empty();
         if wait != self.backlog_registered {
             self.backlog_registered = wait;
             if wait {
-                let _ = reactor.poll.add(&self.control, Source::Control, id, EventFlags::OUT);
+                let _ = reactor.poll.add(&self.control, EventSource::Control, id, EventFlags::OUT);
             } else {
                 reactor.poll.remove(&self.control);
             }
         }
     }
 
-    /// Whether it has read everything that was written to it.
+    /// Whether bash has read all lines.
     #[must_use]
     pub(crate) fn has_read_everything(&self) -> bool {
         self.backlog.is_empty() && rustix::io::ioctl_fionread(&self.control) == Ok(0)
     }
 
-    /// Whether it has not even begun to read the last `count` bytes that were written to it.
+    /// Whether bash has not started to read the last `count` bytes.
     #[must_use]
     pub(crate) fn has_not_begun_reading(&self, count: usize) -> bool {
         !self.backlog.is_empty()
             || rustix::io::ioctl_fionread(&self.control).is_ok_and(|left| left as usize >= count)
     }
 
-    /// Puts a long text where its next step finds it.
+    /// Stores a long text for the next step.
     ///
     /// # Errors
     /// `ENOMEM`, `ENOSPC`.
@@ -279,11 +284,12 @@ impl Bash {
         rustix::fs::seek(&self.long_read, rustix::fs::SeekFrom::Start(0)).map(|_| ())
     }
 
-    /// Takes what it has written to that place, at most `limit` bytes; the rest is thrown away.
+    /// Takes what bash wrote to the file of long texts, at most `limit` bytes. The rest is
+    /// discarded.
     pub(crate) fn take_long_text(&self, limit: usize) -> Vec<u8> {
         let size = rustix::fs::fstat(&self.long).map_or(0, |stat| stat.st_size);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0).min(limit)];
-        // Memory: read whole, or not at all.
+        // The file is in memory, so a read returns everything.
         let count = rustix::io::pread(&self.long, &mut bytes, 0).unwrap_or(0);
         bytes.truncate(count);
         let _ = rustix::fs::ftruncate(&self.long, 0);
@@ -303,8 +309,8 @@ impl Bash {
         let mut found = Status::Nothing;
         while let Some(end) = self.lines.iter().position(|b| *b == b'\n') {
             match bash_protocol::parse_report(&self.lines[..end]) {
-                // The first: after an interrupt the question may stand there twice, and the second
-                // answer is about the first.
+                // The first report counts: after an interrupt, the request may have been sent
+                // twice, and the second report is about the first one.
                 Some(report)
                     if Some(report.number) == number && matches!(found, Status::Nothing) =>
                 {
@@ -321,7 +327,7 @@ impl Bash {
         if self.garbage > GARBAGE_BYTES_MAX { Status::Flood } else { found }
     }
 
-    /// A function may stand in the way of its lines: they go the other way from here on.
+    /// Uses the other prefix from now on, because a function may hide the builtin.
     pub(crate) fn switch_prefix(&mut self) {
         self.prefix = if self.prefix == bash_protocol::BUILTIN {
             bash_protocol::COMMAND_BUILTIN
@@ -330,12 +336,12 @@ impl Bash {
         };
     }
 
-    /// A new command begins: what was written before it is forgotten.
+    /// Resets the count of invalid data at the start of a command.
     pub(crate) fn reset_garbage(&mut self) {
         self.garbage = 0;
     }
 
-    /// Bytes that lie in its output pipes now.
+    /// Number of unread bytes in the output pipes.
     #[must_use]
     pub(crate) fn unread_output(&self) -> [usize; 2] {
         [&self.out, &self.err].map(|fd| {
@@ -344,23 +350,24 @@ impl Bash {
         })
     }
 
-    /// A new way in for a command's standard input.
+    /// Opens a new pipe end for a command's standard input.
     ///
     /// # Errors
-    /// `EMFILE`, or `/proc` is not there.
+    /// `EMFILE`, or `/proc` is missing.
     pub(crate) fn open_stdin_pipe(&self, reactor: &Reactor, id: u64) -> Result<OwnedFd, Errno> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open(own_path(&self.stdin_reader), flags, Mode::empty())?;
-        reactor.poll.add(&fd, Source::Stdin, id, EventFlags::empty())?;
+        reactor.poll.add(&fd, EventSource::Stdin, id, EventFlags::empty())?;
         Ok(fd)
     }
 
-    /// Throws away what a command did not read, so that the next does not get it.
+    /// Discards input that a command did not read, so that the next command does not receive it.
     pub(crate) fn discard_unread_stdin(&self, reactor: &mut Reactor) {
         if !matches!(rustix::io::ioctl_fionread(&self.stdin_reader), Ok(1..)) {
             return;
         }
-        // A description of its own: a flag set on the shared one would be seen by the command.
+        // A separate open file description: the command would see a flag that is set on the shared
+        // one.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::open(own_path(&self.stdin_reader), flags, Mode::empty()) else {
             return;

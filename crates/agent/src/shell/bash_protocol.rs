@@ -1,52 +1,53 @@
-//! The lines that are written to bash, and the reports that it writes back. Pure text: descriptors
-//! appear only as numbers.
+//! The lines that the agent writes to bash, and the reports that bash writes back. This module only
+//! handles text, and descriptors are numbers.
 //!
-//! A step is two lines. The first evaluates a quoted text; the second reports on descriptor 57.
-//! Two, because a line can be abandoned (an interrupt, `set -u`, `${x:?}`) and bash then goes back
-//! to its reader, where the second still waits. Nothing of a tenant stands unquoted in either.
+//! A step has two lines. The first evaluates a quoted text, and the second reports on descriptor
+//! 57. There are two lines because bash may abandon one (after an interrupt, `set -u` or `${x:?}`)
+//! and then returns to its reader, where the second line still waits. Text from a tenant is always
+//! quoted.
 
-/// The read end of the pipe that feeds commands which asked for standard input.
+/// The read end of the pipe for commands with standard input.
 pub(crate) const FD_STDIN: i32 = 56;
-/// Where bash reports the end of a step.
+/// The status channel, on which bash reports the end of a step.
 pub(crate) const FD_STATUS: i32 = 57;
 /// `/dev/null`, the standard input of all other commands.
 pub(crate) const FD_NULL: i32 = 58;
-/// Long texts, in memory.
+/// The file in memory that holds long texts.
 pub(crate) const FD_TEXT: i32 = 59;
 
-/// From this length on a text goes through [`FD_TEXT`]: bash reads its lines in chunks of 1 KiB,
-/// a file at once.
+/// Length, in bytes, from which a text goes through [`FD_TEXT`]: bash reads lines in chunks of 1
+/// KiB but a file at once.
 pub(crate) const INLINE_BYTES_MAX: usize = 900;
 
-/// First line of a new bash, and its report, whose number is 0.
+/// The first line of a new bash. Its report has the number 0.
 pub(crate) const INIT: &str = "PS1= PS2= MAILCHECK=; unset HISTFILE PROMPT_COMMAND; set +o history; \
 set +H; shopt -u checkwinsize; shopt -s execfail; __isr() { return \"$1\"; }; __ise=; history -c; \
 shopt -s expand_aliases\n\\builtin echo 0 0 0:0 \"$-\" >&57\n";
 
-/// Prefix by which the agent's lines reach a builtin that a function may hide.
+/// The prefix with which the agent's lines reach a builtin that a function may hide.
 pub(crate) const BUILTIN: &str = "builtin";
 /// The prefix in a shell that has a function named `builtin`.
 pub(crate) const COMMAND_BUILTIN: &str = "command builtin";
 
-/// How one step is to be run.
+/// The parameters of a step.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct ReportedStep {
     /// [`BUILTIN`] or [`COMMAND_BUILTIN`].
     pub(crate) prefix: &'static str,
-    /// Its number; reports with another are not its own.
+    /// The number of the step, which its report repeats.
     pub(crate) number: u64,
-    /// What `$?` is when the text begins.
+    /// The value of `$?` at the start of the text.
     pub(crate) last: i32,
-    /// Standard input comes from [`FD_STDIN`].
+    /// Read standard input from [`FD_STDIN`].
     pub(crate) stdin: bool,
-    /// Standard error goes where standard output goes.
+    /// Redirect standard error to standard output.
     pub(crate) merge: bool,
-    /// A step of the agent's own: its code is the variable `__isf`, never a failure of the line,
-    /// which under `set -e` would end the shell.
+    /// A step of the agent itself. Its code is in the variable `__isf` and is never a failure of
+    /// the line, which would end the shell under `set -e`.
     pub(crate) own: bool,
 }
 
-impl Default for Step {
+impl Default for ReportedStep {
     fn default() -> Self {
         Self { prefix: BUILTIN, number: 0, last: 0, stdin: false, merge: false, own: false }
     }
@@ -64,8 +65,8 @@ pub(crate) fn quote(out: &mut String, text: &str) {
     out.push('\'');
 }
 
-/// Appends both lines of a step. With `None` the text is taken from [`FD_TEXT`].
-pub(crate) fn write_step(out: &mut String, step: Step, text: Option<&str>) {
+/// Appends both lines of a step. With `None`, the text comes from [`FD_TEXT`].
+pub(crate) fn write_step(out: &mut String, step: ReportedStep, text: Option<&str>) {
     use std::fmt::Write as _;
     let word = step.prefix;
     if text.is_none() {
@@ -87,13 +88,13 @@ pub(crate) fn write_step(out: &mut String, step: Step, text: Option<&str>) {
     request_report(out, word, number);
 }
 
-/// Appends the second line alone.
+/// Appends only the second line.
 pub(crate) fn request_report(out: &mut String, word: &str, number: u64) {
     use std::fmt::Write as _;
     let _ = writeln!(out, "\\{word} echo {number} \"$?\" \"$__ise\" \"$-\" >&{FD_STATUS}");
 }
 
-/// Whether `name` can be a variable of the shell.
+/// Whether `name` is a valid name of a variable.
 #[must_use]
 pub(crate) fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
@@ -101,11 +102,11 @@ pub(crate) fn is_name(name: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// The code of [`setup_step`] where the command's directory cannot be entered.
+/// The code of [`setup_step`] if the command's directory cannot be entered.
 pub(crate) const NO_DIRECTORY: i32 = 2;
 
-/// The agent's step before a command: history that was not needed until now, the command's own
-/// directory and environment, and what stood there before.
+/// The setup step of a command: pending history, and the command's own directory and environment
+/// with a backup of the old values.
 #[must_use]
 pub(crate) fn setup_step<'a>(
     word: &str,
@@ -124,10 +125,10 @@ pub(crate) fn setup_step<'a>(
     for at in 0..env.len() {
         let _ = write!(out, " __isn{at}");
     }
-    // In a list that ends in `|| :` neither `set -e` nor an ERR trap looks at a failure.
+    // In a list that ends with `|| :`, neither `set -e` nor an ERR trap reacts to a failure.
     out.push_str("; { ");
     if let Some(cwd) = cwd {
-        // The code says that it was the directory which failed.
+        // The code says that the directory failed.
         let _ = write!(out, "__isf={NO_DIRECTORY} ");
         out.push_str("__isw=$PWD __isq=${OLDPWD+x} __iso=${OLDPWD-} && CDPATH= ");
         let _ = write!(out, "\\{word} cd -- ");
@@ -148,12 +149,12 @@ pub(crate) fn setup_step<'a>(
     out
 }
 
-/// Expands to the assignment that would make the variable again, with its attributes.
+/// Expands to the assignment that restores the variable with its attributes.
 fn declaration_of(name: &str) -> String {
     format!("${{{name}[@]+${{{name}[@]@A}}}}")
 }
 
-/// The agent's step after such a command: what the command did not itself change is put back.
+/// The cleanup step of a command: restores everything that the command did not change itself.
 #[must_use]
 pub(crate) fn cleanup_step(
     word: &str,
@@ -189,25 +190,25 @@ pub(crate) fn cleanup_step(
     out
 }
 
-/// What bash said at the end of a step.
+/// A report of bash at the end of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Report {
-    /// Which step.
+    /// The number of the step.
     pub(crate) number: u64,
-    /// Its code.
+    /// The exit code of the step.
     pub(crate) code: i32,
-    /// `$?` as the second line saw it: 0 unless the first was abandoned.
+    /// The value of `$?` in the second line: 0 unless the first line was abandoned.
     pub(crate) asked: i32,
-    /// The first line ran to its end.
+    /// The first line was completed.
     pub(crate) whole: bool,
-    /// What `__ise` held.
+    /// The value of `__ise`.
     pub(crate) mark: String,
-    /// `$-`.
+    /// The value of `$-`.
     pub(crate) flags: String,
 }
 
-/// Reads one line (without its newline) from the status channel; a tenant can write there too, to
-/// its own harm.
+/// Parses a line (without its newline) from the status channel. A tenant can also write there, but
+/// only harms its own shell.
 #[must_use]
 pub(crate) fn parse_report(line: &[u8]) -> Option<Report> {
     let line = std::str::from_utf8(line).ok()?;
@@ -236,7 +237,7 @@ pub(crate) fn mentions_history(text: &str) -> bool {
     text.contains("history") || text.contains("fc")
 }
 
-/// Whether the text holds a `&` that may start a background job: one that is not part of `&&`,
+/// Whether the text contains a `&` that may start a background job: one that is not part of `&&`,
 /// `>&`, `<&`, `&>` or `|&`.
 #[must_use]
 pub(crate) fn may_start_job(text: &str) -> bool {
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn a_step_is_two_lines_of_quoted_text() {
         let mut out = String::new();
-        let how = Step { number: 7, last: 3, ..Step::default() };
+        let how = ReportedStep { number: 7, last: 3, ..ReportedStep::default() };
         write_step(&mut out, how, Some("echo 'a'"));
         assert_eq!(
             out,

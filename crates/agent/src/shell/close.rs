@@ -1,9 +1,9 @@
-//! The end of a shell: on its own, or on request.
+//! The end of a shell, on its own or on request.
 
 use super::bash::Bash;
 use super::closing::Closing;
-use super::{Shell, State};
-use crate::process_tree::{self, Process};
+use super::{Shell, ShellState};
+use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
 use crate::signals::{HUP, KILL};
 use isolet_sys::signal;
@@ -11,16 +11,16 @@ use isolet_wire::activity::CloseCause;
 use isolet_wire::response::{Closed, RefusalReason, STDERR, STDOUT};
 use std::time::Duration;
 
-/// From the hang-up to the kill.
+/// Time between SIGHUP and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
-/// How often it is looked whether everything has ended before that.
+/// Time between two checks whether everything has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Shell {
-    /// Ends it and everything it started: hangs up, and kills what is left after 200 ms.
+    /// Ends the shell and everything that it started: SIGHUP first, and SIGKILL after 200 ms.
     pub(crate) fn close(&mut self, reactor: &mut Reactor, cause: CloseCause) {
         reactor.pending.shells.mark(self.id);
-        if self.closing.is_some() {
+        if self.end.closing.is_some() {
             return;
         }
         self.refuse_queue(RefusalReason::NoShell, "the shell was closed");
@@ -34,7 +34,7 @@ impl Shell {
             process.send(HUP);
         }
         let _ = signal::send(pid, HUP);
-        self.closing = Some(Closing {
+        self.end.closing = Some(Closing {
             cause,
             kill_at: reactor.now + GRACE,
             look_at: reactor.now + LOOK,
@@ -46,8 +46,8 @@ impl Shell {
 
     pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
         let pid = self.pid();
-        let Some(closing) = self.closing.as_mut() else { return };
-        if closing.closed.is_some() && !closing.started.iter().any(Process::is_alive) {
+        let Some(closing) = self.end.closing.as_mut() else { return };
+        if closing.closed.is_some() && !closing.started.iter().any(ProcessHandle::is_alive) {
             self.closed_whole();
             return;
         }
@@ -69,15 +69,15 @@ impl Shell {
         }
     }
 
-    /// Bash and all it started are gone.
+    /// Bash and everything that it started have ended.
     fn closed_whole(&mut self) {
-        if let Some(closed) = self.closing.take().and_then(|closing| closing.closed) {
+        if let Some(closed) = self.end.closing.take().and_then(|closing| closing.closed) {
             self.log.closed(closed);
         }
         self.over = true;
     }
 
-    /// Its bash has ended with this code or signal.
+    /// Bash has ended with this code or signal.
     pub(crate) fn on_exit(
         &mut self,
         reactor: &mut Reactor,
@@ -86,7 +86,8 @@ impl Shell {
     ) {
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers_now(self.id);
-        // Whether it was executed at all is told by another descriptor, perhaps not yet read.
+        // Another descriptor, which may not have been read yet, tells whether bash was executed at
+        // all.
         let pid = self.pid();
         self.on_exec_status(reactor);
         if self.pid() != pid {
@@ -106,23 +107,23 @@ impl Shell {
         let Some(bash) = self.bash.take() else { return };
         let unused = !bash.ready;
         let restoring = self.state_died(reactor);
-        // What it left running in the background may go on writing.
+        // Background processes of the shell may continue to write.
         [bash.out, bash.err].into_iter().flatten().for_each(|fd| reactor.drain(fd));
-        self.awaited_step = None;
-        self.resyncing = None;
-        self.history.clear();
-        self.history_bytes = 0;
-        self.state = State::Dead;
+        self.steps.awaited = None;
+        self.steps.resync = None;
+        self.history.texts.clear();
+        self.history.bytes = 0;
+        self.state = ShellState::Dead;
         if restoring {
             return self.start(reactor);
         }
         let own_cause = if code.is_some() { CloseCause::Exit } else { CloseCause::Killed };
-        let cause = self.close_cause.take().unwrap_or(own_cause);
+        let cause = self.end.cause.take().unwrap_or(own_cause);
         let mut closed = Closed { code, signal, cause };
-        self.ended = Some((closed.clone(), reactor.now));
-        if let Some(closing) = self.closing.as_mut() {
+        self.end.ended = Some((closed.clone(), reactor.now));
+        if let Some(closing) = self.end.closing.as_mut() {
             closed.cause = closing.cause.clone();
-            self.ended = Some((closed.clone(), reactor.now));
+            self.end.ended = Some((closed.clone(), reactor.now));
             closing.closed = Some(closed);
             closing.look_at = reactor.now;
             self.closing_elapsed(reactor);

@@ -1,10 +1,12 @@
-//! Ends a running command while its shell stays, and notices when bash can no longer report.
+//! Ends a running command without ending its shell, and detects a bash that can no longer report.
 
 use super::bash::Bash;
 use super::escalation::{Escalation, EscalationStep};
-use super::running::{INTERRUPT_RETRY, InterruptState, ProbeStep, ReaderProbe, Running, Stage};
-use super::{Resync, START_MAX, Shell, State};
-use crate::process_tree::{self, Process};
+use super::running::{
+    INTERRUPT_RETRY, InterruptState, ProbeStep, ReaderProbe, RunningCommand, Stage,
+};
+use super::{Resync, START_MAX, Shell, ShellState};
+use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
 use isolet_sys::signal;
@@ -12,47 +14,48 @@ use isolet_wire::activity::CloseCause;
 use isolet_wire::response::RefusalReason;
 use std::time::{Duration, Instant};
 
-/// The longest pause between two looks whether bash is back at its reader.
+/// Maximum pause between two checks whether bash is back at its reader.
 const PROBE_MAX: Duration = Duration::from_secs(60);
-/// How long bash may take from its reader to its report.
+/// Time for bash to get from its reader to its report.
 const REPORT_MAX: Duration = Duration::from_millis(250);
-/// How long an interrupt waits for a busy bash to read the line that it is to interrupt.
+/// How long an interrupt waits for a busy bash to read the line that is to be interrupted.
 const BEGIN_MAX: Duration = Duration::from_millis(400);
-/// Questions after an interrupt before the shell is given up.
+/// Number of report requests after an interrupt before the shell is given up.
 const SETTLE_MAX: u32 = 100;
 
 impl Shell {
-    /// Begins to interrupt the running command.
+    /// Starts to interrupt the running command.
     pub(super) fn interrupt(&mut self, reactor: &mut Reactor, timed_out: bool) {
         let Some(running) = self.running.as_mut() else { return };
         if timed_out {
-            running.timed_out = true;
+            running.result.timed_out = true;
         } else {
-            running.cancelled = true;
+            running.result.cancelled = true;
         }
-        // Its text has ended: what is left is the agent's own.
-        if running.stage == Stage::After || running.unread.is_some() {
+        // The command's text has ended, and only the agent's cleanup step is running.
+        if running.step.stage == Stage::After || running.output.unread.is_some() {
             return;
         }
-        if running.escalation.is_none() {
-            running.escalation = Some(Escalation::new(reactor.now));
+        if running.interrupts.escalation.is_none() {
+            running.interrupts.escalation = Some(Escalation::new(reactor.now));
             self.escalate(reactor);
         }
     }
 
     fn escalate(&mut self, reactor: &mut Reactor) {
-        // An interrupt that comes before bash has read the line would be lost on it.
-        if let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_ref())
-            && let Some(escalation) = running.escalation.as_mut()
-            && reactor.now.duration_since(running.step_written_at) < BEGIN_MAX
-            && bash.has_not_begun_reading(running.step_bytes)
+        // An interrupt before bash has read the line would have no effect on it.
+        if let Some(running) = self.running.as_mut()
+            && let Some(bash) = self.bash.as_ref()
+            && let Some(escalation) = running.interrupts.escalation.as_mut()
+            && reactor.now.duration_since(running.step.written_at) < BEGIN_MAX
+            && bash.has_not_begun_reading(running.step.bytes)
         {
             escalation.postpone(reactor.now);
         }
         while let Some(act) = self
             .running
             .as_mut()
-            .and_then(|r| r.escalation.as_mut())
+            .and_then(|r| r.interrupts.escalation.as_mut())
             .and_then(|l| l.next_step(reactor.now))
         {
             self.apply_escalation(reactor, act);
@@ -66,14 +69,14 @@ impl Shell {
         match act {
             EscalationStep::Interrupt => self.advance_interrupt(reactor),
             EscalationStep::InterruptAgain => {
-                // What was interrupted may be putting its things in order; that is not disturbed.
-                let still = running.interrupted_processes.iter().any(Process::is_alive);
+                // An interrupted process may be cleaning up and is not disturbed.
+                let still = running.interrupts.processes.iter().any(ProcessHandle::is_alive);
                 let back = self.bash.as_ref().is_some_and(Bash::has_read_everything);
-                if running.interrupt != InterruptState::Idle || !still && !back {
+                if running.interrupts.state != InterruptState::Idle || !still && !back {
                     self.advance_interrupt(reactor);
                     return;
                 }
-                if let Some(escalation) = running.escalation.as_mut() {
+                if let Some(escalation) = running.interrupts.escalation.as_mut() {
                     escalation.retry_at(reactor.now + INTERRUPT_RETRY);
                 }
                 if back {
@@ -91,23 +94,23 @@ impl Shell {
 
     fn send_each(&mut self, reactor: &Reactor, number: i32, all: bool) {
         self.started_processes(reactor, all).iter().for_each(|process| process.send(number));
-        // What stood after the one that was just ended has begun by now.
+        // The next program of the command has started by now.
         let pid = self.pid();
         if !self.bash.as_ref().is_some_and(Bash::has_read_everything) {
             let _ = signal::send(pid, INT);
         }
         let _ = signal::send(pid, CONT);
         if let Some(running) = self.running.as_mut() {
-            running.interrupt = InterruptState::Idle;
-            if let Some(escalation) = running.escalation.as_mut() {
+            running.interrupts.state = InterruptState::Idle;
+            if let Some(escalation) = running.interrupts.escalation.as_mut() {
                 escalation.retry_at(reactor.now + INTERRUPT_RETRY);
             }
         }
         self.request_report_again(reactor);
     }
 
-    /// What the running command started: what does not ignore SIGINT, or `all`.
-    fn started_processes(&self, reactor: &Reactor, all: bool) -> Vec<Process> {
+    /// Processes that the running command started: all of them, or those that do not ignore SIGINT.
+    fn started_processes(&self, reactor: &Reactor, all: bool) -> Vec<ProcessHandle> {
         let Some(running) = &self.running else { return Vec::new() };
         if !all {
             return self.interruptible(reactor, running.started_ticks).0;
@@ -118,7 +121,8 @@ impl Shell {
         found
     }
 
-    /// Sends a signal to what the command runs in the foreground. `false`: no such command.
+    /// Sends a signal to the foreground processes of a command. Returns `false` if there is no such
+    /// command.
     pub(crate) fn signal(
         &mut self,
         reactor: &mut Reactor,
@@ -127,7 +131,7 @@ impl Shell {
         number: i32,
     ) -> bool {
         let pid = self.pid();
-        let own = |r: &Running| r.key.owner == owner && r.key.id == id;
+        let own = |r: &RunningCommand| r.key.owner == owner && r.key.id == id;
         if !self.running.as_ref().is_some_and(|running| own(running)) {
             return false;
         }
@@ -147,61 +151,61 @@ impl Shell {
         true
     }
 
-    /// The status channel may be lost: look at `when`.
+    /// Schedules a check of the status channel, which may be lost.
     pub(super) fn schedule_status_check(&mut self, when: Instant) {
         match self.running.as_mut() {
             Some(running) => {
-                running.probe =
+                running.step.probe =
                     ReaderProbe { due: when, pause: Duration::ZERO, step: ProbeStep::GiveUp };
             }
-            None => self.resyncing = Some(Resync { due: when, tries: SETTLE_MAX }),
+            None => self.steps.resync = Some(Resync { due: when, tries: SETTLE_MAX }),
         }
     }
 
-    /// The earliest moment at which [`Shell::elapsed`] has something to do.
+    /// The earliest moment at which [`Shell::on_deadline`] has something to do.
     pub(super) fn next_deadline(&self, reactor: &Reactor) -> Option<Instant> {
-        let mut due: Option<Instant> = self.stalled_until;
+        let mut due: Option<Instant> = self.flow.stalled_until;
         let mut sooner = |when: Option<Instant>| {
             due = match (due, when) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             }
         };
-        let starting = self.bash.as_ref().filter(|bash| !bash.ready && self.close_cause.is_none());
+        let starting = self.bash.as_ref().filter(|bash| !bash.ready && self.end.cause.is_none());
         if let Some(bash) = starting {
             sooner(Some(bash.opened + START_MAX));
         }
         if let Some(running) = &self.running {
             let timeout = running.run.timeout_ms;
-            if timeout > 0 && !running.timed_out {
+            if timeout > 0 && !running.result.timed_out {
                 sooner(running.started_at.checked_add(Duration::from_millis(timeout)));
             }
-            sooner(running.escalation.as_ref().and_then(Escalation::due));
-            sooner(running.own_step_deadline.filter(|_| running.escalation.is_none()));
-            sooner((running.unread.is_none()).then_some(running.probe.due));
+            sooner(running.interrupts.escalation.as_ref().and_then(Escalation::due));
+            sooner(running.step.own_deadline.filter(|_| running.interrupts.escalation.is_none()));
+            sooner((running.output.unread.is_none()).then_some(running.step.probe.due));
         }
-        sooner(self.resyncing.map(|resync| resync.due));
-        sooner(self.closing.as_ref().and_then(super::closing::Closing::due));
+        sooner(self.steps.resync.map(|resync| resync.due));
+        sooner(self.end.closing.as_ref().and_then(super::closing::Closing::due));
         sooner(self.linger_deadline());
         sooner(self.log_expiry());
         sooner(self.save_due(reactor));
         due
     }
 
-    /// When the log of an ended private shell is let go of.
+    /// When the log of an ended private shell is removed.
     fn log_expiry(&self) -> Option<Instant> {
-        let unseen = !self.is_session() && self.clients.is_empty() && self.closing.is_none();
-        self.ended.as_ref().filter(|_| unseen).map(|(_, at)| *at + super::DEAD_KEPT)
+        let unseen = !self.is_session() && self.clients.is_empty() && self.end.closing.is_none();
+        self.end.ended.as_ref().filter(|_| unseen).map(|(_, at)| *at + super::DEAD_KEPT)
     }
 
-    /// When it is closed because nobody is attached.
+    /// When the shell is closed because no client is attached.
     fn linger_deadline(&self) -> Option<Instant> {
         let linger = Duration::from_millis(self.open.linger_ms?);
-        let alone = self.clients.is_empty() && self.bash.is_some() && self.closing.is_none();
+        let alone = self.clients.is_empty() && self.bash.is_some() && self.end.closing.is_none();
         alone.then(|| self.last_detached.at.checked_add(linger)).flatten()
     }
 
-    /// Does what is due.
+    /// Handles everything that is due.
     pub(super) fn on_deadline(&mut self, reactor: &mut Reactor) {
         let now = reactor.now;
         if self.bash.as_ref().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
@@ -213,7 +217,7 @@ impl Shell {
         self.check_timeouts(reactor);
         self.check_reader(reactor);
         self.save_elapsed(reactor);
-        if let Some(Resync { due: when, tries }) = self.resyncing
+        if let Some(Resync { due: when, tries }) = self.steps.resync
             && now >= when
         {
             if tries >= SETTLE_MAX {
@@ -225,36 +229,35 @@ impl Shell {
         self.closing_elapsed(reactor);
     }
 
-    /// Timeouts of the running command.
+    /// Handles the timeouts of the running command.
     fn check_timeouts(&mut self, reactor: &mut Reactor) {
         let Some(running) = self.running.as_mut() else { return };
         let limit = Duration::from_millis(running.run.timeout_ms);
         let took = reactor.now.duration_since(running.started_at);
-        let guarded = running.own_step_deadline.is_some_and(|guard| reactor.now >= guard);
-        if guarded && running.escalation.is_none() {
-            running.own_step_deadline = None;
-            running.escalation = Some(Escalation::new(reactor.now));
+        let guarded = running.step.own_deadline.is_some_and(|guard| reactor.now >= guard);
+        if guarded && running.interrupts.escalation.is_none() {
+            running.step.own_deadline = None;
+            running.interrupts.escalation = Some(Escalation::new(reactor.now));
         }
-        if !limit.is_zero() && took >= limit && !running.timed_out {
+        if !limit.is_zero() && took >= limit && !running.result.timed_out {
             self.interrupt(reactor, true);
         }
         self.escalate(reactor);
     }
 
-    /// Looks whether bash is back at its reader without having reported.
+    /// Checks whether bash is back at its reader without having reported.
     fn check_reader(&mut self, reactor: &mut Reactor) {
         let id = self.id;
-        let (Some(running), Some(bash)) = (self.running.as_mut(), self.bash.as_mut()) else {
-            return;
-        };
-        let ReaderProbe { due: when, pause, step } = running.probe;
-        if reactor.now < when || running.unread.is_some() {
+        let Some(running) = self.running.as_mut() else { return };
+        let Some(bash) = self.bash.as_mut() else { return };
+        let ReaderProbe { due: when, pause, step } = running.step.probe;
+        if reactor.now < when || running.output.unread.is_some() {
             return;
         }
         match step {
             ProbeStep::WriteEmptyLine => {
                 Self::write_empty_line(bash, reactor, id);
-                running.probe = ReaderProbe {
+                running.step.probe = ReaderProbe {
                     due: reactor.now + REPORT_MAX,
                     pause,
                     step: ProbeStep::RequestReport,
@@ -262,24 +265,26 @@ impl Shell {
             }
             ProbeStep::RequestReport if !bash.has_read_everything() => {
                 let pause = (pause * 2).min(PROBE_MAX);
-                running.probe =
+                running.step.probe =
                     ReaderProbe { due: reactor.now + pause, pause, step: ProbeStep::RequestReport };
             }
-            // It has read everything. An interrupt from elsewhere can have cost the line that
-            // asks, and a function of a tenant's can stand in its way: it is asked both ways.
+            // Bash has read everything. A signal from another process may have cost the line that
+            // requests the report, or a function of the tenant may hide the builtin, so the report
+            // is requested with both prefixes.
             ProbeStep::RequestReport | ProbeStep::RequestByOtherPrefix => {
                 let next = if step == ProbeStep::RequestReport {
                     ProbeStep::RequestByOtherPrefix
                 } else {
                     ProbeStep::GiveUp
                 };
-                running.probe = ReaderProbe { due: reactor.now + REPORT_MAX, pause, step: next };
-                running.line_may_be_lost = true;
+                running.step.probe =
+                    ReaderProbe { due: reactor.now + REPORT_MAX, pause, step: next };
+                running.interrupts.line_may_be_lost = true;
                 bash.switch_prefix();
                 self.request_report_again(reactor);
             }
             _ if pause > Duration::ZERO && !bash.has_read_everything() => {
-                running.probe = ReaderProbe {
+                running.step.probe = ReaderProbe {
                     due: reactor.now + REPORT_MAX,
                     pause,
                     step: ProbeStep::RequestReport,
@@ -289,7 +294,7 @@ impl Shell {
         }
     }
 
-    /// Nobody will ever report the end of the running command.
+    /// Ends a command whose report will never come.
     fn give_up_report(&mut self, reactor: &mut Reactor) {
         if let Some(running) = self.running.take() {
             let message = "the shell's status channel was closed by the command".to_owned();
@@ -302,13 +307,13 @@ impl Shell {
         self.kill_for(reactor, CloseCause::StatusChannelClosed);
     }
 
-    /// Ends the shell at once, for a reason of the agent's.
+    /// Kills the shell for a reason of the agent.
     pub(super) fn kill_for(&mut self, reactor: &mut Reactor, cause: CloseCause) {
-        self.close_cause = Some(cause);
-        self.awaited_step = None;
-        self.resyncing = None;
+        self.end.cause = Some(cause);
+        self.steps.awaited = None;
+        self.steps.resync = None;
         reactor.pending.shells.mark(self.id);
-        if self.state == State::Dead || self.closing.is_some() {
+        if self.state == ShellState::Dead || self.end.closing.is_some() {
             return;
         }
         for process in

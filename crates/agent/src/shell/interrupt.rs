@@ -24,7 +24,7 @@
 use super::Shell;
 use super::bash::Bash;
 use super::running::{INTERRUPT_RETRY, InterruptState};
-use crate::process_tree::{self, Process};
+use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, STOP, TERM};
 use isolet_sys::signal;
@@ -32,30 +32,30 @@ use std::time::Duration;
 
 /// A command younger than this may just be starting a program.
 const YOUNG: Duration = Duration::from_millis(20);
-/// How long bash may take to wait for something. While it sets up a wait there is a moment in which
-/// an interrupt makes it signal itself for ever (5.2: its handler is in place, and the one to go
-/// back to is not yet kept).
+/// How long bash may take to start waiting. While bash sets up a wait, there is a moment in which
+/// an interrupt makes it signal itself forever (in 5.2: its handler is installed, and the previous
+/// one is not saved yet).
 const REST_MAX: Duration = Duration::from_millis(4);
-/// After this it may as well wait for something other than a program.
+/// After this time, bash may wait for something other than a program.
 const REST_LEAST: Duration = Duration::from_millis(1);
-/// How long each further step of an interrupt may take; and the time between two looks.
+/// Timeout of each further step of an interrupt.
 const STEP_MAX: Duration = Duration::from_millis(100);
 const STEP_PAUSE: Duration = Duration::from_micros(200);
-/// How long bash may take from its reader to its answer. If it were interrupted there, it would say
-/// a newline that nobody could tell from the command's.
+/// Time for bash to get from its reader to its report. An interrupt during this time would print a
+/// newline that cannot be told from the command's output.
 const ANSWER_MAX: Duration = Duration::from_millis(2);
-/// Questions after an interrupt, 20 ms apart, until what is left of the command is asked harder to
-/// end; and how often copies of bash are waited for.
+/// Number of report requests, 20 ms apart, before the rest of a command gets a stronger signal and
+/// before forks of bash are no longer waited for.
 const SWEEP_TERM: u32 = 20;
 const SWEEP_KILL: u32 = 35;
 const SWEEP_COPIES_MAX: u32 = 5;
 
-/// Children of bash since then that may still be mere copies of it: a copy has its parent's
-/// handlers, would act on an interrupt as if it were the shell, and take the shell's further
-/// lines. Some stay copies for good, and do no such thing.
-fn bash_forks(bash: &Process, since: u64) -> Vec<i32> {
+/// Children of bash since a moment that may still be forks of it. A fork has its parent's handlers,
+/// would handle an interrupt as if it were the shell, and would read the shell's lines. Some
+/// children remain forks and do none of this.
+fn bash_forks(bash: &ProcessHandle, since: u64) -> Vec<i32> {
     let shell = bash.signals();
-    let copy = |child: &Process| {
+    let copy = |child: &ProcessHandle| {
         let own = child.signals();
         let part = own.caught & !shell.caught == 0 && own.catches_interrupt();
         own.caught == shell.caught || part && child.is_young()
@@ -65,14 +65,14 @@ fn bash_forks(bash: &Process, since: u64) -> Vec<i32> {
     found.into_iter().map(|child| child.pid).collect()
 }
 
-/// Whether a child of bash has ended that it has not taken notice of.
+/// Whether a child of bash has ended that bash has not noticed yet.
 fn has_ended(bash: i32) -> bool {
-    process_tree::children_of(bash).iter().any(Process::is_zombie)
+    process_tree::children_of(bash).iter().any(ProcessHandle::is_zombie)
 }
 
-/// Interrupts processes of which none is to see another one's end before its own. They stand
-/// parents first, so that none sees a child stopped either.
-fn interrupt_together(processes: &[Process]) {
+/// Interrupts processes together, so that none sees another's end before its own signal. The
+/// parents come first, so that none sees a stopped child.
+fn interrupt_together(processes: &[ProcessHandle]) {
     let several = processes.len() > 1;
     if several {
         processes.iter().for_each(|process| process.send(STOP));
@@ -84,37 +84,38 @@ fn interrupt_together(processes: &[Process]) {
 }
 
 impl Shell {
-    /// An interrupt, in steps. Bash stops, so that nothing is forked beside it. If it waits for a
-    /// program, both are interrupted while it stands: in another order it would take the program's
-    /// end for an ordinary one, or forget its own interrupt at another end, and go on with what
-    /// comes after. Else, and when that did not do it, bash is interrupted alone, and when it has
-    /// noticed and is not back at its reader then, again with its programs: so one interrupt falls
-    /// between two programs that end by themselves.
+    /// Interrupts a command in steps. First, bash is stopped so that it cannot fork. If it waits
+    /// for a program, both receive SIGINT while bash is stopped: otherwise bash would treat the
+    /// program's end as an ordinary one, or forget its own interrupt, and continue with the next
+    /// command. In all other cases, bash alone is interrupted. If it has handled the signal and is
+    /// not back at its reader, it is interrupted again with its programs, so that an interrupt may
+    /// fall between two programs that end by themselves.
     pub(super) fn advance_interrupt(&mut self, reactor: &Reactor) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };
-        let Some(bash) = Process::read(pid) else { return };
-        if running.interrupt == InterruptState::Idle {
-            running.interrupt = InterruptState::WaitingForRest(reactor.now + REST_MAX);
+        let Some(bash) = ProcessHandle::read(pid) else { return };
+        if running.interrupts.state == InterruptState::Idle {
+            running.interrupts.state = InterruptState::WaitingForRest(reactor.now + REST_MAX);
         }
-        if let InterruptState::WaitingForRest(until) = running.interrupt {
-            let waits = !running.bash_was_stopped && process_tree::waits_for_child(pid);
+        if let InterruptState::WaitingForRest(until) = running.interrupts.state {
+            let waits = !running.interrupts.bash_was_stopped && process_tree::waits_for_child(pid);
             let rests = bash.is_sleeping() && reactor.now + REST_MAX >= until + REST_LEAST;
-            if waits || rests || running.bash_was_stopped || reactor.now >= until {
-                running.bash_was_stopped = true;
-                running.interrupt = InterruptState::Stopping(reactor.now + STEP_MAX, waits);
+            if waits || rests || running.interrupts.bash_was_stopped || reactor.now >= until {
+                running.interrupts.bash_was_stopped = true;
+                running.interrupts.state = InterruptState::Stopping(reactor.now + STEP_MAX, waits);
                 let _ = signal::send(pid, STOP);
             }
         }
-        if let InterruptState::Stopping(until, waits) = running.interrupt
+        if let InterruptState::Stopping(until, waits) = running.interrupts.state
             && (bash.is_stopped() && bash_forks(&bash, running.started_ticks).is_empty()
                 || reactor.now >= until)
         {
             if self.bash.as_ref().is_some_and(Bash::has_read_everything) {
-                // It has read the line with which it reports: an interrupt would tear that.
+                // Bash has read the line with which it reports, and an interrupt would damage the
+                // report.
                 let _ = signal::send(pid, CONT);
-                running.interrupt = InterruptState::Idle;
-                if let Some(escalation) = running.escalation.as_mut() {
+                running.interrupts.state = InterruptState::Idle;
+                if let Some(escalation) = running.interrupts.escalation.as_mut() {
                     escalation.retry_at(reactor.now + INTERRUPT_RETRY);
                 }
                 return;
@@ -124,8 +125,8 @@ impl Shell {
             if together {
                 self.interrupt_each(reactor, together);
             } else {
-                running.known_forks = bash_forks(&bash, running.started_ticks);
-                running.interrupt = InterruptState::Interrupted(reactor.now + STEP_MAX);
+                running.interrupts.known_forks = bash_forks(&bash, running.started_ticks);
+                running.interrupts.state = InterruptState::Interrupted(reactor.now + STEP_MAX);
             }
             let _ = signal::send(pid, CONT);
             if together {
@@ -134,22 +135,22 @@ impl Shell {
             }
         }
         let Some(running) = self.running.as_mut() else { return };
-        let known = &running.known_forks;
+        let known = &running.interrupts.known_forks;
         let fresh =
             || bash_forks(&bash, running.started_ticks).iter().any(|copy| !known.contains(copy));
-        if let InterruptState::Interrupted(until) = running.interrupt
+        if let InterruptState::Interrupted(until) = running.interrupts.state
             && (!bash.signals().interrupt_pending() && !fresh() || reactor.now >= until)
         {
-            running.interrupt = InterruptState::WaitingForReport(reactor.now + ANSWER_MAX);
+            running.interrupts.state = InterruptState::WaitingForReport(reactor.now + ANSWER_MAX);
             self.request_report_again(reactor);
         }
         let Some(running) = self.running.as_mut() else { return };
-        if let InterruptState::WaitingForReport(until) = running.interrupt
+        if let InterruptState::WaitingForReport(until) = running.interrupts.state
             && (process_tree::waits_for_child(pid) || reactor.now >= until)
         {
             if self.bash.as_ref().is_some_and(Bash::has_read_everything) {
-                running.interrupt = InterruptState::Idle;
-                if let Some(escalation) = running.escalation.as_mut() {
+                running.interrupts.state = InterruptState::Idle;
+                if let Some(escalation) = running.interrupts.escalation.as_mut() {
                     escalation.retry_at(reactor.now + INTERRUPT_RETRY);
                 }
                 return;
@@ -159,39 +160,39 @@ impl Shell {
             return;
         }
         if let Some(escalation) =
-            self.running.as_mut().and_then(|running| running.escalation.as_mut())
+            self.running.as_mut().and_then(|running| running.interrupts.escalation.as_mut())
         {
             escalation.retry_at(reactor.now + STEP_PAUSE);
         }
     }
 
-    /// The last step. `stands`: bash has its interrupt and is stopped.
+    /// The last step. With `stands`, bash has received its interrupt and is stopped.
     fn interrupt_each(&mut self, reactor: &Reactor, stands: bool) {
         let Some(since) = self.running.as_ref().map(|running| running.started_ticks) else {
             return;
         };
         let targets = self.interrupt_targets(reactor, since, stands);
-        // Bash forgets an interrupt when the program that it waits for ends in another way. But
-        // with a trap of its own it may be running that by now, and the programs of that.
+        // Bash forgets an interrupt if the program that it waits for ends in another way. With a
+        // trap, however, it may already run the trap and its programs.
         if let Some(running) = self.running.as_mut() {
-            running.interrupt = InterruptState::Idle;
-            let fresh = reactor.now.duration_since(running.step_written_at) < YOUNG;
+            running.interrupts.state = InterruptState::Idle;
+            let fresh = reactor.now.duration_since(running.step.written_at) < YOUNG;
             if let Some(escalation) =
-                running.escalation.as_mut().filter(|_| fresh || !self.may_have_traps)
+                running.interrupts.escalation.as_mut().filter(|_| fresh || !self.may_have_traps)
             {
                 escalation.retry_at(reactor.now + INTERRUPT_RETRY);
             }
-            running.interrupted_processes = targets;
+            running.interrupts.processes = targets;
         }
     }
 
-    /// Sends SIGINT to what was started since then and does not ignore it; gives what that was. A
-    /// whole group at once, where nothing else is in it: of a pipeline nobody is to see another
-    /// one's end before its own. Bash is in its programs' group; it is interrupted with them,
-    /// unless it `stands` and was.
-    fn interrupt_targets(&self, reactor: &Reactor, since: u64, stands: bool) -> Vec<Process> {
+    /// Sends SIGINT to processes that were started since a moment and do not ignore it, and returns
+    /// them. A process group without other members is signalled as a whole, so that no process of a
+    /// pipeline sees another's end before its own signal. Bash is in the process group of its
+    /// programs, so it is interrupted with them unless it already was.
+    fn interrupt_targets(&self, reactor: &Reactor, since: u64, stands: bool) -> Vec<ProcessHandle> {
         let (targets, others) = self.interruptible(reactor, since);
-        let spared = Process::read(self.pid()).filter(|_| stands).map(|bash| bash.group);
+        let spared = ProcessHandle::read(self.pid()).filter(|_| stands).map(|bash| bash.group);
         let mut groups = Vec::new();
         let mut beside = Vec::new();
         for target in &targets {
@@ -206,21 +207,21 @@ impl Shell {
         }
         interrupt_together(&beside);
         for target in targets.iter().filter(|target| groups.contains(&target.group)) {
-            if Process::read(target.pid).is_some_and(|now| now.group != target.group) {
-                // It left its group meanwhile, as setsid(1) does.
+            if ProcessHandle::read(target.pid).is_some_and(|now| now.group != target.group) {
+                // The process has left its group in the meantime, as setsid(1) does.
                 target.send(INT);
             }
         }
         targets
     }
 
-    /// Of what runs below bash and does not ignore SIGINT: what was started since then, and what
-    /// else is in the groups of that.
+    /// The descendants of bash that do not ignore SIGINT and were started since a moment, and the
+    /// other members of their process groups.
     pub(super) fn interruptible(
         &self,
         reactor: &Reactor,
         since: u64,
-    ) -> (Vec<Process>, Vec<Process>) {
+    ) -> (Vec<ProcessHandle>, Vec<ProcessHandle>) {
         let all = process_tree::descendants(self.pid(), |pid| reactor.children.contains_key(&pid));
         let (mut new, mut old): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|process| self.is_since(process, since));
@@ -232,20 +233,20 @@ impl Shell {
         (new, old)
     }
 
-    pub(super) fn is_since(&self, process: &Process, since: u64) -> bool {
-        // In the hundredth of a second of its start a background job of the command before looks
-        // as if it were this one's.
+    pub(super) fn is_since(&self, process: &ProcessHandle, since: u64) -> bool {
+        // In the hundredth of a second of its start, a background job of the previous command looks
+        // like one of this command.
         process.start > since
             || process.start == since
                 && !self.background_jobs.iter().any(|job| job.is_same(process))
     }
 
-    /// What an interrupted command left running in the foreground, when bash was back at its
-    /// reader before its programs were interrupted, is ended now; and bash is not asked whether it
-    /// is back before a copy of it has become something else. `false`: not yet.
+    /// Ends foreground processes that an interrupted command left behind because bash was back at
+    /// its reader before they were interrupted. Returns `false` while a fork of bash has not become
+    /// another program yet, because bash must not be asked for a report before that.
     pub(super) fn sweep(&mut self, reactor: &Reactor, tries: u32) -> bool {
-        let Some(since) = self.sweep_since else { return true };
-        let Some(bash) = Process::read(self.pid()) else { return true };
+        let Some(since) = self.steps.sweep_since else { return true };
+        let Some(bash) = ProcessHandle::read(self.pid()) else { return true };
         if !bash_forks(&bash, since).is_empty() && tries < SWEEP_COPIES_MAX {
             return false;
         }

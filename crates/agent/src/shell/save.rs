@@ -1,8 +1,8 @@
-//! What a session's shell holds, saved while nobody waits for it, and given to the next one.
+//! Saves the state of a session's shell while it is idle, and restores it in the next shell.
 //!
-//! A copy of bash writes it ([`super::saved_state`]), a second after the last command or when all
-//! shells are to be saved. A command that comes in between waits for the copy at most
-//! [`super::saves::HURRY`]; then the copy is killed, and the shell is saved after the next pause.
+//! A fork of bash writes the state ([`super::saved_state`]), a second after the last command or
+//! when all shells must be saved. A command that arrives in between waits for the fork at most
+//! [`super::saves::HURRY`]. Then the fork is killed, and the state is saved after the next pause.
 
 use super::Shell;
 use super::bash_protocol::Report;
@@ -11,34 +11,35 @@ use super::saves::{SaveInProgress, SaveState};
 use crate::process_tree;
 use crate::reactor::Reactor;
 use crate::signals::KILL;
-use isolet_wire::response::{STATE_BYTES_MAX, Saved, Unsaved};
+use isolet_wire::response::{STATE_BYTES_MAX, SaveFailure, SavedState};
 use std::time::{Duration, Instant};
 
-/// Without a command for so long a shell is idle.
+/// Time without a command after which a shell is idle.
 const IDLE: Duration = Duration::from_secs(1);
-/// A bash that holds more is not copied: it stands still for 50 µs a MiB meanwhile.
+/// Memory of a bash, in MiB, above which its state is not saved, because a fork stops it for 50 µs
+/// per MiB.
 const RESIDENT_MIB_MAX: usize = 64;
-/// How long a save may take that nobody waits for.
+/// Timeout of a save while no command waits.
 const SAVE_MAX: Duration = Duration::from_secs(2);
 /// How long a command waits for a bash that does nothing.
 const STUCK: Duration = Duration::from_millis(100);
-/// Between two looks whether a copy that was killed is gone.
+/// Time between two checks whether a killed fork is gone.
 const LOOK: Duration = Duration::from_millis(2);
-/// Until it is tried again to save it when many are.
+/// Pause before another attempt if too many saves are in progress.
 const CROWDED: Duration = Duration::from_millis(100);
-/// Further away than anybody waits.
+/// Longer than any wait.
 const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
-/// What a restoring bash may complain of, for the reader: only whether it does is of interest.
+/// Maximum amount of error output of a restoring bash, in bytes. Only its presence matters.
 const COMPLAINT_BYTES: usize = 16;
 
 impl Shell {
     fn save_free(&self) -> bool {
         let bash = self.bash.as_ref().is_some_and(|bash| bash.ready);
-        let idle = self.running.is_none() && self.awaited_step.is_none() && self.queue.is_empty();
-        bash && idle && self.closing.is_none() && self.resyncing.is_none()
+        let idle = self.running.is_none() && self.steps.awaited.is_none() && self.queue.is_empty();
+        bash && idle && self.end.closing.is_none() && self.steps.resync.is_none()
     }
 
-    /// Whether it is to be saved and is not.
+    /// Whether the state must be saved and is not.
     pub(crate) fn save_wanted(&self) -> bool {
         self.saves.requested
     }
@@ -48,25 +49,26 @@ impl Shell {
         self.saves.current.is_some()
     }
 
-    /// It is to be saved as soon as it can be, if nobody keeps what it holds.
+    /// Requests a save as soon as possible, unless the latest state is stored.
     pub(crate) fn save_now(&mut self) {
         let saves = &self.saves;
         self.saves.requested =
             self.open.save && self.bash.is_some() && saves.commands_ended > saves.kept;
     }
 
-    /// A new watcher stores states: what no watcher has confirmed is saved again.
+    /// Requests the states again that no watcher has confirmed, because a new watcher stores
+    /// states.
     pub(crate) fn save_again(&mut self) {
         self.saves.attempted = self.saves.kept;
     }
 
-    /// The state after so many commands is kept.
+    /// The server has stored the state after this number of commands.
     pub(crate) fn kept(&mut self, number: u64) {
         self.saves.kept = self.saves.kept.max(number.min(self.saves.commands_ended));
     }
 
-    /// What is to be told of its state.
-    pub(crate) fn tell_saved(&mut self) -> Vec<Saved> {
+    /// Takes the messages about the state.
+    pub(crate) fn tell_saved(&mut self) -> Vec<SavedState> {
         std::mem::take(&mut self.saves.unreported)
     }
 
@@ -95,7 +97,7 @@ impl Shell {
         }
     }
 
-    /// Begins to save it; false when it is not free for that.
+    /// Starts a save. Returns false if the shell is not free.
     pub(crate) fn begin_save(&mut self, reactor: &mut Reactor) -> bool {
         if !self.save_free() || self.saving() {
             return false;
@@ -105,13 +107,13 @@ impl Shell {
         reactor.pending.shells.mark(self.id);
         if process_tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
             self.saves.requested = false;
-            self.saves.unreported.push(Saved::Not(Unsaved::TooLarge));
+            self.saves.unreported.push(SavedState::Failed(SaveFailure::TooLarge));
             return true;
         }
-        self.step_number += 1;
-        self.awaited_step = Some(self.step_number);
+        self.steps.number += 1;
+        self.steps.awaited = Some(self.steps.number);
         self.saves.current = Some(SaveInProgress {
-            number: self.step_number,
+            number: self.steps.number,
             ended: self.saves.commands_ended,
             ticks: process_tree::ticks(),
             until: reactor.now + SAVE_MAX,
@@ -119,17 +121,17 @@ impl Shell {
             killed: false,
         });
         let mut line = String::with_capacity(1024);
-        saved_state::dump(&mut line, bash.prefix, self.step_number);
+        saved_state::dump(&mut line, bash.prefix, self.steps.number);
         let _ = bash.take_long_text(0);
         bash.write(reactor, self.id, line.as_bytes());
         reactor.saves_running += 1;
         true
     }
 
-    /// A save has taken too long: its copy is killed. Where bash has made none it is stopped, or
-    /// waits for room for one: a command goes in behind the save then.
+    /// A save has taken too long, so its fork is killed. If bash has made no fork, it is stopped or
+    /// waits for room for one, and a command is sent behind the save.
     fn end_save(&mut self, reactor: &mut Reactor, save: SaveInProgress) {
-        // Its report may just have come.
+        // The report may just have arrived.
         self.on_status(reactor);
         let copies = self.copies_since(save.ticks);
         copies.iter().for_each(|copy| copy.send(KILL));
@@ -149,16 +151,16 @@ impl Shell {
         }
     }
 
-    fn copies_since(&self, ticks: u64) -> Vec<process_tree::Process> {
+    fn copies_since(&self, ticks: u64) -> Vec<process_tree::ProcessHandle> {
         let mut copies = process_tree::children_of(self.pid());
         copies.retain(|copy| copy.start >= ticks && copy.is_alive());
         copies
     }
 
-    /// It came to nothing.
+    /// Gives up a failed save.
     fn abandon_save(&mut self, reactor: &mut Reactor) {
         self.saves.current = None;
-        self.awaited_step = None;
+        self.steps.awaited = None;
         reactor.saves_running -= 1;
         if self.queue.is_empty() {
             self.save_given_up();
@@ -168,14 +170,15 @@ impl Shell {
         self.start_next(reactor);
     }
 
-    /// Tells whoever requested a save that it failed.
+    /// Reports a failed save to those who requested it.
     pub(crate) fn save_given_up(&mut self) {
         if std::mem::take(&mut self.saves.requested) {
-            self.saves.unreported.push(Saved::Not(Unsaved::NoAnswer));
+            self.saves.unreported.push(SavedState::Failed(SaveFailure::NoAnswer));
         }
     }
 
-    /// Bash reported while no command runs. Whether more is to come before it is free.
+    /// Handles a report while no command runs. Returns whether another one must follow before the
+    /// shell is free.
     pub(super) fn report_of_state(&mut self, reactor: &mut Reactor, report: &Report) -> bool {
         if let Some(save) = self.saves.current.take_if(|save| save.number == report.number) {
             reactor.saves_running -= 1;
@@ -184,7 +187,7 @@ impl Shell {
         let Some(bash) = self.bash.as_mut().filter(|bash| !bash.ready) else { return false };
         if self.saves.restoring.take().is_some() {
             if !bash.take_long_text(COMPLAINT_BYTES).is_empty() {
-                self.saves.unreported.push(Saved::Unrestored);
+                self.saves.unreported.push(SavedState::NotRestored);
             }
             return false;
         }
@@ -201,22 +204,23 @@ impl Shell {
         let unreported = &mut self.saves.unreported;
         match saved_state::compose(&raw, &self.open.env) {
             Some(text) if text.len() <= STATE_BYTES_MAX => {
-                unreported.extend(text.chunks(64 * 1024).map(|part| Saved::Part(part.to_vec())));
-                unreported.push(Saved::Whole { number: save.ended });
+                unreported
+                    .extend(text.chunks(64 * 1024).map(|part| SavedState::Part(part.to_vec())));
+                unreported.push(SavedState::Complete { number: save.ended });
             }
-            Some(_) => unreported.push(Saved::Not(Unsaved::TooLarge)),
+            Some(_) => unreported.push(SavedState::Failed(SaveFailure::TooLarge)),
             None if raw.len() >= saved_state::DUMP_BYTES_MAX => {
-                unreported.push(Saved::Not(Unsaved::TooLarge));
+                unreported.push(SavedState::Failed(SaveFailure::TooLarge));
             }
-            None => unreported.push(Saved::Not(Unsaved::NoAnswer)),
+            None => unreported.push(SavedState::Failed(SaveFailure::NoAnswer)),
         }
     }
 
-    /// Gives a new bash what an earlier one held.
+    /// Sends an earlier shell's state to a new bash.
     fn restore_state(&mut self, reactor: &Reactor, text: &[u8]) -> bool {
         let Some(bash) = self.bash.as_mut() else { return false };
         if bash.write_long_text(text).is_err() {
-            self.saves.unreported.push(Saved::Unrestored);
+            self.saves.unreported.push(SavedState::NotRestored);
             return false;
         }
         let held = |word: &str| text.windows(word.len()).any(|part| part == word.as_bytes());
@@ -225,22 +229,23 @@ impl Shell {
         if held("builtin () ") {
             bash.prefix = super::bash_protocol::COMMAND_BUILTIN;
         }
-        self.step_number += 1;
-        (self.awaited_step, self.saves.restoring) =
-            (Some(self.step_number), Some(self.step_number));
+        self.steps.number += 1;
+        (self.steps.awaited, self.saves.restoring) =
+            (Some(self.steps.number), Some(self.steps.number));
         let mut lines = String::with_capacity(512);
-        saved_state::restore(&mut lines, bash.prefix, self.step_number);
+        saved_state::restore(&mut lines, bash.prefix, self.steps.number);
         bash.write(reactor, self.id, lines.as_bytes());
         true
     }
 
-    /// Its bash has ended. Whether that was while it took over a state: the next goes without.
+    /// Handles the end of bash. Returns whether it ended while restoring a state, so that the next
+    /// bash starts without it.
     pub(super) fn state_died(&mut self, reactor: &mut Reactor) -> bool {
-        let restoring = self.saves.restoring.is_some() && self.closing.is_none();
+        let restoring = self.saves.restoring.is_some() && self.end.closing.is_none();
         reactor.saves_running -= usize::from(self.saving());
         let mut unreported = std::mem::take(&mut self.saves.unreported);
         if self.open.save && self.is_session() {
-            unreported.push(if restoring { Saved::Unrestored } else { Saved::Gone });
+            unreported.push(if restoring { SavedState::NotRestored } else { SavedState::Gone });
         }
         self.saves = SaveState { unreported, ..SaveState::new(reactor.now) };
         restoring

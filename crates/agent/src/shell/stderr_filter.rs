@@ -1,16 +1,16 @@
-//! Takes the driver's own words out of a command's standard error: what `set -x` shows of the
-//! driver's lines, the `[1] PID` of a background job, the newline that bash prints at an interrupt.
-//! Exact matches only; where it is uncertain the bytes stay. Holds back no more than could still
-//! become such a match, and nothing at all for commands that cannot have one.
+//! Removes the agent's traces from a command's standard error: the output of `set -x` for the
+//! agent's lines, the `[1] PID` of a background job, and the newline that bash prints at an
+//! interrupt. Only exact matches are removed; in case of doubt, the bytes stay. The filter holds
+//! back only bytes that could still become a match, and nothing for commands that cannot have one.
 
-use super::bash_protocol::{Report, Step};
+use super::bash_protocol::{Report, ReportedStep};
 
-/// What is held back at most; the driver's lines are shorter.
+/// Maximum number of bytes that are held back. The agent's lines are shorter.
 const HELD_BYTES_MAX: usize = 16 * 1024;
-/// Texts longer than this keep their trace line.
+/// Length of a text, in bytes, above which its trace line stays.
 const HEAD_TEXT_MAX: usize = 4096;
 
-/// What an interactive bash says at its `exit`.
+/// What an interactive bash prints at its `exit`.
 const EXITS: [&[u8]; 2] = [b"exit\n", b"logout\n"];
 
 /// The filter of one command.
@@ -29,7 +29,7 @@ pub(crate) struct StderrFilter {
 impl StderrFilter {
     /// `traced`: `set -x` is on; `long`: the text went through memory.
     #[must_use]
-    pub(crate) fn new(step: Step, text: &str, traced: bool, long: bool) -> Self {
+    pub(crate) fn new(step: ReportedStep, text: &str, traced: bool, long: bool) -> Self {
         let mut filter = Self {
             word: step.prefix,
             starts_jobs: super::bash_protocol::may_start_job(text),
@@ -45,7 +45,7 @@ impl StderrFilter {
         filter
     }
 
-    /// Nothing is to be taken out and nothing is held.
+    /// Whether nothing is to be removed or held back.
     #[must_use]
     pub(crate) fn is_passthrough(&self) -> bool {
         let takes =
@@ -53,12 +53,12 @@ impl StderrFilter {
         !takes && self.held.is_empty()
     }
 
-    /// From now on a newline at the end may be bash's.
+    /// From now on, a newline at the end may come from bash.
     pub(crate) fn note_interrupt(&mut self) {
         self.interrupted = true;
     }
 
-    /// Takes bytes in and gives back those that are certainly the command's.
+    /// Adds bytes and returns those that certainly belong to the command.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         if !self.heads.is_empty() && !self.strip_head() {
@@ -75,7 +75,7 @@ impl StderrFilter {
         out
     }
 
-    /// The command has ended with `report`: gives back the rest.
+    /// Returns the rest after the command has ended with `report`.
     pub(crate) fn finish(&mut self, report: &Report) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.held);
         if report.flags.contains('x') {
@@ -96,7 +96,7 @@ impl StderrFilter {
         rest
     }
 
-    /// The shell ended, by itself or not: gives back the rest.
+    /// Returns the rest after the shell has ended, on its own or not.
     pub(crate) fn finish_at_exit(&mut self, by_itself: bool) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.held);
         if by_itself && self.may_exit && EXITS.contains(&rest.as_slice()) {
@@ -105,7 +105,7 @@ impl StderrFilter {
         rest
     }
 
-    /// True when the head is decided.
+    /// Whether the beginning is decided.
     fn strip_head(&mut self) -> bool {
         if let Some(head) = self.heads.iter().find(|head| self.held.starts_with(head)) {
             self.held.drain(..head.len());
@@ -128,7 +128,7 @@ impl StderrFilter {
         }
     }
 
-    /// How many bytes at the end may still turn out to be the driver's.
+    /// Number of bytes at the end that may still turn out to be the agent's.
     fn undecided_len(&self) -> usize {
         let line = match self.held.iter().rposition(|b| *b == b'\n') {
             Some(at) => at + 1,
@@ -152,7 +152,8 @@ impl StderrFilter {
         keep
     }
 
-    /// Bytes of a last line that is, or begins as, the word with which an interactive shell exits.
+    /// Length of a last line that is, or starts like, the word that an interactive shell prints at
+    /// its exit.
     fn exit_word_len(&self) -> usize {
         let whole = self.held.strip_suffix(b"\n").unwrap_or(&self.held);
         let line = match whole.iter().rposition(|b| *b == b'\n') {
@@ -170,7 +171,7 @@ impl StderrFilter {
             let start = start.as_bytes();
             let found = self.held.windows(start.len()).rposition(|part| part == start);
             if let Some(at) = found.filter(|at| *at == 0 || self.held[at - 1] == b'\n') {
-                // The newline of an interrupt may stand before it.
+                // The newline of an interrupt may precede it.
                 return self.held.len() - at + usize::from(at > 0);
             }
             let last = &self.held[line..];
@@ -217,9 +218,9 @@ fn line_after(bytes: &[u8], from: usize) -> Option<usize> {
     (at < bytes.len()).then_some(at)
 }
 
-/// What `set -x` may print of the first line, in the ways in which bash may quote the text.
-fn heads(step: Step, text: &str, long: bool) -> Vec<Vec<u8>> {
-    let Step { prefix: word, last, .. } = step;
+/// The possible outputs of `set -x` for the first line, with all variants of bash's quoting.
+fn heads(step: ReportedStep, text: &str, long: bool) -> Vec<Vec<u8>> {
+    let ReportedStep { prefix: word, last, .. } = step;
     let mut open = String::new();
     if long {
         open.push_str(&format!("+ {word} mapfile -n 1 -d '' __ist\n"));
@@ -254,7 +255,7 @@ mod tests {
         fn however_it_is_cut_only_the_driver_goes(cut in 0..TRACED.len(), again in 0..TRACED.len()) {
             let a = cut.min(again);
             let b = cut.max(again);
-            let mut filter = StderrFilter::new(Step { number: 6, ..Step::default() }, "echo ho", true, false);
+            let mut filter = StderrFilter::new(ReportedStep { number: 6, ..ReportedStep::default() }, "echo ho", true, false);
             let mut out = filter.push(&TRACED.as_bytes()[..a]);
             out.extend(filter.push(&TRACED.as_bytes()[a..b]));
             out.extend(filter.push(&TRACED.as_bytes()[b..]));
@@ -264,7 +265,7 @@ mod tests {
 
         #[test]
         fn bytes_of_a_command_stay(text in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
-            let mut filter = StderrFilter::new(Step { number: 6, ..Step::default() }, "set -x & x", false, false);
+            let mut filter = StderrFilter::new(ReportedStep { number: 6, ..ReportedStep::default() }, "set -x & x", false, false);
             let at = at.min(text.len());
             let mut out = filter.push(&text[..at]);
             out.extend(filter.push(&text[at..]));
@@ -276,7 +277,7 @@ mod tests {
         fn a_job_line_goes_and_its_neighbours_stay(at in 0..20_usize) {
             let said = b"err\n[1] 4711\n[2] x\n[1";
             let at = at.min(said.len());
-            let mut filter = StderrFilter::new(Step { number: 6, ..Step::default() }, "sleep 1 &", false, false);
+            let mut filter = StderrFilter::new(ReportedStep { number: 6, ..ReportedStep::default() }, "sleep 1 &", false, false);
             let mut out = filter.push(&said[..at]);
             out.extend(filter.push(&said[at..]));
             out.extend(filter.finish(&report(6, "hiBs", true)));
@@ -287,8 +288,12 @@ mod tests {
     #[test]
     fn the_newline_of_an_interrupt_goes_only_when_the_line_was_abandoned() {
         for (whole, left) in [(true, "k\n\n"), (false, "k\n")] {
-            let mut filter =
-                StderrFilter::new(Step { number: 6, ..Step::default() }, "echo", false, false);
+            let mut filter = StderrFilter::new(
+                ReportedStep { number: 6, ..ReportedStep::default() },
+                "echo",
+                false,
+                false,
+            );
             filter.note_interrupt();
             let mut out = filter.push(b"k\n");
             out.extend(filter.push(b"\n"));

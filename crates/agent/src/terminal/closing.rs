@@ -1,13 +1,13 @@
 //! The state of a terminal that is being closed.
 
-use crate::process_tree::Process;
+use crate::process_tree::ProcessHandle;
 use std::time::Instant;
 
-/// A terminal that is told to end.
+/// A terminal that is being closed.
 #[derive(Debug)]
 pub(super) struct Closing {
     pub(super) kill_at: Instant,
     pub(super) killed: bool,
-    /// What it had started when it was told.
-    pub(super) started: Vec<Process>,
+    /// The processes that it had started when the close began.
+    pub(super) started: Vec<ProcessHandle>,
 }

@@ -1,6 +1,6 @@
-//! Input from clients, and the sizes of their windows.
+//! Handles input from clients and the sizes of their windows.
 
-use super::{INPUT_BYTES_MAX, State, Terminal};
+use super::{INPUT_BYTES_MAX, Terminal, TerminalState};
 use crate::connection::TerminalClient;
 use crate::reactor::Reactor;
 use isolet_wire::terminal::Size;
@@ -9,7 +9,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::{LocalModes, QueueSelector, SpecialCodeIndex};
 
 impl Terminal {
-    /// A client has typed. Gives how many bytes wait for the program now.
+    /// Adds input from a client. Returns the number of bytes that wait for the program.
     pub(crate) fn push_input(
         &mut self,
         reactor: &mut Reactor,
@@ -17,46 +17,48 @@ impl Terminal {
         client: &mut TerminalClient,
         bytes: &[u8],
     ) -> usize {
-        if matches!(self.state, State::Failed(..) | State::Ended(_)) {
+        if matches!(self.state, TerminalState::Failed(..) | TerminalState::Ended(_)) {
             return 0;
         }
-        let bytes = self.reply_filter.filter(&mut client.input, bytes);
-        // A window that answers, or has lost the focus, is not the one that somebody types in.
+        let bytes = self.display.reply_filter.filter(&mut client.input, bytes);
+        // A window that sends a reply or loses the focus is not the one that the user types in.
         if let Some(size) = client.size.filter(|_| client.input.has_keys && client.may_resize()) {
             self.follow_window(reactor, conn, size);
         }
         self.flush_on_interrupt(&bytes);
-        self.input.extend_from_slice(&bytes);
+        self.pty.input.extend_from_slice(&bytes);
         self.write();
         reactor.pending.terminals.mark(self.id);
-        self.input.len()
+        self.pty.input.len()
     }
 
-    /// Whether there is room for more to be typed.
+    /// Whether there is room for more input.
     #[must_use]
     pub(crate) fn has_input_room(&self) -> bool {
-        self.input.len() <= INPUT_BYTES_MAX
+        self.pty.input.len() <= INPUT_BYTES_MAX
     }
 
-    /// Writes what it takes of the input.
+    /// Writes as much input as the program accepts.
     pub(super) fn write(&mut self) {
-        let Some(master) = &self.master else { return };
-        while !self.input.is_empty() {
-            match rustix::io::write(master, &self.input) {
-                Ok(count) => drop(self.input.drain(..count)),
+        let Some(master) = &self.pty.master else { return };
+        while !self.pty.input.is_empty() {
+            match rustix::io::write(master, &self.pty.input) {
+                Ok(count) => drop(self.pty.input.drain(..count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // Nobody has the other side open.
-                Err(_) => self.input.clear(),
+                // No process has the other side open.
+                Err(_) => self.pty.input.clear(),
             }
         }
     }
 
-    /// An interrupt throws away what was typed before it and not read, as the kernel does with
-    /// what it holds. Where that is full it would not get to see the interrupt at all: a paste
-    /// that a program does not read would make it deaf.
+    /// Discards unread input before an interrupt, as the kernel does with its own buffer. If that
+    /// buffer is full, the program would otherwise never see the interrupt: a paste that it does
+    /// not read would block it.
     fn flush_on_interrupt(&mut self, bytes: &[u8]) {
-        let Some(master) = self.master.as_ref().filter(|_| !self.input.is_empty()) else { return };
+        let Some(master) = self.pty.master.as_ref().filter(|_| !self.pty.input.is_empty()) else {
+            return;
+        };
         let Ok(modes) = rustix::termios::tcgetattr(master) else { return };
         let local = modes.local_modes;
         if !local.contains(LocalModes::ISIG) || local.contains(LocalModes::NOFLSH) {
@@ -67,7 +69,7 @@ impl Terminal {
         if !bytes.iter().any(|byte| *byte != 0 && keys.contains(byte)) {
             return;
         }
-        self.input.clear();
+        self.pty.input.clear();
         let _ = rustix::termios::tcflush(master, QueueSelector::OFlush);
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         if let Ok(program) = rustix::pty::ioctl_tiocgptpeer(master, flags) {
@@ -75,7 +77,8 @@ impl Terminal {
         }
     }
 
-    /// A client's window has this size now; it is `alone` as one that could set it.
+    /// Handles a new size of a client's window. With `alone`, no other client could determine the
+    /// size.
     pub(crate) fn on_window_resized(
         &mut self,
         reactor: &mut Reactor,
@@ -84,15 +87,15 @@ impl Terminal {
         alone: bool,
     ) {
         self.clients_changed = true;
-        if alone || self.size_owner == Some(conn) {
+        if alone || self.roster.size_owner == Some(conn) {
             self.follow_window(reactor, conn, size);
         }
         reactor.pending.terminals.mark(self.id);
     }
 
     fn follow_window(&mut self, reactor: &mut Reactor, conn: u64, size: Size) {
-        self.clients_changed |= self.size_owner != Some(conn);
-        self.size_owner = Some(conn);
+        self.clients_changed |= self.roster.size_owner != Some(conn);
+        self.roster.size_owner = Some(conn);
         self.resize(reactor, size);
     }
 }

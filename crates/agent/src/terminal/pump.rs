@@ -1,6 +1,6 @@
-//! Sends output to the clients of a terminal: each is sent what it lacks, straight from the ring.
+//! Sends each client of a terminal the output that it lacks, directly from the ring.
 
-use super::{State, Terminal};
+use super::{Terminal, TerminalState};
 use crate::connection::{ClientStage, Conn, Role, SEND_BYTES, TerminalClient};
 use isolet_wire::frame::DATA_BYTES_MAX;
 use isolet_wire::response::AgentResponse;
@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Snapshots that are on their way, in bytes: a client that needs one more waits.
+/// Maximum size of all snapshots in transit, in bytes. A client that needs another one waits.
 const SNAPSHOTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 impl Terminal {
-    /// Sends this client all that it has not and takes now.
+    /// Sends a client everything that it lacks and accepts now.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer has disconnected.
     pub(crate) fn pump(&mut self, conn: &mut Conn, now: Instant) -> Result<(), Errno> {
         // Taken out, so that the connection can be written to.
         let Role::Terminal(mut client) = std::mem::replace(&mut conn.role, Role::Ready) else {
@@ -49,20 +49,20 @@ impl Terminal {
             while conn.queued_bytes() <= SEND_BYTES && self.step(conn, client, now)? {}
             let full = conn.is_blocked() || conn.queued_bytes() > SEND_BYTES;
             if client.events
-                && client.reported_clients != self.clients_version
+                && client.reported_clients != self.roster.version
                 && client.offset().is_some()
             {
-                client.reported_clients = self.clients_version;
-                conn.queue_message(&AgentResponse::TerminalClients(self.visible_clients.clone()));
+                client.reported_clients = self.roster.version;
+                conn.queue_message(&AgentResponse::TerminalClients(self.roster.visible.clone()));
             }
-            // A socket that was full and takes this has room again, and nobody tells of that.
+            // A socket that was full and accepts this has room again, which no event reports.
             if conn.queued_bytes() == 0 || !conn.flush()? || !full {
                 return Ok(());
             }
         }
     }
 
-    /// Sends on. `false`: there is no more, or the socket is full.
+    /// Sends the next part. Returns `false` if there is none or the socket is full.
     fn step(
         &mut self,
         conn: &mut Conn,
@@ -80,9 +80,9 @@ impl Terminal {
         }
     }
 
-    /// Says what it is a client of, and decides where it begins.
+    /// Sends the answer to the attach, and decides where the client starts.
     fn announce(&mut self, conn: &mut Conn, client: &mut TerminalClient) -> bool {
-        if !matches!(self.state, State::Live | State::Ended(_)) {
+        if !matches!(self.state, TerminalState::Live | TerminalState::Ended(_)) {
             return false;
         }
         self.feed_screen();
@@ -90,7 +90,8 @@ impl Terminal {
         let held = since.as_ref().filter(|since| self.exact_since(since.offset));
         let offset = match held {
             Some(since) => Some(since.offset),
-            // The client that opened it is sent everything: no reply to its queries was sent yet.
+            // The client that opened the terminal receives everything, because its replies to
+            // queries are still needed.
             None if client.fresh && self.ring.whole_since(0) || self.ring.head() == 0 => Some(0),
             None => None,
         };
@@ -120,21 +121,26 @@ impl Terminal {
         true
     }
 
-    /// Whether output from there on, sent as it was, leads to what others see.
+    /// Whether output from an offset on gives the same screen as other clients have.
     fn exact_since(&self, offset: u64) -> bool {
-        self.ring.whole_since(offset) && self.screen.last_query_end() <= offset
+        self.ring.whole_since(offset) && self.display.screen.last_query_end() <= offset
     }
 
-    /// Puts a client before a snapshot; not, while too many are on their way.
+    /// Starts a snapshot for a client unless too many are in transit.
     fn start_snapshot(&mut self, client: &mut TerminalClient, missed: u64) -> Option<Snapshot> {
         let offset = self.ring.head();
         self.feed_screen();
-        let bytes = match self.snapshots.last().and_then(|(at, bytes)| Some((at, bytes.upgrade()?)))
+        let bytes = match self
+            .display
+            .snapshots
+            .last()
+            .and_then(|(at, bytes)| Some((at, bytes.upgrade()?)))
         {
             Some((at, bytes)) if *at == (offset, self.ring.marked()) => bytes,
             _ => {
-                self.snapshots.retain(|(_, bytes)| bytes.strong_count() > 0);
+                self.display.snapshots.retain(|(_, bytes)| bytes.strong_count() > 0);
                 let held: usize = self
+                    .display
                     .snapshots
                     .iter()
                     .filter_map(|(_, bytes)| bytes.upgrade())
@@ -143,8 +149,8 @@ impl Terminal {
                 if held > SNAPSHOTS_BYTES_MAX {
                     return None;
                 }
-                let bytes: Rc<[u8]> = self.screen.snapshot().into();
-                self.snapshots.push(((offset, self.ring.marked()), Rc::downgrade(&bytes)));
+                let bytes: Rc<[u8]> = self.display.screen.snapshot().into();
+                self.display.snapshots.push(((offset, self.ring.marked()), Rc::downgrade(&bytes)));
                 bytes
             }
         };
@@ -154,7 +160,7 @@ impl Terminal {
         Some(snapshot)
     }
 
-    /// Sends on of a snapshot. `false`: the socket is full.
+    /// Sends the next part of a snapshot. Returns `false` if the socket is full.
     fn send_snapshot(
         conn: &mut Conn,
         client: &mut TerminalClient,
@@ -180,7 +186,7 @@ impl Terminal {
         Ok(!conn.is_blocked())
     }
 
-    /// Sends on of the output. `false`: there is no more, or the socket is full.
+    /// Sends the next part of the output. Returns `false` if there is none or the socket is full.
     fn send_output(
         &mut self,
         conn: &mut Conn,
@@ -214,7 +220,7 @@ impl Terminal {
             at += piece.len() as u64;
         }
         if pieces.is_empty() {
-            if let State::Ended(closed) = &self.state {
+            if let TerminalState::Ended(closed) = &self.state {
                 conn.queue_message(&AgentResponse::TerminalExit(closed.clone()));
                 client.stage = ClientStage::Ended;
             }
@@ -229,7 +235,7 @@ impl Terminal {
         Ok(!conn.is_blocked())
     }
 
-    /// It is too far behind: it goes on behind a snapshot.
+    /// Sends a snapshot to a client that is too far behind.
     fn resend_snapshot(
         &mut self,
         conn: &mut Conn,

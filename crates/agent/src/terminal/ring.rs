@@ -1,49 +1,49 @@
-//! The last bytes that a terminal has shown, by offset, and the offsets at which its size changed.
+//! The ring buffer of a terminal's last output, with the offsets of size changes.
 
 use isolet_wire::frame::DATA_BYTES_MAX;
 use isolet_wire::terminal::{RING_BYTES, Size};
 use std::collections::VecDeque;
 
-/// Changes of size that are kept. A client that is further behind is sent a snapshot.
+/// Maximum number of remembered size changes. A client further behind receives a snapshot.
 const MARKS_MAX: usize = 256;
 
-/// The last output of a terminal, and the changes of size within it. Holds [`RING_BYTES`] at most,
-/// and no more than was ever written.
+/// The last output of a terminal and the size changes within it. Holds at most [`RING_BYTES`], and
+/// no more than was ever written.
 #[derive(Debug, Default)]
-pub(crate) struct Ring {
+pub(crate) struct OutputRing {
     bytes: Vec<u8>,
     head: u64,
     marks: VecDeque<Mark>,
     marked: u64,
 }
 
-/// From this offset on the bytes are drawn for another size.
+/// A size change in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Where.
+    /// Offset of the first byte that is drawn for the new size.
     pub(crate) offset: u64,
-    /// Which.
+    /// The new size.
     pub(crate) size: Size,
 }
 
-impl Ring {
-    /// The offset behind the last byte.
+impl OutputRing {
+    /// The offset after the last byte.
     #[must_use]
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 
-    /// The offset of the first byte that is held.
+    /// The offset of the first byte in the buffer.
     #[must_use]
     pub(crate) fn tail(&self) -> u64 {
         self.head - self.bytes.len() as u64
     }
 
-    /// Adds bytes; the oldest go.
+    /// Adds bytes and drops the oldest.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let grows = (RING_BYTES - self.bytes.len()).min(bytes.len());
         if self.bytes.len() + grows > self.bytes.capacity() {
-            // Never beyond what it may hold.
+            // Never above the capacity.
             let wanted = (self.bytes.capacity() * 2).clamp(self.bytes.len() + grows, RING_BYTES);
             self.bytes.reserve_exact(wanted - self.bytes.len());
         }
@@ -51,7 +51,7 @@ impl Ring {
         self.head += grows as u64;
         let mut rest = &bytes[grows..];
         while !rest.is_empty() {
-            // Full: a byte's place is its offset's rest.
+            // When the buffer is full, a byte's place is its offset modulo the capacity.
             let at = (self.head % RING_BYTES as u64) as usize;
             let count = rest.len().min(RING_BYTES - at);
             self.bytes[at..at + count].copy_from_slice(&rest[..count]);
@@ -63,8 +63,8 @@ impl Ring {
         }
     }
 
-    /// The bytes from `offset` on, before `limit`, as they lie together; at most one frame's.
-    /// Empty where there are none, or none are held.
+    /// The contiguous bytes from `offset` on, before `limit`, at most one frame. Empty if there are
+    /// none in the buffer.
     #[must_use]
     pub(crate) fn piece(&self, offset: u64, limit: u64) -> &[u8] {
         let limit = limit.min(self.head);
@@ -76,7 +76,7 @@ impl Ring {
         &self.bytes[at..at + count.min(self.bytes.len() - at).min(DATA_BYTES_MAX)]
     }
 
-    /// What comes now is drawn for another size.
+    /// Records that the following output is drawn for another size.
     pub(crate) fn mark(&mut self, size: Size) {
         self.marked += 1;
         self.marks.push_back(Mark { offset: self.head, size });
@@ -85,23 +85,23 @@ impl Ring {
         }
     }
 
-    /// The number that the next mark will have.
+    /// The number of the next size change.
     #[must_use]
     pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
-    /// The mark with this number: `Ok(None)` when it is not there yet.
+    /// The size change with this number; `Ok(None)` if it has not happened yet.
     ///
     /// # Errors
-    /// It is held no more.
+    /// The size change is no longer remembered.
     pub(crate) fn find(&self, number: u64) -> Result<Option<Mark>, ()> {
         let first = self.marked - self.marks.len() as u64;
         let at = usize::try_from(number.checked_sub(first).ok_or(())?).map_err(|_| ())?;
         Ok(self.marks.get(at).copied())
     }
 
-    /// Whether all bytes from `offset` on are held, and drawn for one size.
+    /// Whether all bytes from `offset` on are in the buffer and drawn for one size.
     #[must_use]
     pub(crate) fn whole_since(&self, offset: u64) -> bool {
         let even = self.marks.back().is_none_or(|mark| mark.offset <= offset);
@@ -125,7 +125,7 @@ mod tests {
             lengths in proptest::collection::vec(1..700_000_usize, 1..12),
             from in 0..6_000_000_u64,
         ) {
-            let mut ring = Ring::default();
+            let mut ring = OutputRing::default();
             let mut at = 0_u64;
             for length in lengths {
                 let bytes: Vec<u8> = (at..at + length as u64).map(|n| (n % 251) as u8).collect();
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn marks_are_held_as_long_as_the_bytes_behind_them_and_no_more_than_some() {
-        let mut ring = Ring::default();
+        let mut ring = OutputRing::default();
         ring.push(b"abc");
         ring.mark(size(1));
         ring.push(b"def");

@@ -1,13 +1,13 @@
-//! A real agent on a socket of its own, and a plain client of it.
+//! A real agent with its own socket, and a simple client.
 #![allow(unreachable_pub, dead_code, reason = "each test program uses its own part")]
 
 pub mod terminal;
 
 use bytes::BytesMut;
 use isolet_wire::VERSION;
-use isolet_wire::frame::{self, AGENT_FRAME_BYTES_MAX, Data, Frame};
-use isolet_wire::request::{AgentRequest, Attach, Open, Run, Since};
-use isolet_wire::response::{AgentResponse, Exit, STDOUT};
+use isolet_wire::frame::{self, AGENT_FRAME_BYTES_MAX, DataFrame, Frame};
+use isolet_wire::request::{AgentRequest, AttachShell, OpenShell, RunCommand, ShellPosition};
+use isolet_wire::response::{AgentResponse, CommandExit, STDOUT};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -17,10 +17,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// No answer takes longer than this, on a busy machine.
+/// No answer takes longer than this, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A directory that goes away with its owner.
+/// A directory that is removed when it is dropped.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
@@ -66,7 +66,7 @@ impl Agent {
         Self { child, dir }
     }
 
-    /// A connection that has said nothing.
+    /// A connection without a greeting.
     pub fn silent(&self) -> Client {
         let stream = UnixStream::connect(self.dir.0.join("agent.sock")).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -75,12 +75,12 @@ impl Agent {
 
     pub fn connect(&self) -> Client {
         let mut client = self.silent();
-        client.ask(&AgentRequest::Hello { version: VERSION });
-        assert_eq!(client.tell(), AgentResponse::Hello { version: VERSION });
+        client.request(&AgentRequest::Hello { version: VERSION });
+        assert_eq!(client.response(), AgentResponse::Hello { version: VERSION });
         client
     }
 
-    pub fn attach(&self, shell: &str, owner: &str, since: Option<Since>) -> Client {
+    pub fn attach(&self, shell: &str, owner: &str, since: Option<ShellPosition>) -> Client {
         let mut client = self.connect();
         client.attach(shell, owner, since);
         client
@@ -91,7 +91,7 @@ impl Agent {
         self.attach("p/test", "me", None)
     }
 
-    /// Memory in KiB, and open descriptors.
+    /// Memory in KiB, and number of open descriptors.
     pub fn size(&self) -> (u64, usize) {
         let pid = self.child.id();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
@@ -110,7 +110,7 @@ impl Drop for Agent {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    Data(Data),
+    Data(DataFrame),
     Response(AgentResponse),
 }
 
@@ -120,12 +120,12 @@ pub struct Client {
     buffer: Vec<u8>,
 }
 
-/// What a command did.
+/// The output and result of a command.
 #[derive(Debug, Default, Clone)]
 pub struct Outcome {
     pub out: Vec<u8>,
     pub err: Vec<u8>,
-    pub exit: Exit,
+    pub exit: CommandExit,
 }
 
 impl Outcome {
@@ -138,14 +138,14 @@ impl Outcome {
     }
 }
 
-pub fn open() -> Open {
+pub fn open() -> OpenShell {
     let path = std::env::var("PATH").expect("PATH");
     let env = BTreeMap::from([("PATH".to_owned(), path), ("HOME".to_owned(), "/root".to_owned())]);
-    Open { cwd: "/tmp".into(), env, ..Open::default() }
+    OpenShell { cwd: "/tmp".into(), env, ..OpenShell::default() }
 }
 
-pub fn run(id: &str, text: &str) -> Run {
-    Run { id: id.into(), text: text.into(), ..Run::default() }
+pub fn run(id: &str, text: &str) -> RunCommand {
+    RunCommand { id: id.into(), text: text.into(), ..RunCommand::default() }
 }
 
 impl Client {
@@ -153,9 +153,9 @@ impl Client {
         Self { stream, input: BytesMut::new(), buffer: vec![0; 256 * 1024] }
     }
 
-    pub fn ask(&mut self, ask: &AgentRequest) {
+    pub fn request(&mut self, request: &AgentRequest) {
         let mut out = Vec::new();
-        frame::put(&mut out, ask);
+        frame::put(&mut out, request);
         self.stream.write_all(&out).expect("the agent reads");
     }
 
@@ -163,7 +163,7 @@ impl Client {
         loop {
             match frame::next(&mut self.input, AGENT_FRAME_BYTES_MAX).expect("a frame") {
                 Some(Frame::Data(body)) => {
-                    return Some(Event::Data(Data::parse(body).expect("data")));
+                    return Some(Event::Data(DataFrame::parse(body).expect("data")));
                 }
                 Some(Frame::Message(body)) => {
                     return Some(Event::Response(frame::decode(&body).expect("a message")));
@@ -184,48 +184,53 @@ impl Client {
     }
 
     /// The next message; panics on data.
-    pub fn tell(&mut self) -> AgentResponse {
+    pub fn response(&mut self) -> AgentResponse {
         match self.event() {
-            Event::Response(tell) => tell,
+            Event::Response(response) => response,
             Event::Data(data) => panic!("unexpected {data:?}"),
         }
     }
 
-    /// The next message that is not output.
+    /// The next matching message; skips output and other messages.
     pub fn skip_to(&mut self, wanted: impl Fn(&AgentResponse) -> bool) -> AgentResponse {
         loop {
-            if let Event::Response(tell) = self.event()
-                && wanted(&tell)
+            if let Event::Response(response) = self.event()
+                && wanted(&response)
             {
-                return tell;
+                return response;
             }
         }
     }
 
-    pub fn attach(&mut self, shell: &str, owner: &str, since: Option<Since>) -> AgentResponse {
-        self.ask(&AgentRequest::Attach(Attach {
+    pub fn attach(
+        &mut self,
+        shell: &str,
+        owner: &str,
+        since: Option<ShellPosition>,
+    ) -> AgentResponse {
+        self.request(&AgentRequest::Attach(AttachShell {
             shell: shell.parse().expect("a shell's name"),
             open: Some(open()),
             owner: owner.into(),
             watch: false,
             since,
         }));
-        let tell = self.tell();
-        assert!(matches!(tell, AgentResponse::Attached { .. }), "{tell:?}");
-        tell
+        let response = self.response();
+        assert!(matches!(response, AgentResponse::Attached { .. }), "{response:?}");
+        response
     }
 
     pub fn run(&mut self, text: &str) -> Outcome {
         self.run_with(run("r", text))
     }
 
-    pub fn run_with(&mut self, run: Run) -> Outcome {
+    pub fn run_with(&mut self, run: RunCommand) -> Outcome {
         let id = run.id.clone();
-        self.ask(&AgentRequest::Run(run));
+        self.request(&AgentRequest::Run(run));
         self.outcome(&id)
     }
 
-    /// Everything up to the command's exit.
+    /// Collects everything up to the command's exit.
     pub fn outcome(&mut self, id: &str) -> Outcome {
         let mut outcome = Outcome::default();
         loop {
@@ -249,7 +254,7 @@ impl Client {
     }
 }
 
-/// Waits for a state; there is nothing to be told of it.
+/// Waits for a state that no event reports.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -258,7 +263,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether something has this name.
+/// Whether a path exists.
 pub fn there(path: impl AsRef<std::path::Path>) -> bool {
     path.as_ref().try_exists().expect("the directory can be read")
 }

@@ -1,11 +1,12 @@
-//! A client of a terminal, which notes where each byte stood.
+//! A client of a terminal that records the position of each byte.
 
 use super::{Agent, Client, Event, open};
 use isolet_wire::activity::ShellKey;
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, Closed};
 use isolet_wire::terminal::{
-    Attach, Attached, Client as Seen, OUTPUT, Open, SNAPSHOT, Since, Size, Snapshot,
+    AttachTerminal, Attached, OUTPUT, OpenTerminal, SNAPSHOT, Size, Snapshot,
+    TerminalClientInfo as Seen, TerminalPosition,
 };
 use std::time::Duration;
 
@@ -18,55 +19,55 @@ pub struct Screen {
     pub snapshot: Vec<u8>,
     pub snapshots: Vec<Snapshot>,
     pub ready: bool,
-    /// Sizes, and where they came.
+    /// Sizes, and the offsets at which they were reported.
     pub sizes: Vec<(u64, Size)>,
     pub seen: Vec<Seen>,
     pub refused: Vec<String>,
     pub exit: Option<Closed>,
 }
 
-/// How bash is asked for: no files of the machine's, and a prompt that is known.
-pub fn bash() -> Open {
+/// The options for a bash with a known prompt and without the machine's startup files.
+pub fn bash() -> OpenTerminal {
     let mut env = open().env;
     env.insert("PS1".into(), "$ ".into());
     env.insert("HISTFILE".into(), String::new());
     let argv = ["bash", "--norc", "--noprofile"].map(str::to_owned).to_vec();
-    Open { argv, cwd: "/tmp".into(), env }
+    OpenTerminal { argv, cwd: "/tmp".into(), env }
 }
 
-pub fn wish(open: Open) -> Attach {
-    Attach {
+pub fn attach_options(open: OpenTerminal) -> AttachTerminal {
+    AttachTerminal {
         open: Some(open),
         size: Some(Size { cols: 80, rows: 24 }),
         events: true,
         client: "me".into(),
-        ..Attach::new(ShellKey::Terminal("test".to_owned()))
+        ..AttachTerminal::new(ShellKey::Terminal("test".to_owned()))
     }
 }
 
-/// Without carriage returns and what readline says of pastes.
+/// Removes carriage returns and readline's sequences for bracketed paste.
 fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes).replace('\r', "");
     text.replace("\x1b[?2004h", "").replace("\x1b[?2004l", "")
 }
 
 impl Agent {
-    pub fn screen(&self, wish: Attach) -> Screen {
-        Screen::attach(self.connect(), wish)
+    pub fn screen(&self, attach_options: AttachTerminal) -> Screen {
+        Screen::attach(self.connect(), attach_options)
     }
 
-    /// Bash in a terminal, at its prompt.
+    /// A bash in a terminal, at its prompt.
     pub fn bash(&self) -> Screen {
-        let mut screen = self.screen(wish(bash()));
+        let mut screen = self.screen(attach_options(bash()));
         screen.until("$ ");
         screen
     }
 }
 
 impl Screen {
-    pub fn attach(mut client: Client, wish: Attach) -> Self {
-        client.ask(&AgentRequest::Terminal(wish));
-        match client.tell() {
+    pub fn attach(mut client: Client, attach_options: AttachTerminal) -> Self {
+        client.request(&AgentRequest::Terminal(attach_options));
+        match client.response() {
             AgentResponse::TerminalAttached(attached) => Self {
                 client,
                 from: attached.offset,
@@ -84,18 +85,18 @@ impl Screen {
         }
     }
 
-    /// A client of the same connection.
-    pub fn again(&mut self, wish: Attach) -> Self {
+    /// Attaches again on the same connection.
+    pub fn again(&mut self, attach_options: AttachTerminal) -> Self {
         let stream = self.client.stream.try_clone().expect("a copy");
-        Self::attach(Client::of(stream), wish)
+        Self::attach(Client::of(stream), attach_options)
     }
 
     pub fn head(&self) -> u64 {
         self.from + self.out.len() as u64
     }
 
-    pub fn since(&self) -> Option<Since> {
-        Some(Since { id: self.attached.id.clone(), offset: self.head() })
+    pub fn since(&self) -> Option<TerminalPosition> {
+        Some(TerminalPosition { id: self.attached.id.clone(), offset: self.head() })
     }
 
     pub fn text(&self) -> String {
@@ -103,14 +104,14 @@ impl Screen {
     }
 
     pub fn type_in(&mut self, text: &str) {
-        self.client.ask(&AgentRequest::Type(text.as_bytes().to_vec()));
+        self.client.request(&AgentRequest::Type(text.as_bytes().to_vec()));
     }
 
     pub fn resize(&mut self, cols: u16, rows: u16) {
-        self.client.ask(&AgentRequest::Resize(Size { cols, rows }));
+        self.client.request(&AgentRequest::Resize(Size { cols, rows }));
     }
 
-    /// Takes what comes next.
+    /// Handles the next event.
     pub fn step(&mut self) {
         match self.client.event() {
             Event::Data(data) if data.stream == OUTPUT => {
@@ -146,7 +147,7 @@ impl Screen {
         }
     }
 
-    /// Reads until the output holds this; what came up to it is given, and forgotten.
+    /// Reads until the output contains a text, and removes and returns the output up to it.
     pub fn until(&mut self, text: &str) -> String {
         self.wait(text, |screen| screen.text().contains(text));
         let mut low = 0;
@@ -163,9 +164,9 @@ impl Screen {
         plain(&self.out.drain(..low).collect::<Vec<_>>())
     }
 
-    /// Types a line and reads what comes before the next prompt.
+    /// Types a line and returns the output up to the next prompt.
     pub fn line(&mut self, line: &str) -> String {
-        // The mark does not stand in the line as it is echoed.
+        // The marker differs from the echoed line.
         self.type_in(&format!("{line}; echo 'do''ne'\n"));
         let said = self.until("done\n$ ");
         let begin = said.find('\n').map_or(0, |at| at + 1);
@@ -179,7 +180,7 @@ impl Screen {
         self.exit.take().expect("an exit")
     }
 
-    /// Nothing more comes for a while.
+    /// Whether nothing arrives for a while.
     pub fn silent(&mut self) -> bool {
         let wait = Some(Duration::from_millis(100));
         self.client.stream.set_read_timeout(wait).expect("a timeout");

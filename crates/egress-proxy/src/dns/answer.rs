@@ -14,7 +14,7 @@ use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, Res
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
-use isolet_wire::network::{To, Verdict, host};
+use isolet_wire::network::{NetworkDestination, Verdict, host};
 
 /// Largest UDP response to a client without EDNS, in bytes.
 const UDP_BYTES_WITHOUT_EDNS: usize = 512;
@@ -121,7 +121,7 @@ async fn resolve_query(
     }
     let Some(name) = host(&text) else { return deny(ResponseCode::NXDomain, "default") };
     let policy = sandbox.policy();
-    match policy.judge(&To { name: Some(&name), ..To::default() }) {
+    match policy.judge(&NetworkDestination { name: Some(&name), ..NetworkDestination::default() }) {
         Verdict::Allowed(_) => {}
         Verdict::Refused(rule) => return deny(ResponseCode::NXDomain, &rule_text(rule)),
     }

@@ -1,6 +1,6 @@
 //! Denials that are not reported yet. Equal ones are counted instead of repeated.
 
-use isolet_wire::network::{ProxyResponse, Refused};
+use isolet_wire::network::{NetworkDenial, ProxyResponse};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl DenialLog {
             denials.into_iter().map(move |(denial, times)| {
                 let Denial { host, port, protocol, rule } = denial;
                 let protocol = protocol.to_owned();
-                let refused = Refused { host, port, protocol, rule, times };
+                let refused = NetworkDenial { host, port, protocol, rule, times };
                 ProxyResponse::Refused { address, refused }
             })
         });

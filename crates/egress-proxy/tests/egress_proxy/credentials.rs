@@ -39,7 +39,7 @@ pub(crate) fn authority(
     credentials: Vec<Credential>,
     tls: bool,
 ) -> Option<CertificateDer<'static>> {
-    world.send(&ProxyRequest::Lend { address: SANDBOX, credentials, tls });
+    world.send(&ProxyRequest::SetCredentials { address: SANDBOX, credentials, tls });
     let reports = world.reports();
     assert!(!format!("{reports:?}").contains(VALUE));
     reports.into_iter().find_map(|tell| match tell {

@@ -9,7 +9,7 @@ use isolet_jail::filter::{FilterKind, bytes};
 use isolet_wire::frame::decode;
 use isolet_wire::launcher::encode;
 use isolet_wire::network::{
-    Guard, PACKET_BYTES_MAX, Policy, ProxyRequest, ProxyResponse, Refused, Rule,
+    Guard, NetworkDenial, PACKET_BYTES_MAX, Policy, ProxyRequest, ProxyResponse, Rule,
 };
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -292,7 +292,7 @@ pub(crate) fn policy(allow: &[&str], deny: &[&str]) -> Policy {
     Policy { allow: rules(allow), deny: rules(deny) }
 }
 
-fn line(refused: &Refused) -> String {
+fn line(refused: &NetworkDenial) -> String {
     let port = refused.port.map(|port| format!(":{port}")).unwrap_or_default();
     format!("{} {}{port} {}", refused.protocol, refused.host, refused.rule)
 }

@@ -13,7 +13,7 @@ use hyper::{
     client::conn::http1::{self, Connection, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use isolet_sandbox::{PortLink, Sandbox};
+use isolet_sandbox::{PortConnection, Sandbox};
 use std::{
     collections::HashMap,
     future::{Future, poll_fn},
@@ -39,7 +39,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 const PORT_MAX: usize = 16;
 const ALL_MAX: usize = 512;
 
-type Conn = Connection<TokioIo<PortLink>, Body>;
+type Conn = Connection<TokioIo<PortConnection>, Body>;
 
 /// One connection.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(crate) struct SendError {
 }
 
 impl Upstream {
-    pub(crate) async fn open(link: PortLink) -> Result<Self, hyper::Error> {
+    pub(crate) async fn open(link: PortConnection) -> Result<Self, hyper::Error> {
         let (sender, conn) = http1::Builder::new()
             .max_headers(HEADERS_MAX)
             .max_header_size(HEAD_BYTES_MAX)
@@ -115,7 +115,7 @@ impl Upstream {
     }
 
     /// The bare connection after a protocol switch, and the bytes that were read beyond the head.
-    pub(crate) async fn into_upgraded(mut self) -> Option<(PortLink, Vec<u8>)> {
+    pub(crate) async fn into_upgraded(mut self) -> Option<(PortConnection, Vec<u8>)> {
         poll_fn(|cx| {
             self.conn.drive(cx);
             if matches!(self.conn, ConnectionState::Live(_)) {

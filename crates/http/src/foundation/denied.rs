@@ -1,7 +1,7 @@
 //! Network traffic that a sandbox was denied, as responses contain it and as a change of its
 //! network accepts it back.
 
-use isolet_sandbox::{Denied, Refused};
+use isolet_sandbox::{Denied, NetworkDenial};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -28,14 +28,14 @@ pub(crate) struct DeniedView {
     times: u32,
 }
 
-impl From<Refused> for DeniedView {
-    fn from(refused: Refused) -> Self {
-        let Refused { host, port, protocol, rule, times } = refused;
+impl From<NetworkDenial> for DeniedView {
+    fn from(refused: NetworkDenial) -> Self {
+        let NetworkDenial { host, port, protocol, rule, times } = refused;
         Self { host, port, protocol, rule, times }
     }
 }
 
-impl From<DeniedView> for Refused {
+impl From<DeniedView> for NetworkDenial {
     fn from(view: DeniedView) -> Self {
         let DeniedView { host, port, protocol, rule, times } = view;
         Self { host, port, protocol, rule, times }
@@ -68,10 +68,10 @@ impl From<Denied> for DeniedFields {
 mod tests {
     use super::*;
 
-    fn refused(host: &str) -> Refused {
+    fn refused(host: &str) -> NetworkDenial {
         let protocol = "tcp".to_owned();
         let rule = "default".to_owned();
-        Refused { host: host.to_owned(), port: Some(443), protocol, rule, times: 2 }
+        NetworkDenial { host: host.to_owned(), port: Some(443), protocol, rule, times: 2 }
     }
 
     #[test]
@@ -88,6 +88,6 @@ mod tests {
             r#"[{"host":"a\"b","port":443,"protocol":"tcp","rule":"default","times":2}]"#
         );
         let [back] = &serde_json::from_str::<[DeniedView; 1]>(&text).unwrap();
-        assert_eq!(Refused::from(back.clone()), refused("a\"b"));
+        assert_eq!(NetworkDenial::from(back.clone()), refused("a\"b"));
     }
 }

@@ -13,7 +13,7 @@ use isolet_sandbox::{
     ContextId, ProcessId, SandboxId, SessionId,
     info::{ENV_BYTES_MAX, METADATA_BYTES_MAX},
 };
-use isolet_wire::request::What;
+use isolet_wire::request::Invocation;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -200,11 +200,11 @@ pub(crate) fn stdin(
 pub(crate) fn program(
     command: Option<String>,
     argv: Option<Vec<String>>,
-) -> Result<What, ApiError> {
+) -> Result<Invocation, ApiError> {
     match (command, argv) {
         (Some(text), None) => {
             self::command(&text)?;
-            Ok(What::Command(text))
+            Ok(Invocation::Command(text))
         }
         (None, Some(argv)) => {
             if argv.first().is_none_or(String::is_empty) {
@@ -214,7 +214,7 @@ pub(crate) fn program(
             if bytes > COMMAND_BYTES_MAX || argv.iter().any(|word| word.contains('\0')) {
                 return Err(ApiError::bad_field("argv", "at most 1 MiB of words without NUL"));
             }
-            Ok(What::Argv(argv))
+            Ok(Invocation::Argv(argv))
         }
         _ => Err(ApiError::bad_field("command", "give command or argv, one of them")),
     }

@@ -1,6 +1,6 @@
 //! What the last sleep of a sandbox ended, as the first answer after it says.
 
-use isolet_sandbox::{Lost, LostState, Sandbox, WhyLost};
+use isolet_sandbox::{LossReason, Lost, LostState, Sandbox};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,7 +13,7 @@ pub(crate) struct LostStateView {
     /// Why: `crash` (changes since the last save are lost), `too_large`, `no_answer`, `not_kept` or
     /// `not_restored`.
     #[schema(value_type = String)]
-    why: WhyLost,
+    why: LossReason,
     /// When the restored state was saved, in milliseconds since 1970. `null` if nothing was
     /// restored.
     #[schema(required = true)]
@@ -59,7 +59,7 @@ mod tests {
     fn lost_state_keeps_its_bytes() {
         let state = |session: &str, saved_at_ms| {
             let session = session.parse().unwrap();
-            Lost::ShellState(LostState { session, why: WhyLost::TooLarge, saved_at_ms })
+            Lost::ShellState(LostState { session, why: LossReason::TooLarge, saved_at_ms })
         };
         let lost = [Lost::Shells, state("a", Some(5)), state("b", None)];
         let fields = LostFields::of(&lost);

@@ -4,7 +4,7 @@
 use crate::{
     foundation::error::ApiError,
     routes::{
-        events::view::SandboxEvent,
+        events::view::SandboxEventView,
         files::watch::{ChangeEvent, WatchingEvent},
         images::ProgressEvent,
     },
@@ -36,7 +36,7 @@ use utoipa::OpenApi;
     OutputGapEvent,
     ProgressEvent,
     RunEndEvent,
-    SandboxEvent,
+    SandboxEventView,
     ShellClientFrame,
     ShellServerFrame,
     ShownView,

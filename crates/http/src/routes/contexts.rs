@@ -27,7 +27,7 @@ use axum::{
 };
 use isolet_sandbox::{
     ContextId, Error, Sandbox, SessionId,
-    contexts::{Code, ContextSpec, Info, Kernel},
+    contexts::{Code, ContextInfo, ContextSpec, Kernel},
     service::Access,
 };
 use isolet_wire::{context::Language, response::RefusalReason};
@@ -155,8 +155,8 @@ pub(crate) struct Interrupted {
     interrupted: bool,
 }
 
-impl From<Info> for ContextView {
-    fn from(info: Info) -> Self {
+impl From<ContextInfo> for ContextView {
+    fn from(info: ContextInfo) -> Self {
         Self {
             id: info.id.into(),
             language: word(info.language),

@@ -18,10 +18,10 @@ use axum::{
 };
 use isolet_sandbox::{
     SandboxId,
-    events::{Event, Follow, Gap, Happened, TooSlow},
+    events::{EventKind, Follow, Gap, SandboxEvent, TooSlow},
 };
 use std::{ops::ControlFlow, sync::Arc};
-use view::SandboxEvent;
+use view::SandboxEventView;
 
 /// The events that a client follows.
 struct FollowedEvents {
@@ -115,16 +115,16 @@ async fn answer(
 }
 
 impl EventSource for FollowedEvents {
-    type Item = Vec<Arc<Event>>;
+    type Item = Vec<Arc<SandboxEvent>>;
 
-    async fn next(&mut self) -> Result<Vec<Arc<Event>>, ApiError> {
+    async fn next(&mut self) -> Result<Vec<Arc<SandboxEvent>>, ApiError> {
         self.follow.next().await.map_err(too_slow)
     }
 
-    fn write(&mut self, events: Vec<Arc<Event>>, out: &mut EventBuffer) -> ControlFlow<()> {
+    fn write(&mut self, events: Vec<Arc<SandboxEvent>>, out: &mut EventBuffer) -> ControlFlow<()> {
         for event in events {
             write_event(out, &event);
-            if self.one && event.what == Happened::Destroyed {
+            if self.one && event.what == EventKind::Destroyed {
                 return ControlFlow::Break(());
             }
         }
@@ -137,8 +137,8 @@ fn too_slow(slow: TooSlow) -> ApiError {
     ApiError::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
 }
 
-fn write_event(out: &mut EventBuffer, event: &Event) {
-    let (name, data) = SandboxEvent::of(event);
+fn write_event(out: &mut EventBuffer, event: &SandboxEvent) {
+    let (name, data) = SandboxEventView::of(event);
     out.event(Some(event.id), name, &data);
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let command = Command { session: Some("s".into()), id: "a\"b".into() };
         let alone = Command { session: None, id: String::new() };
         let exit = isolet_sandbox::events::Exit { code: 137, signal: Some(9) };
-        let refused = |port| isolet_sandbox::Refused {
+        let refused = |port| isolet_sandbox::NetworkDenial {
             host: "a.b".into(),
             port,
             protocol: "tcp".into(),
@@ -163,39 +163,39 @@ mod tests {
             times: 2,
         };
         for (what, name, fields) in [
-            (Happened::Created, "created", ""),
-            (Happened::Running, "running", ""),
-            (Happened::Unreachable { cause: "a\"b".into() }, "unreachable", r#","cause":"a\"b""#),
-            (Happened::Sleeping, "sleeping", ""),
-            (Happened::Woke, "woke", ""),
-            (Happened::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),
-            (Happened::Destroyed, "destroyed", ""),
-            (Happened::SessionCreated(session.clone()), "session_created", r#","session":"s""#),
-            (Happened::SessionDeleted(session.clone()), "session_deleted", r#","session":"s""#),
+            (EventKind::Created, "created", ""),
+            (EventKind::Running, "running", ""),
+            (EventKind::Unreachable { cause: "a\"b".into() }, "unreachable", r#","cause":"a\"b""#),
+            (EventKind::Sleeping, "sleeping", ""),
+            (EventKind::Woke, "woke", ""),
+            (EventKind::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),
+            (EventKind::Destroyed, "destroyed", ""),
+            (EventKind::SessionCreated(session.clone()), "session_created", r#","session":"s""#),
+            (EventKind::SessionDeleted(session.clone()), "session_deleted", r#","session":"s""#),
             (
-                Happened::CommandStarted(command.clone()),
+                EventKind::CommandStarted(command.clone()),
                 "command_started",
                 r#","session":"s","command":"a\"b""#,
             ),
             (
-                Happened::CommandExited { command, code: Some(3) },
+                EventKind::CommandExited { command, code: Some(3) },
                 "command_exited",
                 r#","session":"s","command":"a\"b","code":3"#,
             ),
             (
-                Happened::CommandExited { command: alone, code: None },
+                EventKind::CommandExited { command: alone, code: None },
                 "command_exited",
                 r#","session":null,"command":"","code":null"#,
             ),
-            (Happened::PortOpened(80), "port_opened", r#","port":80"#),
-            (Happened::PortClosed(80), "port_closed", r#","port":80"#),
+            (EventKind::PortOpened(80), "port_opened", r#","port":80"#),
+            (EventKind::PortClosed(80), "port_closed", r#","port":80"#),
             (
-                Happened::ProcessStarted { process: process.clone(), session: None },
+                EventKind::ProcessStarted { process: process.clone(), session: None },
                 "process_started",
                 r#","process":"p","session":null"#,
             ),
             (
-                Happened::ProcessExited {
+                EventKind::ProcessExited {
                     process: process.clone(),
                     session: Some(session.clone()),
                     exit: Some(exit),
@@ -204,19 +204,19 @@ mod tests {
                 r#","process":"p","session":"s","code":137,"signal":9"#,
             ),
             (
-                Happened::ProcessExited { process, session: None, exit: None },
+                EventKind::ProcessExited { process, session: None, exit: None },
                 "process_exited",
                 r#","process":"p","session":null,"code":null,"signal":null"#,
             ),
-            (Happened::TerminalOpened(session.clone()), "terminal_opened", r#","session":"s""#),
-            (Happened::TerminalEnded(session), "terminal_ended", r#","session":"s""#),
+            (EventKind::TerminalOpened(session.clone()), "terminal_opened", r#","session":"s""#),
+            (EventKind::TerminalEnded(session), "terminal_ended", r#","session":"s""#),
             (
-                Happened::NetworkDenied(refused(Some(443))),
+                EventKind::NetworkDenied(refused(Some(443))),
                 "network_denied",
                 r#","host":"a.b","port":443,"protocol":"tcp","rule":"default","times":2"#,
             ),
             (
-                Happened::NetworkDenied(refused(None)),
+                EventKind::NetworkDenied(refused(None)),
                 "network_denied",
                 r#","host":"a.b","port":null,"protocol":"tcp","rule":"default","times":2"#,
             ),
@@ -224,7 +224,7 @@ mod tests {
             let sandbox = SandboxId::parse("box").unwrap();
             let mut out = EventBuffer::default();
             let incarnation = "a-life".into();
-            write_event(&mut out, &Event { id: 7, at_ms: 5, sandbox, incarnation, what });
+            write_event(&mut out, &SandboxEvent { id: 7, at_ms: 5, sandbox, incarnation, what });
             let data = format!(r#"{{"id":7,"at_ms":5,"sandbox":"box"{fields}}}"#);
             assert_eq!(out.as_str(), format!("id: 7\nevent: {name}\ndata: {data}\n\n"));
         }

@@ -20,8 +20,8 @@ use crate::{
     },
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
-use isolet_sandbox::{Denied, SandboxId, SessionId, Start, service::Access};
-use isolet_wire::{request::Run, response::Exit};
+use isolet_sandbox::{Denied, ProgramSpec, SandboxId, SessionId, service::Access};
+use isolet_wire::{request::RunCommand, response::CommandExit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -180,7 +180,12 @@ pub(crate) struct ExecAnswer<'a> {
 
 impl<'a> ExecAnswer<'a> {
     /// An answer without a value for `fresh`.
-    fn new(exit: &Exit, output: OutputFields<'a>, report: ExitReport, denied: Denied) -> Self {
+    fn new(
+        exit: &CommandExit,
+        output: OutputFields<'a>,
+        report: ExitReport,
+        denied: Denied,
+    ) -> Self {
         let OutputFields { stdout, stdout_b64, stderr, stderr_b64, truncated, text_bytes: _ } =
             output;
         let ExitReport { session, lost: LostFields { lost, lost_state } } = report;
@@ -209,11 +214,11 @@ impl<'a> ExecAnswer<'a> {
 
 impl ExecBody {
     /// What to start, and its standard input.
-    fn start(self) -> Result<(Start, Option<Vec<u8>>), ApiError> {
+    fn start(self) -> Result<(ProgramSpec, Option<Vec<u8>>), ApiError> {
         let stdin = stdin("stdin", self.stdin, "stdin_b64", self.stdin_b64)?;
         input::cwd(self.cwd.as_deref())?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
-        let start = Start {
+        let start = ProgramSpec {
             what: program(self.command, self.argv)?,
             cwd: self.cwd,
             env: input::env_change(self.env)?,
@@ -334,12 +339,12 @@ pub(crate) async fn run_in(
     let text = body.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
     input::command(&text)?;
     input::timeout(body.timeout_ms)?;
-    let mut run = Run {
+    let mut run = RunCommand {
         text,
         cwd: body.cwd,
         env: input::env_change(body.env)?,
         merge: body.merge,
-        ..Run::default()
+        ..RunCommand::default()
     };
     let sandbox = app.service.reach(&caller.tenant, sandbox, Access::CreateIfMissing).await?;
     run.timeout_ms = match body.timeout_ms {
@@ -378,8 +383,13 @@ mod tests {
             truncated: None,
             text_bytes: 12,
         };
-        let exit =
-            Exit { code: 143, signal: Some(15), timed_out: true, micros: 1500, ..Exit::default() };
+        let exit = CommandExit {
+            code: 143,
+            signal: Some(15),
+            timed_out: true,
+            micros: 1500,
+            ..CommandExit::default()
+        };
         let plain = ExecAnswer::new(&exit, output(), ExitReport::default(), Denied::default());
         let start = r#"{"exit_code":143,"signal":15,"timed_out":true,"oom":false,"cancelled":false,"duration_ms":1.5,"stdout":"a�b","stdout_b64":"Yf9i","stderr":"x\"","truncated":null"#;
         assert_eq!(json_text::to_string(&plain, 0), format!("{start}}}"));

@@ -36,7 +36,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use isolet_sandbox::files::Page;
-use isolet_wire::{request::Save, response::Found};
+use isolet_wire::{request::WriteOptions, response::FoundFile};
 use search::FoundView;
 use serde::Serialize;
 use target::{CreateMode, FileTarget, mode, open_sandbox, whole};
@@ -228,7 +228,7 @@ async fn answer(
         Fetched::List(page, next) => {
             let base = whole(&path);
             let Page { found, unread, .. } = page;
-            let view = |one: Found| {
+            let view = |one: FoundFile| {
                 let why = unread.get(&one.path).map(|why| agent_code(*why));
                 FileView::below(&base, one).unread(why)
             };
@@ -269,14 +269,14 @@ async fn write(
 ) -> Result<Response, ApiError> {
     let uri = request.uri().clone();
     let query = Query::of(&uri, &["mode", "append", "fsync", "untar"])?;
-    let how = Save {
+    let how = WriteOptions {
         mode: query.text("mode")?.map(|text| mode("?mode", text)).transpose()?,
         append: query.flag("append")?,
         sync: query.flag("fsync")?,
     };
     let path = target.path()?;
     let untar = query.flag("untar")?;
-    if untar && how != Save::default() {
+    if untar && how != WriteOptions::default() {
         return Err(query::bad_parameter("untar", "stands without mode, append and fsync"));
     }
     reject_content_encoding(request.headers())?;

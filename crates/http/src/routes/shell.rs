@@ -18,10 +18,10 @@ use axum::{
 };
 use isolet_sandbox::{
     Sandbox, SessionId, ids,
-    sandbox::{Attach, ShellName},
+    sandbox::{ShellClientOptions, ShellName},
     service::Access,
 };
-use isolet_wire::request::Since;
+use isolet_wire::request::ShellPosition;
 
 /// The query parameters, all optional.
 const KNOWN: [&str; 8] =
@@ -36,7 +36,7 @@ struct ShellRequest {
     /// The shell's id and the owner of its commands, from an `Isolet-Shell` header or a
     /// `shell_opened` frame.
     resume: Option<(String, Option<String>)>,
-    since: Option<Since>,
+    since: Option<ShellPosition>,
     watch: bool,
     starts: bool,
     /// Whether the first frame repeats the headers of the response.
@@ -105,12 +105,12 @@ fn resume(text: &str) -> Result<(String, Option<String>), ApiError> {
 }
 
 /// Parses `OUT[,ERR[,SEQ]]`: bytes seen of each stream, and the last exit seen.
-fn since(text: &str) -> Result<Since, ApiError> {
+fn since(text: &str) -> Result<ShellPosition, ApiError> {
     let wrong =
         || query::bad_parameter("since", "OUT,ERR or OUT,ERR,SEQ: bytes of each stream, last exit");
     let mut numbers = text.split(',').map(str::parse::<u64>);
     let mut next = || numbers.next().unwrap_or(Ok(0)).map_err(|_| wrong());
-    let since = Since { out: next()?, err: next()?, seq: next()? };
+    let since = ShellPosition { out: next()?, err: next()?, seq: next()? };
     if numbers.next().is_some() { Err(wrong()) } else { Ok(since) }
 }
 
@@ -184,7 +184,12 @@ pub(crate) async fn attach(
         _ => None,
     };
     caller.check_session(session.as_ref())?;
-    let attach = Attach { shell, owner: owner.clone(), watch: wanted.watch, since: wanted.since };
+    let attach = ShellClientOptions {
+        shell,
+        owner: owner.clone(),
+        watch: wanted.watch,
+        since: wanted.since,
+    };
     let link = sandbox.shell(attach).await?;
     let timeout_ms = session
         .as_ref()
@@ -229,7 +234,7 @@ mod tests {
 
     #[test]
     fn positions_have_one_to_three_numbers() {
-        let at = |out, err, seq| Some(Since { out, err, seq });
+        let at = |out, err, seq| Some(ShellPosition { out, err, seq });
         assert_eq!(of("since=5").unwrap().since, at(5, 0, 0));
         assert_eq!(of("since=5,6").unwrap().since, at(5, 6, 0));
         assert_eq!(of("since=5,6,7").unwrap().since, at(5, 6, 7));

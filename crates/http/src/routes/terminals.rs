@@ -15,13 +15,13 @@ use axum::{
     http::{StatusCode, Uri},
 };
 use isolet_sandbox::{SessionId, service::Access};
-use isolet_wire::terminal::{Size, Terminal};
+use isolet_wire::terminal::{Size, TerminalStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// A running terminal.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Terminal)]
+#[schema(as = TerminalStatus)]
 pub(crate) struct TerminalView {
     /// The session of the terminal.
     #[schema(value_type = String)]
@@ -46,8 +46,8 @@ pub(crate) struct TerminalView {
     age_ms: u64,
 }
 
-impl From<(SessionId, Terminal)> for TerminalView {
-    fn from((session, terminal): (SessionId, Terminal)) -> Self {
+impl From<(SessionId, TerminalStatus)> for TerminalView {
+    fn from((session, terminal): (SessionId, TerminalStatus)) -> Self {
         let Size { cols, rows } = terminal.size;
         let clients = terminal.clients.iter();
         let clients = clients.map(|client| ClientView::from(client).into_owned()).collect();

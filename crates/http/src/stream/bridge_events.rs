@@ -2,7 +2,7 @@
 
 use crate::{foundation::error::ApiError, stream::event_stream::EventBuffer};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_wire::response::Exit;
+use isolet_wire::response::CommandExit;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -31,7 +31,7 @@ pub(crate) fn write_output(out: &mut EventBuffer, name: &str, bytes: &[u8]) {
 
 /// Appends the end of the command. Lost output makes it an error: `lost` bytes were no longer
 /// available.
-pub(crate) fn write_exit(out: &mut EventBuffer, exit: &Exit, lost: u64) {
+pub(crate) fn write_exit(out: &mut EventBuffer, exit: &CommandExit, lost: u64) {
     if exit.timed_out {
         let message = format!("the command was ended at its timeout (exit {})", exit.code);
         return out.event(None, "error", &BridgeErrorEvent { code: FAILED, error: &message });
@@ -57,9 +57,13 @@ mod tests {
     fn events_keep_their_bytes() {
         let mut out = EventBuffer::default();
         write_output(&mut out, "stdout", b"\xff\n");
-        write_exit(&mut out, &Exit { code: 3, ..Exit::default() }, 0);
-        write_exit(&mut out, &Exit { code: 3, ..Exit::default() }, 5);
-        write_exit(&mut out, &Exit { code: 137, timed_out: true, ..Exit::default() }, 0);
+        write_exit(&mut out, &CommandExit { code: 3, ..CommandExit::default() }, 0);
+        write_exit(&mut out, &CommandExit { code: 3, ..CommandExit::default() }, 5);
+        write_exit(
+            &mut out,
+            &CommandExit { code: 137, timed_out: true, ..CommandExit::default() },
+            0,
+        );
         write_error(&mut out, &ApiError::bad_request("n\"o"));
         let lines = [
             "event: stdout",

@@ -7,12 +7,13 @@ use crate::{
 };
 use bytes::Bytes;
 use isolet_sandbox::{
-    AgentError, AgentEvent, Denials, Denied, ExecLink, Sandbox, SessionId, ShellLink, Start,
+    AgentError, AgentEvent, Denials, Denied, ExecConnection, ProgramSpec, Sandbox, SessionId,
+    ShellConnection,
 };
 use isolet_wire::{
-    frame::{DATA_BYTES_MAX, Data},
-    request::{AgentRequest, Run},
-    response::{AgentResponse, Exit},
+    frame::{DATA_BYTES_MAX, DataFrame},
+    request::{AgentRequest, RunCommand},
+    response::{AgentResponse, CommandExit},
 };
 use std::{
     collections::VecDeque,
@@ -45,12 +46,12 @@ pub(crate) enum CommandEvent {
         to: u64,
     },
     /// The last event: the exit, and the network traffic that was denied in the meantime.
-    Exit(Exit, Denied),
+    Exit(CommandExit, Denied),
 }
 
 enum AgentConnection {
-    Shell(ShellLink),
-    Exec(ExecLink),
+    Shell(ShellConnection),
+    Exec(ExecConnection),
 }
 
 impl AgentConnection {
@@ -79,7 +80,7 @@ pub(crate) struct RunningCommand {
     ends_with_client: bool,
     denials: Denials,
     /// The exit, while the denied traffic is still awaited.
-    ended: Option<Exit>,
+    ended: Option<CommandExit>,
 }
 
 /// Generates a command id. Several connections share one owner, and commands of an earlier server
@@ -97,7 +98,7 @@ impl RunningCommand {
     pub(crate) async fn in_session(
         sandbox: &Sandbox,
         session: &SessionId,
-        mut run: Run,
+        mut run: RunCommand,
         stdin: Option<Vec<u8>>,
         ends_with_client: bool,
     ) -> Result<Self, ApiError> {
@@ -121,7 +122,7 @@ impl RunningCommand {
     /// Starts a program, which is killed when this is dropped.
     pub(crate) async fn start_program(
         sandbox: &Sandbox,
-        mut start: Start,
+        mut start: ProgramSpec,
         stdin: Option<Vec<u8>>,
     ) -> Result<Self, ApiError> {
         start.stdin = stdin.is_some();
@@ -139,7 +140,7 @@ impl RunningCommand {
         })
     }
 
-    /// Waits for the next event. Cancel-safe. Must not be called after `Exit`.
+    /// Waits for the next event. Cancel-safe. Must not be called after `CommandExit`.
     pub(crate) async fn next(&mut self) -> Result<CommandEvent, ApiError> {
         loop {
             if self.ended.is_some() {
@@ -202,9 +203,9 @@ impl RunningCommand {
     fn classify(&mut self, message: AgentEvent) -> Result<Option<CommandEvent>, ApiError> {
         match message {
             AgentEvent::Data(body) => {
-                let data = Data::parse(body).map_err(AgentError::from)?;
+                let data = DataFrame::parse(body).map_err(AgentError::from)?;
                 let ours = data.id == self.id;
-                let Data { stream, offset, bytes, .. } = data;
+                let DataFrame { stream, offset, bytes, .. } = data;
                 Ok(ours.then_some(CommandEvent::Output { stream, offset, bytes }))
             }
             AgentEvent::Response(AgentResponse::Started { id }) if id == self.id => {
@@ -243,7 +244,7 @@ impl RunningCommand {
         mut self,
         mut output: CapturedOutput,
         mut cancellation: Cancellation,
-    ) -> Result<(Exit, CapturedOutput, Denied), ApiError> {
+    ) -> Result<(CommandExit, CapturedOutput, Denied), ApiError> {
         let ended = async move {
             let reason = cancellation.cancelled().await;
             if reason == CancellationReason::Stopping {

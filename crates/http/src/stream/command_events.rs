@@ -19,7 +19,7 @@ use crate::{
 };
 use axum::response::Response;
 use isolet_sandbox::{Denied, SessionId};
-use isolet_wire::response::Exit;
+use isolet_wire::response::CommandExit;
 use serde::Serialize;
 use std::{ops::ControlFlow, time::Duration};
 use tokio::time::timeout;
@@ -70,7 +70,7 @@ pub(crate) struct CommandExitEvent {
 }
 
 impl CommandExitEvent {
-    fn new(exit: &Exit, report: ExitReport, denied: Denied) -> Self {
+    fn new(exit: &CommandExit, report: ExitReport, denied: Denied) -> Self {
         let ExitReport { session, lost: LostFields { lost, lost_state } } = report;
         let DeniedFields { denied, denied_lost } = denied.into();
         Self {
@@ -219,7 +219,7 @@ impl CommandEventWriter {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use isolet_sandbox::Refused;
+    use isolet_sandbox::NetworkDenial;
 
     fn writer(encoding: EventEncoding) -> CommandEventWriter {
         let lost = LostFields { lost: Some(vec!["shells"]), lost_state: None };
@@ -241,8 +241,15 @@ mod tests {
         assert!(
             writer.write(CommandEvent::Gap { stream: 1, from: 8, to: 9 }, &mut out).is_continue()
         );
-        let exit = Exit { code: 3, micros: 1000, out: 4, err: 5, fresh: true, ..Exit::default() };
-        let refused = Refused {
+        let exit = CommandExit {
+            code: 3,
+            micros: 1000,
+            out: 4,
+            err: 5,
+            fresh: true,
+            ..CommandExit::default()
+        };
+        let refused = NetworkDenial {
             host: "a".into(),
             port: None,
             protocol: "dns".into(),
@@ -280,7 +287,7 @@ mod tests {
                 .write(CommandEvent::Output { stream: 2, offset: 5, bytes }, &mut out)
                 .is_continue()
         );
-        let exit = Exit { micros: 1500, ..Exit::default() };
+        let exit = CommandExit { micros: 1500, ..CommandExit::default() };
         assert!(writer.write(CommandEvent::Exit(exit, Denied::default()), &mut out).is_break());
         let lines = [
             "event: stderr",

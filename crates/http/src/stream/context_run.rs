@@ -13,9 +13,9 @@ use crate::{
 use axum::{http::StatusCode, response::Response};
 use isolet_sandbox::{
     Denials, Denied, Error,
-    contexts::{Event, Fault, RunLink},
+    contexts::{ContextRunConnection, ContextRunEvent, Fault},
 };
-use isolet_wire::{context::End, frame::Data, response::RefusalReason};
+use isolet_wire::{context::ContextRunEnd, frame::DataFrame, response::RefusalReason};
 use serde_json::value::{RawValue, to_raw_value};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -56,17 +56,17 @@ impl CapturedResults {
 
 /// A run in progress.
 pub(crate) struct ContextRun {
-    link: Option<RunLink>,
+    link: Option<ContextRunConnection>,
     /// Whether the run is interrupted when this is dropped before its end.
     cancel: bool,
-    first: Option<Event>,
+    first: Option<ContextRunEvent>,
     /// Whether it runs in an interpreter that replaced one that had ended.
     pub(super) fresh: bool,
     /// Whether an exception was received.
     pub(super) fault: bool,
     denials: Denials,
     /// The end, while the denied traffic is still awaited.
-    ended: Option<End>,
+    ended: Option<ContextRunEnd>,
     /// Known from the end on.
     denied: Denied,
 }
@@ -80,7 +80,7 @@ impl Drop for ContextRun {
 }
 
 impl ContextRun {
-    pub(crate) fn new(link: RunLink, denials: Denials, cancel: bool) -> Self {
+    pub(crate) fn new(link: ContextRunConnection, denials: Denials, cancel: bool) -> Self {
         let first = None;
         let ended = None;
         let denied = Denied::default();
@@ -95,8 +95,8 @@ impl ContextRun {
         Ok(self)
     }
 
-    /// Waits for the next event; [`Event::End`] is the last one. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Event, Error> {
+    /// Waits for the next event; [`ContextRunEvent::End`] is the last one. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<ContextRunEvent, Error> {
         if let Some(event) = self.first.take() {
             return Ok(event);
         }
@@ -104,7 +104,7 @@ impl ContextRun {
             if self.ended.is_some() {
                 self.denied = self.denials.told().await;
                 let end = self.ended.take().ok_or(isolet_sandbox::AgentError::Ended)?;
-                return Ok(Event::End(end));
+                return Ok(ContextRunEvent::End(end));
             }
             let link = self.link.as_mut().ok_or(isolet_sandbox::AgentError::Ended)?;
             let event = link.next().await?;
@@ -114,21 +114,21 @@ impl ContextRun {
         }
     }
 
-    pub(super) fn ready(&mut self) -> Result<Option<Event>, Error> {
+    pub(super) fn ready(&mut self) -> Result<Option<ContextRunEvent>, Error> {
         let Some(link) = self.link.as_mut() else { return Ok(None) };
         Ok(link.ready()?.and_then(|event| self.observe(event)))
     }
 
     /// Tracks the state of the run. [`Self::next`] returns the end once the denied traffic is
     /// known.
-    fn observe(&mut self, event: Event) -> Option<Event> {
+    fn observe(&mut self, event: ContextRunEvent) -> Option<ContextRunEvent> {
         match event {
-            Event::Began(fresh) => {
+            ContextRunEvent::Began(fresh) => {
                 self.denials.begin();
                 self.fresh = fresh;
             }
-            Event::Fault(_) => self.fault = true,
-            Event::End(end) => {
+            ContextRunEvent::Fault(_) => self.fault = true,
+            ContextRunEvent::End(end) => {
                 if let Some(link) = self.link.take() {
                     link.park();
                 }
@@ -136,7 +136,7 @@ impl ContextRun {
                     self.ended = Some(end);
                     return None;
                 }
-                return Some(Event::End(end));
+                return Some(ContextRunEvent::End(end));
             }
             _ => {}
         }
@@ -159,12 +159,16 @@ impl ContextRun {
                 event = self.next() => event.map_err(context_error)?,
             };
             match event {
-                Event::Began(_) => {}
-                Event::Output(Data { stream, bytes, .. }) => output.push(stream, &bytes),
-                Event::Shown(shown) => results.push(&ShownView::from(&shown), &mut output),
-                Event::Fault(one) => fault = Some(one),
-                Event::Unread => results.lost += 1,
-                Event::End(end) => break end,
+                ContextRunEvent::Began(_) => {}
+                ContextRunEvent::Output(DataFrame { stream, bytes, .. }) => {
+                    output.push(stream, &bytes)
+                }
+                ContextRunEvent::Shown(shown) => {
+                    results.push(&ShownView::from(&shown), &mut output)
+                }
+                ContextRunEvent::Fault(one) => fault = Some(one),
+                ContextRunEvent::Unread => results.lost += 1,
+                ContextRunEvent::End(end) => break end,
             }
         };
         let fault = fault.or_else(|| death_exception(&end));
@@ -183,7 +187,7 @@ impl ContextRun {
 }
 
 /// The exception for a run whose interpreter has died.
-pub(super) fn death_exception(end: &End) -> Option<Fault> {
+pub(super) fn death_exception(end: &ContextRunEnd) -> Option<Fault> {
     let died = end.died?;
     let how = match (died.code, died.signal) {
         _ if end.timed_out => "was killed: it did not heed its timeout".to_owned(),

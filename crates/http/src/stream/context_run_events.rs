@@ -11,8 +11,8 @@ use crate::{
     },
 };
 use axum::response::Response;
-use isolet_sandbox::contexts::Event;
-use isolet_wire::{context::End, frame::Data};
+use isolet_sandbox::contexts::ContextRunEvent;
+use isolet_wire::{context::ContextRunEnd, frame::DataFrame};
 use std::ops::ControlFlow;
 
 /// The events of one run.
@@ -41,33 +41,33 @@ pub(crate) fn events(
 }
 
 impl EventSource for RunEvents {
-    type Item = Event;
+    type Item = ContextRunEvent;
 
-    async fn next(&mut self) -> Result<Event, ApiError> {
+    async fn next(&mut self) -> Result<ContextRunEvent, ApiError> {
         self.run.next().await.map_err(context_error)
     }
 
-    fn ready(&mut self) -> Result<Option<Event>, ApiError> {
+    fn ready(&mut self) -> Result<Option<ContextRunEvent>, ApiError> {
         self.run.ready().map_err(context_error)
     }
 
-    fn write(&mut self, event: Event, out: &mut EventBuffer) -> ControlFlow<()> {
+    fn write(&mut self, event: ContextRunEvent, out: &mut EventBuffer) -> ControlFlow<()> {
         match event {
-            Event::Began(_) => {}
-            Event::Unread => self.unread += 1,
-            Event::Output(Data { stream, offset, bytes, .. })
+            ContextRunEvent::Began(_) => {}
+            ContextRunEvent::Unread => self.unread += 1,
+            ContextRunEvent::Output(DataFrame { stream, offset, bytes, .. })
                 if self.encoding == EventEncoding::Base64 =>
             {
                 write_bytes(out, None, stream, offset, &bytes);
             }
-            Event::Output(Data { stream, offset, bytes, .. }) => {
+            ContextRunEvent::Output(DataFrame { stream, offset, bytes, .. }) => {
                 if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
                     write_text(out, None, &chunk);
                 }
             }
-            Event::Shown(shown) => out.event(None, "result", &ShownView::from(&shown)),
-            Event::Fault(fault) => out.event(None, "exception", &FaultView::from(&fault)),
-            Event::End(end) => {
+            ContextRunEvent::Shown(shown) => out.event(None, "result", &ShownView::from(&shown)),
+            ContextRunEvent::Fault(fault) => out.event(None, "exception", &FaultView::from(&fault)),
+            ContextRunEvent::End(end) => {
                 self.write_end(&end, out);
                 return ControlFlow::Break(());
             }
@@ -77,7 +77,7 @@ impl EventSource for RunEvents {
 }
 
 impl RunEvents {
-    fn write_end(&mut self, end: &End, out: &mut EventBuffer) {
+    fn write_end(&mut self, end: &ContextRunEnd, out: &mut EventBuffer) {
         self.decoder.close().iter().for_each(|chunk| write_text(out, None, chunk));
         if let Some(fault) = death_exception(end).filter(|_| !self.run.fault) {
             out.event(None, "exception", &FaultView::from(&fault));

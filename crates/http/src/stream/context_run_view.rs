@@ -14,7 +14,7 @@ use isolet_sandbox::{
     ContextId, Denied,
     contexts::{Fault, Shown},
 };
-use isolet_wire::context::{Died, End};
+use isolet_wire::context::{ContextRunEnd, InterpreterExit};
 use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ pub(crate) struct RunAnswer<'a> {
 impl<'a> RunAnswer<'a> {
     /// An answer without results.
     pub(super) fn new(
-        end: &End,
+        end: &ContextRunEnd,
         fresh: bool,
         output: OutputFields<'a>,
         denied: Denied,
@@ -190,7 +190,7 @@ pub(crate) struct RunEndEvent {
 
 impl RunEndEvent {
     pub(super) fn new(
-        end: &End,
+        end: &ContextRunEnd,
         fresh: bool,
         results_lost: u64,
         denied: Denied,
@@ -276,8 +276,8 @@ pub(crate) struct DiedView {
     signal: Option<i32>,
 }
 
-impl From<Died> for DiedView {
-    fn from(died: Died) -> Self {
+impl From<InterpreterExit> for DiedView {
+    fn from(died: InterpreterExit) -> Self {
         Self { code: died.code, signal: died.signal }
     }
 }
@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn answers_and_events_keep_their_bytes() {
-        let died = Some(Died { code: None, signal: Some(9) });
-        let end = End {
+        let died = Some(InterpreterExit { code: None, signal: Some(9) });
+        let end = ContextRunEnd {
             number: 2,
             lost: 3,
             oom: true,
@@ -302,7 +302,7 @@ mod tests {
             out: 4,
             err: 5,
             micros: 1500,
-            ..End::default()
+            ..ContextRunEnd::default()
         };
         let denied = || Denied { list: Vec::new(), lost: 7 };
         let output = OutputFields {

@@ -247,7 +247,7 @@ mod tests {
         let all = ": begun\n\nid: 2\nevent: even\ndata: 2\n\n";
         assert_eq!(sent([Ok(1), Ok(2), Ok(3), Ok(0)], false).await, all);
         let failed = sent([Ok(2), Err(ApiError::bad_request("no"))], false).await;
-        let error = r#"{"error":"bad_request","message":"no","hint":"see /v1/openapi.json for what this call takes"}"#;
+        let error = r#"{"error":"bad_request","message":"no","hint":"see /v1/openapi.json for the fields of this call"}"#;
         assert_eq!(failed, format!("{all}event: error\ndata: {error}\n\n"));
         let stopped = sent([], true).await;
         assert!(stopped.starts_with(": begun\n\nevent: error\ndata: {\"error\":"), "{stopped}");

@@ -7,7 +7,7 @@ use crate::foundation::{
     signals,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_wire::request::Run;
+use isolet_wire::request::RunCommand;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -125,7 +125,7 @@ pub(crate) struct ShellCancel {
 pub(crate) enum ClientFrame {
     /// Runs a command, with its timeout and all of its standard input, if the frame contains them.
     Run {
-        run: Box<Run>,
+        run: Box<RunCommand>,
         timeout_ms: Option<u64>,
         stdin: Option<Vec<u8>>,
     },
@@ -214,7 +214,7 @@ impl ShellRun {
         };
         let env = input::env_change(self.env.unwrap_or_default())?;
         let merge = self.merge.unwrap_or(false);
-        let run = Run { id, text, timeout_ms: 0, cwd: self.cwd, env, stdin: follows, merge };
+        let run = RunCommand { id, text, timeout_ms: 0, cwd: self.cwd, env, stdin: follows, merge };
         Ok(ClientFrame::Run { run: Box::new(run), timeout_ms: self.timeout_ms, stdin })
     }
 }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_minimal_frame_is_parsed() {
         let said = parse(r#"{"type":"shell_run","id":"r1","command":"cd /tmp"}"#).unwrap();
-        let run = Run { id: "r1".into(), text: "cd /tmp".into(), ..Run::default() };
+        let run = RunCommand { id: "r1".into(), text: "cd /tmp".into(), ..RunCommand::default() };
         assert_eq!(said, ClientFrame::Run { run: Box::new(run), timeout_ms: None, stdin: None });
     }
 

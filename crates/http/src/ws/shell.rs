@@ -18,12 +18,12 @@ use crate::{
     },
 };
 use isolet_sandbox::{
-    AgentError, AgentEvent, Denials, Sandbox, ShellLink,
-    sandbox::{Attach, ShellName},
+    AgentError, AgentEvent, Denials, Sandbox, ShellConnection,
+    sandbox::{ShellClientOptions, ShellName},
 };
 use isolet_wire::{
     activity::CloseCause,
-    frame::{DATA_BYTES_MAX, Data},
+    frame::{DATA_BYTES_MAX, DataFrame},
     request::AgentRequest,
     response::{AgentResponse, Closed, RefusalReason},
 };
@@ -45,7 +45,7 @@ const TRACKED_COMMANDS_MAX: usize = 1024;
 pub(crate) struct AttachedShellClient {
     pub(crate) sandbox: Sandbox,
     /// The connection to the shell's agent.
-    pub(crate) link: ShellLink,
+    pub(crate) link: ShellConnection,
     /// The owner of the command ids.
     pub(crate) owner: String,
     /// Whether the shell ends with this client.
@@ -158,7 +158,10 @@ impl ShellSocket {
                 if !self.client.resumed && !self.stdin_commands.contains(&id) =>
             {
                 let message = format!("no command {id} of this client takes standard input");
-                self.send_error(Some(&id), &ApiError::from_agent(RefusalReason::BadAsk, message))
+                self.send_error(
+                    Some(&id),
+                    &ApiError::from_agent(RefusalReason::BadRequest, message),
+                )
             }
             client_frame::ClientFrame::Stdin { id, data, eof } => self.feed(&id, &data, eof),
             client_frame::ClientFrame::Signal { id, signal } => {
@@ -194,7 +197,7 @@ impl ShellSocket {
         }
         let shell = self.name();
         let owner = self.client.owner.clone();
-        let attach = Attach { shell, owner, watch: false, since: None };
+        let attach = ShellClientOptions { shell, owner, watch: false, since: None };
         if let Ok(mut link) = self.client.sandbox.shell(attach).await {
             let _ = link.send(&ask).await;
         }
@@ -267,7 +270,7 @@ impl ShellSocket {
                 self.track_denials(id);
                 ControlFlow::Continue(())
             }
-            AgentResponse::Began { id, command } => {
+            AgentResponse::CommandStarted { id, command } => {
                 let told = self.client.starts.then(|| shell_frames::start(&id, &command));
                 self.track_denials(id);
                 told.map_or(ControlFlow::Continue(()), |message| self.write(message))
@@ -300,7 +303,7 @@ impl ShellSocket {
             // The body has the layout of the frame.
             return self.write(Message::Binary(body));
         }
-        let Ok(Data { stream, offset, id, bytes }) = Data::parse(body) else {
+        let Ok(DataFrame { stream, offset, id, bytes }) = DataFrame::parse(body) else {
             return ControlFlow::Break(CloseReason::Close(
                 CloseCode::Error,
                 "the agent sent a bad frame",

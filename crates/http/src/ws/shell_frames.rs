@@ -11,7 +11,7 @@ use crate::{
     },
     stream::event_stream::stream_name,
 };
-use isolet_wire::response::{Closed, Exit, STDOUT};
+use isolet_wire::response::{Closed, CommandExit, STDOUT};
 use serde::Serialize;
 use tokio_tungstenite::tungstenite::Message;
 use utoipa::ToSchema;
@@ -200,7 +200,7 @@ pub(crate) fn start(id: &str, command: &str) -> Message {
 }
 
 /// `shell_exit`: a command has ended.
-pub(crate) fn exit(exit: &Exit, lost: LostFields, denied: DeniedFields) -> Message {
+pub(crate) fn exit(exit: &CommandExit, lost: LostFields, denied: DeniedFields) -> Message {
     let LostFields { lost, lost_state } = lost;
     let DeniedFields { denied, denied_lost } = denied;
     let frame = ShellServerFrame::Exit(ShellExit {
@@ -285,17 +285,17 @@ mod tests {
 
     #[test]
     fn exit_frames_keep_their_bytes() {
-        let plain = Exit { id: "r1".into(), seq: 3, micros: 1500, ..Exit::default() };
+        let plain = CommandExit { id: "r1".into(), seq: 3, micros: 1500, ..CommandExit::default() };
         assert_eq!(
             sent(&exit(&plain, LostFields::default(), DeniedFields::default())),
             r#"{"type":"shell_exit","id":"r1","code":0,"seq":3,"duration_ms":1.5}"#
         );
-        let whole = Exit { micros: 2000, code: -1, ..plain.clone() };
+        let whole = CommandExit { micros: 2000, code: -1, ..plain.clone() };
         assert_eq!(
             sent(&exit(&whole, LostFields::default(), DeniedFields::default())),
             r#"{"type":"shell_exit","id":"r1","code":-1,"seq":3,"duration_ms":2}"#
         );
-        let full = Exit {
+        let full = CommandExit {
             code: 137,
             signal: Some(9),
             timed_out: true,
@@ -318,7 +318,11 @@ mod tests {
     #[test]
     fn other_frames_keep_their_bytes() {
         assert_eq!(
-            sent(&closed(&Closed { code: Some(3), signal: None, cause: "ex\"it".into() })),
+            sent(&closed(&Closed {
+                code: Some(3),
+                signal: None,
+                cause: "ex\"it".to_owned().into()
+            })),
             r#"{"type":"shell_closed","code":3,"cause":"ex\"it"}"#
         );
         assert_eq!(
@@ -344,11 +348,11 @@ mod tests {
         );
         assert_eq!(
             sent(&error(Some("a"), &failure)),
-            r#"{"type":"shell_error","id":"a","error":"bad_request","message":"n\"o","hint":"see /v1/openapi.json for what this call takes"}"#
+            r#"{"type":"shell_error","id":"a","error":"bad_request","message":"n\"o","hint":"see /v1/openapi.json for the fields of this call"}"#
         );
         assert_eq!(
             sent(&error(None, &failure)),
-            r#"{"type":"shell_error","error":"bad_request","message":"n\"o","hint":"see /v1/openapi.json for what this call takes"}"#
+            r#"{"type":"shell_error","error":"bad_request","message":"n\"o","hint":"see /v1/openapi.json for the fields of this call"}"#
         );
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use bytes::BytesMut;
-use isolet_sandbox::{PortLink, Sandbox};
+use isolet_sandbox::{PortConnection, Sandbox};
 use serde::{Deserialize, Serialize};
 use std::{future::poll_fn, ops::ControlFlow};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -49,7 +49,7 @@ pub(crate) struct TcpClient {
     /// Keeps the sandbox awake.
     pub(crate) sandbox: Sandbox,
     /// The connection to the port.
-    pub(crate) link: PortLink,
+    pub(crate) link: PortConnection,
     /// Whether the client may go on sending after the program has ended its side.
     pub(crate) half_close: bool,
 }
@@ -90,8 +90,8 @@ struct TcpSocket {
 impl TcpSocket {
     async fn copy_both_ways(
         &mut self,
-        mut guest: ReadHalf<PortLink>,
-        mut to: WriteHalf<PortLink>,
+        mut guest: ReadHalf<PortConnection>,
+        mut to: WriteHalf<PortConnection>,
         mut cancellation: Cancellation,
     ) -> CloseReason {
         let mut clock = heartbeat();
@@ -122,7 +122,11 @@ impl TcpSocket {
     }
 
     /// Handles a message of the client.
-    async fn handle_message(&mut self, message: Message, to: &mut WriteHalf<PortLink>) -> Flow {
+    async fn handle_message(
+        &mut self,
+        message: Message,
+        to: &mut WriteHalf<PortConnection>,
+    ) -> Flow {
         match message {
             Message::Binary(bytes) if self.open.1 => self.unwritten = bytes,
             Message::Text(text) if self.open.1 && TcpFrame::parse(&text).is_some() => {

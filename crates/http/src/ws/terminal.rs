@@ -18,7 +18,7 @@ use frames::ClientFrame;
 use isolet_sandbox::{AgentError, AgentEvent, Sandbox, TerminalConnection};
 use isolet_wire::{
     activity::CloseCause,
-    frame::Data,
+    frame::DataFrame,
     response::{AgentResponse, Closed},
     terminal::{OUTPUT, SNAPSHOT, Snapshot, TYPE_BYTES_MAX},
 };
@@ -201,7 +201,7 @@ impl TerminalSocket {
     }
 
     fn data(&mut self, body: Bytes) -> Flow {
-        let Ok(Data { stream, offset, bytes, .. }) = Data::parse(body) else {
+        let Ok(DataFrame { stream, offset, bytes, .. }) = DataFrame::parse(body) else {
             return bad_agent_frame();
         };
         match (stream, self.snapshot) {

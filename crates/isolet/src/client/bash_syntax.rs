@@ -15,7 +15,7 @@
 /// Whether the text can be sent to the shell.
 pub(super) fn is_complete(text: &str) -> bool {
     let mut reader =
-        SyntaxScanner { chars: text.chars().collect(), command: true, ..Reader::default() };
+        SyntaxScanner { chars: text.chars().collect(), command: true, ..SyntaxScanner::default() };
     reader.read();
     let rest = reader.cut || reader.more || !reader.heredocs.is_empty();
     !rest && reader.open.is_empty()

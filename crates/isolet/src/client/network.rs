@@ -224,10 +224,10 @@ mod tests {
         assert!(lines[2].ends_with("closed to every sandbox (private)"), "{lines:?}");
         assert!(lines[3].ends_with("--allow-add [fd00::1]:80"), "{lines:?}");
         assert!(!lines[4].contains('\u{1b}'), "{lines:?}");
-        assert!(lines[5].ends_with("only a rule with the address itself opens that"), "{lines:?}");
-        assert!(lines[6].ends_with("no rule opens that"), "{lines:?}");
+        assert!(lines[5].ends_with("only a rule with the address allows it"), "{lines:?}");
+        assert!(lines[6].ends_with("no rule allows it"), "{lines:?}");
         assert!(!lines[7].contains("isolet network"), "no call opens it: {lines:?}");
-        assert_eq!(lines[8], "and 3 more were refused");
+        assert_eq!(lines[8], "3 more connections were refused");
         for rule in ["headers too long", "limit", "certificate"] {
             let told = json!({"denied": [one("a.example", Some(443), rule)]});
             let line = &super::lines(&told, "demo")[0];

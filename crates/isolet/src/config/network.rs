@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use isolet_sandbox::{
-    network::ServerSettings,
+    network::NetworkSettings,
     profiles::{self, Profile},
 };
 use serde::{Deserialize, Serialize};
@@ -69,9 +69,9 @@ fn range(text: &str) -> Result<Ipv4Addr> {
 
 impl NetworkFile {
     /// The settings, with defaults for missing values.
-    pub(super) fn settings(self) -> Result<ServerSettings> {
+    pub(super) fn settings(self) -> Result<NetworkSettings> {
         let resolvers = self.resolvers.unwrap_or_default();
-        let mut all = ServerSettings { resolvers, ..Settings::default() };
+        let mut all = NetworkSettings { resolvers, ..NetworkSettings::default() };
         for text in self.opened.unwrap_or_default() {
             let Some(opened) = network(&text) else {
                 bail!("network.opened: {text:?} is not an IPv4 network");
@@ -102,7 +102,7 @@ impl NetworkFile {
     }
 
     /// The effective settings, including the defaults.
-    pub(super) fn shown(all: &ServerSettings) -> Self {
+    pub(super) fn shown(all: &NetworkSettings) -> Self {
         let text = |(address, bits): &(Ipv4Addr, u8)| format!("{address}/{bits}");
         let profile = |profile: &Profile| ProfileFile {
             description: profile.description.clone(),
@@ -125,7 +125,7 @@ impl NetworkFile {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<ServerSettings> {
+    fn read(text: &str) -> Result<NetworkSettings> {
         toml::from_str::<NetworkFile>(text).map_err(anyhow::Error::from)?.settings()
     }
 
@@ -142,7 +142,7 @@ mod tests {
             (&["*:443".to_owned()][..], Some("web"))
         );
         assert_eq!(NetworkFile::shown(&all).settings().unwrap(), all);
-        assert_eq!(read("").unwrap(), ServerSettings::default());
+        assert_eq!(read("").unwrap(), NetworkSettings::default());
         assert_eq!(read("default = \"open\"").unwrap().default.mode().word(), "open");
     }
 

@@ -5,10 +5,10 @@ use super::socket::connect;
 use crate::config::Config;
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::credential::Credential;
-use isolet_wire::network::{Policy, Refused};
+use isolet_wire::network::{NetworkDenial, Policy};
 use isolet_wire::veth::{
-    AssignedVeth, Counters, LIST_MAX, Settings, VethRequest, VethRequestBody, VethResponse,
-    VethResponseBody,
+    AssignedVeth, Counters, LIST_MAX, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
+    VethSettings,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ pub enum VethEvent {
         /// The server's own name of the sandbox.
         name: String,
         /// The destination, and the rule that denied it.
-        refused: Refused,
+        refused: NetworkDenial,
     },
     /// The namespace of this sandbox has ended, and its pair with it.
     Gone {
@@ -112,7 +112,7 @@ impl VethClient {
     /// [`VethError::Missing`] with what this machine lacks, [`VethError::Gone`].
     pub fn start(
         config: &Config,
-        settings: Settings,
+        settings: VethSettings,
         on_event: impl FnMut(VethEvent) + Send + 'static,
     ) -> Result<Self, VethError> {
         let (socket, child) = match connect(&config.data_dir) {
@@ -199,8 +199,8 @@ impl VethClient {
         id: u32,
         credentials: Vec<Credential>,
     ) -> Result<Option<String>, VethError> {
-        match self.ask(VethRequestBody::Lend { id, credentials }, None)?.tell {
-            VethResponseBody::Lent { certificate } => Ok(certificate),
+        match self.ask(VethRequestBody::SetCredentials { id, credentials }, None)?.tell {
+            VethResponseBody::CredentialsSet { certificate } => Ok(certificate),
             _ => Err(unexpected_answer()),
         }
     }
@@ -273,7 +273,7 @@ impl VethClient {
         let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::sync_channel(1);
         self.shared.waiting().insert(number, sender);
-        let packet = isolet_wire::launcher::encode(&VethRequest { number, ask });
+        let packet = isolet_wire::launcher::encode(&VethRequest { number, body: ask });
         let sent = send_packet(&self.shared.socket, &packet, fd, SendFlags::empty());
         let answer = match sent {
             Ok(()) if !self.has_ended() => {
@@ -321,10 +321,10 @@ impl ClientState {
             };
             let Ok(told) = isolet_wire::frame::decode::<VethResponse>(&packet.bytes) else { break };
             if let Some(waiting) = self.waiting().remove(&told.number) {
-                let _ = waiting.try_send(VethAnswer { tell: told.tell, fd: packet.fd });
+                let _ = waiting.try_send(VethAnswer { tell: told.body, fd: packet.fd });
                 continue;
             }
-            match told.tell {
+            match told.body {
                 VethResponseBody::Refused { name, refused } => {
                     on_event(VethEvent::Refused { name, refused })
                 }

@@ -2,7 +2,7 @@
 //! with their count.
 
 use super::netlink::nflog::DeniedPacket;
-use isolet_wire::network::{Guard, Policy, Refused, To, Verdict};
+use isolet_wire::network::{Guard, NetworkDenial, NetworkDestination, Policy, Verdict};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -47,8 +47,11 @@ pub(super) fn denying_rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard
         return why.to_owned();
     }
     // A packet without a port matches rules without one.
-    let destination =
-        To { name: None, address: Some(packet.address), port: Some(packet.port.unwrap_or(0)) };
+    let destination = NetworkDestination {
+        name: None,
+        address: Some(packet.address),
+        port: Some(packet.port.unwrap_or(0)),
+    };
     match policy.judge(&destination) {
         Verdict::Refused(Some(rule)) => rule.to_string(),
         _ => "default".to_owned(),
@@ -77,12 +80,12 @@ impl PendingDenials {
     }
 
     /// Takes all denials, each with the id of its pair.
-    pub(super) fn take(&mut self) -> Vec<(u32, Refused)> {
+    pub(super) fn take(&mut self) -> Vec<(u32, NetworkDenial)> {
         self.since = None;
         let all = std::mem::take(&mut self.waiting).into_iter();
         all.map(|(key, times)| {
             let DenialKey { veth, address, port, protocol, rule } = key;
-            (veth, Refused { host: address.to_string(), port, protocol, rule, times })
+            (veth, NetworkDenial { host: address.to_string(), port, protocol, rule, times })
         })
         .collect()
     }

@@ -15,7 +15,7 @@ use super::privileges::drop_privileges;
 use super::socket::listen;
 use crate::identity::directory_id;
 use isolet_wire::network::Guard;
-use isolet_wire::veth::{Settings, VethRequest, VethRequestBody, VethResponseBody};
+use isolet_wire::veth::{VethRequest, VethRequestBody, VethResponseBody, VethSettings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io::Read as _;
@@ -72,7 +72,7 @@ pub fn run(options: VethOptions, first: OwnedFd) {
     raise_open_files_limit();
     let _ = rustix::process::chdir("/");
     let client = ClientConn::new(first);
-    let Some(VethRequest { number, ask: VethRequestBody::Begin(settings) }) = client.receive()
+    let Some(VethRequest { number, body: VethRequestBody::Begin(settings) }) = client.receive()
     else {
         return;
     };
@@ -102,7 +102,7 @@ fn raise_open_files_limit() {
 }
 
 impl EventLoop {
-    fn create(options: VethOptions, settings: Settings) -> Result<Self, Failure> {
+    fn create(options: VethOptions, settings: VethSettings) -> Result<Self, Failure> {
         let nft = nft::find().ok_or("nft is missing: install the package nftables")?;
         // A copy of the data directory has another id, even at the same path.
         let directory_id = directory_id(&options.data_dir).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! The part of a policy that the kernel's packet filter enforces: rules on addresses. Pure.
 
-use isolet_wire::network::{Place, Policy, Rule};
+use isolet_wire::network::{Policy, Rule, RuleTarget};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// How much of a policy the packet filter enforces.
@@ -58,8 +58,8 @@ impl Span {
     fn of(rule: &Rule) -> Option<Self> {
         let ports = ports(rule);
         match rule.place {
-            Place::Any => Some(Self { first: 0, last: u64::from(u32::MAX), ports }),
-            Place::Net { address: IpAddr::V4(address), bits } => {
+            RuleTarget::Any => Some(Self { first: 0, last: u64::from(u32::MAX), ports }),
+            RuleTarget::Network { address: IpAddr::V4(address), bits } => {
                 let first = u64::from(address.to_bits());
                 let last = first + (1_u64 << (32 - u32::from(bits.min(32)))) - 1;
                 Some(Self { first, last, ports })
@@ -77,7 +77,7 @@ fn ports(rule: &Rule) -> (u32, u32) {
 pub(super) fn allowed_ranges(policy: &Policy) -> Vec<AllowedRange> {
     let denies_names = policy.deny.iter().any(|rule| rule.place.is_name());
     // Where names are denied, "everything" is what the egress proxy can check by name.
-    let allow = policy.allow.iter().filter(|rule| !(denies_names && rule.place == Place::Any));
+    let allow = policy.allow.iter().filter(|rule| !(denies_names && rule.place == RuleTarget::Any));
     let allow: Vec<_> = allow.filter_map(Span::of).collect();
     let deny: Vec<_> = policy.deny.iter().filter_map(Span::of).collect();
     let spans = allow.iter().chain(&deny);

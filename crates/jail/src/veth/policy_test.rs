@@ -1,7 +1,7 @@
 //! The ranges of the packet filter allow exactly what the rules allow.
 
 use super::*;
-use isolet_wire::network::{To, Verdict};
+use isolet_wire::network::{NetworkDestination, Verdict};
 use proptest::prelude::*;
 
 fn policy(allow: &[&str], deny: &[&str]) -> Policy {
@@ -43,7 +43,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     let address = (0_u8..4, 0_u8..4, 24_u8..=32).prop_map(|(third, fourth, bits)| {
         Rule::parse(&format!("9.9.{third}.{}/{bits}", fourth * 64)).expect("a rule").place
     });
-    let place = prop_oneof![1 => Just(Place::Any), 6 => address];
+    let place = prop_oneof![1 => Just(RuleTarget::Any), 6 => address];
     let port = prop_oneof![Just(None), (1_u16..4).prop_map(Some), Just(Some(65_535))];
     (place, port).prop_map(|(place, port)| Rule { place, port })
 }
@@ -64,7 +64,7 @@ proptest! {
             for fourth in [0, 1, 63, 64, 127, 128, 192, 255] {
                 for port in [1, 2, 3, 4, 80, 65_534, 65_535] {
                     let address = Ipv4Addr::new(9, 9, third, fourth);
-                    let to = To { name: None, address: Some(address), port: Some(port) };
+                    let to = NetworkDestination { name: None, address: Some(address), port: Some(port) };
                     let by_rule = matches!(policy.judge(&to), Verdict::Allowed(_));
                     prop_assert_eq!(holds(&ranges, address, port), by_rule, "{}:{}", address, port);
                 }

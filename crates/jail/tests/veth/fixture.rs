@@ -4,7 +4,7 @@
 use isolet_jail::{Config, VethClient, VethEvent, VethSettings};
 use isolet_kit::net::{self, World};
 use isolet_kit::{SOON, process, wait_until};
-use isolet_wire::network::{Policy, Refused, Rule};
+use isolet_wire::network::{NetworkDenial, Policy, Rule};
 use isolet_wire::veth::AssignedVeth;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
@@ -66,7 +66,7 @@ impl VethFixture {
     }
 
     /// The denials until now.
-    pub(crate) fn denials(&self) -> Vec<Refused> {
+    pub(crate) fn denials(&self) -> Vec<NetworkDenial> {
         self.client.settle().expect("all denials are reported");
         let all = self.events.try_iter().filter_map(|event| match event {
             VethEvent::Refused { refused, .. } => Some(refused),

@@ -1,19 +1,20 @@
-//! The last reported activity of a sandbox's agent: whether anything runs that prevents sleep, and
-//! what an end of the sandbox would lose.
+//! What a sandbox's agent has reported about its shells and programs. The driver uses it to decide
+//! whether the sandbox may sleep and what a sleep would lose.
 
 use crate::model::ids::SessionId;
 use isolet_wire::activity::{Activity, ShellKey};
 use std::collections::BTreeMap;
 
-/// More shells than any agent opens: what a lying one says beyond is not kept.
+/// Limit on the number of remembered activities, above what any honest agent opens.
 const SHELLS_MAX: usize = 8192;
 
-/// Shells and terminals that are open, and how many programs run without one.
+/// The open shells, terminals, contexts and spare kernels of an agent, and the number of its
+/// programs.
 #[derive(Debug, Default)]
 pub(crate) struct AgentActivity {
-    /// Everything that is open, and whether it is busy.
+    /// Every open activity, and whether it is busy.
     open: BTreeMap<ShellKey, bool>,
-    /// Threads of the interpreter of each context, and of the spare kernel.
+    /// Number of threads of each context's interpreter and of the spare kernel.
     threads: BTreeMap<ShellKey, u32>,
     execs: u32,
 }
@@ -52,12 +53,12 @@ impl AgentActivity {
         }
     }
 
-    /// A command or a program runs.
+    /// Whether a command, a run or a program is in progress.
     pub(crate) fn busy(&self) -> bool {
         self.execs > 0 || self.open.values().any(|busy| *busy)
     }
 
-    /// Open shells that belong to no session.
+    /// Number of open shells that belong to no session.
     pub(crate) fn private(&self) -> usize {
         self.count(|key| matches!(key, ShellKey::Private(_)))
     }
@@ -71,22 +72,22 @@ impl AgentActivity {
         self.open.contains_key(&ShellKey::Session(session.to_string()))
     }
 
-    /// Open shells.
+    /// Number of open shells.
     pub(crate) fn shells(&self) -> usize {
         self.count(ShellKey::is_shell)
     }
 
-    /// Code contexts.
+    /// Number of code contexts.
     pub(crate) fn contexts(&self) -> usize {
         self.count(|key| matches!(key, ShellKey::Context(_)))
     }
 
-    /// Threads of their interpreters, as far as they were told.
+    /// Number of threads of all interpreters, as the agent reported them.
     pub(crate) fn context_tasks(&self) -> usize {
         self.threads.values().map(|count| *count as usize).sum()
     }
 
-    /// Terminals that run.
+    /// Number of running terminals.
     pub(crate) fn terminals(&self) -> usize {
         self.count(|key| matches!(key, ShellKey::Terminal(_)))
     }

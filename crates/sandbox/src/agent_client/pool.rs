@@ -1,13 +1,12 @@
-//! Idle connections to the agent of one sandbox, reused because connecting costs more than a
-//! request.
+//! A pool of idle connections to one agent. Reusing a connection is cheaper than opening one.
 //!
-//! An agent sends nothing on an idle connection, so it stays valid until its next use. The client
-//! of a shell receives the output of background jobs, and one that does not read would block the
-//! shell. The pool therefore checks idle shell connections every [`LOOK`], and closes those that
-//! have received anything.
+//! An agent sends nothing on an idle connection without a shell. A parked client of a shell,
+//! however, receives the output of background jobs, and it would block the shell because it does
+//! not read. Parked shell connections are therefore checked every [`LOOK`], and a connection with
+//! unread data is closed.
 
 use crate::{
-    agent_client::{link::ShellLink, wire::Wire},
+    agent_client::{connection::ShellConnection, wire::Wire},
     model::ids::SessionId,
 };
 use std::{
@@ -16,14 +15,14 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// The most idle connections of one sandbox, of both kinds together.
+/// Maximum number of idle connections of one agent, of both kinds together.
 const IDLE_MAX: usize = 8;
-/// How often parked shell links are looked through.
+/// Time between two checks of parked shell connections.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-/// How long one stays.
+/// Maximum time that a shell connection stays in the pool.
 const STAY: Duration = Duration::from_secs(30);
 
-/// What is idle.
+/// The idle connections of one agent.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
@@ -33,11 +32,11 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Idle {
     wires: Vec<Wire>,
-    shells: Vec<(Instant, ShellLink)>,
+    shells: Vec<(Instant, ShellConnection)>,
     watched: bool,
 }
 
-/// The pools that hold shell links, for the one task that looks them through.
+/// All pools with parked shell connections, for the one task that checks them.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pools: Mutex<Vec<Weak<Pool>>>,
@@ -53,18 +52,18 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that still stands, where one is idle.
+    /// Takes an idle connection that is still usable.
     pub(crate) fn take(&self) -> Option<Wire> {
         loop {
             let wire = self.lock().wires.pop()?;
-            // Anything but silence (its end, words nobody asked for) makes it useless.
+            // Any unread data, including the end of the stream, makes the connection unusable.
             if wire.quiet() {
                 return Some(wire);
             }
         }
     }
 
-    /// Keeps a connection on which nothing is open.
+    /// Returns a connection without a purpose to the pool.
     pub(crate) fn park(&self, mut wire: Wire) {
         wire.awake = None;
         let mut idle = self.lock();
@@ -73,33 +72,38 @@ impl Pool {
         }
     }
 
-    /// A client of this session's shell that has heard nothing since its last command.
-    pub(crate) fn take_shell(&self, session: &SessionId) -> Option<ShellLink> {
+    /// Takes a client of this session's shell that has received nothing since its last command.
+    pub(crate) fn take_shell(&self, session: &SessionId) -> Option<ShellConnection> {
         loop {
             let mut idle = self.lock();
-            let at =
-                idle.shells.iter().rposition(|(_, link)| link.shell_id() == session.as_str())?;
-            let (_, link) = idle.shells.swap_remove(at);
+            let at = idle
+                .shells
+                .iter()
+                .rposition(|(_, connection)| connection.shell_id() == session.as_str())?;
+            let (_, connection) = idle.shells.swap_remove(at);
             drop(idle);
-            if link.quiet() {
-                return Some(link);
+            if connection.quiet() {
+                return Some(connection);
             }
         }
     }
 
-    /// How many links of this session's shell wait here.
+    /// Number of parked clients of this session's shell.
     pub(crate) fn parked(&self, session: &SessionId) -> usize {
         let idle = self.lock();
-        idle.shells.iter().filter(|(_, link)| link.shell_id() == session.as_str()).count()
+        idle.shells
+            .iter()
+            .filter(|(_, connection)| connection.shell_id() == session.as_str())
+            .count()
     }
 
-    pub(crate) fn park_shell(self: Arc<Self>, mut link: ShellLink) {
-        link.awake(None);
+    pub(crate) fn park_shell(self: Arc<Self>, mut connection: ShellConnection) {
+        connection.awake(None);
         let mut idle = self.lock();
         if idle.wires.len() + idle.shells.len() >= IDLE_MAX {
             return;
         }
-        idle.shells.push((Instant::now(), link));
+        idle.shells.push((Instant::now(), connection));
         if !std::mem::replace(&mut idle.watched, true) {
             drop(idle);
             self.watch.pools().push(Arc::downgrade(&self));
@@ -107,19 +111,19 @@ impl Pool {
         }
     }
 
-    /// Lets go of a session's links, or of all connections.
+    /// Closes the connections of a session, or all connections.
     pub(crate) fn drop_links(&self, session: Option<&SessionId>) {
         let mut idle = self.lock();
         match session {
-            Some(id) => idle.shells.retain(|(_, link)| link.shell_id() != id.as_str()),
+            Some(id) => idle.shells.retain(|(_, connection)| connection.shell_id() != id.as_str()),
             None => (idle.wires, idle.shells) = (Vec::new(), Vec::new()),
         }
     }
 
-    /// Lets go of links that have heard something or waited long; false when none is left.
+    /// Closes connections with unread data and those that are too old. Returns whether any is left.
     fn look(&self) -> bool {
         let mut idle = self.lock();
-        idle.shells.retain(|(since, link)| since.elapsed() < STAY && link.quiet());
+        idle.shells.retain(|(since, connection)| since.elapsed() < STAY && connection.quiet());
         idle.watched = !idle.shells.is_empty();
         idle.watched
     }
@@ -130,7 +134,7 @@ impl Watched {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks pools through for as long as there are any that hold links; runs until dropped.
+    /// Checks the pools as long as any of them has shell connections. Runs until it is dropped.
     pub(crate) async fn run(&self) {
         loop {
             let mut pools = std::mem::take(&mut *self.pools());

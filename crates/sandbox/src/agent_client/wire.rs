@@ -1,4 +1,5 @@
-//! One connection to an agent: bytes in, frames out. [`super::link`] decides what it is used for.
+//! One connection to an agent, which turns bytes into frames. [`super::connection`] defines what it
+//! is used for.
 
 use crate::model::{activity::ActivityGuard, agent_error::AgentError, record::View};
 use bytes::{Buf, Bytes, BytesMut};
@@ -18,55 +19,56 @@ use std::{
 };
 use tokio::{io::Interest, net::UnixStream, sync::watch, time::timeout};
 
-/// What came from an agent.
+/// A frame from an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// A message.
+    /// A decoded message.
     Response(AgentResponse),
-    /// Output, laid out exactly as a binary frame of the shell WebSocket; see `isolet_wire::frame::Data`.
+    /// Output in the layout of a binary frame of the shell WebSocket; see
+    /// `isolet_wire::frame::DataFrame`.
     Data(Bytes),
 }
 
 /// How long a send waits for an agent that does not read.
 const SEND_WAIT: Duration = Duration::from_secs(30);
-/// How long an agent may take over something that it answers at once.
+/// Timeout of requests that an agent answers at once.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// How often a full queue of connections is tried again, and the pause between.
+/// Number of attempts to connect while the agent's queue of connections is full.
 const CONNECT_TRIES: u32 = 200;
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
-/// The longest path that fits a socket address.
+/// Maximum length of a path in a socket address.
 const PATH_BYTES_MAX: usize = 107;
-/// What one read takes: small while a link idles, large while output runs.
+/// Initial size of the read buffer. It grows while output arrives.
 const READ_SMALL: usize = 8 * 1024;
 const READ_LARGE: usize = 128 * 1024;
 
 const TORN: AgentError = AgentError::Turn("an earlier message was cut off");
 
-/// A connection whose greeting is on its way.
+/// A connection to an agent whose greeting may not be answered yet.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: UnixStream,
     held: BytesMut,
     out: Vec<u8>,
-    /// Pushed, and not taken by the socket yet.
+    /// Bytes that were pushed and that the socket has not accepted yet.
     late: BytesMut,
     read_bytes: usize,
     greeted: bool,
-    /// A send was dropped half-way: what follows would be no frame.
+    /// A send was interrupted in the middle of a frame, so no further frame can be sent.
     torn: bool,
-    /// Set while it serves somebody: the sandbox then stays awake.
+    /// Keeps the sandbox awake while the connection serves a client.
     pub(crate) awake: Option<ActivityGuard>,
-    /// The sandbox that a caller works in: says why the connection has ended.
+    /// The sandbox that the connection belongs to, which tells why the connection has ended.
     owner: Option<watch::Receiver<View>>,
 }
 
-/// What SIGKILL leaves as an exit code.
+/// Exit code of a program that SIGKILL ended.
 const KILLED_CODE: i32 = 137;
 const SIGKILL: i32 = 9;
 
 impl Wire {
-    /// Connects. The greeting goes out with the first message, to spare a round trip; its answer
-    /// is checked before anything else is handed on.
+    /// Opens a connection. The greeting is sent with the first message to save a round trip, and
+    /// its answer is checked before any other event is returned.
     pub(crate) async fn connect(directory: &Path) -> Result<Self, AgentError> {
         let stream = dial(directory).await?;
         let mut out = Vec::with_capacity(256);
@@ -86,7 +88,7 @@ impl Wire {
         })
     }
 
-    /// It is a caller's, who works in this sandbox.
+    /// Sets the sandbox that the connection belongs to.
     pub(crate) fn owned(mut self, owner: watch::Receiver<View>) -> Self {
         self.owner = Some(owner);
         self
@@ -96,49 +98,50 @@ impl Wire {
         self.owner.as_ref()?.borrow().destroyed()
     }
 
-    /// A connection that ends while its sandbox is being deleted has ended because of that.
+    /// Replaces an error by [`AgentError::Destroyed`] while the sandbox is being deleted.
     fn cause(&self, error: AgentError) -> AgentError {
         self.destroyed().unwrap_or(error)
     }
 
-    /// What was killed while its sandbox was being deleted was killed with it.
-    fn judged(&self, heard: AgentEvent) -> Result<AgentEvent, AgentError> {
-        match &heard {
-            AgentEvent::Response(tell) if killed(tell) => {}
-            _ => return Ok(heard),
+    /// Turns the report of a killed program into [`AgentError::Destroyed`] while the sandbox is
+    /// being deleted.
+    fn judged(&self, event: AgentEvent) -> Result<AgentEvent, AgentError> {
+        match &event {
+            AgentEvent::Response(response) if killed(response) => {}
+            _ => return Ok(event),
         }
         match self.destroyed() {
             Some(error) => Err(error),
-            None => Ok(heard),
+            None => Ok(event),
         }
     }
 
-    /// Sends one message; not cancel-safe.
-    pub(crate) async fn send(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
-        frame::put(&mut self.out, ask);
+    /// Sends one message. Not cancel-safe.
+    pub(crate) async fn send(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        frame::put(&mut self.out, request);
         self.flush().await.map_err(|error| self.cause(error))
     }
 
-    /// Sends bytes of a file.
+    /// Sends a data frame with a part of a file.
     pub(crate) async fn send_data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), AgentError> {
         frame::put_data_head(&mut self.out, 0, offset, "", bytes.len());
         self.out.extend_from_slice(bytes);
         self.flush().await.map_err(|error| self.cause(error))
     }
 
-    /// Puts one message in line and sends what the socket takes now; [`Wire::next`] sends the rest.
-    pub(crate) fn push(&mut self, ask: &AgentRequest) -> Result<(), AgentError> {
+    /// Queues one message and sends what the socket accepts now. [`Wire::next`] sends the rest.
+    pub(crate) fn push(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
         if self.torn {
             return Err(TORN);
         }
-        frame::put(&mut self.out, ask);
+        frame::put(&mut self.out, request);
         self.late.extend_from_slice(&self.out);
         self.out.clear();
         self.out.shrink_to(64 * 1024);
         self.drain().map_err(|error| self.cause(error))
     }
 
-    /// Bytes in line.
+    /// Number of queued bytes.
     pub(crate) fn waiting(&self) -> usize {
         self.late.len()
     }
@@ -182,8 +185,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Asks for a connection to a port of the sandbox; the socket comes with the answer. Not
-    /// cancel-safe: a wire whose dial was dropped is to be dropped too.
+    /// Requests a connection to a port of the sandbox. The socket comes with the answer. Not
+    /// cancel-safe: after an interrupted dial, the connection must be dropped.
     pub(crate) async fn dial(
         &mut self,
         port: u16,
@@ -202,12 +205,13 @@ impl Wire {
                 Some(AgentEvent::Response(AgentResponse::Refused { why, message, .. })) => {
                     return Ok(Err((why, message)));
                 }
-                Some(_) => return Err(AgentError::Turn("another answer to a dial")),
+                Some(_) => return Err(AgentError::Turn("unexpected answer to a dial")),
             }
         }
     }
 
-    /// Reads once, and keeps the last descriptor that came. More than one at a time does not fit.
+    /// Reads once and keeps the last descriptor that arrived. The control buffer has room for only
+    /// one.
     async fn receive(&mut self, found: &mut Option<OwnedFd>) -> Result<(), AgentError> {
         let mut bytes = [0; 512];
         let read = self.stream.async_io(Interest::READABLE, || {
@@ -225,7 +229,7 @@ impl Wire {
         });
         match read.await? {
             (0, _) => Err(AgentError::Ended),
-            // The kernel had a descriptor for us and could not give it.
+            // The kernel had a descriptor to pass and could not install it.
             (_, true) if found.is_none() => Err(AgentError::Short),
             (count, _) => {
                 self.held.extend_from_slice(&bytes[..count]);
@@ -234,17 +238,17 @@ impl Wire {
         }
     }
 
-    /// What comes next. Cancel-safe: half a frame stays held.
+    /// Waits for the next event. Cancel-safe, because an incomplete frame stays in the buffer.
     pub(crate) async fn next(&mut self) -> Result<AgentEvent, AgentError> {
         loop {
-            if let Some(heard) = self.try_next()? {
-                return Ok(heard);
+            if let Some(event) = self.try_next()? {
+                return Ok(event);
             }
             self.stirred().await.map_err(|error| self.cause(error))?;
         }
     }
 
-    /// Something may have arrived, or more of what was pushed is sent.
+    /// Waits until bytes have arrived or more queued bytes could be sent.
     async fn stirred(&mut self) -> Result<(), AgentError> {
         if self.late.is_empty() {
             return Ok(self.stream.readable().await?);
@@ -253,18 +257,18 @@ impl Wire {
         self.drain()
     }
 
-    /// What has arrived.
+    /// Returns an event that has already arrived.
     pub(crate) fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         match self.arrived() {
-            Ok(heard) => heard.map(|heard| self.judged(heard)).transpose(),
+            Ok(event) => event.map(|event| self.judged(event)).transpose(),
             Err(error) => Err(self.cause(error)),
         }
     }
 
     fn arrived(&mut self) -> Result<Option<AgentEvent>, AgentError> {
         loop {
-            if let Some(heard) = self.cut()? {
-                return Ok(Some(heard));
+            if let Some(event) = self.cut()? {
+                return Ok(Some(event));
             }
             self.held.reserve(self.read_bytes);
             match self.stream.try_read_buf(&mut self.held) {
@@ -273,7 +277,7 @@ impl Wire {
                 Ok(_) => self.read_bytes = READ_SMALL,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     if self.held.is_empty() && self.read_bytes == READ_LARGE {
-                        // Nothing of a burst is kept while nothing comes.
+                        // Releases the large buffer of a burst when no more data is waiting.
                         (self.held, self.read_bytes) = (BytesMut::new(), READ_SMALL);
                     }
                     return Ok(None);
@@ -283,8 +287,8 @@ impl Wire {
         }
     }
 
-    /// Whether nothing has arrived, its end neither. Asks the kernel: what the runtime knows of a
-    /// socket is as old as its last look.
+    /// Whether nothing has arrived, not even the end of the stream. This asks the kernel because
+    /// the runtime's view of a socket may be outdated.
     pub(crate) fn quiet(&self) -> bool {
         use rustix::net::recv;
         let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -296,14 +300,14 @@ impl Wire {
         let Some(frame) = frame::next(&mut self.held, frame::AGENT_FRAME_BYTES_MAX)? else {
             return Ok(None);
         };
-        let heard = match frame {
+        let event = match frame {
             Frame::Data(body) => AgentEvent::Data(body),
             Frame::Message(body) => AgentEvent::Response(frame::decode::<AgentResponse>(&body)?),
         };
         if self.greeted {
-            return Ok(Some(heard));
+            return Ok(Some(event));
         }
-        match heard {
+        match event {
             AgentEvent::Response(AgentResponse::Hello { version }) if version == VERSION => {
                 self.greeted = true
             }
@@ -315,24 +319,24 @@ impl Wire {
         self.cut()
     }
 
-    /// The answer to something that is answered at once.
+    /// Waits for the answer to a request that the agent answers at once.
     pub(crate) async fn answer(&mut self) -> Result<AgentResponse, AgentError> {
-        let heard = timeout(ANSWER_WAIT, self.next()).await;
-        match heard.map_err(|_| self.cause(AgentError::Silent))?? {
-            AgentEvent::Response(tell) => Ok(tell),
+        let event = timeout(ANSWER_WAIT, self.next()).await;
+        match event.map_err(|_| self.cause(AgentError::Silent))?? {
+            AgentEvent::Response(response) => Ok(response),
             AgentEvent::Data(_) => Err(AgentError::Turn("data where an answer was due")),
         }
     }
 }
 
-/// Whether it tells of something that SIGKILL has ended.
-fn killed(tell: &AgentResponse) -> bool {
-    match tell {
+/// Whether the message reports a program or shell that SIGKILL ended.
+fn killed(response: &AgentResponse) -> bool {
+    match response {
         AgentResponse::Exit(exit) => exit.signal == Some(SIGKILL) || exit.code == KILLED_CODE,
         AgentResponse::Closed(closed) | AgentResponse::TerminalExit(closed) => {
             closed.signal == Some(SIGKILL) || closed.code == Some(KILLED_CODE)
         }
-        AgentResponse::Context(context::ContextResponse::End(end)) => end.died.is_some(),
+        AgentResponse::Context(context::ContextResponse::RunEnded(end)) => end.died.is_some(),
         AgentResponse::Process(process) => {
             process.end.as_ref().is_some_and(|end| end.signal == Some(SIGKILL))
         }

@@ -1,8 +1,9 @@
-//! A connection must survive whatever an agent sends. Here the agent is a script of bytes.
+//! Connections must survive whatever an agent sends. In these tests, the agent is a script of
+//! bytes.
 
 use crate::{
     agent_client::{
-        link::{ExecLink, ShellLink},
+        connection::{ExecConnection, ShellConnection},
         pool::{Pool, Watched},
         wire::{AgentEvent, Wire},
     },
@@ -12,7 +13,7 @@ use isolet_wire::{
     VERSION,
     activity::{Activity, ShellKey},
     frame::{self, Frame},
-    request::{AgentRequest, Attach, Exec},
+    request::{AgentRequest, AttachShell, StartExec},
     response::{self, AgentResponse, RefusalReason},
 };
 use std::sync::{Arc, Weak};
@@ -33,7 +34,7 @@ impl Agent {
         Self { dir, listener }
     }
 
-    /// A connection whose greeting and first question were read; what was asked.
+    /// Accepts a connection, reads its greeting and first request, and returns the request.
     async fn accept(&self) -> (UnixStream, AgentRequest) {
         let (mut stream, _) = self.listener.accept().await.unwrap();
         let mut held = bytes::BytesMut::new();
@@ -63,13 +64,13 @@ fn hello() -> Vec<u8> {
     out
 }
 
-fn told(tell: &AgentResponse) -> Vec<u8> {
+fn told(response: &AgentResponse) -> Vec<u8> {
     let mut out = Vec::new();
-    frame::put(&mut out, tell);
+    frame::put(&mut out, response);
     out
 }
 
-/// What the link says when the agent answers a ping with these bytes and closes.
+/// The result of a ping that the agent answers with these bytes before it closes the connection.
 async fn answered(bytes: &[u8]) -> Result<AgentEvent, AgentError> {
     let agent = Agent::new();
     let mut wire = agent.wire().await;
@@ -143,11 +144,11 @@ async fn waiting_for_the_next_frame_may_be_given_up_at_any_time() {
     let bytes = [hello(), told(&AgentResponse::Pong(u64::MAX))].concat();
     let (first, rest) = bytes.split_at(bytes.len() - 3);
     stream.write_all(first).await.unwrap();
-    // Given up with half a frame held, as often as it takes for the half to be there.
+    // Cancels the read with half a frame in the buffer until the half has surely arrived.
     for _ in 0..20 {
         tokio::select! {
             biased;
-            heard = wire.next() => panic!("{heard:?} of half a frame"),
+            event = wire.next() => panic!("{event:?} of half a frame"),
             () = tokio::task::yield_now() => {}
         }
     }
@@ -194,9 +195,9 @@ async fn a_long_path_connects_all_the_same() {
     Wire::connect(&deep).await.unwrap();
 }
 
-fn attach() -> Attach {
+fn attach() -> AttachShell {
     let shell = ShellKey::Session("default".to_owned());
-    Attach { shell, open: None, owner: "o".into(), watch: false, since: None }
+    AttachShell { shell, open: None, owner: "o".into(), watch: false, since: None }
 }
 
 #[tokio::test]
@@ -204,8 +205,8 @@ async fn a_refused_attach_says_why() {
     let agent = Agent::new();
     let wire = agent.wire().await;
     let server = async {
-        let (mut stream, ask) = agent.accept().await;
-        assert!(matches!(ask, AgentRequest::Attach(_)));
+        let (mut stream, request) = agent.accept().await;
+        assert!(matches!(request, AgentRequest::Attach(_)));
         let refused = AgentResponse::Refused {
             id: None,
             why: RefusalReason::NoShell,
@@ -213,11 +214,11 @@ async fn a_refused_attach_says_why() {
         };
         stream.write_all(&[hello(), told(&refused)].concat()).await.unwrap();
     };
-    let (link, ()) = tokio::join!(ShellLink::open(wire, attach(), Weak::new()), server);
-    assert!(matches!(link, Err(Error::Refused { why: RefusalReason::NoShell, .. })));
+    let (connection, ()) = tokio::join!(ShellConnection::open(wire, attach(), Weak::new()), server);
+    assert!(matches!(connection, Err(Error::Refused { why: RefusalReason::NoShell, .. })));
 }
 
-/// An attached link of a session's pool, and the agent's end of it.
+/// An attached connection of a session's pool, and the agent's end of it.
 async fn parked(agent: &Agent, pool: &Arc<Pool>) -> UnixStream {
     let wire = agent.wire().await;
     let server = async {
@@ -226,11 +227,11 @@ async fn parked(agent: &Agent, pool: &Arc<Pool>) -> UnixStream {
         stream.write_all(&[hello(), told(&attached)].concat()).await.unwrap();
         stream
     };
-    let (link, stream) =
-        tokio::join!(ShellLink::open(wire, attach(), Arc::downgrade(pool)), server);
-    let link = link.unwrap().pooled();
-    assert_eq!((link.shell_id(), link.pid(), link.fresh()), ("default", 2, true));
-    link.park();
+    let (connection, stream) =
+        tokio::join!(ShellConnection::open(wire, attach(), Arc::downgrade(pool)), server);
+    let connection = connection.unwrap().pooled();
+    assert_eq!((connection.shell_id(), connection.pid(), connection.fresh()), ("default", 2, true));
+    connection.park();
     stream
 }
 
@@ -244,12 +245,12 @@ async fn a_parked_shell_is_taken_again_unless_it_has_heard_something() {
     assert!(pool.take_shell(&SessionId::parse("other").unwrap()).is_none());
     assert!(pool.take_shell(&session).is_some());
     assert!(pool.take_shell(&session).is_none(), "taken once");
-    // A background job writes: nobody may hold its shell up by not reading.
+    // A background job writes. No client may block the shell by not reading.
     let mut stream = parked(&agent, &pool).await;
     let watcher = tokio::spawn(async move { watched.run().await });
     stream.write_all(&told(&AgentResponse::Started { id: "x".into() })).await.unwrap();
     let mut rest = Vec::new();
-    // An error of the socket (a reset over unread bytes) is an end as well.
+    // A socket error (a reset with unread bytes) also ends the stream.
     let _ = stream.read_to_end(&mut rest).await;
     assert!(rest.is_empty() && pool.take_shell(&session).is_none(), "let go");
     watcher.abort();
@@ -261,19 +262,19 @@ async fn a_program_s_connection_is_used_again_after_its_exit_only() {
     let pool = Arc::new(Pool::new(Arc::default()));
     for (over, kept) in [(false, false), (true, true)] {
         let wire = agent.wire().await;
-        let (link, (mut stream, _)) = tokio::join!(
-            ExecLink::open(wire, Exec::default(), Arc::downgrade(&pool)),
+        let (connection, (mut stream, _)) = tokio::join!(
+            ExecConnection::open(wire, StartExec::default(), Arc::downgrade(&pool)),
             agent.accept()
         );
-        let mut link = link.unwrap();
+        let mut connection = connection.unwrap();
         let last = if over {
-            AgentResponse::Exit(response::Exit::default())
+            AgentResponse::Exit(response::CommandExit::default())
         } else {
             AgentResponse::Pong(0)
         };
         stream.write_all(&[hello(), told(&last)].concat()).await.unwrap();
-        assert_eq!(link.next().await.unwrap(), AgentEvent::Response(last));
-        link.park();
+        assert_eq!(connection.next().await.unwrap(), AgentEvent::Response(last));
+        connection.park();
         assert_eq!(pool.take().is_some(), kept);
     }
 }

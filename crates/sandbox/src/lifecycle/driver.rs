@@ -1,6 +1,6 @@
-//! The one task that owns the state of a sandbox. Commands arrive in its queue, reports of the
-//! agent on its connection, and timeouts from the clock. Everything else reads the state that it
-//! publishes.
+//! The task that owns the state of a sandbox. It receives commands from a queue and reports from
+//! the agent's connection, and it ends the sandbox when its ttl has passed. All other tasks see
+//! only the state that it publishes.
 
 mod change;
 mod check;
@@ -11,17 +11,17 @@ mod sleep;
 use crate::{
     agent_client::{
         agent_activity::AgentActivity,
-        watch::watch_at,
+        watch::{AgentReports, watch_at},
         wire::{AgentEvent, Wire},
     },
     live::{
         cgroup_control::CgroupControl,
-        entry::Entry,
+        entry::SandboxEntry,
         failpoint::pass,
         idempotency,
         inner::Inner,
         orphans,
-        saving::{self, Saving},
+        state_receiver::{self, StateReceiver},
     },
     model::{
         agent_error::AgentError,
@@ -30,9 +30,9 @@ use crate::{
         command::DriverCommand,
         error::Error,
         ids::SessionId,
-        info::{Ended, IdempotencyKey},
+        info::{EndedSandbox, IdempotencyKey},
         record::{Record, View},
-        state::{Event, State},
+        state::{State, Transition},
     },
     sandbox::Sandbox,
 };
@@ -44,59 +44,59 @@ use std::{
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-/// How long everything of a sandbox may take to die. A fork bomb takes milliseconds.
+/// How long all processes of a sandbox may take to die. Even a fork bomb takes only milliseconds.
 pub(crate) const KILL_WAIT: Duration = Duration::from_secs(4);
-/// How long after a removal or a driver failed it is tried again.
+/// Pause before a failed removal or a failed driver is retried.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
-/// How long an agent that was just started may take to answer.
+/// How long a new agent may take to answer.
 pub(crate) const GREETING_WAIT: Duration = Duration::from_secs(10);
-/// How long one that has dropped its connection may take to take the next.
+/// How long an agent that closed its connection may take to accept the next one.
 pub(crate) const REATTACH_WAIT: Duration = Duration::from_secs(2);
-/// Further away than anybody waits.
+/// Longer than any wait.
 const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
 
-/// How a driver begins.
+/// The situation in which a driver starts.
 pub(crate) enum Begin {
-    /// It is to be made, or was made ahead.
+    /// The sandbox must be created, or comes from the warm pool (`ready`).
     Make { once: Option<IdempotencyKey>, ready: bool },
-    /// Its agent answers on this connection.
-    Attached(Watch),
-    /// It has failed before.
+    /// The sandbox's agent answers on this connection.
+    Attached(AgentWatch),
+    /// The sandbox has failed before.
     Failed,
-    /// It was asleep, or falling asleep or waking up when the server was killed.
+    /// The sandbox was asleep, falling asleep or waking up when the server was killed.
     Asleep,
-    /// It has failed, fallen silent or ended with its host while no server ran, and is published
-    /// as such.
+    /// The sandbox failed, fell silent or ended with its host while no server ran. The new state is
+    /// already published.
     Lost,
-    /// An earlier driver of it ended by a fault.
+    /// An earlier driver of the sandbox panicked.
     Broken,
 }
 
 pub(crate) struct Driver {
     inner: Arc<Inner>,
-    entry: Arc<Entry>,
+    entry: Arc<SandboxEntry>,
     record: Record,
     watch: Option<Wire>,
     seen: AgentActivity,
-    /// It sleeps, and something of it may still run.
+    /// The sandbox sleeps, but some of its processes may still run.
     cleanup_pending: bool,
-    /// It has failed, and an agent runs that reads its files.
+    /// The sandbox has failed, and an agent for reading its files runs.
     reading: bool,
-    /// When its time is over, by a clock that nobody sets.
+    /// The end of the sandbox's lifetime, by a clock without jumps.
     until: Option<Instant>,
-    saving: Saving,
+    saving: StateReceiver,
 }
 
-/// A connection for news of an agent's shells, and what it has said so far.
-pub(crate) struct Watch {
+/// A connection for reports from an agent, with the inventory.
+pub(crate) struct AgentWatch {
     wire: Wire,
     seen: AgentActivity,
     /// Sessions whose shells have ended.
     ended: Vec<SessionId>,
 }
 
-/// Starts the driver, and another when it ends by a fault: only this sandbox suffers.
-pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: Begin) {
+/// Runs the driver and restarts it after a panic, so that only this sandbox is affected.
+pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<SandboxEntry>, mut begin: Begin) {
     loop {
         let record = (*entry.view().record).clone();
         let driver = Driver {
@@ -107,17 +107,17 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
             cleanup_pending: false,
             reading: false,
             until: until(record.body.expires_at_ms),
-            saving: Saving::new(&entry, None),
+            saving: StateReceiver::new(&entry, None),
             record,
         };
-        // A set, so that a driver ends with its supervisor.
+        // A `JoinSet` ends the driver together with its supervisor.
         let mut task = JoinSet::new();
         task.spawn(driver.run(begin));
         match task.join_next().await {
             Some(Err(error)) if error.is_panic() => {
-                warn!(sandbox = %entry.id, tenant = %entry.tenant, "driver ended by a fault; starting another");
+                warn!(sandbox = %entry.id, tenant = %entry.tenant, "driver panicked; starting another");
                 begin = Begin::Broken;
-                // A fault that comes again at once must not take a processor.
+                // A panic that repeats at once must not use up a processor.
                 tokio::time::sleep(AGAIN).await;
             }
             _ => return,
@@ -125,18 +125,18 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<Entry>, mut begin: B
     }
 }
 
-/// Connects for news of an agent's shells.
-pub(crate) async fn watch(entry: &Entry, wait: Duration) -> Result<Watch, AgentError> {
-    let (wire, shells, execs) = watch_at(&entry.directory, wait).await?;
-    entry.sessions.inventory(&shells);
-    Ok(Watch {
+/// Connects to the agent for reports.
+pub(crate) async fn watch(entry: &SandboxEntry, wait: Duration) -> Result<AgentWatch, AgentError> {
+    let AgentReports { wire, activities, execs } = watch_at(&entry.directory, wait).await?;
+    entry.sessions.inventory(&activities);
+    Ok(AgentWatch {
         wire,
-        seen: AgentActivity::inventory(&shells, execs),
-        ended: saving::ended(&shells),
+        seen: AgentActivity::inventory(&activities, execs),
+        ended: state_receiver::ended(&activities),
     })
 }
 
-/// The moment that the wall clock means now. Later changes of that clock do not move it.
+/// Converts a wall-clock time. Later changes of the wall clock do not move the result.
 pub(crate) fn until(expires_at_ms: Option<i64>) -> Option<Instant> {
     let left = Duration::from_millis(u64::try_from(expires_at_ms? - now_ms()).unwrap_or(0));
     Some(Instant::now() + left.min(NEVER))
@@ -162,7 +162,7 @@ impl Driver {
             }
             Begin::Broken => match self.record.state {
                 State::Creating => {
-                    return self.undo(Error::Fault("the making ended by a fault".into())).await;
+                    return self.undo(Error::Fault("the creation ended with a panic".into())).await;
                 }
                 State::Destroying => {
                     self.end(None).await;
@@ -172,7 +172,7 @@ impl Driver {
                     Ok(watch) => {
                         self.adopt(watch).await;
                         self.find_scopes();
-                        // It may have been on its way to sleep.
+                        // The sandbox may have been on its way to sleep.
                         self.entry.activity.open();
                         self.settle().await;
                     }
@@ -187,10 +187,10 @@ impl Driver {
         self.serve().await;
     }
 
-    /// Everything after its making, until it is deleted or let go.
+    /// Serves commands and events until the sandbox is deleted or detached.
     async fn serve(&mut self) {
         let entry = Arc::clone(&self.entry);
-        let mut post = entry.post.lock().await;
+        let mut command_queue = entry.command_queue.lock().await;
         loop {
             let left = self.left();
             let watching = self.watch.is_some();
@@ -198,7 +198,7 @@ impl Driver {
             let idle_timeout = self.idle_timeout();
             let cleanup_pending = self.cleanup_pending;
             tokio::select! {
-                order = post.recv() => match order {
+                command = command_queue.recv() => match command {
                     Some(DriverCommand::Patch(patch, answer)) => {
                         let _ = answer.send(self.patch(*patch).await);
                     }
@@ -244,26 +244,27 @@ impl Driver {
                         return;
                     }
                 }
-                () = entry.activity.idle(idle_timeout.unwrap_or(NEVER)), if idle_timeout.is_some() => self.drowse().await,
+                () = entry.activity.idle(idle_timeout.unwrap_or(NEVER)), if idle_timeout.is_some() => self.auto_sleep().await,
                 () = tokio::time::sleep(AGAIN), if cleanup_pending => self.retry_cleanup().await,
-                heard = next(&mut self.watch), if watching => self.hear(heard).await,
+                heard = next(&mut self.watch), if watching => self.on_event(heard).await,
                 found = call(&entry), if silent => self.found(found).await,
             }
         }
     }
 
-    /// How long it still has.
+    /// Remaining lifetime of the sandbox.
     fn left(&self) -> Duration {
         self.until.map_or(NEVER, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    fn follow(&mut self, watch: Watch) {
+    fn follow(&mut self, watch: AgentWatch) {
         (self.watch, self.seen) = (Some(watch.wire), watch.seen);
-        self.saving = Saving::new(&self.entry, None);
+        self.saving = StateReceiver::new(&self.entry, None);
     }
 
-    /// Likewise; and what was saved of shells that are not open waits for them.
-    async fn adopt(&mut self, watch: Watch) {
+    /// Follows the agent, and prepares the saved states of shells that are not open for their next
+    /// start.
+    async fn adopt(&mut self, watch: AgentWatch) {
         for id in &watch.ended {
             self.entry.shell_states.forget(id).await;
         }
@@ -282,7 +283,7 @@ impl Driver {
         }
     }
 
-    /// Beside everything else: calls that need one find it themselves.
+    /// Runs in the background, because calls that need a scope find it themselves.
     fn find_scopes(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
         self.inner.spawn(async move {
@@ -291,19 +292,19 @@ impl Driver {
         });
     }
 
-    async fn hear(&mut self, heard: Result<AgentEvent, AgentError>) {
+    async fn on_event(&mut self, heard: Result<AgentEvent, AgentError>) {
         let error = match heard {
             Ok(AgentEvent::Response(AgentResponse::Changed { activity, execs })) => {
                 return self.changed(activity, execs);
             }
-            Ok(AgentEvent::Response(AgentResponse::Saved { shell, what })) => {
+            Ok(AgentEvent::Response(AgentResponse::ShellState { shell, what })) => {
                 if let Some(wire) = &mut self.watch {
-                    // What is not saved now is told by the sleep that finds it so.
+                    // A state that cannot be saved now is reported by the next sleep.
                     let _ = self.saving.told(wire, shell, what).await;
                 }
                 return;
             }
-            Ok(_) => AgentError::Turn("unasked on the driver's connection"),
+            Ok(_) => AgentError::Turn("unexpected message on the driver's connection"),
             Err(error) => error,
         };
         self.watch = None;
@@ -321,9 +322,9 @@ impl Driver {
         }
     }
 
-    /// Its agent may only be slow: nothing of it is killed.
+    /// Marks the sandbox as unreachable. The agent may only be slow, so nothing is killed.
     async fn fall_silent(&mut self) {
-        if self.shift(Event::Silent).is_ok() {
+        if self.shift(Transition::Silent).is_ok() {
             let cause = "agent does not answer";
             warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "unreachable");
             self.record.body.cause = Some(cause.to_owned());
@@ -332,12 +333,12 @@ impl Driver {
         }
     }
 
-    /// A silent agent was asked again.
-    async fn found(&mut self, found: Result<Watch, AgentError>) {
+    /// Handles the result of another attempt to reach a silent agent.
+    async fn found(&mut self, found: Result<AgentWatch, AgentError>) {
         match found {
             Ok(watch) => {
-                if self.shift(Event::Greeted).is_ok() {
-                    info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "it answers again");
+                if self.shift(Transition::Greeted).is_ok() {
+                    info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "agent answers again");
                     self.record.body.cause = None;
                     self.adopt(watch).await;
                     self.publish(None);
@@ -361,8 +362,8 @@ impl Driver {
         }
     }
 
-    /// Recorded and launched at the same time: a directory without a record, or a record that
-    /// still says `creating`, is removed by the next start of the server.
+    /// Records and launches the sandbox at the same time. The next start of the server removes a
+    /// directory without a record, and a record that still says `creating`.
     async fn make(&mut self, once: Option<IdempotencyKey>, ready: bool) -> Result<(), Error> {
         let begun = Instant::now();
         pass("create.before_record").await?;
@@ -385,9 +386,9 @@ impl Driver {
         self.follow(watch(&self.entry, GREETING_WAIT).await?);
         pass("create.greeted").await?;
         self.trust().await;
-        // Whole microseconds: they read as three decimals.
+        // Whole microseconds, so that the value has three decimals.
         self.record.body.create_ms = begun.elapsed().as_micros() as f64 / 1000.0;
-        self.shift(Event::Greeted)?;
+        self.shift(Transition::Greeted)?;
         let answer = match once {
             Some(once) => {
                 let text = serde_json::to_string(&self.record.info())
@@ -398,7 +399,7 @@ impl Driver {
         };
         let written = self.write(answer).await;
         if let Err(error) = written {
-            // Not yet published: for everybody else it is still being made.
+            // Not published yet, so all other tasks still see a sandbox that is being created.
             self.record.state = State::Creating;
             return Err(error);
         }
@@ -410,7 +411,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Its record says whose it is. Behind the answer: only a loss of that record makes this matter.
+    /// Removes the marker of the warm pool, because the record now names the owner. This may happen
+    /// after the answer: it matters only if the record is lost.
     fn claimed(&self) {
         let directory = self.entry.directory.clone();
         self.inner.spawn(async move {
@@ -418,13 +420,13 @@ impl Driver {
         });
     }
 
-    /// The server stops: what is only in memory is written.
+    /// Writes what is only in memory, because the server stops.
     async fn detach(&mut self) {
         if self.reading {
             self.end_reading().await;
         }
         self.watch = None;
-        self.entry.let_go();
+        self.entry.disconnect();
         self.keep_activity().await;
     }
 
@@ -440,43 +442,45 @@ impl Driver {
         if !rows.is_empty()
             && let Err(error) = self.inner.store.update_sessions(rows).await
         {
-            warn!(sandbox = %self.entry.id, %error, "last activity of its sessions is not recorded");
+            warn!(sandbox = %self.entry.id, %error, "last activity of sessions is not recorded");
         }
     }
 
-    fn cage(&self) -> CgroupControl {
+    fn handle(&self) -> CgroupControl {
         CgroupControl { config: self.inner.jail.clone(), name: self.record.name.clone() }
     }
 
-    fn shift(&mut self, event: Event) -> Result<(), Error> {
+    fn shift(&mut self, event: Transition) -> Result<(), Error> {
         self.record.state = self.record.state.next(event).map_err(|refused| {
-            warn!(sandbox = %self.entry.id, %refused, "a move that does not exist");
+            warn!(sandbox = %self.entry.id, %refused, "invalid state transition");
             Error::Fault(refused.to_string())
         })?;
         Ok(())
     }
 
     async fn write(&self, answer: Option<isolet_store::StoredAnswer>) -> Result<(), Error> {
-        let (record, body) = (&self.record, self.record.body.json()?);
+        let record = &self.record;
+        let body = record.body.json()?;
         Ok(self.inner.store.update(&record.name, record.state.word(), body, answer).await?)
     }
 
-    fn publish(&self, end: Option<Result<Ended, Error>>) {
+    fn publish(&self, end: Option<Result<EndedSandbox, Error>>) {
         let made = !matches!(end, Some(Err(_)));
         let view = View { record: Arc::new(self.record.clone()), end };
         let was = self.entry.state();
-        // What could not be made was never told of.
+        // A sandbox that could not be created was never announced.
         if made {
             let cause = self.record.body.cause.as_ref();
-            // Before anybody is answered: who follows events after that hears what comes then.
-            self.inner.moved(&self.entry, (was, self.record.state), cause);
+            // Events come before the answer, so that a client which then follows the events sees
+            // only later ones.
+            self.inner.moved(&self.entry, was, self.record.state, cause);
         }
         self.entry.view.send_replace(view);
     }
 }
 
-/// Asks a silent agent whether it answers by now.
-async fn call(entry: &Entry) -> Result<Watch, AgentError> {
+/// Tries again to reach a silent agent.
+async fn call(entry: &SandboxEntry) -> Result<AgentWatch, AgentError> {
     let found = watch(entry, REATTACH_WAIT).await;
     if matches!(found, Err(AgentError::Silent)) {
         tokio::time::sleep(AGAIN).await;
@@ -492,7 +496,7 @@ async fn next(watch: &mut Option<Wire>) -> Result<AgentEvent, AgentError> {
 }
 
 impl Inner {
-    pub(crate) fn drive(self: &Arc<Self>, entry: Arc<Entry>, begin: Begin) {
+    pub(crate) fn drive(self: &Arc<Self>, entry: Arc<SandboxEntry>, begin: Begin) {
         self.spawn(supervise(Arc::clone(self), entry, begin));
     }
 }

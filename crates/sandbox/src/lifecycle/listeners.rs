@@ -1,9 +1,9 @@
-//! Reports ports that open and close, and ends of background work, as events. Agents are asked only
-//! while a client follows the events.
+//! Detects opened and closed ports and the end of background processes, and publishes them as
+//! events. No agent is queried unless a client follows the events.
 
 use crate::{
     live::inner::Inner,
-    model::{events::Happened, state::State},
+    model::{events::EventKind, state::State},
     sandbox::Sandbox,
 };
 use std::{
@@ -13,17 +13,17 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How often it is looked.
+/// Minimum pause between two queries.
 const LOOK: Duration = Duration::from_millis(500);
-/// The pause is so many times as long as the look took, where that is longer: many sandboxes are
-/// looked at less often, rather than for more of a processor.
+/// The pause is at least this many times the duration of a query. With many sandboxes, the queries
+/// become less frequent instead of using more processor time.
 const REST: u32 = 20;
-/// How long one agent may take.
+/// Timeout of one agent's answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
-/// Changes of one sandbox that are told at a look; more follow at the next.
+/// Maximum number of changes of one sandbox per query. Further changes follow with the next query.
 const CHANGES_MAX: usize = 64;
 
-/// Looks for as long as the server lives.
+/// Queries the agents as long as the server runs.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     while !inner.stopping.load(Ordering::Relaxed) {
         let begun = Instant::now();
@@ -50,7 +50,7 @@ async fn look(sandbox: &Sandbox) {
     let now: BTreeSet<u16> = match entry.state() {
         State::Running => match timeout(ANSWER_WAIT, sandbox.listening()).await {
             Ok(Ok(all)) => all.into_iter().map(|one| one.port).collect(),
-            // It is not known.
+            // The state is unknown.
             _ => return,
         },
         State::Sleeping | State::Failed => BTreeSet::new(),
@@ -63,10 +63,10 @@ async fn look(sandbox: &Sandbox) {
     for (port, open) in changes {
         if open {
             told.insert(port);
-            sandbox.say(Happened::PortOpened(port));
+            sandbox.emit(EventKind::PortOpened(port));
         } else {
             told.remove(&port);
-            sandbox.say(Happened::PortClosed(port));
+            sandbox.emit(EventKind::PortClosed(port));
         }
     }
 }

@@ -1,28 +1,28 @@
-//! The start of a server: compares the records with what exists.
+//! The start of a server: compares the records with what exists on the machine.
 //!
 //! | record | found | result |
 //! |---|---|---|
 //! | running, unreachable | agent answers | reattached |
-//! | running, unreachable | agent silent | unreachable, retried |
-//! | running, unreachable | no agent, groups | failed, killed, disk kept |
-//! | running, unreachable | no groups: the host was rebooted | sleeping |
-//! | sleeping | anything | sleeping, killed, disk kept of a persistent one |
+//! | running, unreachable | agent is silent | unreachable; the server keeps retrying |
+//! | running, unreachable | no agent, but cgroups | failed and killed; the disk is kept |
+//! | running, unreachable | no cgroups, because the host was rebooted | sleeping |
+//! | sleeping | anything | sleeping and killed; a persistent sandbox keeps its disk |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
-//! | none | directory | killed; removed if no tenant had it, else moved to `orphaned/` |
+//! | none | directory | killed; removed if no client used it, otherwise moved to `orphaned/` |
 //!
-//! Before that, [`isolet_jail::identity`] compares the data directory with the one that its last
-//! server used: in a copy, and after a reboot, nothing is found.
+//! Before that, the data directory tells whether its last server ran on this machine and in this
+//! boot ([`isolet_jail::identity`]). After a reboot, and in a copy of the directory, nothing of the
+//! sandboxes is running.
 //!
-//! A kill may interrupt every row, and the next start repeats it: each step accepts that the one
-//! before it is done.
+//! A kill may interrupt every row, and each step can be repeated.
 
 use crate::{
     agent_client::pool::Watched,
-    lifecycle::driver::{Begin, Watch, reading::crashed, watch},
+    lifecycle::driver::{AgentWatch, Begin, reading::crashed, watch},
     live::{
         egress::Egress,
-        entry::{Entry, secret_store},
+        entry::{SandboxEntry, secret_store},
         failpoint::pass,
         inner::Inner,
         launch_queue::Launch,
@@ -36,7 +36,7 @@ use crate::{
         error::{Error, OpenError},
         ids::{SandboxId, SessionId},
         record::{Record, View},
-        state::{Event, State},
+        state::{State, Transition},
     },
 };
 use isolet_jail::{
@@ -57,9 +57,9 @@ use std::{
 use tokio::{sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
-/// How long a server that is just ending may take to let go of the data directory.
+/// How long an ending server may take to release the data directory.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// Pause between two attempts to lock the data directory.
 const RELEASE_LOOK: Duration = Duration::from_millis(10);
 
 impl From<Error> for OpenError {
@@ -73,8 +73,8 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     |source| OpenError::Io { path, source }
 }
 
-/// The lock on a data directory; released by the kernel when this process ends, however it ends.
-/// Waits as long as `wait` for a server that is just ending. Blocks.
+/// Locks a data directory. The kernel releases the lock when this process ends in any way. Waits up
+/// to `wait` for a server that is just ending. Blocks.
 fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     let path = data.join("lock");
     let open = fs::OpenOptions::new()
@@ -100,9 +100,9 @@ fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     Ok(file)
 }
 
-/// What a start has taken hold of.
-struct Prepared {
-    /// With the groups that the data directory's identity names.
+/// What the blocking part of a start has opened.
+struct OpenedServer {
+    /// With the cgroup that the data directory's identity names.
     config: Config,
     origin: Origin,
     lock: fs::File,
@@ -112,8 +112,8 @@ struct Prepared {
     launch: Launch,
 }
 
-/// Everything that blocks: directories, lock, records, identity, launcher.
-fn prepare(mut config: Config) -> Result<Prepared, OpenError> {
+/// The blocking part of a start: directories, lock, store, identity, launcher.
+fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
     let data = config.data_dir.clone();
     for path in [data.clone(), data.join("sandboxes"), data.join("trash")] {
         fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
@@ -135,23 +135,23 @@ fn prepare(mut config: Config) -> Result<Prepared, OpenError> {
             "this data directory is a copy, or was restored: its sandboxes are asleep, and those of the original are not touched"
         ),
         _ if foreign > 0 => {
-            warn!(foreign, "sandboxes of another data directory run; they are not touched");
+            warn!(foreign, "sandboxes of another data directory are running; they are left alone");
         }
         _ => {}
     }
     let launch = Launch::start(config.jail()).map_err(OpenError::Launcher)?;
-    Ok(Prepared { config, origin, lock, store, keys, audit, launch })
+    Ok(OpenedServer { config, origin, lock, store, keys, audit, launch })
 }
 
-/// What the records say.
-struct Found {
+/// What the store contains.
+struct StoredRecords {
     records: Vec<Record>,
     sessions: HashMap<String, Vec<(SessionId, String)>>,
-    /// Names with a record, readable or not; `None` when not even all names could be read.
+    /// Names of all records, readable or not; `None` if the names could not be read.
     names: Option<HashSet<String>>,
 }
 
-async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
+async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenError> {
     let (rows, bad) = store.sandboxes().await?;
     let mut names = Some(rows.iter().map(|row| row.name.clone()).collect::<HashSet<_>>());
     for error in &bad {
@@ -167,7 +167,7 @@ async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
         match Record::read(config, row) {
             Ok(record) => records.push(record),
             Err(error) => {
-                warn!(sandbox = %name, error, "a record belongs to nobody; left as it is")
+                warn!(sandbox = %name, error, "record with invalid ids skipped")
             }
         }
     }
@@ -177,13 +177,13 @@ async fn records(config: &Config, store: &Store) -> Result<Found, OpenError> {
             sessions.entry(row.sandbox).or_default().push((id, row.body));
         }
     }
-    Ok(Found { records, sessions, names })
+    Ok(StoredRecords { records, sessions, names })
 }
 
-/// The start of a server, in one piece.
+/// Starts a server on a data directory.
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let prepared = tokio::task::spawn_blocking(move || prepare(config)).await;
-    let Prepared { config, origin, lock, store, keys, audit, launch } =
+    let OpenedServer { config, origin, lock, store, keys, audit, launch } =
         prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
     let mut found = records(&config, &store).await?;
     pass("recover.listed").await?;
@@ -210,7 +210,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         audit,
         launch,
         registry: Registry::new(&slots),
-        ready: crate::live::warm_pool::stock::WarmPool::default(),
+        ready: crate::live::warm_pool::pool::WarmPool::default(),
         idempotency: crate::live::idempotency::IdempotencyStore::default(),
         watched: Arc::new(Watched::default()),
         events: crate::model::events::Events::default(),
@@ -231,7 +231,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     Ok(inner)
 }
 
-/// Ends what runs without a record. Before anything new is made: it may sit on a free uid range.
+/// Ends sandboxes without a record. This comes before any creation, because such a sandbox may
+/// occupy a free uid range.
 async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
     let Ok(entries) = fs_names(jail).await else { return };
     let mut work = JoinSet::new();
@@ -249,7 +250,7 @@ async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
     });
     match swept.await {
         Ok(Ok(())) => {}
-        done => warn!(?done, "credentials of sandboxes that are gone are not removed yet"),
+        done => warn!(?done, "credentials of deleted sandboxes are not removed yet"),
     }
 }
 
@@ -263,10 +264,10 @@ async fn fs_names(jail: &isolet_jail::Config) -> Result<Vec<String>, Error> {
     names.await?.map_err(|error| Error::Fault(error.to_string()))
 }
 
-/// Finds every agent again, all at once, in the time that there is for all.
-async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
+/// Reconnects to all agents at once, within one timeout for all.
+async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
     let sandboxes = inner.jail.data_dir.join("sandboxes");
-    let mut tries: JoinSet<(Arc<Entry>, Result<Watch, AgentError>)> = JoinSet::new();
+    let mut tries: JoinSet<(Arc<SandboxEntry>, Result<AgentWatch, AgentError>)> = JoinSet::new();
     for mut record in found.records {
         let state = record.state;
         let sessions = found.sessions.remove(&record.name).unwrap_or_default();
@@ -275,7 +276,7 @@ async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
             State::Unreachable => (record.state, record.body.cause) = (State::Running, None),
             _ => {}
         }
-        let entry = Entry::new(record, &sandboxes, sessions, &inner.watched);
+        let entry = SandboxEntry::new(record, &sandboxes, sessions, &inner.watched);
         inner.registry.insert(&entry);
         match state {
             State::Running | State::Unreachable => {
@@ -299,37 +300,38 @@ async fn attach(inner: &Arc<Inner>, mut found: Found, origin: Origin) {
         match tried {
             Ok((entry, Ok(found))) => inner.drive(entry, Begin::Attached(found)),
             Ok((entry, Err(AgentError::Silent))) => {
-                lost(inner, entry, Event::Silent, "agent does not answer")
+                lost(inner, entry, Transition::Silent, "agent does not answer")
             }
             Ok((entry, Err(_))) if rebooted(inner, &entry) => {
                 let cause = match origin {
                     Origin::Copied => "its data directory is a copy",
                     _ => "the host was started anew",
                 };
-                lost(inner, entry, Event::Rebooted, cause);
+                lost(inner, entry, Transition::Rebooted, cause);
             }
             Ok((entry, Err(error))) => {
                 warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
-                lost(inner, entry, Event::Died, "agent is gone");
+                lost(inner, entry, Transition::Died, "agent is gone");
             }
-            Err(error) => warn!(%error, "a sandbox was not found again"),
+            Err(error) => warn!(%error, "task that finds a sandbox failed"),
         }
     }
 }
 
-/// Whether it ended with its host, and can be made anew: not even its groups are there.
-fn rebooted(inner: &Inner, entry: &Entry) -> bool {
+/// Whether the sandbox ended with its host, so that not even its cgroups exist, and can be launched
+/// again.
+fn rebooted(inner: &Inner, entry: &SandboxEntry) -> bool {
     let there = fs::symlink_metadata(&entry.directory).is_ok_and(|found| found.is_dir());
     let persistent = entry.view().record.body.persistent;
     (there || !persistent) && !SandboxHandle::open(&inner.jail, &entry.name).has_cgroups()
 }
 
-/// Published before anybody can ask; recorded by its driver.
-pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &str) {
+/// Publishes the new state before clients can see the sandbox. The sandbox's driver records it.
+pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<SandboxEntry>, event: Transition, cause: &str) {
     let mut record = (*entry.view().record).clone();
     let was = record.state;
-    // When its host ended is not known.
-    if event != Event::Rebooted {
+    // It is unknown when the host ended.
+    if event != Transition::Rebooted {
         record.rest();
     }
     record.state = was.next(event).unwrap_or(State::Failed);
@@ -341,13 +343,13 @@ pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<Entry>, event: Event, cause: &
         record.body.cause = Some(cause.to_owned());
     }
     let id: &SandboxId = &entry.id;
-    warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found again");
-    inner.moved(&entry, (was, state), record.body.cause.as_ref());
+    warn!(sandbox = %id, tenant = %entry.tenant, cause, state = state.word(), "not found after a restart");
+    inner.moved(&entry, was, state, record.body.cause.as_ref());
     entry.view.send_replace(View { record: Arc::new(record), end: None });
     inner.drive(entry, Begin::Lost);
 }
 
-/// Deletes what lies in the trash, whenever something was put there.
+/// Deletes the contents of the trash whenever something was moved there.
 async fn empty(jail: isolet_jail::Config, more: Arc<Notify>) {
     loop {
         let config = jail.clone();
@@ -374,7 +376,7 @@ mod tests {
         assert!(path.ends_with("lock"));
         assert_eq!(holder, std::process::id().to_string());
         drop(held);
-        // What a killed server left says nothing: the kernel let go of it.
+        // The file of a killed server does not matter, because the kernel has released its lock.
         fs::write(dir.path().join("lock"), "999999999\n").unwrap();
         let _again = lock(dir.path(), Duration::ZERO).unwrap();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Publishes changes of sandboxes as events, and writes them to the audit log. Actions of callers
-//! are written to that log where the caller is known (in `http`).
+//! Publishes the changes of a sandbox's state as events and in the audit log. The HTTP layer writes
+//! the actions of clients to the same log.
 
 use crate::{
     live::{entry, inner::Inner},
@@ -8,14 +8,15 @@ use crate::{
 use isolet_store::audit::AuditEntry;
 
 impl Inner {
-    /// A sandbox has come from one state to the next.
+    /// Publishes a change of state.
     pub(crate) fn moved(
         &self,
-        of: &entry::Entry,
-        (from, to): (State, State),
+        of: &entry::SandboxEntry,
+        from: State,
+        to: State,
         cause: Option<&String>,
     ) {
-        self.events.moved(of, (from, to), cause);
+        self.events.moved(of, from, to, cause);
         let Some(event) = event(from, to) else { return };
         let entry = AuditEntry::now(of.tenant.as_str(), Some(of.id.as_str()), event);
         let entry = entry.with("from", "server");

@@ -1,23 +1,25 @@
-//! The server's connection to the process that owns the veth pairs: found or started when a sandbox
-//! first needs egress. That process outlives the server. When it ends, every sandbox with egress
-//! gets a new pair.
+//! Connects sandboxes to the network through the process that owns the veth pairs. The server finds
+//! or starts that process on first use, sends it requests and handles its events. The process
+//! outlives this server. When it ends, every sandbox that had a veth pair gets another.
 
 mod denied;
 mod traffic;
 
 use crate::{
-    live::{cgroup_control::CgroupControl, entry::Entry, inner::Inner, prepared::Linked},
+    live::{
+        cgroup_control::CgroupControl, entry::SandboxEntry, inner::Inner, prepared::ReservedVeth,
+    },
     model::{
         blocking::blocking,
         command::DriverCommand,
         error::Error,
-        network::{Mode, Network, lent::CredentialSpec},
-        record::Body,
+        network::{Mode, Network, injected_credential::CredentialSpec},
+        record::RecordBody,
         state::State,
     },
 };
 use isolet_jail::{VethClient, VethError, VethEvent};
-use isolet_wire::{network::Policy, veth::Settings};
+use isolet_wire::{network::Policy, veth::VethSettings};
 use std::{
     os::fd::{AsFd as _, OwnedFd},
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
@@ -29,21 +31,22 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// How long the end of a command waits for what is just being told.
+/// How long the end of a command waits for denials that are just being reported.
 const SETTLE_WAIT: Duration = Duration::from_millis(200);
-/// Such waits at once: a process that does not answer must not take every thread.
+/// Maximum number of such waits at once, so that a process that does not answer cannot block every
+/// thread.
 const SETTLES_MAX: usize = 8;
-/// How long what was missing on this machine is taken for missing.
+/// How long the result of a failed check of this machine is cached.
 const MISSING_FOR: Duration = Duration::from_secs(5);
-/// How long after a failure sandboxes are linked anew.
+/// First pause before veth pairs are created again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The same at most.
+/// Maximum pause before veth pairs are created again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
-/// The way out of this machine, for sandboxes.
+/// The connection to the process that owns the veth pairs.
 pub(crate) struct Egress {
     config: isolet_jail::Config,
-    settings: Settings,
+    settings: VethSettings,
     up: Mutex<Up>,
     inner: Arc<OnceLock<Weak<Inner>>>,
     ended: Arc<Notify>,
@@ -68,7 +71,7 @@ impl From<VethError> for Error {
 impl Egress {
     pub(crate) fn new(config: &crate::model::config::Config) -> Self {
         let all = &config.network;
-        let settings = Settings {
+        let settings = VethSettings {
             range: all.range,
             connections_max: all.connections_max,
             opened: all.opened.clone(),
@@ -79,7 +82,7 @@ impl Egress {
         Self { config: config.jail(), settings, up: Mutex::default(), inner, ended, settles }
     }
 
-    /// Whether this machine can do it.
+    /// Checks that this machine supports the network policy.
     pub(crate) async fn check(&self, network: &Network) -> Result<(), Error> {
         match network.policy() {
             None => Ok(()),
@@ -90,7 +93,7 @@ impl Egress {
         }
     }
 
-    /// The process, found or started.
+    /// Finds or starts the process.
     async fn links(&self) -> Result<Arc<VethClient>, Error> {
         let mut up = self.up.lock().await;
         if let Some(links) = up.links.as_ref().filter(|links| !links.has_ended()) {
@@ -126,7 +129,7 @@ impl Egress {
         }
     }
 
-    /// Whether there is such a process. One that is asked by another connection lets go of the first.
+    /// Whether the process runs. A new connection to the process closes the earlier one.
     async fn stands(&self) -> Result<bool, Error> {
         let up = self.up.lock().await;
         if up.links.as_ref().is_some_and(|links| !links.has_ended()) {
@@ -136,35 +139,41 @@ impl Egress {
         blocking(move || VethClient::is_running(&config)).await
     }
 
-    /// Gives a sandbox that runs this network, from the answer on.
-    pub(crate) async fn apply(&self, entry: &Entry, body: &Body) -> Result<(), Error> {
+    /// Applies the network policy to a running sandbox.
+    pub(crate) async fn apply(&self, entry: &SandboxEntry, body: &RecordBody) -> Result<(), Error> {
         let Some(policy) = body.network.policy() else { return self.release(entry).await };
         let links = self.links().await?;
         named(&links, &policy)?;
         if let Some(id) = entry.linked(links.boot) {
             let setting = Arc::clone(&links);
             blocking(move || setting.set_policy(id, &policy)).await??;
-            return self.lend(&links, entry, body).await;
+            return self.set_credentials(&links, entry, body).await;
         }
-        let cage = CgroupControl { config: self.config.clone(), name: entry.name.clone() };
+        let handle = CgroupControl { config: self.config.clone(), name: entry.name.clone() };
         let boot = links.boot;
         let name = entry.name.clone();
         let attaching = Arc::clone(&links);
         let attached = blocking(move || {
-            let space = cage.open().netns().map_err(|error| Error::WayLost(error.to_string()))?;
+            let space = handle.open().netns().map_err(|error| Error::WayLost(error.to_string()))?;
             Ok::<_, Error>(attaching.attach(&name, &policy, space.as_fd())?)
         });
         let id = attached.await??.id;
-        *entry.link() = Some(Linked { boot, id, lent: false });
-        self.lend(&links, entry, body).await
+        *entry.link() = Some(ReservedVeth { boot, id, has_credentials: false });
+        self.set_credentials(&links, entry, body).await
     }
 
-    /// Lends its link what the sandbox has, and notes whom it is to trust then.
-    async fn lend(&self, links: &Arc<VethClient>, entry: &Entry, body: &Body) -> Result<(), Error> {
-        let all = entry.secret_store.all(&body.lent).await?;
+    /// Sends the sandbox's credentials to the egress proxy and stores the CA certificate from the
+    /// answer.
+    async fn set_credentials(
+        &self,
+        links: &Arc<VethClient>,
+        entry: &SandboxEntry,
+        body: &RecordBody,
+    ) -> Result<(), Error> {
+        let all = entry.secret_store.all(&body.credentials).await?;
         let all: Vec<_> = all.iter().filter_map(CredentialSpec::credential).collect();
         let Some(linked) = *entry.link() else { return Ok(()) };
-        if all.is_empty() && !linked.lent {
+        if all.is_empty() && !linked.has_credentials {
             return Ok(());
         }
         if !all.is_empty() && !links.names {
@@ -173,10 +182,10 @@ impl Egress {
         let links = Arc::clone(links);
         let id = linked.id;
         let some = !all.is_empty();
-        // It may have ended meanwhile.
-        let note = |lent| {
+        // The veth pair may have ended in the meantime.
+        let note = |has_credentials| {
             if let Some(link) = entry.link().as_mut().filter(|link| link.id == id) {
-                link.lent = lent;
+                link.has_credentials = has_credentials;
             }
         };
         note(true);
@@ -186,8 +195,12 @@ impl Egress {
         Ok(())
     }
 
-    /// A link that was prepared, for one that is to be born: its network namespace.
-    pub(crate) async fn birth(&self, entry: &Entry, body: &Body) -> Result<Option<OwnedFd>, Error> {
+    /// Assigns a veth pair to a sandbox that is being created and returns its network namespace.
+    pub(crate) async fn birth(
+        &self,
+        entry: &SandboxEntry,
+        body: &RecordBody,
+    ) -> Result<Option<OwnedFd>, Error> {
         let Some(policy) = body.network.policy() else { return Ok(None) };
         let links = self.links().await?;
         named(&links, &policy)?;
@@ -195,28 +208,29 @@ impl Egress {
         let name = entry.name.clone();
         let taking = Arc::clone(&links);
         let (standing, space) = blocking(move || taking.claim(&name, &policy)).await??;
-        *entry.link() = Some(Linked { boot, id: standing.id, lent: false });
-        self.lend(&links, entry, body).await?;
+        *entry.link() = Some(ReservedVeth { boot, id: standing.id, has_credentials: false });
+        self.set_credentials(&links, entry, body).await?;
         Ok(Some(space))
     }
 
-    /// A link by which nothing leaves, for one that is made ahead: its network namespace.
-    pub(crate) async fn closed(&self, name: &str) -> Result<(Linked, OwnedFd), Error> {
+    /// Assigns a veth pair that denies everything to a sandbox of the warm pool and returns its
+    /// network namespace.
+    pub(crate) async fn closed(&self, name: &str) -> Result<(ReservedVeth, OwnedFd), Error> {
         let links = self.links().await?;
         let boot = links.boot;
         let name = name.to_owned();
         let taken = blocking(move || links.claim(&name, &Policy::default())).await??;
-        Ok((Linked { boot, id: taken.0.id, lent: false }, taken.1))
+        Ok((ReservedVeth { boot, id: taken.0.id, has_credentials: false }, taken.1))
     }
 
-    /// Of which start the process is that has links now, if there is one.
+    /// The number of the current run of the process, if it runs.
     pub(crate) async fn boot(&self) -> Option<u64> {
         let up = self.up.lock().await;
         up.links.as_ref().filter(|links| !links.has_ended()).map(|links| links.boot)
     }
 
-    /// Takes its link away, if it has one.
-    pub(crate) async fn release(&self, entry: &Entry) -> Result<(), Error> {
+    /// Removes the sandbox's veth pair, if it has one.
+    pub(crate) async fn release(&self, entry: &SandboxEntry) -> Result<(), Error> {
         let Some(linked) = *entry.link() else { return Ok(()) };
         let links = self.up.lock().await.links.clone();
         if let Some(links) = links.filter(|links| !links.has_ended() && links.boot == linked.boot) {
@@ -226,14 +240,14 @@ impl Egress {
         Ok(())
     }
 
-    /// The process and the number of a sandbox's link, where it has one.
-    pub(crate) async fn standing(&self, entry: &Entry) -> Option<(Arc<VethClient>, u32)> {
+    /// The process and the number of the sandbox's veth pair, if it has one.
+    pub(crate) async fn standing(&self, entry: &SandboxEntry) -> Option<(Arc<VethClient>, u32)> {
         let links = self.up.lock().await.links.clone().filter(|links| !links.has_ended())?;
         let id = entry.linked(links.boot)?;
         Some((links, id))
     }
 
-    /// Returns when all that was refused until now is told, or after a moment.
+    /// Waits briefly until all earlier denials have been reported.
     pub(crate) async fn settle(&self) {
         let settle = async {
             let links = self.up.lock().await.links.clone()?;
@@ -251,7 +265,7 @@ impl Egress {
 
 const NO_EGRESS_PROXY: &str = "rules with names of hosts, and credentials, need the program isolet-egress-proxy beside the server";
 
-/// Refuses rules that nobody here can judge.
+/// Refuses rules with names if the egress proxy does not run.
 fn named(links: &VethClient, policy: &Policy) -> Result<(), Error> {
     if policy.by_address() || links.names {
         return Ok(());
@@ -270,7 +284,7 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
                 inner.egress.ended.notified().await;
             }
             Err(error) => {
-                warn!(%error, "sandboxes have no links");
+                warn!(%error, "veth pairs could not be created");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(AGAIN_MAX);
             }
@@ -278,13 +292,13 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     }
 }
 
-fn wants(entry: &Entry) -> bool {
+fn wants(entry: &SandboxEntry) -> bool {
     let view = entry.view.borrow();
     view.record.body.network.mode() != Mode::None
         && matches!(view.record.state, State::Running | State::Unreachable)
 }
 
-/// Each as its record says; links of nobody are taken away.
+/// Creates the veth pair of every sandbox that needs one, and removes pairs without a sandbox.
 async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
     let somebody = inner.registry.all().iter().any(|entry| wants(entry));
     if !somebody && !inner.egress.stands().await? {
@@ -296,10 +310,11 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
     for one in standing {
         match inner.registry.named(&one.name) {
             Some(entry) if wants(&entry) => {
-                *entry.link() = Some(Linked { boot: links.boot, id: one.id, lent: true });
+                *entry.link() =
+                    Some(ReservedVeth { boot: links.boot, id: one.id, has_credentials: true });
             }
             None if inner.ready.has(&one.name) => {}
-            // It is being given one.
+            // The driver is creating the veth pair.
             Some(entry) if entry.state() == State::Creating => {}
             Some(entry) if entry.linked(links.boot) == Some(one.id) => {}
             _ => {
@@ -311,8 +326,8 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
     let mut failed = Ok(());
     for entry in inner.registry.all().iter().filter(|entry| wants(entry)) {
         let (answer, done) = oneshot::channel();
-        // One that has ended meanwhile needs none.
-        if entry.orders.send(DriverCommand::Link(answer)).await.is_ok()
+        // A sandbox that has ended in the meantime needs no veth pair.
+        if entry.commands.send(DriverCommand::Link(answer)).await.is_ok()
             && let Ok(Err(error)) = done.await
         {
             failed = Err(error);
@@ -322,7 +337,7 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
 }
 
 impl Inner {
-    /// Something that the process says by itself; on a thread of its own.
+    /// Handles an event from the process, on a thread of its own.
     fn heard(&self, news: VethEvent, ended: &Notify) {
         match news {
             VethEvent::Refused { name, refused } => {
@@ -333,7 +348,7 @@ impl Inner {
             VethEvent::Gone { name, id } => {
                 if let Some(entry) = self.registry.named(&name) {
                     let known = entry.link().take_if(|link| link.id == id).is_some();
-                    // Most often it ends with its sandbox.
+                    // Usually the veth pair ends with its sandbox.
                     if known && wants(&entry) {
                         ended.notify_one();
                     }
@@ -344,16 +359,18 @@ impl Inner {
             VethEvent::Authority { name, certificate } => {
                 if let Some(entry) = self.registry.named(&name) {
                     *entry.secret_store.authority() = Some(certificate);
-                    // Where its driver has too much to do, all is told anew.
-                    if entry.orders.try_send(DriverCommand::Trust).is_err() {
+                    // If the driver's queue is full, a full synchronisation is scheduled.
+                    if entry.commands.try_send(DriverCommand::Trust).is_err() {
                         ended.notify_one();
                     }
                 }
             }
-            VethEvent::Repaired(what) => warn!(what, "links were changed from outside"),
+            VethEvent::Repaired(what) => {
+                warn!(what, "network configuration was changed from outside and repaired")
+            }
             VethEvent::Ended if self.stopping.load(Ordering::Relaxed) => {}
             VethEvent::Ended => {
-                info!("the process that owns links has ended");
+                info!("the process that owns the veth pairs has ended");
                 self.ready.unlinked(None);
                 ended.notify_one();
             }

@@ -1,9 +1,9 @@
-//! One sandbox, shared between the task that owns its state and its callers.
+//! One sandbox, shared between its driver and its callers.
 
 pub(crate) mod background;
+pub(crate) mod denial_log;
 pub(crate) mod process_records;
 pub(crate) mod recordings;
-pub(crate) mod refused;
 pub(crate) mod scopes;
 pub(crate) mod secret_store;
 pub(crate) mod shell_states;
@@ -12,11 +12,11 @@ use crate::{
     agent_client::pool::{Pool, Watched},
     live::{
         entry::{
-            background::Background, process_records::ProcessRecords, recordings::Recordings,
-            refused::Refusals, scopes::Scopes, secret_store::SecretStore,
+            background::Background, denial_log::DenialLog, process_records::ProcessRecords,
+            recordings::Recordings, scopes::Scopes, secret_store::SecretStore,
             shell_states::ShellStates,
         },
-        prepared::Linked,
+        prepared::ReservedVeth,
     },
     model::{
         activity::Activity,
@@ -36,60 +36,60 @@ use std::{
 };
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// Connections to the ports of one sandbox at once.
+/// Maximum number of connections to ports of one sandbox at once.
 pub(crate) const CONNECTIONS_MAX: usize = 512;
 
-/// Orders that may wait for one driver.
+/// Maximum number of queued commands of one driver.
 const ORDERS_MAX: usize = 64;
 
-/// One sandbox, shared between its driver and its callers.
-pub(crate) struct Entry {
+/// One sandbox, shared between its driver and its callers. It has many fields because each of them
+/// has its own lock.
+pub(crate) struct SandboxEntry {
     pub(crate) tenant: TenantId,
     pub(crate) id: SandboxId,
     pub(crate) name: String,
-    /// The same name, for what is told of this life of the sandbox: another one with its id has
-    /// another.
+    /// The internal name as it appears in events. A later sandbox with the same id has another.
     pub(crate) incarnation: Arc<str>,
     pub(crate) slot: u32,
     pub(crate) directory: PathBuf,
     pub(crate) view: watch::Sender<View>,
-    pub(crate) orders: mpsc::Sender<DriverCommand>,
-    /// The driver's end of `orders`. Here, so that a driver that panicked loses none.
-    pub(crate) post: tokio::sync::Mutex<mpsc::Receiver<DriverCommand>>,
+    pub(crate) commands: mpsc::Sender<DriverCommand>,
+    /// The receiver of `commands`. It is stored here so that a driver that panics loses no command.
+    pub(crate) command_queue: tokio::sync::Mutex<mpsc::Receiver<DriverCommand>>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) scopes: Scopes,
-    /// Ports of which was last told that they listen.
+    /// The listening ports that were last published.
     pub(crate) listened: Mutex<BTreeSet<u16>>,
-    /// What runs by itself, as was last told.
+    /// Background processes and terminals, as last published.
     pub(crate) background: Background,
-    /// Places for connections to its ports.
+    /// Limits the number of connections to ports.
     pub(crate) ports: Arc<Semaphore>,
     pub(crate) activity: Arc<Activity>,
-    /// What shells of its sessions held.
+    /// Saved states of the sessions' shells.
     pub(crate) shell_states: ShellStates,
-    /// What terminals of its sessions have shown.
+    /// Recordings of the sessions' terminals.
     pub(crate) recordings: Recordings,
-    /// What was started in it in the background.
+    /// Records of background processes.
     pub(crate) process_records: ProcessRecords,
-    /// What a sleep has lost and nobody was told yet.
+    /// What the last sleep lost, until a client has received it.
     pub(crate) lost: Mutex<Option<Vec<Lost>>>,
-    /// What it was refused.
-    pub(crate) refusals: Refusals,
-    /// Its link, if it has one.
-    pub(crate) link: Mutex<Option<Linked>>,
-    /// What is lent to it.
+    /// The latest network denials.
+    pub(crate) refusals: DenialLog,
+    /// The veth pair, if there is one.
+    pub(crate) link: Mutex<Option<ReservedVeth>>,
+    /// The values of injected credentials.
     pub(crate) secret_store: SecretStore,
 }
 
-impl Entry {
+impl SandboxEntry {
     pub(crate) fn new(
         record: Record,
         sandboxes: &std::path::Path,
         sessions: Vec<(SessionId, String)>,
         watch: &Arc<Watched>,
     ) -> Arc<Self> {
-        let (orders, post) = mpsc::channel(ORDERS_MAX);
+        let (commands, command_queue) = mpsc::channel(ORDERS_MAX);
         Arc::new(Self {
             tenant: record.tenant.clone(),
             id: record.id.clone(),
@@ -97,11 +97,12 @@ impl Entry {
             incarnation: Arc::from(record.name.as_str()),
             slot: record.slot,
             directory: sandboxes.join(&record.name),
-            orders,
-            post: tokio::sync::Mutex::new(post),
+            commands,
+            command_queue: tokio::sync::Mutex::new(command_queue),
             sessions: Arc::new(Sessions::new(
                 &record.id,
-                (record.body.created_at_ms, record.body.home()),
+                record.body.created_at_ms,
+                record.body.home(),
                 sessions,
             )),
             pool: Arc::new(Pool::new(Arc::clone(watch))),
@@ -114,7 +115,7 @@ impl Entry {
             recordings: Recordings::new(&sandboxes.join(&record.name)),
             process_records: ProcessRecords::new(&sandboxes.join(&record.name)),
             lost: Mutex::new(record.body.lost.clone()),
-            refusals: Refusals::default(),
+            refusals: DenialLog::default(),
             link: Mutex::default(),
             secret_store: SecretStore::new(sandboxes.parent().unwrap_or(sandboxes), &record.name),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
@@ -129,7 +130,7 @@ impl Entry {
         self.view.borrow().record.state
     }
 
-    /// Why nothing can be done in it any more, once its end is decided.
+    /// Why nothing can be done in the sandbox once its end is decided.
     pub(crate) fn destroyed(&self) -> Option<AgentError> {
         self.view.borrow().destroyed()
     }
@@ -138,16 +139,16 @@ impl Entry {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn link(&self) -> MutexGuard<'_, Option<Linked>> {
+    pub(crate) fn link(&self) -> MutexGuard<'_, Option<ReservedVeth>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The id of its link, of this start of the process.
+    /// The number of the veth pair, if it belongs to this run of the process.
     pub(crate) fn linked(&self, boot: u64) -> Option<u32> {
         self.link().filter(|link| link.boot == boot).map(|link| link.id)
     }
 
-    /// Waits until it is made, or it is known why it is not.
+    /// Waits until the sandbox is created or its creation has failed.
     pub(crate) async fn made(&self) -> View {
         let mut seen = self.view.subscribe();
         let made = |view: &View| {
@@ -157,12 +158,12 @@ impl Entry {
         view.unwrap_or_else(|_| self.view())
     }
 
-    /// Waits while it is being made or removed.
+    /// Waits while the sandbox is being created or removed.
     pub(crate) async fn settled(&self) -> View {
         let mut seen = self.view.subscribe();
         let settled =
             |view: &View| !matches!(view.record.state, State::Creating | State::Destroying);
-        // The sender lives in this entry: the wait cannot fail.
+        // This entry owns the sender, so the wait cannot fail.
         let view = seen.wait_for(settled).await.map(|view| view.clone());
         view.unwrap_or_else(|_| self.view())
     }

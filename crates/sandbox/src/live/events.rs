@@ -4,35 +4,35 @@
 //! where the driver records it.
 
 use crate::{
-    live::entry::Entry,
+    live::entry::SandboxEntry,
     model::{
-        events::{Events, Happened},
+        events::{EventKind, Events},
         state::State,
     },
 };
 
 impl Events {
-    pub(crate) fn say(&self, of: &Entry, what: Happened) {
-        self.of(&of.tenant).say(&of.id, &of.incarnation, what);
+    pub(crate) fn emit(&self, of: &SandboxEntry, what: EventKind) {
+        self.of(&of.tenant).emit(&of.id, &of.incarnation, what);
     }
 
-    /// A sandbox has come from one state to the next.
-    pub(crate) fn moved(&self, of: &Entry, (from, to): (State, State), cause: Option<&String>) {
+    /// Publishes a change of state.
+    pub(crate) fn moved(&self, of: &SandboxEntry, from: State, to: State, cause: Option<&String>) {
         let log = self.of(&of.tenant);
-        let say = |what| log.say(&of.id, &of.incarnation, what);
+        let emit = |what| log.emit(&of.id, &of.incarnation, what);
         let cause = || cause.cloned().unwrap_or_default();
         match (from, to) {
-            (State::Creating, State::Running) => say(Happened::Created),
-            (State::Sleeping, State::Running) => say(Happened::Woke),
+            (State::Creating, State::Running) => emit(EventKind::Created),
+            (State::Sleeping, State::Running) => emit(EventKind::Woke),
             _ => {}
         }
-        say(match to {
+        emit(match to {
             _ if from == to => return,
-            State::Running => Happened::Running,
-            State::Unreachable => Happened::Unreachable { cause: cause() },
-            State::Sleeping => Happened::Sleeping,
-            State::Failed => Happened::Failed { cause: cause() },
-            State::Destroyed => Happened::Destroyed,
+            State::Running => EventKind::Running,
+            State::Unreachable => EventKind::Unreachable { cause: cause() },
+            State::Sleeping => EventKind::Sleeping,
+            State::Failed => EventKind::Failed { cause: cause() },
+            State::Destroyed => EventKind::Destroyed,
             State::Creating | State::Destroying => return,
         });
     }

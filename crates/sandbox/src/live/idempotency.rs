@@ -1,5 +1,5 @@
-//! Idempotency keys: requests with the same key and body have one effect and one answer, however
-//! many arrive and however close together.
+//! Idempotency keys. Requests with the same key and body have one effect and one answer, however
+//! many come and however close together.
 
 use crate::model::{
     error::Error,
@@ -14,20 +14,20 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Keys at work at once, over all tenants.
+/// Maximum number of keys in progress, over all tenants.
 const RUNNING_MAX: usize = 10_000;
 
 type Outcome = Option<Result<(String, bool), Error>>;
-type Running = HashMap<(TenantId, String), ([u8; 32], watch::Receiver<Outcome>)>;
+type InFlight = HashMap<(TenantId, String), ([u8; 32], watch::Receiver<Outcome>)>;
 
-/// The keys at work now; those that are answered are the store's.
+/// The keys in progress. The store holds the answered ones.
 #[derive(Clone, Default)]
 pub(crate) struct IdempotencyStore {
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<InFlight>>,
 }
 
-/// Takes its key out again, also when the work panics.
-struct Out(Arc<Mutex<Running>>, (TenantId, String));
+/// Removes its key from the map on drop, also if the work panics.
+struct Out(Arc<Mutex<InFlight>>, (TenantId, String));
 
 impl Drop for Out {
     fn drop(&mut self) {
@@ -35,14 +35,14 @@ impl Drop for Out {
     }
 }
 
-/// The row that `work` must write in one transaction with its effect.
+/// The row that the work must write in the same transaction as its effect.
 pub(crate) fn row(tenant: &TenantId, once: &IdempotencyKey, answer: String) -> StoredAnswer {
     StoredAnswer { tenant: tenant.to_string(), key: once.key.clone(), body: once.body, answer }
 }
 
 impl IdempotencyStore {
-    /// Does `work` unless this key has done it; its answer, and whether it is an earlier one. The
-    /// work goes on when the caller is dropped.
+    /// Runs `work` unless this key has already been used. Returns the answer and whether it is an
+    /// earlier one. The work continues if the caller is dropped.
     pub(crate) async fn run<F>(
         &self,
         store: &Store,
@@ -53,16 +53,17 @@ impl IdempotencyStore {
     where
         F: Future<Output = Result<String, Error>> + Send + 'static,
     {
-        self.run_in(store, tenant, (once, |_: &str| true), work).await
+        self.run_in(store, tenant, once, |_: &str| true, work).await
     }
 
-    /// The same for work within a sandbox: an earlier answer counts only if it `holds`, which one
-    /// about another life of the sandbox does not.
+    /// The same for work within a sandbox. An earlier answer counts only if it `holds`, which is
+    /// false for an answer about an earlier sandbox with the same id.
     pub(crate) async fn run_in<F, H>(
         &self,
         store: &Store,
         tenant: &TenantId,
-        (once, holds): (&IdempotencyKey, H),
+        once: &IdempotencyKey,
+        holds: H,
         work: F,
     ) -> Result<(String, bool), Error>
     where
@@ -77,7 +78,8 @@ impl IdempotencyStore {
         let mut work = Some(work);
         loop {
             let (mut outcome, first) = match self.join(&key, once) {
-                // Who is at work may be about to be refused itself: what is recorded decides.
+                // The request in progress may itself be about to be refused, so the stored answer
+                // decides.
                 Err(Error::OtherBody) => {
                     let found = store.answer(tenant.as_str(), &once.key).await?;
                     let found =
@@ -93,8 +95,8 @@ impl IdempotencyStore {
                 let once = once.clone();
                 let holds = holds.clone();
                 tokio::spawn(async move {
-                    let result = perform(&store, &out.1.0, (&once, holds), work).await;
-                    // Out of the map first: who comes now finds the row.
+                    let result = perform(&store, &out.1.0, &once, holds, work).await;
+                    // Removed from the map first, so that a new request finds the stored answer.
                     drop(out);
                     let _ = sender.send(Some(result));
                 });
@@ -105,21 +107,21 @@ impl IdempotencyStore {
             let (answer, replayed) =
                 done.unwrap_or_else(|| Err(Error::Fault("no outcome".into())))?;
             if joined && !holds(&answer) {
-                // That was work in an earlier life of the sandbox. It is out of the map by now, so
-                // this call does its own.
+                // The request in progress was for an earlier sandbox with the same id. Its key is
+                // no longer in the map, so this call does its own work.
                 continue;
             }
             return Ok((answer, replayed || joined));
         }
     }
 
-    /// Joins the work under way; with a sender for who is the first and does it.
+    /// Joins the work in progress. The first caller receives a sender and does the work.
     fn join(
         &self,
         key: &(TenantId, String),
         once: &IdempotencyKey,
     ) -> Result<(watch::Receiver<Outcome>, Option<watch::Sender<Outcome>>), Error> {
-        let mut running: MutexGuard<'_, Running> =
+        let mut running: MutexGuard<'_, InFlight> =
             self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((body, outcome)) = running.get(key) {
             return if *body == once.body {
@@ -140,14 +142,15 @@ impl IdempotencyStore {
 async fn perform<F>(
     store: &Store,
     tenant: &TenantId,
-    (once, holds): (&IdempotencyKey, impl Fn(&str) -> bool),
+    once: &IdempotencyKey,
+    holds: impl Fn(&str) -> bool,
     work: F,
 ) -> Result<(String, bool), Error>
 where
     F: Future<Output = Result<String, Error>>,
 {
     match store.answer(tenant.as_str(), &once.key).await? {
-        // An answer about an earlier life of the sandbox says nothing about this one.
+        // An answer about an earlier sandbox with the same id does not apply.
         Some(found) if !holds(&found.answer) => Ok((work.await?, false)),
         Some(found) if found.body != once.body => Err(Error::OtherBody),
         Some(found) => Ok((found.answer, true)),
@@ -166,7 +169,7 @@ mod tests {
         (dir, store)
     }
 
-    /// The effect, and its answer in the same transaction, as a session's create does it.
+    /// Does the work and stores its answer in the same transaction, like the creation of a session.
     async fn effect(
         store: Store,
         tenant: TenantId,
@@ -274,7 +277,7 @@ mod tests {
         let other = IdempotencyKey::new("key", "r", b"2");
         let count = Arc::new(AtomicU32::new(1));
         let work = effect(store.clone(), tenant.clone(), other.clone(), count);
-        let done = onces.run_in(&store, &tenant, (&other, earlier), work).await.unwrap();
+        let done = onces.run_in(&store, &tenant, &other, earlier, work).await.unwrap();
         assert_eq!(done, ("answer 1".to_owned(), false));
     }
 
@@ -296,7 +299,7 @@ mod tests {
             slow.await
         };
         let earlier = |answer: &str| answer != "answer 0";
-        let second = onces.run_in(&store, &tenant, (&once, earlier), effect_of(1));
+        let second = onces.run_in(&store, &tenant, &once, earlier, effect_of(1));
         let go = async move { go.send(()).unwrap() };
         let (first, second, ()) = tokio::join!(onces.run(&store, &tenant, &once, old), second, go);
         assert_eq!(first.unwrap(), ("answer 0".to_owned(), false));

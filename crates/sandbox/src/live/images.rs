@@ -1,19 +1,19 @@
-//! Images that sandboxes are created from, and which sandbox uses which image.
+//! The images of sandboxes, and which of them are in use.
 
 use crate::{
     live::inner::Inner,
-    model::{error::Error, ids::TenantId, record::Body},
+    model::{error::Error, ids::TenantId, record::RecordBody},
 };
 use isolet_image::{Pin, Reference};
 use std::collections::{HashMap, HashSet};
 
 impl Inner {
-    /// Finds the image of a planned sandbox, or pulls it. Its layers stay while the pin is held;
-    /// from then on the record holds them.
+    /// Finds or pulls the image of a new sandbox. The pin protects its layers until the record
+    /// does.
     pub(crate) async fn image(
         &self,
         tenant: &TenantId,
-        body: &mut Body,
+        body: &mut RecordBody,
     ) -> Result<Option<Pin>, Error> {
         if body.image_resolved == "host" {
             return Ok(None);
@@ -28,8 +28,8 @@ impl Inner {
         Ok(Some(pin))
     }
 
-    /// Refused where a layer of a sandbox's root is gone from the disk.
-    pub(crate) fn layers_there(&self, body: &Body) -> Result<(), Error> {
+    /// Refuses a sandbox if a layer of its root is missing on the disk.
+    pub(crate) fn layers_there(&self, body: &RecordBody) -> Result<(), Error> {
         let gone = body.root.as_ref().and_then(|root| self.images.missing_layer(root));
         match gone {
             Some(layer) => {
@@ -41,10 +41,11 @@ impl Inner {
     }
 }
 
-/// What sandboxes are made of, those that are being made and removed too.
+/// The images in use, including those of sandboxes that are being created or removed.
 pub(crate) fn used(inner: &Inner) -> isolet_image::ImagesInUse {
     let mut images: HashMap<String, usize> = HashMap::new();
-    // Before the entries: one that is taken meanwhile is in either.
+    // Read before the entries, so that a sandbox taken from the pool in between is in at least one
+    // of the lists.
     let ready = inner.ready.roots().into_iter();
     let mut layers: HashSet<String> = ready.flat_map(|root| root.layers).collect();
     for entry in &inner.registry.all() {

@@ -1,10 +1,10 @@
-//! State that all sandboxes of this server share.
+//! The state that all sandboxes of this server share. It has one field for each subsystem.
 
 use crate::{
     agent_client::pool::Watched,
     live::{
         egress::Egress, idempotency::IdempotencyStore, launch_queue::Launch, registry::Registry,
-        space::Space, warm_pool::stock::WarmPool,
+        space::Space, warm_pool::pool::WarmPool,
     },
     model::{config::Config, error::Error, events::Events},
 };
@@ -32,13 +32,13 @@ pub(crate) struct Inner {
     pub(crate) idempotency: IdempotencyStore,
     pub(crate) watched: Arc<Watched>,
     pub(crate) events: Events,
-    /// Something was moved to the trash.
+    /// Notified when something was moved to the trash.
     pub(crate) trash: Arc<Notify>,
     pub(crate) space: Arc<Space>,
     pub(crate) stopping: AtomicBool,
-    /// Drivers, and the two that tidy up.
+    /// The drivers and the background tasks.
     pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// Held as long as this server lives: no second one takes the directory.
+    /// Locks the data directory as long as this server lives.
     pub(crate) _lock: std::fs::File,
 }
 

@@ -1,4 +1,4 @@
-//! The launcher's keeper: one thread that gives it orders, and starts another when it has died.
+//! The queue of the launcher: one thread sends it requests and restarts it after it has died.
 
 use crate::model::error::Error;
 use isolet_jail::{Config, Launcher, SandboxHandle};
@@ -11,27 +11,28 @@ use std::{
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// Orders that may wait.
+/// Maximum number of queued requests.
 const QUEUE_MAX: usize = 256;
-/// Launchers that one order may see: one found dead, one that dies over it, one that does it.
+/// Maximum number of launchers for one request: one that is found dead, one that dies during the
+/// request, and one that completes it.
 const TRIES: u32 = 3;
-/// How long what a dead launcher has left may take to die.
+/// How long the remains of a dead launcher's request may take to die.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
 
-/// What is to be made.
+/// A request for the launcher.
 enum Job {
-    /// Born in the network namespace of its link, if it has one.
+    /// A sandbox, with the network namespace of its veth pair if it has one.
     Sandbox(Spec, Option<OwnedFd>),
-    /// Notified as soon as it is known that every grant can be had.
+    /// A scope. The caller is notified as soon as every grant is known to be available.
     Scope(Scope, Arc<Notify>),
 }
 
 type LaunchJob = (Job, oneshot::Sender<Result<i32, Error>>);
 
-/// Gives orders. Clones share one launcher.
+/// Sends requests to the launcher. Clones share one launcher.
 #[derive(Clone)]
 pub(crate) struct Launch {
-    orders: mpsc::Sender<LaunchJob>,
+    commands: mpsc::Sender<LaunchJob>,
     missing: Arc<Mutex<Vec<String>>>,
 }
 
@@ -51,7 +52,7 @@ impl Job {
 }
 
 impl Launch {
-    /// Starts the thread and the launcher. Blocks. A machine that lacks something is no error.
+    /// Starts the thread and the launcher. Blocks. It is no error if the machine lacks something.
     pub(crate) fn start(config: Config) -> Result<Self, String> {
         let missing = Arc::default();
         let mut keeper = Keeper { config, launcher: None, missing: Arc::clone(&missing) };
@@ -59,7 +60,7 @@ impl Launch {
             Ok(_) | Err(isolet_jail::Error::Missing(_)) => {}
             Err(error) => return Err(error.to_string()),
         }
-        let (orders, mut queue) = mpsc::channel::<LaunchJob>(QUEUE_MAX);
+        let (commands, mut queue) = mpsc::channel::<LaunchJob>(QUEUE_MAX);
         let run = move || {
             while let Some((job, answer)) = queue.blocking_recv() {
                 let _ = answer.send(keeper.work(&job));
@@ -69,27 +70,29 @@ impl Launch {
             .name("launch".into())
             .spawn(run)
             .map_err(|error| error.to_string())?;
-        Ok(Self { orders, missing })
+        Ok(Self { commands, missing })
     }
 
     pub(crate) fn missing(&self) -> Vec<String> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a sandbox, perhaps in the network namespace of its link; the agent's process id.
+    /// Creates a sandbox, optionally in a network namespace, and returns the agent's process id.
     pub(crate) async fn launch(&self, spec: Spec, network: Option<OwnedFd>) -> Result<i32, Error> {
-        self.order(Job::Sandbox(spec, network)).await
+        self.request(Job::Sandbox(spec, network)).await
     }
 
-    /// Starts the agent of a session's scope; notifies as soon as every grant is known to be there.
+    /// Starts the agent of a session's scope. Notifies `granted` as soon as every grant is known to
+    /// be available.
     pub(crate) async fn scope(&self, scope: Scope, granted: Arc<Notify>) -> Result<(), Error> {
-        self.order(Job::Scope(scope, granted)).await.map(drop)
+        self.request(Job::Scope(scope, granted)).await.map(drop)
     }
 
-    async fn order(&self, job: Job) -> Result<i32, Error> {
+    async fn request(&self, job: Job) -> Result<i32, Error> {
         let (answer, answered) = oneshot::channel();
-        // Full means that hundreds wait already: better told at once than in a minute.
-        self.orders
+        // A full queue means that hundreds of requests are waiting, so the client is refused at
+        // once instead of after a minute.
+        self.commands
             .try_send((job, answer))
             .map_err(|_| Error::ServerFull("too many sandboxes are being made"))?;
         answered.await.map_err(|_| Error::Fault("the launcher's thread has ended".into()))?
@@ -114,7 +117,8 @@ impl Keeper {
         self.launcher.as_mut().ok_or_else(|| isolet_jail::Error::Gone("not started".into()))
     }
 
-    /// One order; a launcher that was found dead, or dies over it, is replaced and asked again.
+    /// Carries out one request. A launcher that is dead or dies during the request is replaced, and
+    /// the request is sent again.
     fn work(&mut self, job: &Job) -> Result<i32, Error> {
         for _ in 0..TRIES {
             let done = self.launcher().and_then(|launcher| match job {
@@ -145,8 +149,8 @@ impl Keeper {
                     tracing::warn!(sandbox = %job.name(), why, "launcher ended; starting another");
                     self.launcher = None;
                     if let Err(error) = self.clear(job) {
-                        // The next launcher would only find it in its way.
-                        tracing::warn!(sandbox = %job.name(), %error, "what a launcher has half made is not removed yet");
+                        // The remains would only obstruct the next launcher.
+                        tracing::warn!(sandbox = %job.name(), %error, "remains of an ended launcher's request are not removed yet");
                         return Err(Error::TooLate("making the sandbox"));
                     }
                 }
@@ -158,19 +162,19 @@ impl Keeper {
         })
     }
 
-    /// What a dead launcher may have left of its last order.
+    /// Removes what a dead launcher may have left of its last request.
     fn clear(&self, job: &Job) -> std::io::Result<()> {
         let spec = match job {
             Job::Sandbox(spec, _) => spec,
             Job::Scope(scope, _) => {
-                let cage = SandboxHandle::open(&self.config, &scope.name);
-                return cage.end_scope(&scope.session, CLEAR_WAIT);
+                let handle = SandboxHandle::open(&self.config, &scope.name);
+                return handle.end_scope(&scope.session, CLEAR_WAIT);
             }
         };
-        let cage = SandboxHandle::open(&self.config, &spec.name);
-        let _ = cage.kill();
-        let _ = cage.wait_empty(CLEAR_WAIT);
-        // Files of an earlier life stay.
-        if spec.kept { cage.remove_cgroups() } else { cage.remove() }
+        let handle = SandboxHandle::open(&self.config, &spec.name);
+        let _ = handle.kill();
+        let _ = handle.wait_empty(CLEAR_WAIT);
+        // Files of an earlier run stay.
+        if spec.kept { handle.remove_cgroups() } else { handle.remove() }
     }
 }

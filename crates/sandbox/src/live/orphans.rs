@@ -1,6 +1,6 @@
-//! Directories of sandboxes that no record names. One that no tenant ever received is removed. Any
-//! other contains a tenant's files whose record was lost with the database: it is moved to
-//! `DATA/orphaned/`, where the server never touches it again.
+//! Directories of sandboxes without a record. A directory that no client ever used is removed. Any
+//! other holds files whose record was lost with a database. It is moved to `DATA/orphaned/`, where
+//! the server never touches it again.
 
 use crate::live::entry::secret_store;
 use isolet_jail::SandboxHandle;
@@ -13,53 +13,54 @@ use std::{
 };
 use tracing::{info, warn};
 
-/// Where they are moved, below the data directory.
+/// The target directory, below the data directory.
 const DIRECTORY: &str = "orphaned";
-/// Marks a sandbox of the warm pool, in its directory, until a create takes it.
+/// Name of the file that marks a sandbox of the warm pool until a create takes it.
 const UNCLAIMED: &str = "unclaimed";
-/// How long the processes of one may take to die.
+/// How long the processes of an orphan may take to die.
 const KILL_WAIT: Duration = Duration::from_secs(4);
-/// Directories of one name that may lie there.
+/// Maximum number of orphans with the same name.
 const TURNS: u32 = 100;
-/// What a tenant's files lie in, below the directory of a sandbox without a disk of its own.
+/// Directories of a tenant's files, below the directory of a sandbox without a disk image.
 const FILES: [&str; 3] = ["workspace", "root/upper", "usr/upper"];
-/// The disk of one that has its own: whether it was used cannot be seen from outside.
+/// The disk image of a sandbox. Whether it was used cannot be seen from outside.
 const DISK: &str = "disk.ext4";
 
-/// Marks a sandbox as one that nobody has been given yet. Blocks.
+/// Marks a sandbox as unused. Blocks.
 pub(crate) fn mark(directory: &Path) -> io::Result<()> {
     fs::write(directory.join(UNCLAIMED), "")
 }
 
-/// It has been given to somebody, and its record says so. Blocks.
+/// Removes the mark after the record names the owner. Blocks.
 pub(crate) fn unmark(directory: &Path) -> io::Result<()> {
     absent(fs::remove_file(directory.join(UNCLAIMED)))
 }
 
-/// Ends what runs of a sandbox without a record, and removes it or puts it aside. Blocks.
+/// Kills what runs of a sandbox without a record, and removes the directory or moves it aside.
+/// Blocks.
 pub(crate) fn end(jail: &isolet_jail::Config, name: &str) {
-    let cage = SandboxHandle::open(jail, name);
-    let killed = cage.kill();
-    let empty = cage.wait_empty(KILL_WAIT);
+    let handle = SandboxHandle::open(jail, name);
+    let killed = handle.kill();
+    let empty = handle.wait_empty(KILL_WAIT);
     let directory = jail.sandbox_dir(name);
     let unused = unused(&directory).unwrap_or(false);
     let done = killed.and_then(|()| match unused {
-        true => cage.remove(),
-        false => cage.remove_cgroups().and_then(|()| put_aside(&jail.data_dir, name)),
+        true => handle.remove(),
+        false => handle.remove_cgroups().and_then(|()| put_aside(&jail.data_dir, name)),
     });
     match done {
-        Ok(()) if unused => info!(sandbox = %name, empty, "removed: it had no record"),
+        Ok(()) if unused => info!(sandbox = %name, empty, "sandbox without a record removed"),
         Ok(()) => {
             let to = jail.data_dir.join(DIRECTORY);
-            warn!(sandbox = %name, to = %to.display(), empty, "it has no record: its files were moved");
+            warn!(sandbox = %name, to = %to.display(), empty, "files of a sandbox without a record were moved aside");
         }
         Err(error) => {
-            warn!(sandbox = %name, %error, empty, "without a record, and not removed yet")
+            warn!(sandbox = %name, %error, empty, "sandbox without a record is not removed yet")
         }
     }
 }
 
-/// Whether nobody ever had it: a create or a server was killed before.
+/// Whether no client ever used the sandbox, because a create or the server was killed before.
 fn unused(directory: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(directory)?.is_dir() {
         return Ok(false);

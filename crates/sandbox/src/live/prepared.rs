@@ -1,23 +1,23 @@
 //! A sandbox of the warm pool, and the veth pair that it was created with.
 
-use crate::model::record::Kind;
+use crate::model::record::PoolKind;
 
-/// A sandbox's link.
+/// The veth pair of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Linked {
-    /// Of which start of the process.
+pub(crate) struct ReservedVeth {
+    /// Number of the run of the process that owns the pair.
     pub(crate) boot: u64,
     pub(crate) id: u32,
-    /// It may have credentials, of now or before.
-    pub(crate) lent: bool,
+    /// Whether the egress proxy may have credentials for the pair.
+    pub(crate) has_credentials: bool,
 }
 
-/// One that waits for its owner.
+/// A sandbox that waits in the warm pool.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct PreparedSandbox {
     pub(crate) name: String,
     pub(crate) slot: u32,
-    pub(crate) kind: Kind,
-    /// Its link; closed until it is taken.
-    pub(crate) link: Option<Linked>,
+    pub(crate) kind: PoolKind,
+    /// The veth pair, which denies everything until the sandbox is taken.
+    pub(crate) link: Option<ReservedVeth>,
 }

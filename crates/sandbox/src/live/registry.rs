@@ -1,13 +1,13 @@
-//! Every sandbox of this server, by tenant and id. The first call that names a missing one creates
-//! it.
+//! All sandboxes of this server, by tenant and id. The first call that names a new id creates its
+//! sandbox.
 
 use crate::{
-    live::{entry::Entry, prepared::Made},
+    live::{entry::SandboxEntry, prepared::PreparedSandbox},
     model::{
         error::Error,
         ids::{SandboxId, TenantId},
-        info::{Info, Page},
-        record::{Body, Record},
+        info::{Page, SandboxInfo},
+        record::{Record, RecordBody},
         state::State,
     },
 };
@@ -23,20 +23,20 @@ pub(crate) struct Registry {
 }
 
 struct Map {
-    tenants: BTreeMap<TenantId, BTreeMap<SandboxId, Arc<Entry>>>,
-    /// Ranges never used come first, then those given back longest ago.
+    tenants: BTreeMap<TenantId, BTreeMap<SandboxId, Arc<SandboxEntry>>>,
+    /// Unused ranges are assigned first, then those that were freed longest ago.
     next_slot: u32,
     free_slots: VecDeque<u32>,
 }
 
-/// Who asked for a new sandbox got one, or the one that has its id.
+/// The result of a reservation: a new entry, or the existing one with the id.
 pub(crate) enum Reserved {
-    New(Arc<Entry>),
-    Existing(Arc<Entry>),
+    New(Arc<SandboxEntry>),
+    Existing(Arc<SandboxEntry>),
 }
 
 impl Registry {
-    /// `used`: ranges that records hold.
+    /// `used` are the ranges in the records.
     pub(crate) fn new(used: &[u32]) -> Self {
         let next_slot =
             used.iter().max().map_or(0, |slot| slot.saturating_add(1)).min(isolet_jail::SLOTS);
@@ -51,36 +51,37 @@ impl Registry {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn find(&self, tenant: &TenantId, id: &SandboxId) -> Option<Arc<Entry>> {
+    pub(crate) fn find(&self, tenant: &TenantId, id: &SandboxId) -> Option<Arc<SandboxEntry>> {
         self.lock().tenants.get(tenant)?.get(id).cloned()
     }
 
-    /// By the server's own name.
-    pub(crate) fn named(&self, name: &str) -> Option<Arc<Entry>> {
+    /// Finds a sandbox by its internal name.
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<SandboxEntry>> {
         let map = self.lock();
         let mut all = map.tenants.values().flat_map(BTreeMap::values);
         all.find(|entry| entry.name == name).cloned()
     }
 
-    /// A uid range for a sandbox that has no entry yet.
+    /// Takes a uid range for a sandbox without an entry.
     pub(crate) fn take_slot(&self) -> Option<u32> {
         self.lock().slot()
     }
 
-    /// Frees the range of one that never had an entry.
+    /// Frees the range of a sandbox that never had an entry.
     pub(crate) fn give_slot(&self, slot: u32) {
         self.lock().free_slots.push_back(slot);
     }
 
-    /// Takes the id, a place within the tenant's limit and a uid range in one step. Name and range
-    /// are those of `made` where there is one, which is then taken.
+    /// Reserves the id, a place within the tenant's limit and a uid range in one step. With `made`,
+    /// its name and range are used, and it is consumed.
     pub(crate) fn reserve(
         &self,
-        (tenant, id): (&TenantId, &SandboxId),
+        tenant: &TenantId,
+        id: &SandboxId,
         max: u32,
-        body: Body,
-        made: &mut Option<Made>,
-        make: impl FnOnce(Record) -> Arc<Entry>,
+        body: RecordBody,
+        made: &mut Option<PreparedSandbox>,
+        make: impl FnOnce(Record) -> Arc<SandboxEntry>,
     ) -> Result<Reserved, Error> {
         let mut map = self.lock();
         let count = match map.tenants.get(tenant) {
@@ -107,8 +108,8 @@ impl Registry {
         Ok(Reserved::New(entry))
     }
 
-    /// Puts back what recovery found.
-    pub(crate) fn insert(&self, entry: &Arc<Entry>) {
+    /// Adds a sandbox that recovery found.
+    pub(crate) fn insert(&self, entry: &Arc<SandboxEntry>) {
         self.lock()
             .tenants
             .entry(entry.tenant.clone())
@@ -116,8 +117,8 @@ impl Registry {
             .insert(entry.id.clone(), Arc::clone(entry));
     }
 
-    /// Frees the id, the place and the range of one that is gone.
-    pub(crate) fn remove(&self, entry: &Entry) {
+    /// Frees the id, the place and the range of a deleted sandbox.
+    pub(crate) fn remove(&self, entry: &SandboxEntry) {
         let mut map = self.lock();
         let Some(own) = map.tenants.get_mut(&entry.tenant) else { return };
         if own.get(&entry.id).is_some_and(|found| found.name == entry.name) {
@@ -139,21 +140,21 @@ impl Registry {
         let visible = own
             .range::<SandboxId, _>((from, Bound::Unbounded))
             .filter(|(_, entry)| entry.state().visible());
-        let mut items: Vec<Info> =
+        let mut items: Vec<SandboxInfo> =
             visible.take(limit + 1).map(|(_, entry)| entry.view.borrow().record.info()).collect();
         let more = items.len() > limit;
         items.truncate(limit);
         Page { next: items.last().filter(|_| more).map(|info| info.id.clone()), items }
     }
 
-    /// All of one tenant, sorted by id.
-    pub(crate) fn of(&self, tenant: &TenantId) -> Vec<Arc<Entry>> {
+    /// All sandboxes of one tenant, sorted by id.
+    pub(crate) fn of(&self, tenant: &TenantId) -> Vec<Arc<SandboxEntry>> {
         let map = self.lock();
         let own = map.tenants.get(tenant).into_iter().flat_map(BTreeMap::values);
         own.filter(|entry| entry.state().visible()).cloned().collect()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn all(&self) -> Vec<Arc<SandboxEntry>> {
         self.lock().tenants.values().flat_map(|own| own.values().cloned()).collect()
     }
 

@@ -1,9 +1,9 @@
-//! The registry's promises under races, without any process.
+//! Tests the registry's guarantees with concurrent callers, without any process.
 
 use crate::{
     agent_client::pool::Watched,
     live::{
-        entry::Entry,
+        entry::SandboxEntry,
         registry::{Registry, Reserved},
     },
     model::{
@@ -11,7 +11,7 @@ use crate::{
         error::Error,
         ids::{SandboxId, TenantId},
         info::SandboxSpec,
-        record::{Body, Record},
+        record::{Record, RecordBody},
     },
 };
 use std::{
@@ -19,22 +19,22 @@ use std::{
     sync::{Arc, Barrier},
 };
 
-fn body() -> Body {
-    Body::plan(&Config::new("/nowhere".into(), Path::new("/nowhere")), SandboxSpec::default())
+fn body() -> RecordBody {
+    RecordBody::plan(&Config::new("/nowhere".into(), Path::new("/nowhere")), SandboxSpec::default())
         .unwrap()
 }
 
-fn entry(record: Record) -> Arc<Entry> {
-    Entry::new(record, Path::new("/nowhere"), Vec::new(), &Arc::new(Watched::default()))
+fn entry(record: Record) -> Arc<SandboxEntry> {
+    SandboxEntry::new(record, Path::new("/nowhere"), Vec::new(), &Arc::new(Watched::default()))
 }
 
 fn reserve(registry: &Registry, tenant: &str, id: &str, max: u32) -> Result<Reserved, Error> {
     let tenant = TenantId::parse(tenant).unwrap();
     let id = SandboxId::parse(id).unwrap();
-    registry.reserve((&tenant, &id), max, body(), &mut None, entry)
+    registry.reserve(&tenant, &id, max, body(), &mut None, entry)
 }
 
-/// What a hundred callers at once got.
+/// The results of a hundred concurrent callers.
 fn race(registry: &Registry, id: impl Fn(usize) -> String + Sync) -> Vec<Result<Reserved, Error>> {
     let start = Barrier::new(100);
     std::thread::scope(|scope| {

@@ -1,18 +1,18 @@
-//! The warm pool: sandboxes that are created in advance, each with an agent that answers, a name
-//! and an id range of its own, the default limits, and no record. The next create of the same kind
-//! takes one. It only has to write the record and, for a sandbox with egress, to set the rules of
-//! the veth pair, which is closed until then. Another sandbox is created at once.
+//! The warm pool: sandboxes that are created in advance. Each has a running agent, a name and a uid
+//! range of its own, the default limits and no record. The next create of its kind takes it, writes
+//! its record and, if it needs a network, sets the rules of its veth pair, which denied everything
+//! before. The pool then creates another one.
 //!
-//! A graceful stop removes unused ones. Those that a killed server left have no record, and the
-//! next start removes them.
+//! A graceful stop removes the sandboxes in the pool. A killed server leaves them without records,
+//! and the next start removes them.
 
-mod shelves;
-pub(crate) mod stock;
+pub(crate) mod pool;
+mod stock;
 
 use crate::{
     agent_client::wire::Wire,
-    live::{inner::Inner, orphans, prepared::Made, warm_pool::shelves::Taken},
-    model::{blocking::blocking, error::Error, record::Kind},
+    live::{inner::Inner, orphans, prepared::PreparedSandbox, warm_pool::stock::Taken},
+    model::{blocking::blocking, error::Error, record::PoolKind},
 };
 use isolet_jail::SandboxHandle;
 use isolet_wire::{launcher::Spec, request::AgentRequest, response::AgentResponse};
@@ -22,21 +22,23 @@ use std::{
 };
 use tracing::warn;
 
-/// The most that are kept: each holds about a megabyte.
+/// Maximum size of the pool. Each sandbox needs about a megabyte of memory.
 pub const READY_MAX: u32 = 64;
-/// How long after a failed making the next is tried.
+/// Pause after a failed creation.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long a server that stops waits for one that is just being made.
+/// How long a stopping server waits for a sandbox that is just being created.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// How long after one was taken the next is begun.
+/// Pause between a take and the next creation.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// Host name inside every sandbox: it cannot be told by its id, which comes later than it is made.
+/// Host name inside every sandbox. It cannot depend on the id, which is unknown when the sandbox is
+/// created in advance.
 pub(crate) const HOSTNAME: &str = "sandbox";
 
-/// Takes one of a kind; waits for the one that is being made unless somebody else does.
-pub(crate) async fn take(inner: &Inner, kind: &Kind) -> Option<Made> {
+/// Takes a sandbox of a kind. Waits for the one that is being created unless another create already
+/// does.
+pub(crate) async fn take(inner: &Inner, kind: &PoolKind) -> Option<PreparedSandbox> {
     if size(inner) == 0 {
         return None;
     }
@@ -49,7 +51,7 @@ pub(crate) async fn take(inner: &Inner, kind: &Kind) -> Option<Made> {
             Taken::Soon(promise) => promise.await.ok()?,
             Taken::None => return None,
         };
-        // One of a process that has ended is linked to nothing.
+        // The veth pair of a process that has ended no longer exists.
         if made.link.is_none_or(|link| Some(link.boot) == boot) {
             return Some(made);
         }
@@ -61,10 +63,10 @@ fn size(inner: &Inner) -> usize {
     inner.config.warm_pool_size.min(READY_MAX) as usize
 }
 
-/// Keeps the shelves full until the server stops.
+/// Keeps the pool full until the server stops.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     let size = size(&inner);
-    inner.ready.lock().want(&Kind::default(), Instant::now());
+    inner.ready.lock().want(&PoolKind::default(), Instant::now());
     loop {
         while fill(&inner, size).await {}
         inner.ready.lock().none_made();
@@ -74,12 +76,12 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
             Some(at) => drop(tokio::time::timeout_at(at.into(), more).await),
             None => more.await,
         }
-        // Who took one is about to start something in it: that comes first.
+        // The create that took a sandbox is about to start a program in it, which has priority.
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Removes what is old and makes one that is missing; whether there was one.
+/// Removes discarded sandboxes and creates a missing one. Returns whether one was missing.
 async fn fill(inner: &Arc<Inner>, size: usize) -> bool {
     remove(inner).await;
     if inner.stopping.load(Ordering::Relaxed) {
@@ -90,12 +92,12 @@ async fn fill(inner: &Arc<Inner>, size: usize) -> bool {
     match make(inner, name, kind.clone()).await {
         Ok(made) => inner.ready.lock().put(made),
         Err(error) => {
-            warn!(%error, linked = kind.linked, image = kind.root.is_some(), "no sandbox could be made ahead");
+            warn!(%error, linked = kind.linked, image = kind.root.is_some(), "sandbox for the warm pool could not be created");
             inner.ready.lock().none_made();
             if kind.plain() {
                 tokio::time::sleep(AGAIN).await;
             } else {
-                // Until somebody asks for such a one again.
+                // The kind stays out of stock until a create needs it again.
                 inner.ready.lock().retain(|other| *other != kind);
             }
         }
@@ -103,9 +105,9 @@ async fn fill(inner: &Arc<Inner>, size: usize) -> bool {
     true
 }
 
-async fn make(inner: &Arc<Inner>, name: String, kind: Kind) -> Result<Made, Error> {
+async fn make(inner: &Arc<Inner>, name: String, kind: PoolKind) -> Result<PreparedSandbox, Error> {
     let slot = inner.registry.take_slot().ok_or(Error::ServerFull("no uid range is free"))?;
-    let mut made = Made { name, slot, kind, link: None };
+    let mut made = PreparedSandbox { name, slot, kind, link: None };
     match start(inner, &mut made).await {
         Ok(()) => Ok(made),
         Err(error) => {
@@ -115,7 +117,7 @@ async fn make(inner: &Arc<Inner>, name: String, kind: Kind) -> Result<Made, Erro
     }
 }
 
-async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
+async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Error> {
     let mut network = None;
     if made.kind.linked {
         let (link, space) = inner.egress.closed(&made.name).await?;
@@ -145,24 +147,24 @@ async fn start(inner: &Arc<Inner>, made: &mut Made) -> Result<(), Error> {
     marked.map_err(|error| Error::Fault(format!("cannot mark it as unclaimed: {error}")))
 }
 
-async fn discard(inner: &Arc<Inner>, made: Made) {
+async fn discard(inner: &Arc<Inner>, made: PreparedSandbox) {
     let config = inner.jail.clone();
     let name = made.name;
     let removed = blocking(move || {
-        let cage = SandboxHandle::open(&config, &name);
-        cage.kill()?;
-        let _ = cage.wait_empty(Duration::from_secs(2));
-        cage.remove()
+        let handle = SandboxHandle::open(&config, &name);
+        handle.kill()?;
+        let _ = handle.wait_empty(Duration::from_secs(2));
+        handle.remove()
     });
     match removed.await {
         Ok(Ok(())) => inner.registry.give_slot(made.slot),
-        // Its range stays taken: something of it may still run.
-        _ => warn!(slot = made.slot, "a sandbox made ahead is not removed"),
+        // The uid range stays occupied, because some processes may still run.
+        _ => warn!(slot = made.slot, "sandbox of the warm pool is not removed"),
     }
     inner.trash.notify_one();
 }
 
-/// Removes what nobody is to have.
+/// Removes discarded sandboxes.
 async fn remove(inner: &Arc<Inner>) {
     loop {
         let old = inner.ready.lock().remove();
@@ -177,8 +179,8 @@ async fn remove(inner: &Arc<Inner>) {
     }
 }
 
-/// Waits, for a moment, until nothing of such a kind is being made or removed.
-async fn settled(inner: &Inner, with: impl Fn(&Kind) -> bool) {
+/// Waits briefly until no sandbox of a matching kind is being created or removed.
+async fn settled(inner: &Inner, with: impl Fn(&PoolKind) -> bool) {
     let settled = async {
         while inner.ready.lock().busy(&with) {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -187,7 +189,8 @@ async fn settled(inner: &Inner, with: impl Fn(&Kind) -> bool) {
     let _ = tokio::time::timeout(END_WAIT, settled).await;
 }
 
-/// Removes all that wait, and what is just being made: nobody would know of it.
+/// Removes all sandboxes of the pool, including the one that is being created, because no later
+/// server would know them.
 pub(crate) async fn end(inner: &Arc<Inner>) {
     inner.ready.lock().empty();
     remove(inner).await;
@@ -196,14 +199,14 @@ pub(crate) async fn end(inner: &Arc<Inner>) {
     remove(inner).await;
 }
 
-/// Removes those that wait, and begins to make as many.
+/// Replaces all waiting sandboxes.
 pub(crate) async fn renew(inner: &Arc<Inner>) {
     inner.ready.lock().empty();
     remove(inner).await;
     inner.ready.more.notify_one();
 }
 
-/// Removes all that are made of images: somebody wants to remove layers.
+/// Removes all sandboxes with an image, because a client wants to remove layers.
 pub(crate) async fn forget_images(inner: &Arc<Inner>) {
     inner.ready.lock().retain(|kind| kind.root.is_none());
     remove(inner).await;

@@ -1,37 +1,40 @@
-//! Commands to the task that owns a sandbox.
+//! Commands to the driver task that owns a sandbox.
 
 use crate::model::{
     activity::ActivityGuard,
     error::Error,
-    exposed::{Change, Exposed},
-    info::{Ended, Info, Patch},
+    exposed_ports::{ExposeChange, ExposedPort},
+    info::{EndedSandbox, Patch, SandboxInfo},
     network::change::NetworkChange,
 };
 use tokio::sync::oneshot;
 
-/// What a driver is told to do.
+/// A command to a driver.
 pub(crate) enum DriverCommand {
-    Patch(Box<Patch>, oneshot::Sender<Result<Info, Error>>),
-    Delete(oneshot::Sender<Result<Ended, Error>>),
-    Sleep(oneshot::Sender<Result<Info, Error>>),
-    /// A port that links lead to, as it is or was.
-    Expose(Change, oneshot::Sender<Result<Exposed, Error>>),
-    /// Where it may connect to.
-    Network(Box<NetworkChange>, oneshot::Sender<Result<Info, Error>>),
-    /// Answered with a hold on it: no sleep comes between the waking and the work.
+    Patch(Box<Patch>, oneshot::Sender<Result<SandboxInfo, Error>>),
+    Delete(oneshot::Sender<Result<EndedSandbox, Error>>),
+    Sleep(oneshot::Sender<Result<SandboxInfo, Error>>),
+    /// Expose or hide a port. Answered with the port's new or last state.
+    Expose(ExposeChange, oneshot::Sender<Result<ExposedPort, Error>>),
+    /// Change the egress rules or the injected credentials.
+    Network(Box<NetworkChange>, oneshot::Sender<Result<SandboxInfo, Error>>),
+    /// Wake the sandbox. The answer holds a guard so that the sandbox cannot fall asleep before the
+    /// caller uses it.
     Wake(oneshot::Sender<Result<ActivityGuard, Error>>),
-    /// Its files are to be read though it has failed; answered with a hold on who reads them.
+    /// Start an agent that reads the files of a failed sandbox. The agent runs while the guard in
+    /// the answer is held.
     Read(oneshot::Sender<Result<ActivityGuard, Error>>),
-    /// It has failed, and is to be worked in again.
-    Recover(oneshot::Sender<Result<Info, Error>>),
-    /// It is to have a link, as its record says.
+    /// Turn a failed sandbox into a sleeping one.
+    Recover(oneshot::Sender<Result<SandboxInfo, Error>>),
+    /// Create the veth pair that the record asks for.
     Link(oneshot::Sender<Result<(), Error>>),
-    /// It is to trust whom its link has said.
+    /// Install the CA certificate that the egress proxy announced.
     Trust,
-    /// Somebody was told what a sleep has lost.
+    /// A client has received the list of what the last sleep lost.
     LossReported,
-    /// Something went wrong that would if its groups were gone.
+    /// Check whether the sandbox's cgroups still exist, after an error that their loss would
+    /// explain.
     Check,
-    /// Let go of the agent and end; the sandbox lives on.
+    /// Disconnect from the agent and stop the driver. The sandbox continues to run.
     Detach(oneshot::Sender<()>),
 }

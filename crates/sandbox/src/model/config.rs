@@ -1,62 +1,63 @@
-//! The settings of the service.
+//! The configuration of the service.
 
 use crate::model::ids::TenantId;
 use isolet_wire::launcher::Limits;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// Everything that can be set.
+/// The configuration of the service, set by the operator.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The data directory.
+    /// The directory that holds all state.
     pub data_dir: PathBuf,
-    /// The launcher's binary.
+    /// Path of the launcher's binary.
     pub launcher: PathBuf,
-    /// The agent's binary.
+    /// Path of the agent's binary.
     pub agent: PathBuf,
-    /// First uid of slot 0; slot n begins `n * 65536` above it.
+    /// First uid of slot 0; slot n starts at `uid_base + n * 65536`.
     pub uid_base: u32,
-    /// Name of the cgroup below which sandboxes get theirs.
+    /// Name of the cgroup that contains the cgroups of all sandboxes.
     pub cgroup: String,
-    /// Images from registries.
+    /// Settings for images from registries.
     pub images: isolet_image::Config,
-    /// Image names that stand for another.
+    /// Image names that stand for another image.
     pub aliases: BTreeMap<String, String>,
-    /// Limits of a sandbox that names none.
+    /// Default limits of a sandbox.
     pub limits: Limits,
-    /// The most that a sandbox may name.
+    /// Maximum limits that a client may request.
     pub limits_max: Limits,
-    /// Why this machine cannot limit a sandbox's disk, if so.
+    /// The reason why this machine cannot limit the size of a sandbox's disk, if there is one.
     pub no_disk: Option<String>,
-    /// Free space of the data directory's disk, in MiB, below which nothing is created or uploaded;
-    /// 0 for no floor.
+    /// Free space of the data directory's disk, in MiB, below which the server refuses to create
+    /// sandboxes and to accept uploads; 0 means no floor.
     pub free_space_floor_mib: u64,
-    /// Sandboxes at once of a tenant that has no entry in `tenants`.
+    /// Default limit on the number of sandboxes of one tenant.
     pub sandboxes_max: u32,
-    /// Limits of single tenants.
+    /// Limits of single tenants, which override the defaults.
     pub tenants: BTreeMap<TenantId, TenantLimits>,
-    /// How long an agent keeps a stream waiting for a reader, in ms.
+    /// How long an agent blocks a program's output while a client does not read, in ms.
     pub stall_ms: u64,
-    /// Size of the warm pool: sandboxes created in advance, at most [`crate::READY_MAX`].
+    /// Size of the warm pool, at most [`crate::READY_MAX`]; 0 disables it.
     pub warm_pool_size: u32,
-    /// How long after its last command a session ends that is to end so.
+    /// Idle time after which a session with `ends_idle` ends.
     pub session_idle: Duration,
-    /// Seconds without use after which a sandbox falls asleep that names no other; 0 never.
+    /// Default idle time after which a sandbox falls asleep, in seconds; 0 means never.
     pub sleep_after_s: u64,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
-    /// Networks of sandboxes.
-    pub network: crate::model::network::Settings,
+    /// Settings for the networks of sandboxes.
+    pub network: crate::model::network::NetworkSettings,
 }
 
-/// What one tenant may have.
+/// Limits of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// Sandboxes at once.
+    /// Maximum number of sandboxes at once.
     pub sandboxes_max: u32,
 }
 
 impl Config {
-    /// The defaults on a data directory, with the two binaries in `programs`.
+    /// The default configuration for a data directory. `programs` is the directory of the
+    /// launcher's and the agent's binaries.
     #[must_use]
     pub fn new(data_dir: PathBuf, programs: &std::path::Path) -> Self {
         let jail = isolet_jail::Config::beside(&data_dir);
@@ -84,11 +85,11 @@ impl Config {
             session_idle: Duration::from_secs(300),
             sleep_after_s: 600,
             recover: Duration::from_secs(10),
-            network: crate::model::network::Settings::default(),
+            network: crate::model::network::NetworkSettings::default(),
         }
     }
 
-    /// How many sandboxes this tenant may have at once.
+    /// Maximum number of sandboxes of this tenant at once.
     #[must_use]
     pub fn sandboxes_max(&self, tenant: &TenantId) -> u32 {
         self.tenants.get(tenant).map_or(self.sandboxes_max, |t| t.sandboxes_max)

@@ -1,4 +1,5 @@
-//! Why an operation failed: one variant per cause, with what `http` needs to answer.
+//! Errors of calls on sandboxes, with one variant for each cause and the data that an HTTP answer
+//! needs.
 
 use crate::model::{
     agent_error::AgentError,
@@ -7,67 +8,67 @@ use crate::model::{
 use isolet_wire::response::RefusalReason;
 use rustix::io::Errno;
 
-/// Why a call on sandboxes failed.
+/// An error of a call on sandboxes.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// No sandbox of this tenant has this id (or it belongs to another: the same answer).
+    /// The tenant has no sandbox with this id. The answer is the same if another tenant has one.
     #[error("no sandbox {0}")]
     NoSandbox(SandboxId),
-    /// A sandbox with this id exists.
+    /// A sandbox with this id already exists.
     #[error("sandbox {0} exists")]
     SandboxExists(SandboxId),
-    /// The sandbox has failed; its disk is kept until it is deleted.
+    /// The sandbox has failed. Its disk is kept until the sandbox is deleted.
     #[error("sandbox {id} has failed: {cause}")]
     Failed {
-        /// Which.
+        /// The id of the sandbox.
         id: SandboxId,
-        /// Why, in words: `agent killed`, `out of memory`.
+        /// The cause in words, such as `agent killed` or `out of memory`.
         cause: String,
     },
-    /// The sandbox's agent does not answer; nothing of it was killed.
+    /// The agent of the sandbox does not answer. Nothing was killed.
     #[error("sandbox {0} does not answer")]
     Unreachable(SandboxId),
-    /// The sandbox sleeps, and this call does not wake it.
+    /// The sandbox is asleep, and this call does not wake it.
     #[error("sandbox {0} is asleep")]
     Sleeping(SandboxId),
-    /// Somebody works in the sandbox: it cannot be put to sleep.
+    /// The sandbox is in use, so it cannot be put to sleep.
     #[error("sandbox {0} is in use")]
     InUse(SandboxId),
-    /// No such session in this sandbox.
+    /// The sandbox has no session with this id.
     #[error("no session {session} in sandbox {id}")]
     NoSession {
-        /// Which sandbox.
+        /// The id of the sandbox.
         id: SandboxId,
-        /// Which session.
+        /// The id of the session.
         session: SessionId,
     },
-    /// A session with this id exists.
+    /// A session with this id already exists.
     #[error("session {0} exists")]
     SessionExists(SessionId),
-    /// `default` exists by itself and cannot be deleted; end the sandbox instead.
+    /// The session `default` always exists and cannot be deleted.
     #[error("cannot delete default session")]
     DefaultSession,
-    /// A field of the wish is out of its bounds.
+    /// A field of the request has an invalid value.
     #[error("{field}: {reason}")]
     BadField {
-        /// Its name, as in the native API.
+        /// Name of the field in the native API.
         field: &'static str,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and which values are allowed.
         reason: String,
     },
-    /// What a session may write of the workspace is no longer to be had: another session has put
-    /// something in its place.
+    /// A path that a session may write cannot be granted any more, because another session has
+    /// replaced it.
     #[error("session {session} cannot be entered: {reason}")]
     ScopeBlocked {
-        /// Which session.
+        /// The id of the session.
         session: SessionId,
-        /// Which path, and what is there.
+        /// The path, and what exists there now.
         reason: String,
     },
-    /// This machine cannot do what a field asks for.
+    /// This machine does not support the value of a field.
     #[error("{field}: this machine cannot: {reason}")]
     Lacks {
-        /// Its name, as in the native API.
+        /// Name of the field in the native API.
         field: &'static str,
         /// What is missing, and how to provide it.
         reason: String,
@@ -75,91 +76,92 @@ pub enum Error {
     /// This machine cannot give sandboxes a network.
     #[error("this machine cannot give sandboxes a network: {0}")]
     NoWay(String),
-    /// What gives sandboxes a network has ended, or does not answer; it is started anew.
-    #[error("networks are not to be had at this moment: {0}")]
+    /// The process that owns the veth pairs has ended or does not answer. The server restarts it.
+    #[error("sandbox networking is temporarily unavailable: {0}")]
     WayLost(String),
-    /// The disk of the data directory is nearly full: nothing is made or uploaded.
+    /// The disk of the data directory is nearly full, so the server creates nothing and accepts no
+    /// uploads.
     #[error("{free_mib} MiB are free on the server's disk, {floor_mib} are kept free")]
     NoSpace {
-        /// Free now, in MiB.
+        /// Free space, in MiB.
         free_mib: u64,
-        /// The floor, in MiB.
+        /// Minimum free space, in MiB.
         floor_mib: u64,
     },
-    /// The image is not to be had.
+    /// The image cannot be used.
     #[error(transparent)]
     Image(#[from] isolet_image::Error),
-    /// The tenant has as many sandboxes as it may.
+    /// The tenant has reached its limit of sandboxes.
     #[error("tenant has {max} sandboxes, the most it may have")]
     TooManySandboxes {
         /// The limit.
         max: u32,
     },
-    /// The sandbox has as many sessions as it may.
+    /// The sandbox has reached its limit of sessions.
     #[error("sandbox has {max} sessions, the most it may have")]
     TooManySessions {
         /// The limit.
         max: usize,
     },
-    /// No such recording of this sandbox.
+    /// The sandbox has no such recording.
     #[error("no recording {recording} of sandbox {id}")]
     NoRecording {
-        /// Which sandbox.
+        /// The id of the sandbox.
         id: SandboxId,
-        /// What was asked for.
+        /// The id of the recording.
         recording: String,
     },
-    /// No process of this id in this sandbox, or none any more.
+    /// The sandbox has no process with this id.
     #[error("no process {process} in sandbox {id}")]
     NoProcess {
-        /// Which sandbox.
+        /// The id of the sandbox.
         id: SandboxId,
-        /// Which process.
+        /// The id of the process.
         process: ProcessId,
     },
-    /// The process went with its sandbox's sleep or end, and its log with it.
+    /// The process and its log were lost when the sandbox slept or ended.
     #[error("process {process} of sandbox {id} was lost when the sandbox slept or ended")]
     ProcessLost {
-        /// Which sandbox.
+        /// The id of the sandbox.
         id: SandboxId,
-        /// Which process.
+        /// The id of the process.
         process: ProcessId,
     },
-    /// The sandbox has as many recordings as it may.
+    /// The sandbox has reached its limit of recordings.
     #[error("sandbox has {max} recordings, the most it may have")]
     TooManyRecordings {
         /// The limit.
         max: usize,
     },
-    /// No link leads to this port.
+    /// The port is not exposed, so there are no signed URLs for it.
     #[error("no link leads to port {port} of sandbox {id}")]
     NotExposed {
-        /// Which sandbox.
+        /// The id of the sandbox.
         id: SandboxId,
-        /// Which port.
+        /// The port number.
         port: u16,
     },
-    /// Links lead to as many ports of the sandbox as they may.
+    /// The sandbox has reached its limit of exposed ports.
     #[error("links lead to {max} ports of the sandbox, the most there may be")]
     TooManyExposed {
         /// The limit.
         max: usize,
     },
-    /// More than this server can hold.
+    /// The server has reached one of its limits.
     #[error("this server is full: {0}")]
     ServerFull(&'static str),
-    /// The idempotency key was used with another body.
+    /// The idempotency key was used before with another request body.
     #[error("idempotency key was used with another body")]
     OtherBody,
-    /// This machine lacks something that sandboxes need.
+    /// This machine lacks something that every sandbox needs.
     #[error("this machine cannot make sandboxes: {}", .0.join("; "))]
     Missing(Vec<String>),
-    /// The sandbox could not be made; nothing of it is left.
+    /// The sandbox could not be created, and nothing of it is left.
     #[error("cannot make the sandbox: step {step}: {reason}")]
     Launch {
-        /// The step that failed.
+        /// Name of the step that failed.
         step: String,
-        /// The kernel's answer in words.
+        /// The kernel's error in words.
         reason: String,
     },
     /// A granted path of a session's scope was refused; nothing of the scope is left.
@@ -170,48 +172,48 @@ pub enum Error {
         /// Why the launcher could not open the path.
         errno: Errno,
     },
-    /// The server's disk is full; nothing of the sandbox is left.
+    /// The server's disk is full. Nothing of the sandbox is left.
     #[error("cannot make the sandbox: step {step}: no space left on the server's disk")]
     DiskFull {
-        /// The step that failed.
+        /// Name of the step that failed.
         step: String,
     },
-    /// The agent refused what was asked.
+    /// The agent refused the request.
     #[error("{message}")]
     Refused {
-        /// Why, for programs.
+        /// The reason, for programs.
         why: RefusalReason,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
     /// The connection to the agent failed.
     #[error(transparent)]
     Link(#[from] AgentError),
-    /// It was not done in its time.
+    /// The deadline of an operation has passed.
     #[error("{0} took too long")]
     TooLate(&'static str),
-    /// The disk of the records is full; nothing was changed.
+    /// The disk of the store is full. Nothing was changed.
     #[error("no space left for records")]
     StoreFull,
-    /// The disk of the records has failed; nothing is recorded until the server is started anew.
+    /// The disk of the store has failed. The store accepts no writes until the server restarts.
     #[error("the disk of the records did not take what was written")]
     StoreBroken,
-    /// The records cannot be read or written; nothing was changed.
+    /// The store cannot be read or written. Nothing was changed.
     #[error("records: {0}")]
     Store(String),
-    /// The server is stopping; sandboxes stay.
+    /// The server is stopping. Sandboxes continue to run.
     #[error("the server is stopping")]
     Stopping,
-    /// No network profile of that name.
+    /// There is no network profile with this name.
     #[error("no network profile {0}")]
     NoProfile(String),
-    /// As many network profiles as a tenant may keep.
+    /// The tenant has reached its limit of network profiles.
     #[error("at most {max} network profiles")]
     TooManyProfiles {
-        /// How many that are.
+        /// The limit.
         max: usize,
     },
-    /// A fault of this server. Only this call suffers.
+    /// An internal error of this server, which affects only this call.
     #[error("internal fault: {0}")]
     Fault(String),
 }
@@ -226,30 +228,30 @@ impl From<isolet_store::Error> for Error {
     }
 }
 
-/// Why a server could not start on its data directory.
+/// An error that prevents the server from starting on its data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another server holds the data directory.
+    /// Another server uses the data directory.
     #[error("{path} is held by process {holder}")]
     Held {
-        /// The lock file.
+        /// Path of the lock file.
         path: String,
-        /// What it names.
+        /// The process id in the lock file.
         holder: String,
     },
-    /// The records cannot be used.
+    /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] isolet_store::Error),
-    /// A file or directory of the server.
+    /// An error of a file or a directory of the server.
     #[error("{path}")]
     Io {
-        /// Which.
+        /// The path.
         path: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
-    /// Another fault.
+    /// Any other error.
     #[error("{0}")]
     Fault(String),
     /// The launcher could not be started.

@@ -1,9 +1,9 @@
-//! The events of a tenant's sandboxes, in order, for the clients that follow them.
+//! The ordered events of each tenant's sandboxes, for clients that follow them.
 //!
-//! There is one ring per tenant, and a reader has only its position in it. A reader that falls
-//! behind the ring is disconnected with an error, and never costs memory. Ids grow by one within a
-//! tenant. A server begins at the microseconds of its start, so that ids of an earlier one are
-//! lower.
+//! Each tenant has one ring buffer, and a reader is only a position in it. A reader that falls
+//! behind the ring is disconnected with an error and never costs memory. Ids increase by one within
+//! a tenant. The first id of a server is the time of its start in microseconds, so the ids of
+//! earlier servers are smaller.
 
 pub(crate) mod follow;
 
@@ -14,148 +14,152 @@ use crate::model::{
     ids::{ProcessId, SandboxId, SessionId, TenantId},
     network::Mode,
 };
-use isolet_wire::network::Refused;
+use isolet_wire::network::NetworkDenial;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::sync::{Notify, watch};
 
-/// Events that are held for one tenant.
+/// Maximum number of events in the ring of one tenant.
 pub const EVENTS_MAX: usize = 4096;
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happened {
-    /// It was made.
+pub enum EventKind {
+    /// The sandbox was created.
     Created,
-    /// It takes work, for the first time or again.
+    /// The sandbox is running, for the first time or again.
     Running,
-    /// Its agent does not answer; nothing of it was killed.
+    /// The sandbox's agent does not answer. Nothing was killed.
     Unreachable {
-        /// In words.
+        /// The cause in words.
         cause: String,
     },
-    /// It fell asleep.
+    /// The sandbox fell asleep.
     Sleeping,
-    /// It woke up.
+    /// The sandbox woke up.
     Woke,
-    /// It ended by a fault.
+    /// The sandbox failed.
     Failed {
-        /// In words.
+        /// The cause in words.
         cause: String,
     },
-    /// It was ended and removed; its last event.
+    /// The sandbox was deleted. It is the sandbox's last event.
     Destroyed,
-    /// A session was made.
+    /// A session was created.
     SessionCreated(SessionId),
-    /// A session was ended.
+    /// A session was deleted.
     SessionDeleted(SessionId),
-    /// A command or program has begun.
+    /// A command or a program has started.
     CommandStarted(Command),
-    /// It has ended.
+    /// A command or a program has ended.
     CommandExited {
-        /// Which.
+        /// The command or program.
         command: Command,
-        /// Its exit code; `None`: it could not begin, or its client went away and it was killed.
+        /// The exit code; `None` if the command could not start, or if it was killed because its
+        /// client disconnected.
         code: Option<i32>,
     },
-    /// Something listens on a port. Seen only while somebody follows.
+    /// A program listens on a port. Detected only while a client follows the events.
     PortOpened(u16),
-    /// Nothing listens on it any more. Likewise.
+    /// No program listens on the port any more. Detected only while a client follows the events.
     PortClosed(u16),
-    /// A process was started in the background.
+    /// A background process was started.
     ProcessStarted {
-        /// Which.
+        /// The id of the process.
         process: ProcessId,
-        /// The session that it was started in.
+        /// The session in which the process was started.
         session: Option<SessionId>,
     },
-    /// It has ended. Where it ends by itself, seen only while somebody follows.
+    /// A background process has ended. An exit without a request is detected only while a client
+    /// follows the events.
     ProcessExited {
-        /// Which.
+        /// The id of the process.
         process: ProcessId,
-        /// The session that it was started in.
+        /// The session in which the process was started.
         session: Option<SessionId>,
-        /// How; `None`: it was lost or forgotten.
+        /// The result; `None` if the process was lost or forgotten.
         exit: Option<Exit>,
     },
-    /// A session's terminal was opened.
+    /// The terminal of a session was opened.
     TerminalOpened(SessionId),
-    /// It has ended. Seen only while somebody follows.
+    /// The terminal of a session has ended. Detected only while a client follows the events.
     TerminalEnded(SessionId),
-    /// Its network was changed to this kind.
+    /// The network mode of the sandbox has changed.
     NetworkChanged(Mode),
-    /// Something in it was refused: at most ten events a second, whatever it tries.
-    NetworkDenied(Refused),
+    /// The network denied a connection, packet or lookup. At most ten such events per second are
+    /// reported.
+    NetworkDenied(NetworkDenial),
 }
 
-/// How a process ended.
+/// The result of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// Exit code; 128 and the signal where one ended it.
+    /// The exit code; 128 + signal if a signal ended the process.
     pub code: i32,
-    /// The signal that ended it.
+    /// The signal that ended the process.
     pub signal: Option<i32>,
 }
 
-/// A command of a shell, or a program without one.
+/// A command of a shell, or a program without a shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
-    /// Its session; `None` for a private shell, and for a program outside of sessions.
+    /// The session; `None` for a private shell or a program outside sessions.
     pub session: Option<Arc<str>>,
-    /// The client's name for it, or the server's; empty for a program.
+    /// The id that the client or the server gave the command; empty for a program.
     pub id: String,
 }
 
-/// One event.
+/// An event of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// Its place in the tenant's order.
+pub struct SandboxEvent {
+    /// The id, which increases by one within the tenant.
     pub id: u64,
-    /// Milliseconds since 1970, by the wall clock: for people, not for order.
+    /// Wall-clock time in milliseconds since 1970, for people; ids define the order.
     pub at_ms: i64,
-    /// Whose.
+    /// The id of the sandbox.
     pub sandbox: SandboxId,
-    /// The server's own name of that life of it.
+    /// The internal name of the sandbox, which differs between sandboxes that used the same id.
     pub incarnation: Arc<str>,
-    /// What.
-    pub what: Happened,
+    /// The kind of the event.
+    pub what: EventKind,
 }
 
-/// All rings. A ring stays as long as the server: there are as many as tenants that ever worked.
+/// The rings of all tenants. A ring lives as long as the server, one for each tenant that was ever
+/// active.
 #[derive(Debug)]
 pub(crate) struct Events {
     first: u64,
-    logs: Mutex<HashMap<TenantId, Arc<Log>>>,
-    /// Somebody has begun to follow.
+    logs: Mutex<HashMap<TenantId, Arc<EventLog>>>,
+    /// Notified when a reader starts to follow.
     more: Arc<Notify>,
 }
 
-/// One tenant's.
+/// The events of one tenant.
 #[derive(Debug)]
-pub(crate) struct Log {
-    ring: Mutex<Ring>,
+pub(crate) struct EventLog {
+    ring: Mutex<EventRing>,
     followers: Mutex<Followers>,
     more: Arc<Notify>,
-    /// The next event's id, for who waits.
+    /// Sends the id of the next event to waiting readers.
     next: watch::Sender<u64>,
 }
 
-/// How many follow one sandbox each, or (`None`) all.
+/// Number of readers of each sandbox, or of all sandboxes (`None`).
 type Followers = HashMap<Option<SandboxId>, usize>;
 
-/// Which sandboxes of a tenant are followed; `None`: all.
+/// A tenant with the sandboxes that readers follow; `None` means all.
 pub(crate) type Followed = (TenantId, Option<Vec<SandboxId>>);
 
 #[derive(Debug)]
-struct Ring {
-    held: VecDeque<Arc<Event>>,
+struct EventRing {
+    held: VecDeque<Arc<SandboxEvent>>,
     next: u64,
 }
 
-impl Ring {
-    /// The first id that can still be had.
+impl EventRing {
+    /// Id of the oldest event in the ring.
     fn first(&self) -> u64 {
         self.next - self.held.len() as u64
     }
@@ -169,20 +173,21 @@ impl Default for Events {
 }
 
 impl Events {
-    pub(crate) fn of(&self, tenant: &TenantId) -> Arc<Log> {
+    pub(crate) fn of(&self, tenant: &TenantId) -> Arc<EventLog> {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(log) = logs.get(tenant) {
             return Arc::clone(log);
         }
-        let ring = Mutex::new(Ring { held: VecDeque::new(), next: self.first });
+        let ring = Mutex::new(EventRing { held: VecDeque::new(), next: self.first });
         let followers = Mutex::default();
         let more = Arc::clone(&self.more);
-        let log = Arc::new(Log { ring, followers, more, next: watch::Sender::new(self.first) });
+        let log =
+            Arc::new(EventLog { ring, followers, more, next: watch::Sender::new(self.first) });
         logs.insert(tenant.clone(), Arc::clone(&log));
         log
     }
 
-    /// Who is followed now.
+    /// The sandboxes that readers follow at the moment.
     pub(crate) fn followed(&self) -> Vec<Followed> {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         let all = logs.iter().map(|(tenant, log)| (tenant, log.followers()));
@@ -191,14 +196,15 @@ impl Events {
         some.map(|(tenant, followers)| (tenant.clone(), which(&followers))).collect()
     }
 
-    /// Ends once somebody has begun to follow; a permit of earlier only makes it end at once.
+    /// Resolves when a reader has started to follow. A permit from an earlier call only makes it
+    /// resolve at once.
     pub(crate) async fn somebody(&self) {
         self.more.notified().await;
     }
 }
 
-impl Log {
-    fn lock(&self) -> MutexGuard<'_, Ring> {
+impl EventLog {
+    fn lock(&self) -> MutexGuard<'_, EventRing> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,7 +212,7 @@ impl Log {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn say(&self, sandbox: &SandboxId, incarnation: &Arc<str>, what: Happened) {
+    pub(crate) fn emit(&self, sandbox: &SandboxId, incarnation: &Arc<str>, what: EventKind) {
         let at_ms = now_ms();
         let mut ring = self.lock();
         if ring.held.len() >= EVENTS_MAX {
@@ -214,18 +220,18 @@ impl Log {
         }
         let sandbox = sandbox.clone();
         let incarnation = Arc::clone(incarnation);
-        let event = Event { id: ring.next, at_ms, sandbox, incarnation, what };
+        let event = SandboxEvent { id: ring.next, at_ms, sandbox, incarnation, what };
         ring.held.push_back(Arc::new(event));
         ring.next += 1;
-        // Within the lock: readers never see an id that is not there.
+        // Sent within the lock so that readers never see an id that is not in the ring.
         self.next.send_replace(ring.next);
     }
 }
 
-/// Tells of the commands of one connection.
+/// Publishes the events of the commands on one connection.
 #[derive(Debug)]
 pub(crate) struct EventEmitter {
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<EventLog>,
     pub(crate) sandbox: SandboxId,
     pub(crate) incarnation: Arc<str>,
     pub(crate) session: Option<Arc<str>>,
@@ -237,29 +243,29 @@ impl EventEmitter {
     }
 
     pub(crate) fn started(&self, id: &str) {
-        self.say(Happened::CommandStarted(self.command(id)));
+        self.emit(EventKind::CommandStarted(self.command(id)));
     }
 
     pub(crate) fn exited(&self, id: &str, code: Option<i32>) {
-        self.say(Happened::CommandExited { command: self.command(id), code });
+        self.emit(EventKind::CommandExited { command: self.command(id), code });
     }
 
-    pub(crate) fn say(&self, what: Happened) {
-        self.log.say(&self.sandbox, &self.incarnation, what);
+    pub(crate) fn emit(&self, what: EventKind) {
+        self.log.emit(&self.sandbox, &self.incarnation, what);
     }
 }
 
-/// A program that runs: told of when it begins, and when it ends or is let go.
+/// Publishes the start of a program, and its end when the program ends or this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CommandEvents {
-    teller: EventEmitter,
+    emitter: EventEmitter,
     code: Option<i32>,
 }
 
 impl CommandEvents {
-    pub(crate) fn new(teller: EventEmitter) -> Self {
-        teller.started("");
-        Self { teller, code: None }
+    pub(crate) fn new(emitter: EventEmitter) -> Self {
+        emitter.started("");
+        Self { emitter, code: None }
     }
 
     pub(crate) fn exited(mut self, code: i32) {
@@ -269,7 +275,7 @@ impl CommandEvents {
 
 impl Drop for CommandEvents {
     fn drop(&mut self) {
-        self.teller.exited("", self.code);
+        self.emitter.exited("", self.code);
     }
 }
 
@@ -278,7 +284,7 @@ mod tests {
     use super::*;
     use crate::model::events::follow::{Follow, Gap, TooSlow};
 
-    fn log() -> (Arc<Log>, SandboxId) {
+    fn log() -> (Arc<EventLog>, SandboxId) {
         let events = Events { first: 100, logs: Mutex::default(), more: Arc::default() };
         (events.of(&TenantId::default_tenant()), SandboxId::parse("box").unwrap())
     }
@@ -294,7 +300,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_comes_back_goes_on_behind_its_last_event() {
         let (log, sandbox) = log();
-        (0..3).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
+        (0..3).for_each(|_| log.emit(&sandbox, &life(), EventKind::Running));
         let follow = |last| Follow::new(Arc::clone(&log), None, last);
         let (mut back, gap) = follow(Some(100));
         assert_eq!((ids(&mut back).await, gap), (vec![101, 102], None));
@@ -307,7 +313,7 @@ mod tests {
         assert_eq!(gap, Some(Gap { from: 0, to: 100 }), "all before is unknown");
         assert_eq!(ids(&mut ahead).await.len(), 3);
         let (mut fresh, gap) = follow(None);
-        log.say(&sandbox, &life(), Happened::Sleeping);
+        log.emit(&sandbox, &life(), EventKind::Sleeping);
         assert_eq!((ids(&mut fresh).await, gap), (vec![103], None));
         assert!(follow(Some(u64::MAX - 1)).1.is_some());
     }
@@ -317,7 +323,7 @@ mod tests {
     async fn a_slow_reader_is_cut_and_nothing_grows() {
         let (log, sandbox) = log();
         let (mut slow, _) = Follow::new(Arc::clone(&log), None, None);
-        (0..=EVENTS_MAX).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
+        (0..=EVENTS_MAX).for_each(|_| log.emit(&sandbox, &life(), EventKind::Running));
         assert_eq!(log.lock().held.len(), EVENTS_MAX);
         assert_eq!(slow.next().await, Err(TooSlow(Gap { from: 100, to: 101 })));
     }
@@ -329,8 +335,8 @@ mod tests {
         let others: Arc<str> = Arc::from("another-life");
         let (mut one, _) =
             Follow::new(Arc::clone(&log), Some((other.clone(), Arc::clone(&others))), None);
-        (0..1000).for_each(|_| log.say(&sandbox, &life(), Happened::Running));
-        log.say(&other, &others, Happened::Sleeping);
+        (0..1000).for_each(|_| log.emit(&sandbox, &life(), EventKind::Running));
+        log.emit(&other, &others, EventKind::Sleeping);
         assert_eq!(ids(&mut one).await, [1100]);
     }
 
@@ -338,13 +344,13 @@ mod tests {
     #[tokio::test]
     async fn e49_a_reader_of_one_sandbox_sees_no_earlier_one_of_its_id() {
         let (log, sandbox) = log();
-        log.say(&sandbox, &life(), Happened::Created);
-        log.say(&sandbox, &life(), Happened::Destroyed);
+        log.emit(&sandbox, &life(), EventKind::Created);
+        log.emit(&sandbox, &life(), EventKind::Destroyed);
         let next: Arc<str> = Arc::from("the-next");
         let (mut one, _) =
             Follow::new(Arc::clone(&log), Some((sandbox.clone(), Arc::clone(&next))), Some(0));
-        log.say(&sandbox, &next, Happened::Created);
-        log.say(&sandbox, &life(), Happened::SessionDeleted(SessionId::default_session()));
+        log.emit(&sandbox, &next, EventKind::Created);
+        log.emit(&sandbox, &life(), EventKind::SessionDeleted(SessionId::default_session()));
         assert_eq!(ids(&mut one).await, [102]);
     }
 }

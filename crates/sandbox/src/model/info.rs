@@ -1,4 +1,4 @@
-//! Requested and reported properties of sandboxes and sessions.
+//! The parameters of requests about sandboxes and sessions, and the descriptions in the answers.
 
 pub use isolet_wire::launcher::Limits;
 
@@ -7,7 +7,7 @@ use crate::model::{
     ids::{SandboxId, SessionId, TenantId},
     network::{
         Network,
-        lent::{CredentialSpec, InjectedCredential},
+        injected_credential::{CredentialSpec, InjectedCredential},
         traffic::Traffic,
     },
     state::State,
@@ -15,81 +15,83 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most bytes of metadata, as JSON.
+/// Maximum size of the metadata as JSON, in bytes.
 pub const METADATA_BYTES_MAX: usize = 16 * 1024;
-/// The most bytes of an environment, names and values.
+/// Maximum size of an environment, names and values together, in bytes.
 pub const ENV_BYTES_MAX: usize = 128 * 1024;
-/// The longest ttl, in seconds: a year.
+/// Maximum ttl in seconds: one year.
 pub const TTL_S_MAX: u64 = 366 * 24 * 3600;
-/// The longest idempotency key, in bytes.
+/// Maximum length of an idempotency key, in bytes.
 pub const KEY_BYTES_MAX: usize = 255;
-/// The most sessions of one sandbox, `default` included.
+/// Maximum number of sessions of one sandbox, including `default`.
 pub const SESSIONS_MAX: usize = 1024;
 
-/// What a client wants a sandbox to be. Every field may be left out.
+/// The parameters of a new sandbox. Every field is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SandboxSpec {
-    /// Its id; the server makes one otherwise.
+    /// The id; the server generates one by default.
     pub id: Option<SandboxId>,
-    /// `host`, or a name of the alias table.
+    /// `host`, an alias, or an image reference.
     pub image: Option<String>,
-    /// Memory, in MiB.
+    /// Memory limit in MiB.
     pub memory_mib: Option<u64>,
     /// Processor time, in thousandths of one core.
     pub cpu_millis: Option<u64>,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pub pids: Option<u64>,
-    /// Its files, in MiB; 0 unlimited, `None` as configured.
+    /// Size of the disk in MiB; 0 means unlimited, `None` means the configured default.
     pub disk_mib: Option<u64>,
-    /// Ends by itself after this many seconds; `None` or 0 never.
+    /// Lifetime in seconds; `None` or 0 means unlimited.
     pub ttl_s: Option<u64>,
-    /// Falls asleep when nobody used it for this many seconds; 0 never, `None` as configured.
+    /// Idle time in seconds after which the sandbox falls asleep; 0 means never, `None` means the
+    /// configured default.
     pub sleep_after_s: Option<u64>,
-    /// Whether files outlive a sleep; `None`: they do.
+    /// Whether files survive a sleep; true by default.
     pub persistent: Option<bool>,
-    /// The client's own words, an object.
+    /// Arbitrary JSON of the client.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Environment of every shell and program.
     pub env: BTreeMap<String, String>,
-    /// Fields that a dialect must give back (`vcpus`, `mem_mib`, …), kept as they are.
+    /// Fields that a dialect must return unchanged, such as `vcpus` and `mem_mib`.
     pub dialect: serde_json::Map<String, serde_json::Value>,
-    /// Where it may connect to; `None` as configured.
+    /// The network policy; `None` means the configured default.
     pub network: Option<Network>,
-    /// Put into its requests on their way out. Written nowhere with the rest.
+    /// Credentials to inject into requests. Their values are stored apart from the record.
     #[serde(skip)]
     pub credentials: Vec<CredentialSpec>,
 }
 
-/// A change to a sandbox; what is `None` stays.
+/// A change of a sandbox. Fields that are `None` stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Patch {
-    /// Counted from now; 0 never.
+    /// New lifetime in seconds from now; 0 means unlimited.
     pub ttl_s: Option<u64>,
-    /// As in a wish.
+    /// New idle time before a sleep; see [`SandboxSpec::sleep_after_s`].
     pub sleep_after_s: Option<u64>,
-    /// Replaces the metadata.
+    /// New metadata, which replaces all of the old.
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    /// For shells and programs started from now on: a value sets, `None` removes.
+    /// Environment of shells and programs that start later: a value sets a variable, `None` removes
+    /// it.
     pub env: BTreeMap<String, Option<String>>,
-    /// Memory, in MiB.
+    /// Memory limit in MiB.
     pub memory_mib: Option<u64>,
     /// Processor time, in thousandths of one core.
     pub cpu_millis: Option<u64>,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     pub pids: Option<u64>,
 }
 
-/// An idempotency key, bound to the body that it came with.
+/// An idempotency key with the request that it was used for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
-    /// The client's key, at most [`KEY_BYTES_MAX`].
+    /// The key, at most [`KEY_BYTES_MAX`] bytes.
     pub key: String,
-    /// SHA-256 over the route and the body.
+    /// SHA-256 of the route and the body.
     pub body: [u8; 32],
 }
 
 impl IdempotencyKey {
-    /// Binds a key to a route and a body.
+    /// Binds a key to a route and a request body.
     #[must_use]
     pub fn new(key: &str, route: &str, body: &[u8]) -> Self {
         use sha2::{Digest, Sha256};
@@ -101,50 +103,50 @@ impl IdempotencyKey {
     }
 }
 
-/// What is known of a sandbox.
+/// The description of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Info {
-    /// Its id.
+pub struct SandboxInfo {
+    /// The id of the sandbox.
     pub id: SandboxId,
-    /// Whose it is.
+    /// The tenant that owns the sandbox.
     pub tenant: TenantId,
-    /// Where it stands.
+    /// The current state.
     pub state: State,
-    /// Why it failed, where it has.
+    /// The cause of a failure, or why the sandbox is unreachable.
     pub cause: Option<String>,
-    /// The image as it was asked for.
+    /// The image as the client requested it.
     pub image: String,
-    /// What that name stood for.
+    /// The image to which the requested name resolved.
     pub image_resolved: String,
-    /// Milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
-    /// How long its making took, in ms, with fractions.
+    /// Duration of the creation, in ms with decimals.
     pub create_ms: f64,
-    /// Seconds from its creation (or the last change of the ttl); `None` never.
+    /// Lifetime in seconds from the creation or from the last change; `None` means unlimited.
     pub ttl_s: Option<u64>,
-    /// When it ends by itself, milliseconds since 1970.
+    /// End of the lifetime, in milliseconds since 1970.
     pub expires_at_ms: Option<i64>,
-    /// The client's own words.
+    /// Arbitrary JSON of the client.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// Names of its environment; values are never told.
+    /// Names of the environment variables. Their values are never returned.
     pub env_names: BTreeSet<String>,
-    /// What it may use.
+    /// The resource limits.
     pub limits: Limits,
-    /// Where it may connect to. Answers that were kept by earlier versions say `none`.
+    /// The network policy. Answers that earlier versions stored contain `none`.
     #[serde(deserialize_with = "network")]
     pub network: Network,
-    /// What is put into its requests, without values.
-    #[serde(default)]
-    pub lent: Vec<InjectedCredential>,
-    /// Its files outlive a sleep.
+    /// Injected credentials, without their values.
+    #[serde(default, rename = "lent")]
+    pub credentials: Vec<InjectedCredential>,
+    /// Whether files survive a sleep.
     pub persistent: bool,
-    /// Seconds without use after which it falls asleep; `None` never.
+    /// Idle time in seconds after which the sandbox falls asleep; `None` means never.
     pub sleep_after_s: Option<u64>,
-    /// A dialect's own fields, as they were given.
+    /// The dialect's own fields, unchanged.
     pub dialect: serde_json::Map<String, serde_json::Value>,
 }
 
-/// A network, also as versions without one told it.
+/// Reads a network policy, also from answers of versions without networks.
 fn network<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<Network, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -159,53 +161,54 @@ fn network<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<Network, D::Er
     }
 }
 
-/// Something that a sleep does not keep.
+/// Something that a sleep or a crash did not preserve.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lost {
-    /// Shells that were open, with their directories and variables: private ones, and all of an
+    /// Open shells with their directories and variables: the private ones, and all shells of an
     /// ephemeral sandbox.
     Shells,
-    /// Processes that ran in the background.
+    /// Background processes.
     Processes,
     /// All files of an ephemeral sandbox.
     Files,
-    /// Something of what a session's shell held.
+    /// A part of the state of a session's shell.
     ShellState(LostState),
-    /// Terminals that ran.
+    /// Running terminals.
     Terminals,
-    /// Code contexts, with their variables.
+    /// Code contexts with their variables.
     Contexts,
 }
 
-/// Whose shell comes back as it was saved earlier, or as new.
+/// A session whose shell is restored from an earlier state, or starts fresh.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LostState {
-    /// Its session.
+    /// The id of the session.
     pub session: SessionId,
-    /// Why.
-    pub why: WhyLost,
-    /// It comes back as it was then, in milliseconds since 1970; `None`: as new.
+    /// The reason.
+    pub why: LossReason,
+    /// Time of the state that is restored, in milliseconds since 1970; `None` means that the shell
+    /// starts fresh.
     pub saved_at_ms: Option<i64>,
 }
 
-/// Why a shell does not come back as it was.
+/// Why the last state of a shell was not preserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyLost {
-    /// The machine ended without a sleep: what was done in it since it was saved is lost.
+pub enum LossReason {
+    /// The host ended without a sleep, so changes since the last save are lost.
     Crash,
-    /// It held more than is saved.
+    /// The state exceeds the limit.
     TooLarge,
-    /// It did not tell in time.
+    /// Bash did not report its state in time.
     NoAnswer,
-    /// The server's disk did not take it.
+    /// The server could not write the state to its disk.
     NotKept,
-    /// Part of what was saved could not be made again.
+    /// A part of the saved state could not be restored.
     NotRestored,
 }
 
-impl WhyLost {
+impl LossReason {
     /// The word for clients and records.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -233,7 +236,7 @@ impl Lost {
         }
     }
 
-    /// Whose shell it is about, and why.
+    /// The affected session and the reason, if this is about the state of a shell.
     #[must_use]
     pub fn state(&self) -> Option<&LostState> {
         match self {
@@ -243,129 +246,131 @@ impl Lost {
     }
 }
 
-/// What a create answers.
+/// The answer to a create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Created {
-    /// The sandbox.
-    pub info: Info,
-    /// The same idempotency key had done it before: this is that answer.
+    /// The description of the sandbox.
+    pub info: SandboxInfo,
+    /// Whether this repeats the answer to an earlier request with the same idempotency key.
     pub replayed: bool,
 }
 
-/// What a list answers.
+/// One page of a list of sandboxes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     /// Sorted by id.
-    pub items: Vec<Info>,
-    /// Give this as `after` for the next page; `None`: this was the last.
+    pub items: Vec<SandboxInfo>,
+    /// The value of `after` for the next page; `None` on the last page.
     pub next: Option<SandboxId>,
 }
 
-/// What a sandbox uses, as its control groups count; what is summed is so over its sleeps.
+/// Resource usage of a sandbox from its cgroups. Totals include the time before its sleeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Memory now, in bytes.
+    /// Current memory, in bytes.
     pub memory_bytes: u64,
-    /// The most it ever was.
+    /// Peak memory, in bytes.
     pub memory_peak_bytes: u64,
     /// Processor time, in µs.
     pub cpu_us: u64,
-    /// Processes and threads now.
+    /// Current number of processes and threads.
     pub pids: u64,
-    /// Processes killed for memory.
+    /// Number of processes that were killed for lack of memory.
     pub oom_kills: u64,
-    /// What its disk takes of the server's, in bytes; `None` unless it is limited.
+    /// Space that the sandbox's disk occupies on the server, in bytes; `None` unless the disk is
+    /// limited.
     pub disk_bytes: Option<u64>,
-    /// Since its creation.
+    /// Time since the creation, in ms.
     pub uptime_ms: u64,
-    /// How much of that it did not sleep.
+    /// Time in which the sandbox did not sleep, in ms.
     pub awake_ms: u64,
-    /// What went over its links; `None` of one that never had one.
+    /// Network traffic; `None` if the sandbox never had a veth pair.
     pub network: Option<Traffic>,
 }
 
-/// What a delete answers: the last words about a sandbox.
+/// The answer to a delete.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
-    /// As it was, with state `destroyed`.
-    pub info: Info,
-    /// What it had used.
+pub struct EndedSandbox {
+    /// The last description, with the state `destroyed`.
+    pub info: SandboxInfo,
+    /// The total resource usage.
     pub usage: Usage,
 }
 
-/// What a client wants a session to be.
+/// The parameters of a new session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SessionSpec {
-    /// Its id; the server makes one otherwise.
+    /// The id; the server generates one by default.
     pub id: Option<SessionId>,
-    /// Start directory; `/workspace` unless told.
+    /// The directory in which shells start; `/workspace` by default.
     pub cwd: Option<String>,
-    /// Over the sandbox's environment.
+    /// Variables that override the sandbox's environment.
     pub env: BTreeMap<String, String>,
-    /// For commands that name none; 0 or `None` never.
+    /// Default timeout of commands, in ms; 0 or `None` means no timeout.
     pub command_timeout_ms: Option<u64>,
-    /// The client's own words, an object.
+    /// Arbitrary JSON of the client.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// When it ends by itself; `None` with its sandbox.
+    /// When the session ends; `None` means with its sandbox.
     pub life: Option<Life>,
-    /// What of the workspace it sees; `None`: all of it.
+    /// The part of the workspace that the session sees; `None` means all of it.
     pub file_access: Option<FileAccess>,
 }
 
-/// When a session ends by itself.
+/// When a session ends before its sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
-    /// Seconds from its creation, also in the middle of a command.
+    /// Lifetime in seconds from the creation. It also ends a session in the middle of a command.
     pub ttl_s: u64,
-    /// Also [`crate::Config::session_idle`] after its last command, unless a client is attached.
+    /// The session also ends after an idle time of [`crate::Config::session_idle`], unless a client
+    /// is attached.
     pub ends_idle: bool,
-    /// It is one of those that a tenant keeps across its sandboxes.
+    /// The session belongs to the tenant's list of sessions across sandboxes.
     #[serde(default = "across")]
     pub across: bool,
 }
 
-/// Sessions of older records had an end only when they were such ones.
+/// In older records, only sessions across sandboxes had a lifetime.
 fn across() -> bool {
     true
 }
 
 impl Life {
-    /// Whether it is of a session that a tenant keeps across its sandboxes.
+    /// Whether a session with this lifetime belongs to the tenant's list across sandboxes.
     pub(crate) fn is_across(life: Option<Self>) -> bool {
         life.is_some_and(|life| life.across)
     }
 }
 
-/// What is known of a session.
+/// The description of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
-    /// Its id.
+    /// The id of the session.
     pub id: SessionId,
-    /// Its sandbox.
+    /// The id of its sandbox.
     pub sandbox_id: SandboxId,
-    /// Start directory.
+    /// The directory in which shells start.
     pub cwd: String,
-    /// Names of its own environment.
+    /// Names of the session's own environment variables.
     pub env_names: BTreeSet<String>,
-    /// For commands that name none; 0 never.
+    /// Default timeout of commands, in ms; 0 means no timeout.
     pub command_timeout_ms: u64,
-    /// The client's own words.
+    /// Arbitrary JSON of the client.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// Milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
-    /// Last begin or end of a command or a client's call, milliseconds since 1970.
+    /// Time of the last call, or of the last start or end of a command, in milliseconds since 1970.
     pub last_activity_ms: i64,
-    /// A command is running in its shell.
+    /// A command is running in the session's shell, or a program in the session.
     pub busy: bool,
-    /// Its shell's process id inside, when it is open.
+    /// Process id of bash inside the sandbox while the shell is open.
     pub shell_pid: Option<i32>,
-    /// It has a terminal that runs.
+    /// The session's terminal is running.
     #[serde(default)]
     pub terminal: bool,
-    /// When it ends by itself; `None` with its sandbox.
+    /// When the session ends; `None` means with its sandbox.
     #[serde(default)]
     pub life: Option<Life>,
-    /// What of the workspace it sees, as it was asked for; `None`: all of it.
+    /// The part of the workspace that the session sees, as requested; `None` means all of it.
     #[serde(default)]
     pub file_access: Option<FileAccess>,
 }

@@ -1,18 +1,18 @@
-//! The network of a sandbox, as its record stores it and its callers change it.
+//! The network policy of a sandbox, as its record stores it and as clients change it.
 //!
-//! [`isolet_wire::network`] defines the rules. Here they are texts, as the client wrote them, so
-//! that every version can read the record. [`denied`] describes what they refused.
+//! [`isolet_wire::network`] implements the rules. A record stores them as the client's text so that
+//! every version can read it. [`denied`] lists what the rules denied.
 
 pub(crate) mod change;
 pub(crate) mod denied;
-pub mod lent;
+pub mod injected_credential;
 pub mod profiles;
 pub(crate) mod traffic;
 
 pub use change::{NetworkChange, Opening};
 pub use denied::{DENIED_MAX, Denied};
-pub use isolet_wire::network::Refused;
-pub use lent::{CredentialRemoval, CredentialSpec, InjectedCredential};
+pub use injected_credential::{CredentialRemoval, CredentialSpec, InjectedCredential};
+pub use isolet_wire::network::NetworkDenial;
 pub use traffic::Traffic;
 
 use crate::model::error::Error;
@@ -23,16 +23,16 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
 };
 
-/// What there is of a network.
+/// The mode of a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Loopback alone.
+    /// Only the loopback interface.
     #[default]
     None,
-    /// Everything that is not closed whatever the rules say.
+    /// Every address that is not always closed.
     Open,
-    /// What the rules allow.
+    /// Only the destinations that the rules allow.
     Rules,
 }
 
@@ -48,7 +48,7 @@ impl Mode {
     }
 }
 
-/// Where a sandbox may connect to. Its rules were checked, and read as they say themselves.
+/// A network policy with checked rules in canonical form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     mode: Mode,
@@ -60,45 +60,45 @@ pub struct Network {
     profile: Option<String>,
 }
 
-/// What a caller wants a network to be.
+/// A client's choice of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkSpec {
-    /// Loopback alone.
+    /// Only the loopback interface.
     None,
-    /// Everything that is not closed.
+    /// Every address that is not always closed.
     Open,
-    /// What these rules allow.
+    /// Only the destinations that these rules allow.
     Rules {
-        /// What is allowed; empty: nothing.
+        /// Allowed destinations; an empty list allows nothing.
         allow: Vec<String>,
-        /// What is refused, also where `allow` has it.
+        /// Denied destinations, which win over `allow`.
         deny: Vec<String>,
     },
-    /// The rules of a profile, as it is now.
+    /// The current rules of the profile with this name.
     Profile(String),
 }
 
-/// What whoever runs the server has set for networks.
+/// The operator's network settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Who is asked for names; the host's own resolvers when empty.
+pub struct NetworkSettings {
+    /// DNS resolvers to forward to; empty means the host's resolvers.
     pub resolvers: Vec<SocketAddr>,
-    /// Networks that rules may open though they are closed otherwise.
+    /// Networks that rules may open although they are closed by default.
     pub opened: Vec<(Ipv4Addr, u8)>,
-    /// The network of a sandbox that names none.
+    /// The default network of a sandbox.
     pub default: Network,
-    /// Profiles of every tenant, by name.
+    /// The operator's profiles for all tenants, by name.
     pub profiles: BTreeMap<String, profiles::Profile>,
-    /// First of the 65,536 addresses that sandboxes and their gateway have. Another holds once the
-    /// process that owns links is started anew.
+    /// First of the 65,536 addresses for sandboxes and their gateway. A change takes effect when
+    /// the process that owns the veth pairs restarts.
     pub range: Ipv4Addr,
-    /// Connections of one sandbox at once.
+    /// Maximum number of connections of one sandbox at once.
     pub connections_max: u32,
 }
 
-impl Default for Settings {
+impl Default for NetworkSettings {
     fn default() -> Self {
-        let links = isolet_wire::veth::Settings::default();
+        let links = isolet_wire::veth::VethSettings::default();
         let (resolvers, opened, default) = Default::default();
         let range = links.range;
         let connections_max = links.connections_max;
@@ -106,10 +106,10 @@ impl Default for Settings {
     }
 }
 
-/// The rule that holds for everything.
+/// The rule that matches every destination.
 pub(crate) const ALL: &str = "*";
 
-/// Rules as they say themselves, each once.
+/// Parses rules into canonical form and removes duplicates.
 pub(crate) fn checked(field: &'static str, rules: &[String]) -> Result<Vec<String>, Error> {
     if rules.len() > RULES_MAX {
         let reason = format!("at most {RULES_MAX} rules");
@@ -129,7 +129,7 @@ pub(crate) fn checked(field: &'static str, rules: &[String]) -> Result<Vec<Strin
     Ok(all)
 }
 
-/// Whether a packet holds them all.
+/// Checks that all rules fit into one packet.
 pub(crate) fn bounded(field: &'static str, allow: &[String], deny: &[String]) -> Result<(), Error> {
     let bytes: usize = allow.iter().chain(deny).map(String::len).sum();
     if bytes > POLICY_BYTES_MAX {
@@ -140,23 +140,23 @@ pub(crate) fn bounded(field: &'static str, allow: &[String], deny: &[String]) ->
 }
 
 impl Network {
-    /// Loopback alone.
+    /// A network with only the loopback interface.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Everything that is not closed.
+    /// A network that reaches every address that is not always closed.
     #[must_use]
     pub fn open() -> Self {
         Self { mode: Mode::Open, allow: vec!["*".to_owned()], ..Self::default() }
     }
 
-    /// What rules allow. Those that allow everything are [`Network::open`]. `*` in `deny` says what
-    /// holds anyway, that all else is refused: it takes nothing from what is allowed.
+    /// A network with rules. Rules that allow everything give [`Network::open`]. A `*` in `deny` is
+    /// allowed and has no effect, because destinations without a rule are denied anyway.
     ///
     /// # Errors
-    /// [`Error::BadField`]: not rules, too many, too long, or `*` in both.
+    /// [`Error::BadField`] for invalid rules, too many or too long rules, or `*` in both lists.
     pub fn rules(allow: &[String], deny: &[String]) -> Result<Self, Error> {
         let allow = checked("network.allow", allow)?;
         let mut deny = checked("network.deny", deny)?;
@@ -171,7 +171,8 @@ impl Network {
         Ok(if open { Self::open() } else { Self { mode: Mode::Rules, allow, deny, profile: None } })
     }
 
-    /// What a profile says now; changes to it later change no sandbox.
+    /// A network with the current rules of a profile. Later changes of the profile do not affect
+    /// it.
     pub(crate) fn of(profile: &profiles::Profile) -> Result<Self, Error> {
         let network = match profile.name.as_str() {
             profiles::NONE => Self::none(),
@@ -180,38 +181,38 @@ impl Network {
         Ok(Self { profile: Some(profile.name.clone()), ..network })
     }
 
-    /// What there is of it.
+    /// The mode of this network.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What is allowed; `*` alone of one that is open.
+    /// Allowed destinations; only `*` in the mode `open`.
     #[must_use]
     pub fn allow(&self) -> &[String] {
         &self.allow
     }
 
-    /// What is refused.
+    /// Denied destinations.
     #[must_use]
     pub fn deny(&self) -> &[String] {
         &self.deny
     }
 
-    /// The profile that its rules were taken from, unless they were changed since.
+    /// The profile that the rules came from, unless they have changed since.
     #[must_use]
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
     }
 
-    /// Whether its rules let the host of a credential be reached, as far as names tell.
+    /// Whether the rules allow a credential's host, as far as names can tell.
     #[must_use]
-    pub fn allows(&self, lent: &InjectedCredential) -> bool {
-        self.policy().is_some_and(|policy| lent.allowed(&policy))
+    pub fn allows(&self, credential: &InjectedCredential) -> bool {
+        self.policy().is_some_and(|policy| credential.allowed(&policy))
     }
 
-    /// The rules as they are carried out; `None`: there is no way out to rule. Rules that do not
-    /// read allow nothing.
+    /// The parsed rules; `None` if there is no network. A rule that cannot be parsed allows
+    /// nothing.
     pub(crate) fn policy(&self) -> Option<Policy> {
         let read = |rules: &[String]| rules.iter().map(|rule| Rule::parse(rule)).collect();
         match self.mode {
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(field(Network::rules(&long, &long)), "network");
     }
 
-    /// What an operator's disk or another version has made of a record must not open anything.
+    /// A record that was damaged on disk or written by another version must not open anything.
     /// Promises: Q14.
     #[test]
     fn rules_that_do_not_read_allow_nothing() {

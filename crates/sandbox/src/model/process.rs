@@ -5,48 +5,50 @@ use crate::model::{
     network::denied::Denied,
 };
 use isolet_wire::{
-    process::{COMMAND_BYTES_TOLD, Process},
-    request::What,
+    process::{COMMAND_BYTES_TOLD, ProcessStatus},
+    request::Invocation,
 };
 use std::collections::BTreeMap;
 
-/// A process to be started.
+/// The parameters of a new process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessSpec {
-    /// Its id; one is made unless told.
+    /// The id; the server generates one by default.
     pub id: Option<ProcessId>,
-    /// What to run.
-    pub what: What,
-    /// Start directory; the sandbox's, or the session's own, unless told.
+    /// The program to run.
+    pub what: Invocation,
+    /// The directory in which the program starts; by default the session's, then the sandbox's.
     pub cwd: Option<String>,
-    /// Over the sandbox's (and the session's) environment; `None` unsets.
+    /// Variables that override the environment of the session and the sandbox; `None` unsets a
+    /// variable.
     pub env: BTreeMap<String, Option<String>>,
-    /// Take directory and environment from this session (made when it is not there).
+    /// The session whose directory and environment the process inherits. It is created if it does
+    /// not exist.
     pub session: Option<SessionId>,
-    /// Input will follow; otherwise it reads end of file.
+    /// Keep standard input open; otherwise, the program reads end of file.
     pub stdin: bool,
-    /// Ended whole after so many ms; 0 never.
+    /// Time after which the process and its descendants are killed, in ms; 0 means never.
     pub timeout_ms: u64,
 }
 
-/// What is known of a process.
+/// The description of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its id.
+    /// The id of the process.
     pub id: ProcessId,
-    /// The session that it was started in.
+    /// The session in which the process was started.
     pub session: Option<SessionId>,
-    /// As its agent told it; of a lost one what was noted.
-    pub process: Process,
-    /// It went with its sandbox's sleep or end, and its log with it. `process.end` is set where it
-    /// had ended before.
+    /// The status from the agent; for a lost process, the last one that the server recorded.
+    pub process: ProcessStatus,
+    /// The process and its log were lost with a sleep or the end of the sandbox. `process.end` is
+    /// set if it had ended before.
     pub lost: bool,
-    /// What was refused to its sandbox while it ran, as far as this server knows it.
+    /// The network denials in the sandbox while the process ran, as far as this server knows them.
     pub denied: Denied,
 }
 
 impl ProcessInfo {
-    pub(crate) fn told(mut process: Process) -> Option<Self> {
+    pub(crate) fn told(mut process: ProcessStatus) -> Option<Self> {
         let id = ProcessId::parse(&process.id).ok()?;
         let session = process.session.take().and_then(|id| SessionId::parse(&id).ok());
         process.command.truncate(process.command.floor_char_boundary(COMMAND_BYTES_TOLD));

@@ -1,5 +1,5 @@
-//! The record of a sandbox: what is stored and returned to clients, and how it is made from a
-//! client's request.
+//! The record of a sandbox: what the store holds and clients see, and how a client's request
+//! becomes one.
 
 use crate::model::{
     agent_error::AgentError,
@@ -7,8 +7,8 @@ use crate::model::{
     config::Config,
     error::Error,
     ids::{SandboxId, TenantId},
-    info::{Ended, Info, Lost, Patch, SandboxSpec, TTL_S_MAX},
-    network::{Network, lent::InjectedCredential},
+    info::{EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX},
+    network::{Network, injected_credential::InjectedCredential},
     state::State,
     validation::{bad, check_env, check_metadata},
 };
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A root as the launcher is told it.
+/// The image's root as a parameter for the launcher.
 pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launcher::Root {
     isolet_wire::launcher::Root {
         layers: root.layers.clone(),
@@ -27,35 +27,35 @@ pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launcher::Root {
     }
 }
 
-/// What a sandbox is born with and cannot be given later.
+/// The properties that a sandbox gets at its start and cannot change later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Kind {
-    /// In the namespace of a link.
+pub(crate) struct PoolKind {
+    /// Whether it starts in the network namespace of a veth pair.
     pub(crate) linked: bool,
-    /// The layers of its image; `None`: the host's programs.
+    /// The layers of its image; `None` means the programs of the host.
     pub(crate) root: Option<isolet_wire::launcher::Root>,
 }
 
-impl Kind {
+impl PoolKind {
     pub(crate) fn plain(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The version of [`Body`]. A change that older servers cannot read raises it.
+/// The version of [`RecordBody`]. A change that older servers cannot read increases it.
 const VERSION: u32 = 1;
-/// The cause of one that has failed because of that.
+/// The cause of failure of a sandbox whose record cannot be read.
 pub(crate) const UNREAD: &str = "its record does not read";
-/// Less memory does not hold a shell.
+/// Minimum memory, in MiB; a shell needs that much.
 const MEMORY_MIB_MIN: u64 = 16;
-/// Less processor time than this is none.
+/// Minimum processor time, in thousandths of one core.
 const CPU_MILLIS_MIN: u64 = 10;
-/// Fewer processes do not hold a shell and what it runs.
+/// Minimum number of processes; a shell and its commands need that many.
 const PIDS_MIN: u64 = 8;
-/// Less disk does not hold a file system with its journal, and what programs write.
+/// Minimum disk size, in MiB; a file system with its journal needs that much.
 const DISK_MIB_MIN: u64 = 32;
 
-/// What is known of one sandbox.
+/// Everything that is recorded about a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
     pub(crate) name: String,
@@ -63,16 +63,16 @@ pub(crate) struct Record {
     pub(crate) id: SandboxId,
     pub(crate) slot: u32,
     pub(crate) state: State,
-    pub(crate) body: Body,
+    pub(crate) body: RecordBody,
 }
 
-/// The part that is JSON in the store.
+/// The part of the record that the store holds as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Body {
+pub(crate) struct RecordBody {
     pub(crate) v: u32,
     pub(crate) image: String,
     pub(crate) image_resolved: String,
-    /// What its root is made of; `None`: the host's programs.
+    /// The root from an image; `None` means the programs of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) root: Option<isolet_image::Root>,
     pub(crate) created_at_ms: i64,
@@ -84,33 +84,33 @@ pub(crate) struct Body {
     pub(crate) limits: Limits,
     pub(crate) dialect: Map<String, Value>,
     pub(crate) cause: Option<String>,
-    /// Seconds; `None` never, as sandboxes of versions that had no sleep.
+    /// Idle time in seconds; `None` means never, as in records of versions without sleep.
     #[serde(default)]
     pub(crate) sleep_after_s: Option<u64>,
     #[serde(default = "yes")]
     pub(crate) persistent: bool,
-    /// What was lost by a sleep, until it has been told.
+    /// What the last sleep lost, until a client has received it.
     #[serde(default)]
     pub(crate) lost: Option<Vec<Lost>>,
-    /// Ports that links lead to.
+    /// Exposed ports with their secrets.
     #[serde(default)]
-    pub(crate) exposed: crate::model::exposed::All,
-    /// What it had used when its groups were last removed.
+    pub(crate) exposed: crate::model::exposed_ports::ExposedPorts,
+    /// The usage when the cgroups were last removed.
     #[serde(default)]
     pub(crate) used: crate::model::used::UsageCounters,
-    /// Sandboxes of versions that had none have none.
+    /// The network policy. Records of versions without networks have none.
     #[serde(default)]
     pub(crate) network: Network,
-    /// What is lent to it, without the values: those are in its vault alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lent: Vec<InjectedCredential>,
+    /// Injected credentials without their values, which are only in the secret store.
+    #[serde(default, rename = "lent", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) credentials: Vec<InjectedCredential>,
 }
 
 fn yes() -> bool {
     true
 }
 
-/// Seconds as asked for; 0 is never.
+/// Checks a time in seconds; 0 means never.
 fn check_time(field: &'static str, seconds: Option<u64>) -> Result<Option<u64>, Error> {
     match seconds {
         Some(seconds) if seconds > TTL_S_MAX => {
@@ -145,7 +145,7 @@ fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
     })
 }
 
-/// What a name stands for: `host`, or an image of a registry by its whole name.
+/// The full name of an image: `host`, or the reference after aliases are applied.
 pub(crate) fn resolve(config: &Config, image: &str) -> Result<String, Error> {
     match config.aliases.get(image).map_or(image, String::as_str) {
         "host" => Ok("host".to_owned()),
@@ -155,32 +155,32 @@ pub(crate) fn resolve(config: &Config, image: &str) -> Result<String, Error> {
     }
 }
 
-impl Body {
-    /// How one of it is born.
-    pub(crate) fn kind(&self) -> Kind {
-        Kind {
+impl RecordBody {
+    /// The properties that a warm sandbox must have to become this one.
+    pub(crate) fn kind(&self) -> PoolKind {
+        PoolKind {
             linked: self.network.mode() != crate::model::network::Mode::None,
             root: self.root.as_ref().map(layers),
         }
     }
 
-    /// What a wish becomes, with the configuration's defaults.
-    pub(crate) fn plan(config: &Config, wish: SandboxSpec) -> Result<Self, Error> {
-        check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
-        check_metadata(&wish.metadata)?;
-        check_metadata(&wish.dialect)?;
+    /// Checks a request and fills in the defaults of the configuration.
+    pub(crate) fn plan(config: &Config, spec: SandboxSpec) -> Result<Self, Error> {
+        check_env(spec.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_metadata(&spec.metadata)?;
+        check_metadata(&spec.dialect)?;
         let limits = Limits {
-            memory_mib: wish.memory_mib.unwrap_or(config.limits.memory_mib),
-            cpu_millis: wish.cpu_millis.unwrap_or(config.limits.cpu_millis),
-            pids: wish.pids.unwrap_or(config.limits.pids),
-            disk_mib: wish.disk_mib.unwrap_or(config.limits.disk_mib),
+            memory_mib: spec.memory_mib.unwrap_or(config.limits.memory_mib),
+            cpu_millis: spec.cpu_millis.unwrap_or(config.limits.cpu_millis),
+            pids: spec.pids.unwrap_or(config.limits.pids),
+            disk_mib: spec.disk_mib.unwrap_or(config.limits.disk_mib),
         };
         if let Some(lack) = config.no_disk.as_ref().filter(|_| limits.disk_mib > 0) {
             return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
         }
-        let image = wish.image.unwrap_or_else(|| "host".to_owned());
-        let ttl_s = check_time("ttl_s", wish.ttl_s)?;
-        let sleep_after_s = Some(wish.sleep_after_s.unwrap_or(config.sleep_after_s));
+        let image = spec.image.unwrap_or_else(|| "host".to_owned());
+        let ttl_s = check_time("ttl_s", spec.ttl_s)?;
+        let sleep_after_s = Some(spec.sleep_after_s.unwrap_or(config.sleep_after_s));
         Ok(Self {
             v: VERSION,
             image_resolved: resolve(config, &image)?,
@@ -190,22 +190,22 @@ impl Body {
             create_ms: 0.0,
             ttl_s,
             expires_at_ms: expiry(ttl_s),
-            metadata: wish.metadata,
-            env: wish.env,
+            metadata: spec.metadata,
+            env: spec.env,
             limits: check_limits(config, limits)?,
-            dialect: wish.dialect,
+            dialect: spec.dialect,
             cause: None,
             sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
-            persistent: wish.persistent.unwrap_or(true),
+            persistent: spec.persistent.unwrap_or(true),
             lost: None,
-            exposed: crate::model::exposed::All::new(),
+            exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::begun(),
-            network: wish.network.unwrap_or_else(|| config.network.default.clone()),
-            lent: wish.credentials.into_iter().map(|one| one.lent).collect(),
+            network: spec.network.unwrap_or_else(|| config.network.default.clone()),
+            credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
         })
     }
 
-    /// This body with a patch; nothing is changed when a part of it is refused.
+    /// Applies a patch to a copy. An error in one part changes nothing.
     pub(crate) fn patched(&self, config: &Config, patch: Patch) -> Result<Self, Error> {
         let mut new = self.clone();
         if let Some(ttl_s) = patch.ttl_s {
@@ -238,7 +238,7 @@ impl Body {
         Ok(new)
     }
 
-    /// Where its shells and programs begin.
+    /// The directory in which shells and programs start.
     pub(crate) fn home(&self) -> &str {
         let own = self.root.as_ref().and_then(|root| root.cwd.as_deref());
         own.unwrap_or(crate::model::sessions::WORKSPACE)
@@ -249,27 +249,27 @@ impl Body {
     }
 }
 
-/// What everybody may know of a sandbox; its driver alone changes it.
+/// The published state of a sandbox, which only its driver changes.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) record: Arc<Record>,
-    /// Set with `Destroyed`: the last words, or why it could not be made. The latter also while
-    /// what is left of it is being removed.
-    pub(crate) end: Option<Result<Ended, Error>>,
+    /// Set with `Destroyed`: the answer to the delete, or why the sandbox could not be created. The
+    /// latter is also set while the remains are being removed.
+    pub(crate) end: Option<Result<EndedSandbox, Error>>,
 }
 
 impl View {
-    /// Why nothing can be done in the sandbox any more, once its end is decided.
+    /// Why nothing can be done in the sandbox once its end is decided.
     pub(crate) fn destroyed(&self) -> Option<AgentError> {
         (!self.record.state.visible()).then(|| AgentError::Destroyed(self.record.id.clone()))
     }
 }
 
 impl Record {
-    /// What clients are told.
-    pub(crate) fn info(&self) -> Info {
+    /// The description for clients.
+    pub(crate) fn info(&self) -> SandboxInfo {
         let body = &self.body;
-        Info {
+        SandboxInfo {
             id: self.id.clone(),
             tenant: self.tenant.clone(),
             state: self.state,
@@ -284,7 +284,7 @@ impl Record {
             env_names: body.env.keys().cloned().collect(),
             limits: body.limits,
             network: body.network.clone(),
-            lent: body.lent.clone(),
+            credentials: body.credentials.clone(),
             persistent: body.persistent,
             sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
@@ -302,13 +302,14 @@ impl Record {
         })
     }
 
-    /// Reads a row. One whose body does not read comes back as failed, so that it can be seen and
-    /// deleted; one whose ids do not read is no sandbox of anybody.
+    /// Reads a row of the store. A sandbox whose body cannot be read is returned as failed so that
+    /// a client can see and delete it. A row with invalid ids belongs to no tenant and is skipped.
     pub(crate) fn read(config: &Config, row: isolet_store::SandboxRow) -> Result<Self, String> {
         let tenant = TenantId::parse(&row.tenant).map_err(|error| error.to_string())?;
         let id = SandboxId::parse(&row.id).map_err(|error| error.to_string())?;
         let state = serde_json::from_value(Value::String(row.state));
-        let body = serde_json::from_str::<Body>(&row.body).ok().filter(|body| body.v == VERSION);
+        let body =
+            serde_json::from_str::<RecordBody>(&row.body).ok().filter(|body| body.v == VERSION);
         let (state, body) = match (state, body) {
             (Ok(state), Some(body)) => (state, body),
             (Ok(state @ (State::Creating | State::Destroying)), None) => {
@@ -319,8 +320,8 @@ impl Record {
         Ok(Self { name: row.name, tenant, id, slot: row.slot, state, body })
     }
 
-    fn unread(config: &Config) -> Body {
-        Body {
+    fn unread(config: &Config) -> RecordBody {
+        RecordBody {
             v: VERSION,
             image: "host".to_owned(),
             image_resolved: "host".to_owned(),
@@ -337,15 +338,15 @@ impl Record {
             sleep_after_s: None,
             persistent: true,
             lost: None,
-            exposed: crate::model::exposed::All::new(),
+            exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::default(),
             network: Network::none(),
-            lent: Vec::new(),
+            credentials: Vec::new(),
         }
     }
 }
 
-/// Why a sandbox that has failed cannot be worked in.
+/// The error of calls on a failed sandbox.
 pub(crate) fn failed(record: &Record) -> Error {
     let cause = record.body.cause.clone().unwrap_or_else(|| "unknown".to_owned());
     Error::Failed { id: record.id.clone(), cause }
@@ -365,7 +366,7 @@ mod tests {
     #[test]
     fn an_image_is_the_host_or_stands_for_it() {
         let plan = |image: &str| {
-            Body::plan(
+            RecordBody::plan(
                 &config(),
                 SandboxSpec { image: Some(image.into()), ..SandboxSpec::default() },
             )
@@ -378,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_is_out_of_bounds_is_refused_with_its_field() {
-        let field = |wish: SandboxSpec| match Body::plan(&config(), wish) {
+        let field = |spec: SandboxSpec| match RecordBody::plan(&config(), spec) {
             Err(Error::BadField { field, .. }) => field,
             other => panic!("{other:?}"),
         };
@@ -423,8 +424,9 @@ mod tests {
     #[test]
     fn a_limited_disk_is_refused_where_the_machine_has_none_and_nothing_else_is() {
         let config = Config { no_disk: Some("no ext4: modprobe ext4".into()), ..config() };
-        let plan =
-            |disk_mib| Body::plan(&config, SandboxSpec { disk_mib, ..SandboxSpec::default() });
+        let plan = |disk_mib| {
+            RecordBody::plan(&config, SandboxSpec { disk_mib, ..SandboxSpec::default() })
+        };
         let Err(Error::Lacks { field, reason }) = plan(Some(64)) else { panic!("not refused") };
         assert_eq!((field, reason.as_str()), ("disk_mib", "no ext4: modprobe ext4"));
         assert_eq!(plan(None).unwrap().limits.disk_mib, 0);
@@ -433,8 +435,9 @@ mod tests {
 
     #[test]
     fn a_patch_is_all_or_nothing() {
-        let body = Body::plan(&config(), SandboxSpec { ttl_s: Some(5), ..SandboxSpec::default() })
-            .unwrap();
+        let body =
+            RecordBody::plan(&config(), SandboxSpec { ttl_s: Some(5), ..SandboxSpec::default() })
+                .unwrap();
         let patch = Patch { ttl_s: Some(0), pids: Some(1), ..Patch::default() };
         assert!(body.patched(&config(), patch).is_err());
         let new = body.patched(&config(), Patch { ttl_s: Some(0), ..Patch::default() }).unwrap();
@@ -462,17 +465,17 @@ mod tests {
         assert!(Record::read(&config(), stranger).is_err());
     }
 
-    /// Clients of a version without sleep were told that their sandboxes run until deleted.
+    /// A client of a version without sleep expects that its sandbox runs until it is deleted.
     #[test]
     fn a_record_of_a_version_without_sleep_never_sleeps() {
-        let body = Body::plan(&config(), SandboxSpec::default()).unwrap();
+        let body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
         assert_eq!((body.sleep_after_s, body.persistent), (Some(600), true));
         let mut json = serde_json::to_value(&body).unwrap();
         for field in ["sleep_after_s", "persistent", "lost", "network"] {
             json.as_object_mut().unwrap().remove(field);
         }
         json["limits"].as_object_mut().unwrap().remove("disk_mib");
-        let old: Body = serde_json::from_value(json).unwrap();
+        let old: RecordBody = serde_json::from_value(json).unwrap();
         assert_eq!((old.sleep_after_s, old.persistent, old.lost), (None, true, None));
         assert_eq!((old.limits.disk_mib, old.network), (0, Network::none()));
     }
@@ -482,8 +485,8 @@ mod tests {
     fn a_record_reads_as_it_was_written() {
         let deny = ["*.bad.example:443".to_owned()];
         let network = Some(Network::rules(&["*".to_owned()], &deny).unwrap());
-        let wish = SandboxSpec { ttl_s: Some(9), network, ..SandboxSpec::default() };
-        let body = Body::plan(&config(), wish).unwrap();
+        let spec = SandboxSpec { ttl_s: Some(9), network, ..SandboxSpec::default() };
+        let body = RecordBody::plan(&config(), spec).unwrap();
         let record = Record {
             name: "n".into(),
             tenant: TenantId::parse("t").unwrap(),

@@ -1,6 +1,6 @@
-//! The sessions of one sandbox: their settings, and the activity of their shells.
+//! The sessions of one sandbox: their settings, and the state of their shells.
 //!
-//! `default` always exists, and is recorded only when a call has created it.
+//! The session `default` always exists. It is recorded only after a client has created it.
 
 use crate::model::{
     access::FileAccess,
@@ -29,17 +29,18 @@ mod lifetime;
 
 pub(crate) use lifetime::{Lifetime, OpeningGuard};
 
-/// Where shells, programs and relative paths begin; shells and programs elsewhere where an image says so.
+/// The directory in which shells and programs start unless the image sets another, and to which
+/// relative paths refer.
 pub const WORKSPACE: &str = "/workspace";
 
-/// The longest start directory, in bytes: the kernel's own bound on a path.
+/// Maximum length of a start directory, in bytes, as in the kernel.
 const CWD_BYTES_MAX: usize = 4095;
 
-/// Terminals of a sandbox at once: each has its screen and what it has said in an agent's memory,
-/// which no limit of the sandbox bounds.
+/// Maximum number of terminals of a sandbox. The agent holds the screen and the output of each in
+/// memory that no limit of the sandbox covers.
 const TERMINALS_MAX: usize = 32;
 
-/// What of a session is JSON in the store.
+/// The part of a session that the store holds as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub(crate) cwd: String,
@@ -50,45 +51,45 @@ pub(crate) struct Session {
     pub(crate) last_activity_ms: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) life: Option<Life>,
-    /// What of the workspace it sees; `None`: all of it.
+    /// The part of the workspace that the session sees; `None` means all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file_access: Option<FileAccess>,
 }
 
-/// A session and its shell as the agent last told.
+/// A session and the last reported state of its shell.
 #[derive(Debug)]
-struct Held {
+struct SessionEntry {
     session: Session,
-    /// Its shell runs a command.
+    /// A command is running in the shell.
     busy: bool,
     queued: u32,
     clients: u32,
-    /// The other ends are held by programs that run in it without a shell.
+    /// Programs without a shell that run in the session hold the receivers.
     programs: watch::Sender<()>,
-    /// Shared with the clients of its shell: they learn from it that the session has ended.
+    /// Shared with the clients of the shell, which learn from it when the session ends.
     lifetime: Arc<Lifetime>,
     pid: Option<i32>,
-    /// Who is attached to its terminal, where one runs.
+    /// Number of clients of the session's terminal, if it runs.
     terminal: Option<u32>,
-    /// Calls that may be opening it.
+    /// Number of calls that may be opening the terminal.
     opening: u32,
-    /// Its creation and its last use by a clock that nobody sets.
+    /// Time of creation, by a clock without jumps.
     made: Instant,
     used: Instant,
-    /// `last_activity_ms` is newer than its record.
+    /// The store does not have the latest `last_activity_ms`.
     dirty: bool,
 }
 
-/// All of them. Changes of the set go one after the other (`turn`), so that two calls that name
-/// the same new session make one.
+/// All sessions of a sandbox. The lock `turn` serialises changes of the set so that two calls that
+/// name the same new session create it once.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     sandbox: SandboxId,
-    held: Mutex<BTreeMap<SessionId, Held>>,
+    held: Mutex<BTreeMap<SessionId, SessionEntry>>,
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
-/// A place among a sandbox's terminals, held while one may be opened.
+/// Reserves one of the sandbox's terminals while it may be opened.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
     sessions: &'a Sessions,
@@ -103,24 +104,24 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Which of the sessions that are named by nothing else.
+/// Selects sessions by their use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Only {
-    /// Without a running or waiting command.
+    /// Only sessions without a running or queued command.
     pub idle: bool,
-    /// Not used for so long.
+    /// Only sessions that have not been used for this long.
     pub older_than: Option<Duration>,
 }
 
 impl Only {
-    fn fits(self, held: &Held) -> bool {
+    fn fits(self, held: &SessionEntry) -> bool {
         let young = |least| held.used.elapsed() < least;
         !(self.idle && held.works() || self.older_than.is_some_and(young))
     }
 }
 
 impl Session {
-    /// One made by being named.
+    /// A session that was created because a call named it.
     pub(crate) fn plain(created_at_ms: i64, home: &str) -> Self {
         Self {
             cwd: home.to_owned(),
@@ -134,15 +135,15 @@ impl Session {
         }
     }
 
-    /// One as it was wished.
-    pub(crate) fn plan(wish: SessionSpec) -> Result<Self, Error> {
-        check_env(wish.env.iter().map(|(name, value)| (name, value.as_str())))?;
-        check_metadata(&wish.metadata)?;
-        if wish.life.is_some_and(|life| life.ttl_s == 0 || life.ttl_s > TTL_S_MAX) {
+    /// Checks a client's request for a session.
+    pub(crate) fn plan(spec: SessionSpec) -> Result<Self, Error> {
+        check_env(spec.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_metadata(&spec.metadata)?;
+        if spec.life.is_some_and(|life| life.ttl_s == 0 || life.ttl_s > TTL_S_MAX) {
             let reason = format!("1 to {TTL_S_MAX} (a year)");
             return Err(Error::BadField { field: "ttl", reason });
         }
-        let cwd = wish.cwd.unwrap_or_else(|| WORKSPACE.to_owned());
+        let cwd = spec.cwd.unwrap_or_else(|| WORKSPACE.to_owned());
         if cwd.is_empty() || cwd.len() > CWD_BYTES_MAX || cwd.contains('\0') {
             let reason = format!("1 to {CWD_BYTES_MAX} bytes without NUL");
             return Err(Error::BadField { field: "cwd", reason });
@@ -150,13 +151,13 @@ impl Session {
         let now = now_ms();
         Ok(Self {
             cwd: if cwd.starts_with('/') { cwd } else { format!("{WORKSPACE}/{cwd}") },
-            env: wish.env,
-            command_timeout_ms: wish.command_timeout_ms.unwrap_or(0),
-            metadata: wish.metadata,
+            env: spec.env,
+            command_timeout_ms: spec.command_timeout_ms.unwrap_or(0),
+            metadata: spec.metadata,
             created_at_ms: now,
             last_activity_ms: now,
-            life: wish.life,
-            file_access: wish.file_access.filter(|access| !access.whole()),
+            life: spec.life,
+            file_access: spec.file_access.filter(|access| !access.whole()),
         })
     }
 
@@ -183,8 +184,8 @@ impl Session {
     }
 }
 
-impl Held {
-    /// One that was recorded, or is new: its age is what the wall clock says at this moment.
+impl SessionEntry {
+    /// An entry for a recorded or new session. Its age comes from the wall clock.
     fn new(session: Session) -> Self {
         let now = Instant::now();
         let wall = now_ms();
@@ -222,13 +223,14 @@ impl Held {
         self.terminal.is_some() || self.opening > 0
     }
 
-    /// Neither its shell nor its terminal is open.
+    /// Resets the state: neither the shell nor the terminal is open.
     fn all_gone(&mut self) {
         (self.busy, self.queued, self.clients, self.pid) = (false, 0, 0, None);
         self.terminal = None;
     }
 
-    /// Its terminal opened, ended, or somebody came or went: each is use of it.
+    /// Records that the terminal opened or ended, or that its number of clients changed. Each
+    /// counts as use.
     fn terminal_changed(&mut self, clients: Option<u32>, now: bool) {
         if std::mem::replace(&mut self.terminal, clients) != clients && now {
             self.use_now();
@@ -252,17 +254,18 @@ impl Held {
 }
 
 impl Sessions {
-    /// `default`, and those that were recorded (as id and JSON); one that does not read comes back
-    /// with defaults, so that it can be seen and deleted.
+    /// The session `default` and the recorded sessions, given as ids and JSON. A session whose JSON
+    /// cannot be read gets default settings so that a client can see and delete it.
     pub(crate) fn new(
         sandbox: &SandboxId,
-        (created_at_ms, home): (i64, &str),
+        created_at_ms: i64,
+        home: &str,
         rows: Vec<(SessionId, String)>,
     ) -> Self {
-        let plain = || Held::new(Session::plain(created_at_ms, home));
+        let plain = || SessionEntry::new(Session::plain(created_at_ms, home));
         let mut held = BTreeMap::from([(SessionId::default_session(), plain())]);
         for (id, body) in rows {
-            let session = serde_json::from_str(&body).map_or_else(|_| plain(), Held::new);
+            let session = serde_json::from_str(&body).map_or_else(|_| plain(), SessionEntry::new);
             held.insert(id, session);
         }
         Self {
@@ -272,7 +275,7 @@ impl Sessions {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Held>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, SessionEntry>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -285,7 +288,7 @@ impl Sessions {
         self.lock().get(id).map(|held| held.info(id, &self.sandbox)).ok_or_else(none)
     }
 
-    /// What its shell and programs start with; also marks it as used now.
+    /// The settings for a new shell or program. Also marks the session as used now.
     pub(crate) fn touch(&self, id: &SessionId) -> Option<Session> {
         let mut all = self.lock();
         let held = all.get_mut(id)?;
@@ -293,7 +296,7 @@ impl Sessions {
         Some(held.session.clone())
     }
 
-    /// The lifetime of this session, and a guard that its deletion waits for: to be held until its
+    /// The lifetime of a session, and a guard that delays its deletion. Hold the guard until the
     /// shell or terminal is open.
     ///
     /// # Errors
@@ -307,7 +310,7 @@ impl Sessions {
         opening.ok_or_else(|| AgentError::SessionEnded.into())
     }
 
-    /// Whether one more may be made under this id.
+    /// Checks that a session with this id can be created.
     pub(crate) fn free(&self, id: &SessionId) -> Result<(), Error> {
         let all = self.lock();
         if all.contains_key(id) {
@@ -320,8 +323,8 @@ impl Sessions {
         }
     }
 
-    /// A place for a session's terminal. Agents count too, each its own: sessions that see a part
-    /// of the workspace have an agent each.
+    /// Reserves a terminal for a session. The agent also counts its terminals, but sessions with a
+    /// scope have agents of their own.
     pub(crate) fn terminal_place(&self, id: &SessionId) -> Result<Opening<'_>, Error> {
         let mut all = self.lock();
         let others = all.iter().filter(|(other, held)| *other != id && held.has_terminal()).count();
@@ -338,11 +341,12 @@ impl Sessions {
     }
 
     pub(crate) fn insert(&self, id: SessionId, session: Session) {
-        self.lock().insert(id, Held::new(session));
+        self.lock().insert(id, SessionEntry::new(session));
     }
 
-    /// Ends a session, within a turn and after its removal was recorded: it is unknown at once.
-    /// Returns when nothing of it is being opened any more, so that what is open can be closed.
+    /// Ends a session after its removal was recorded, with the lock `turn` held. The session is
+    /// unknown at once. Returns when no call is opening a shell any more, so that the open ones can
+    /// be closed.
     pub(crate) async fn end(&self, id: &SessionId) {
         let held = self.lock().remove(id);
         if let Some(held) = held {
@@ -350,22 +354,22 @@ impl Sessions {
         }
     }
 
-    /// A plain one, as a call that names it makes it.
+    /// A session with default settings.
     pub(crate) fn plain(home: &str) -> Session {
         Session::plain(now_ms(), home)
     }
 
-    /// Whether it sees only a part of the workspace.
+    /// Whether the session sees only a part of the workspace.
     pub(crate) fn scoped(&self, id: &SessionId) -> bool {
-        self.lock().get(id).is_some_and(Held::scoped)
+        self.lock().get(id).is_some_and(SessionEntry::scoped)
     }
 
-    /// Those that do.
+    /// All sessions that see only a part of the workspace.
     pub(crate) fn all_scoped(&self) -> Vec<SessionId> {
         self.lock().iter().filter(|(_, held)| held.scoped()).map(|(id, _)| id.clone()).collect()
     }
 
-    /// What it may see; `None` for one that sees all, and for one that is gone.
+    /// The session's grants; `None` for a session that sees the whole workspace or is gone.
     pub(crate) fn grants(&self, id: &SessionId) -> Result<Option<Vec<Grant>>, Error> {
         let all = self.lock();
         let access = all.get(id).and_then(|held| held.session.file_access.as_ref());
@@ -385,7 +389,7 @@ impl Sessions {
 
     /// Replaces what is known of all sessions without a scope by the inventory of the sandbox's agent.
     pub(crate) fn inventory(&self, activities: &[Activity]) {
-        self.lock().values_mut().filter(|held| !held.scoped()).for_each(Held::all_gone);
+        self.lock().values_mut().filter(|held| !held.scoped()).for_each(SessionEntry::all_gone);
         for activity in activities {
             self.changed(activity, false);
         }
@@ -418,7 +422,8 @@ impl Sessions {
         }
     }
 
-    /// A program begins in it: what it holds until its end, and which is over when the session is.
+    /// Marks a program as running in the session until the receiver is dropped. The receiver
+    /// reports the end of the session.
     pub(crate) fn program(&self, id: &SessionId) -> Result<watch::Receiver<()>, Error> {
         let mut all = self.lock();
         let none = || Error::NoSession { id: self.sandbox.clone(), session: id.clone() };
@@ -427,9 +432,8 @@ impl Sessions {
         Ok(held.programs.subscribe())
     }
 
-    /// Those whose time has come: past their ttl, or without work for `idle`. `parked` says how many
-    /// of a session's clients are only this server's own, kept for the next call; any other one is
-    /// somebody, and its being there counts as use.
+    /// Sessions whose ttl has passed or that have been idle for `idle`. `parked` returns how many
+    /// clients of a session are idle connections of this server. Any other client counts as use.
     pub(crate) fn over(
         &self,
         idle: Duration,
@@ -450,17 +454,17 @@ impl Sessions {
         over
     }
 
-    /// Whether a session is there and fits.
+    /// Whether a session exists and matches the filter.
     pub(crate) fn fits(&self, id: &SessionId, only: Only) -> bool {
         self.lock().get(id).is_some_and(|held| only.fits(held))
     }
 
-    /// No shell is open any more.
+    /// Records that no shell is open any more.
     pub(crate) fn ended(&self) {
-        self.lock().values_mut().for_each(Held::all_gone);
+        self.lock().values_mut().for_each(SessionEntry::all_gone);
     }
 
-    /// Records that are older than what is known, as id and JSON.
+    /// Sessions whose last activity is not in the store yet, as ids and JSON.
     pub(crate) fn unwritten(&self) -> Vec<(SessionId, String)> {
         let all = self.lock();
         let dirty = all.iter().filter(|(_, held)| held.dirty);
@@ -474,7 +478,7 @@ mod tests {
     use isolet_wire::response::Closed;
 
     fn sessions(rows: Vec<(SessionId, String)>) -> Sessions {
-        Sessions::new(&SandboxId::parse("box").unwrap(), (5, WORKSPACE), rows)
+        Sessions::new(&SandboxId::parse("box").unwrap(), 5, WORKSPACE, rows)
     }
 
     fn shell(name: &str, busy: bool, closed: bool) -> Activity {

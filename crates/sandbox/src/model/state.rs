@@ -1,4 +1,4 @@
-//! The states of a sandbox, and the only way from one to the next.
+//! The states of a sandbox, and all transitions between them.
 //!
 //! ```text
 //!              Greeted                    Died
@@ -21,74 +21,74 @@
 //!                       destroyed   (its record is gone, its id is free)
 //! ```
 //!
-//! A create that fails leaves nothing: `creating` goes to `destroying`, never to `failed`.
-//! `unreachable` may only be slow: it is greeted again and again, and nothing of it is killed.
-//! `failed` keeps its disk until it is deleted. Its files can be read (`driver/reading.rs`), and a
-//! persistent one that is recovered is `sleeping` (`Recover`, not drawn).
-//! `sleeping` has no process and no namespace; a persistent one has its files. The way to it and
-//! back is in `driver/sleep.rs`.
+//! A failed creation leaves nothing: `creating` goes to `destroying`, never to `failed`.
+//! The agent of an `unreachable` sandbox may only be slow, so the server keeps retrying and kills
+//! nothing. A `failed` sandbox keeps its disk until it is deleted. Its files can be read
+//! (`driver/reading.rs`), and a persistent one can be recovered to `sleeping` (`Recover`, not in
+//! the diagram). A `sleeping` sandbox has no process and no namespace, and a persistent one keeps
+//! its files; see `driver/sleep.rs`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a sandbox stands.
+/// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It is being made.
+    /// The sandbox is being created.
     Creating,
-    /// Its agent answers.
+    /// The agent answers.
     Running,
-    /// Its agent does not answer; it goes on running, and is asked again and again.
+    /// The agent does not answer. The sandbox continues to run, and the server keeps retrying.
     Unreachable,
-    /// Nothing of it runs; the next call that works in it wakes it.
+    /// Nothing of the sandbox runs. The next call that needs it wakes it.
     Sleeping,
-    /// Nothing of it runs; its disk is kept. The record names the cause.
+    /// Nothing of the sandbox runs. Its disk is kept, and the record has the cause.
     Failed,
-    /// It is being ended and removed.
+    /// The sandbox is being ended and removed.
     Destroying,
-    /// It is gone.
+    /// The sandbox is gone.
     Destroyed,
 }
 
-/// What happens to a sandbox.
+/// An event that can change the state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// Its agent said hello.
+pub enum Transition {
+    /// The agent has answered the greeting.
     Greeted,
-    /// Its agent does not answer in time.
+    /// The agent did not answer in time.
     Silent,
-    /// Its agent ended or could not be started.
+    /// The agent ended or could not be started.
     Died,
-    /// Nobody uses it, or somebody puts it to sleep.
+    /// The sandbox is idle, or a client puts it to sleep.
     Sleep,
-    /// The host was started anew: nothing of it runs, and nothing is wrong with it.
+    /// The host was rebooted, so nothing of the sandbox runs.
     Rebooted,
-    /// Somebody wants to work again in one that has failed.
+    /// A client recovers a failed sandbox.
     Recover,
-    /// A client, its ttl or recovery ends it.
+    /// A client deletes the sandbox, its ttl has passed, or recovery removes it.
     Delete,
-    /// Nothing of it is left.
+    /// Nothing of the sandbox is left.
     Removed,
 }
 
-/// A move that does not exist.
+/// An invalid state transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{event:?} does not happen to a sandbox that is {state}")]
-pub struct Refused {
-    /// Where it stands.
+pub struct InvalidTransition {
+    /// The current state.
     pub state: State,
-    /// What was said to happen.
-    pub event: Event,
+    /// The event that does not apply to it.
+    pub event: Transition,
 }
 
 impl State {
-    /// The only way on.
+    /// The state after an event.
     ///
     /// # Errors
-    /// [`Refused`] for a move that the picture does not have.
-    pub fn next(self, event: Event) -> Result<Self, Refused> {
-        use {Event as E, State as S};
+    /// [`InvalidTransition`] for an event that the diagram does not show.
+    pub fn next(self, event: Transition) -> Result<Self, InvalidTransition> {
+        use {State as S, Transition as E};
         match (self, event) {
             (S::Creating | S::Unreachable | S::Sleeping, E::Greeted) => Ok(S::Running),
             (S::Running, E::Sleep)
@@ -101,7 +101,7 @@ impl State {
                 Ok(S::Destroying)
             }
             (S::Destroying, E::Removed) => Ok(S::Destroyed),
-            (state, event) => Err(Refused { state, event }),
+            (state, event) => Err(InvalidTransition { state, event }),
         }
     }
 
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Whether a client still sees it: deleted is gone from the moment the delete begins.
+    /// Whether clients can see the sandbox. They cannot from the moment its deletion begins.
     #[must_use]
     pub fn visible(self) -> bool {
         !matches!(self, Self::Destroying | Self::Destroyed)
@@ -137,23 +137,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn events() -> impl Strategy<Value = Vec<Event>> {
+    fn events() -> impl Strategy<Value = Vec<Transition>> {
         let one = prop_oneof![
-            Just(Event::Greeted),
-            Just(Event::Silent),
-            Just(Event::Died),
-            Just(Event::Sleep),
-            Just(Event::Rebooted),
-            Just(Event::Recover),
-            Just(Event::Delete),
-            Just(Event::Removed)
+            Just(Transition::Greeted),
+            Just(Transition::Silent),
+            Just(Transition::Died),
+            Just(Transition::Sleep),
+            Just(Transition::Rebooted),
+            Just(Transition::Recover),
+            Just(Transition::Delete),
+            Just(Transition::Removed)
         ];
         proptest::collection::vec(one, 0..16)
     }
 
     proptest! {
-        /// Whatever happens, in whatever order: a refused move changes nothing, running is reached
-        /// only by a greeting, and nothing comes back from being destroyed.
+        /// For any sequence of events, an invalid transition changes nothing, `running` follows
+        /// only a greeting, and no state follows `destroyed`.
         #[test]
         fn every_move_is_drawn_or_refused(events in events()) {
             let mut state = State::Creating;
@@ -161,16 +161,16 @@ mod tests {
                 match state.next(event) {
                     Ok(next) => {
                         prop_assert_ne!(next, state);
-                        prop_assert!(next != State::Running || event == Event::Greeted);
+                        prop_assert!(next != State::Running || event == Transition::Greeted);
                         prop_assert!(!matches!(state, State::Destroyed));
                         prop_assert!(state != State::Destroying || next == State::Destroyed);
                         prop_assert!(next != State::Failed
                             || matches!(state, State::Running | State::Unreachable));
                         prop_assert!(next != State::Sleeping
-                            || matches!(event, Event::Sleep | Event::Rebooted | Event::Recover));
+                            || matches!(event, Transition::Sleep | Transition::Rebooted | Transition::Recover));
                         state = next;
                     }
-                    Err(refused) => prop_assert_eq!(refused, Refused { state, event }),
+                    Err(refused) => prop_assert_eq!(refused, InvalidTransition { state, event }),
                 }
             }
         }
@@ -181,7 +181,7 @@ mod tests {
         use State as S;
         for state in [S::Creating, S::Running, S::Unreachable, S::Sleeping, S::Failed] {
             assert!(state.visible());
-            assert_eq!(state.next(Event::Delete), Ok(State::Destroying));
+            assert_eq!(state.next(Transition::Delete), Ok(State::Destroying));
         }
         assert!(!State::Destroying.visible() && !State::Destroyed.visible());
     }

@@ -1,10 +1,10 @@
-//! Usage of a sandbox over all its sleeps: control groups count from each waking on, and the
-//! sandbox's record contains the sums before that.
+//! The total usage of a sandbox. Its cgroups count from the last waking, and its record holds the
+//! totals before that.
 
 use crate::model::{
     clock::{now_ms, steady_ms},
     error::Error,
-    info::{Info, Usage},
+    info::{SandboxInfo, Usage},
     network::traffic::Traffic,
     record::Record,
     state::State,
@@ -12,76 +12,76 @@ use crate::model::{
 use isolet_store::{EndedSandbox, UsageTotals};
 use serde::{Deserialize, Serialize};
 
-/// What was counted before its groups were made, or last removed.
+/// Totals from before the current cgroups were created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UsageCounters {
     cpu_us: u64,
     memory_peak_bytes: u64,
     oom_kills: u64,
     awake_ms: u64,
-    /// Awake since then, in ms of [`steady_ms`]; `None`: since its creation.
+    /// Start of the current awake period by [`steady_ms`]; `None` means since the creation.
     since_ms: Option<i64>,
-    /// What links have counted that are gone.
+    /// Traffic of earlier veth pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<Traffic>,
-    /// What its groups count stands here already: nothing may work in it until it wakes.
+    /// The totals already include the current cgroups, so nothing may run until the sandbox wakes.
     counted: bool,
 }
 
-/// A sandbox that has ended.
+/// The usage of a deleted sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Past {
-    /// The client's name for it.
+    /// The id of the sandbox.
     pub id: String,
-    /// As it was asked for.
+    /// The image as the client requested it.
     pub image: String,
-    /// Processor time that it might use, in thousandths of a core.
+    /// Limit on processor time, in thousandths of one core.
     pub cpu_millis: u64,
-    /// Memory that it might use, in MiB.
+    /// Memory limit, in MiB.
     pub memory_mib: u64,
-    /// How long its making took, in ms.
+    /// Duration of the creation, in ms.
     pub create_ms: f64,
-    /// Milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
-    /// Milliseconds since 1970.
+    /// Time of deletion, in milliseconds since 1970.
     pub destroyed_at_ms: i64,
-    /// From its creation to its end, in ms.
+    /// Time from creation to deletion, in ms.
     pub uptime_ms: u64,
-    /// How much of that it did not sleep, in ms.
+    /// Time in which the sandbox did not sleep, in ms.
     pub awake_ms: u64,
     /// Processor time, in µs.
     pub cpu_us: u64,
-    /// The most memory that it ever used, in bytes.
+    /// Peak memory, in bytes.
     pub memory_peak_bytes: u64,
 }
 
-/// What all of a tenant's sandboxes have used.
+/// The total usage of all sandboxes of a tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Sandboxes that there are.
+    /// Number of current sandboxes.
     pub active: u64,
-    /// Sandboxes that have ended.
+    /// Number of deleted sandboxes.
     pub ended: u64,
-    /// Processor time of all, in µs.
+    /// Processor time, in µs.
     pub cpu_us: u64,
-    /// Memory that they might use, times how long they were awake: in MiB times ms.
+    /// Memory limit multiplied by awake time, in MiB times ms.
     pub memory_mib_ms: u64,
 }
 
 impl UsageCounters {
-    /// Of a sandbox that is being created.
+    /// The counters of a new sandbox.
     pub(crate) fn begun() -> Self {
         Self { since_ms: Some(steady_ms()), ..Self::default() }
     }
 
-    /// Whether what the groups of the sandbox count stands in its record already.
+    /// Whether the totals already include the current cgroups.
     pub(crate) fn counted(&self) -> bool {
         self.counted
     }
 }
 
 impl Record {
-    /// How long it has not slept, in ms.
+    /// Time in which the sandbox did not sleep, in ms.
     fn awake_ms(&self) -> u64 {
         let used = self.body.used;
         if !matches!(self.state, State::Running | State::Unreachable) {
@@ -91,13 +91,13 @@ impl Record {
         used.awake_ms + u64::try_from(steady_ms() - since).unwrap_or(0)
     }
 
-    /// It stops to be awake: called before its state says so.
+    /// Ends the awake period. Must be called before the state changes.
     pub(crate) fn rest(&mut self) {
         self.body.used.awake_ms = self.awake_ms();
         self.body.used.since_ms = Some(steady_ms());
     }
 
-    /// Its groups go, and this is what they have counted.
+    /// Adds the usage of cgroups that are removed.
     pub(crate) fn counted(&mut self, groups: isolet_jail::Usage) {
         let used = &mut self.body.used;
         used.counted = true;
@@ -106,7 +106,7 @@ impl Record {
         used.oom_kills += groups.oom_kills;
     }
 
-    /// Its link goes, and this is what went over it.
+    /// Adds the traffic of a veth pair that is removed.
     pub(crate) fn carried(&mut self, traffic: Option<Traffic>) {
         if let Some(traffic) = traffic {
             let before = self.body.used.network.unwrap_or_default();
@@ -114,13 +114,13 @@ impl Record {
         }
     }
 
-    /// It wakes.
+    /// Starts an awake period.
     pub(crate) fn woke(&mut self) {
         self.body.used.since_ms = Some(steady_ms());
         self.body.used.counted = false;
     }
 
-    /// What clients are told, with what its groups count now.
+    /// The usage for clients, including the current cgroups.
     pub(crate) fn usage(&self, groups: isolet_jail::Usage) -> Usage {
         let used = self.body.used;
         let groups = match used.counted {
@@ -140,9 +140,9 @@ impl Record {
         }
     }
 
-    /// What stays of it when it has ended.
+    /// The usage record of a deleted sandbox.
     pub(crate) fn past(&self, groups: isolet_jail::Usage) -> Result<EndedSandbox, Error> {
-        let (info, usage): (Info, Usage) = (self.info(), self.usage(groups));
+        let (info, usage): (SandboxInfo, Usage) = (self.info(), self.usage(groups));
         let past = Past {
             id: info.id.into(),
             image: info.image,

@@ -1,11 +1,11 @@
-//! Reports processes and terminals of a sandbox as events. Starts, and ends by a call, are reported
-//! at once. Other ends are noticed by the next check, which runs only while a client follows the
-//! events.
+//! Publishes the background processes and terminals of a sandbox as events. Starts, and ends that a
+//! call causes, are published at once. Other ends are detected by the next query, which only
+//! happens while a client follows the events.
 
 use crate::{
     live::entry::background::{Background, Known},
     model::{
-        events::{Exit, Happened},
+        events::{EventKind, Exit},
         ids::{ProcessId, SessionId},
         process::ProcessInfo,
         state::State,
@@ -18,11 +18,12 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long one agent may take.
+/// Timeout of one agent's answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
-/// What is known to run, of each kind: more is begun without its end being told.
+/// Maximum number of known processes and of known terminals. The ends of further ones are not
+/// published.
 const KNOWN_MAX: usize = 1024;
-/// Changes of one sandbox that are told at a look; more follow at the next.
+/// Maximum number of changes of one sandbox per query. Further changes follow with the next query.
 const CHANGES_MAX: usize = 64;
 
 impl Background {
@@ -30,31 +31,31 @@ impl Background {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process has begun.
+    /// Publishes the start of a process.
     pub(crate) fn started(&self, sandbox: &Sandbox, info: &ProcessInfo) {
         self.known().started(sandbox, info);
     }
 
-    /// A process is as it is told; where it has ended, that is an event.
+    /// Publishes the end of a process if its status says so.
     pub(crate) fn seen(&self, sandbox: &Sandbox, info: &ProcessInfo) {
         self.known().seen(sandbox, info);
     }
 
-    /// A process is told of no more.
+    /// Publishes the end of a process that was forgotten.
     pub(crate) fn forgotten(&self, sandbox: &Sandbox, id: &ProcessId) {
         let mut known = self.known();
         let keys: Vec<_> = known.processes.keys().filter(|(own, _)| own == id).cloned().collect();
         keys.iter().for_each(|key| known.exited(sandbox, key, None));
     }
 
-    /// A session's terminal was opened.
+    /// Publishes a new terminal of a session.
     pub(crate) fn opened(&self, sandbox: &Sandbox, session: &SessionId, id: &str) {
         self.known().opened(sandbox, session, id);
     }
 
-    /// Looks for what has begun and ended unseen.
+    /// Queries the agent and publishes what has changed.
     pub(crate) async fn look(&self, sandbox: &Sandbox) {
-        // What begins while it is asked is not missing in the answer.
+        // A process that starts during the query must not count as missing in the answer.
         let before = self.known().clone();
         if before.looked && before.processes.is_empty() && before.terminals.is_empty() {
             return;
@@ -68,7 +69,7 @@ impl Background {
         let (processes, terminals) = match timeout(ANSWER_WAIT, asked).await {
             _ if gone => (Vec::new(), Vec::new()),
             Ok((Ok(processes), Ok(terminals))) => (processes, terminals),
-            // It is not known.
+            // The state is unknown.
             _ => return,
         };
         let mut left = CHANGES_MAX;
@@ -114,7 +115,7 @@ impl Known {
             let key = (process.clone(), info.process.started_at_ms);
             self.processes.insert(key, session.clone());
         }
-        sandbox.say(Happened::ProcessStarted { process, session });
+        sandbox.emit(EventKind::ProcessStarted { process, session });
     }
 
     pub(crate) fn seen(&mut self, sandbox: &Sandbox, info: &ProcessInfo) {
@@ -125,10 +126,10 @@ impl Known {
         }
     }
 
-    /// Told once.
+    /// Publishes the end of a process once.
     fn exited(&mut self, sandbox: &Sandbox, key: &(ProcessId, i64), exit: Option<Exit>) {
         if let Some(session) = self.processes.remove(key) {
-            sandbox.say(Happened::ProcessExited { process: key.0.clone(), session, exit });
+            sandbox.emit(EventKind::ProcessExited { process: key.0.clone(), session, exit });
         }
     }
 
@@ -140,12 +141,12 @@ impl Known {
         if self.terminals.len() < KNOWN_MAX {
             self.terminals.insert(session.clone(), id.to_owned());
         }
-        sandbox.say(Happened::TerminalOpened(session.clone()));
+        sandbox.emit(EventKind::TerminalOpened(session.clone()));
     }
 
     fn ended(&mut self, sandbox: &Sandbox, session: &SessionId) {
         if self.terminals.remove(session).is_some() {
-            sandbox.say(Happened::TerminalEnded(session.clone()));
+            sandbox.emit(EventKind::TerminalEnded(session.clone()));
         }
     }
 }

@@ -1,15 +1,14 @@
-//! Code contexts: interpreters that keep their variables. [`open`] creates one, and [`run`] runs
-//! code in it.
+//! Code contexts: interpreters that keep their variables between runs. [`open`] creates them, and
+//! [`run`] runs code in them.
 //!
-//! A context lives in the agent, with everything that is known about it. This server stores
-//! nothing, and so finds it again after a restart. A context of a session with a scope lives in
-//! that session's agent. Messages of its driver are the tenant's: they are read with limits, and
-//! unreadable ones are counted.
+//! A context lives in its agent, which holds everything about it, so a restarted server finds it
+//! again. A context of a session with a scope lives in the scope's agent. The output of its driver
+//! belongs to the tenant: it is parsed within limits, and invalid output is only counted.
 
 mod open;
 mod run;
 
-pub use run::{Code, Event, Fault, RunLink, SAID_BYTES_MAX, Shown};
+pub use run::{Code, ContextRunConnection, ContextRunEvent, Fault, SAID_BYTES_MAX, Shown};
 
 use crate::{
     agent_client::{
@@ -34,119 +33,122 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// How long a run may take where nobody says, in ms.
+/// Default timeout of a run, in ms.
 pub const TIMEOUT_MS: u64 = 60_000;
-/// How long an interpreter may take until it answers: a little longer than its agent gives it.
+/// How long an interpreter may take to start, a little longer than the agent's own timeout.
 pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(45);
-/// How long the end of one may take.
+/// How long the end of a context may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
-/// Below this much memory of its sandbox a context of Python has no Jupyter kernel unless it is
-/// asked for, in MiB: one holds 52, and libraries that are worth it as much again.
+/// Minimum memory limit, in MiB, for a Python context to use a Jupyter kernel by default. A kernel
+/// needs 52 MiB, and typical libraries as much again.
 pub(crate) const KERNEL_MEMORY_MIB_MIN: u64 = 256;
 
-/// With less memory of its sandbox no kernel is begun ahead, in MiB.
+/// Minimum memory limit, in MiB, for a spare kernel.
 pub(crate) const SPARE_MEMORY_MIB_MIN: u64 = 512;
 
-/// Whether a Jupyter kernel of the image runs what a context speaks.
+/// Whether a Jupyter kernel runs the context.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Kernel {
-    /// For Python where the image has one, and for what is a kernel's alone.
+    /// For Python if the image has a kernel, and for languages that need one.
     #[default]
     Usual,
-    /// None.
+    /// Without a kernel.
     Without,
-    /// The one of this name.
+    /// With the kernel of this name.
     Named(String),
 }
 
-/// What a client wants a context to be.
+/// The parameters of a new context.
 #[derive(Debug, Clone)]
 pub struct ContextSpec {
-    /// Its id; the server makes one otherwise.
+    /// The id; the server generates one by default.
     pub id: Option<ContextId>,
-    /// What it speaks.
+    /// The language of the code.
     pub language: Language,
-    /// What is to run it.
+    /// The choice of a kernel.
     pub kernel: Kernel,
-    /// Whose directory, environment and scope it has, and with which it ends.
+    /// The session whose directory, environment and scope the context inherits, and with which it
+    /// ends.
     pub session: Option<SessionId>,
-    /// Start directory; as the session has it, or `/workspace`.
+    /// The directory in which the interpreter starts; by default the session's, or `/workspace`.
     pub cwd: Option<String>,
-    /// Over the sandbox's (and the session's) environment; `None` unsets.
+    /// Variables that override the environment of the session and the sandbox; `None` unsets a
+    /// variable.
     pub env: BTreeMap<String, Option<String>>,
-    /// For runs that name none, in ms; 0 a day. [`TIMEOUT_MS`] unless told.
+    /// Default timeout of runs, in ms; 0 means one day. [`TIMEOUT_MS`] by default.
     pub timeout_ms: Option<u64>,
 }
 
-/// What is known of a context.
+/// The description of a context.
 #[derive(Debug, Clone)]
-pub struct Info {
-    /// Its id.
+pub struct ContextInfo {
+    /// The id of the context.
     pub id: ContextId,
-    /// What it speaks.
+    /// The language of the code.
     pub language: Language,
-    /// The name of the Jupyter kernel that runs it, where one does.
+    /// The Jupyter kernel that runs the context, if one does.
     pub kernel: Option<String>,
-    /// Whose it is, if a session's.
+    /// The session of the context, if it has one.
     pub session: Option<SessionId>,
-    /// Start directory.
+    /// The directory in which the interpreter starts.
     pub cwd: String,
-    /// For runs that name none, in ms.
+    /// Default timeout of runs, in ms.
     pub timeout_ms: u64,
-    /// Milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
-    /// Process id of its interpreter, inside; `None` while there is none.
+    /// Process id of the interpreter inside the sandbox; `None` while there is none.
     pub pid: Option<i32>,
-    /// Something runs.
+    /// A run is in progress.
     pub busy: bool,
-    /// Runs that wait.
+    /// Number of queued runs.
     pub queued: u32,
-    /// Runs that have begun.
+    /// Number of runs that have started.
     pub runs: u64,
-    /// How often its interpreter was started anew.
+    /// Number of times that the interpreter was replaced.
     pub restarts: u64,
     once: Option<(String, [u8; 32])>,
 }
 
-/// What the server says of a context to its agent, to be told it later.
+/// The label with which the server stores its own data about a context in the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Label {
     session: Option<SessionId>,
     cwd: String,
     timeout_ms: u64,
     created_at_ms: i64,
-    /// The name of the Jupyter kernel that may run it.
+    /// The Jupyter kernel that may run the context.
     #[serde(default)]
     kernel: Option<String>,
-    /// What it was made to speak, where a kernel may run it.
+    /// The requested language, if a kernel may run it.
     #[serde(default)]
     language: Option<Language>,
-    /// The idempotency key that it was made with, and what it was bound to.
+    /// The idempotency key of the creation, and the hash of its request.
     #[serde(default)]
     once: Option<(String, [u8; 32])>,
 }
 
 impl Sandbox {
-    /// The contexts of this sandbox, sorted by id; none of one that sleeps.
+    /// All contexts of this sandbox, sorted by id. A sleeping sandbox has none.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
-    pub async fn contexts(&self) -> Result<Vec<Info>, Error> {
+    pub async fn contexts(&self) -> Result<Vec<ContextInfo>, Error> {
         match self.list_contexts().await {
             Err(_) if self.entry.state() == State::Sleeping => Ok(Vec::new()),
             listed => listed,
         }
     }
 
-    async fn list_contexts(&self) -> Result<Vec<Info>, Error> {
-        // An agent speaks for its own sessions alone.
-        let scoped =
-            |info: &Info| info.session.as_ref().is_some_and(|id| self.entry.sessions.scoped(id));
+    async fn list_contexts(&self) -> Result<Vec<ContextInfo>, Error> {
+        // An agent may only report its own sessions.
+        let scoped = |info: &ContextInfo| {
+            info.session.as_ref().is_some_and(|id| self.entry.sessions.scoped(id))
+        };
         let mut all = self.contexts_at(None).await?;
         all.retain(|info| !scoped(info));
         for (id, scope) in self.entry.scopes.all() {
-            // One that ends meanwhile has none.
+            // A scope that ends in the meantime has no contexts.
             let found = self.contexts_at(Some(&scope)).await.unwrap_or_default();
             all.extend(found.into_iter().filter(|info| info.session.as_ref() == Some(&id)));
         }
@@ -155,35 +157,39 @@ impl Sandbox {
         Ok(all)
     }
 
-    async fn contexts_at(&self, scope: Option<&Scope>) -> Result<Vec<Info>, Error> {
+    async fn contexts_at(&self, scope: Option<&Scope>) -> Result<Vec<ContextInfo>, Error> {
         let mut wire = self.wire(scope).await?;
         wire.send(&AgentRequest::Context(context::ContextRequest::List)).await?;
         let mut all = Vec::new();
         loop {
             match wire.answer().await? {
-                AgentResponse::Context(context::ContextResponse::Is(told))
+                AgentResponse::Context(context::ContextResponse::State(told))
                     if all.len() < context::CONTEXTS_MAX =>
                 {
                     all.extend(info(told).ok());
                 }
                 AgentResponse::Done => break,
-                _ => return Err(AgentError::Turn("another answer to the list of contexts").into()),
+                _ => {
+                    return Err(
+                        AgentError::Turn("unexpected answer to the list of contexts").into()
+                    );
+                }
             }
         }
         self.pool_at(scope).park(wire);
         Ok(all)
     }
 
-    /// One context.
+    /// The description of one context.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `NoShell`, and those of [`Self::contexts`].
-    pub async fn context(&self, id: &ContextId) -> Result<Info, Error> {
+    /// [`Error::Refused`] with `NoShell`, and the errors of [`Self::contexts`].
+    pub async fn context(&self, id: &ContextId) -> Result<ContextInfo, Error> {
         let all = self.contexts().await?;
         all.into_iter().find(|info| info.id == *id).ok_or_else(|| none(id))
     }
 
-    /// The agent in which a context lives: of a scope where it is one of a scoped session.
+    /// The scope whose agent holds the context; `None` means the sandbox's own agent.
     async fn home(&self, id: &ContextId) -> Result<Option<Arc<Scope>>, Error> {
         if self.entry.scopes.all().is_empty() {
             return Ok(None);
@@ -192,33 +198,33 @@ impl Sandbox {
         Ok(session.and_then(|session| self.entry.scopes.get(&session)))
     }
 
-    /// Interrupts what runs in a context; whether anything did.
+    /// Interrupts the current run of a context. Returns whether there was one.
     ///
     /// # Errors
     /// [`Error::Refused`] with `NoShell`, [`Error::Link`].
     pub async fn context_interrupt(&self, id: &ContextId) -> Result<bool, Error> {
         let scope = self.home(id).await?;
-        let ask = context::ContextRequest::Interrupt(id.to_string());
-        match self.ask_context(scope.as_deref(), ask, ANSWER_WAIT).await? {
+        let request = context::ContextRequest::Interrupt(id.to_string());
+        match self.ask_context(scope.as_deref(), request, ANSWER_WAIT).await? {
             context::ContextResponse::Interrupted(any) => Ok(any),
-            _ => Err(AgentError::Turn("another answer to an interrupt").into()),
+            _ => Err(AgentError::Turn("unexpected answer to an interrupt").into()),
         }
     }
 
-    /// Ends a context's interpreter and begins with a new one; answers when that is ready.
+    /// Replaces a context's interpreter and returns when the new one is ready.
     ///
     /// # Errors
-    /// As [`Self::context_open`].
-    pub async fn context_restart(&self, id: &ContextId) -> Result<Info, Error> {
+    /// See [`Self::context_open`].
+    pub async fn context_restart(&self, id: &ContextId) -> Result<ContextInfo, Error> {
         let scope = self.home(id).await?;
-        let ask = context::ContextRequest::Restart(id.to_string());
-        match self.ask_context(scope.as_deref(), ask, OPEN_WAIT).await? {
-            context::ContextResponse::Is(told) => info(told),
-            _ => Err(AgentError::Turn("another answer to a restart").into()),
+        let request = context::ContextRequest::Restart(id.to_string());
+        match self.ask_context(scope.as_deref(), request, OPEN_WAIT).await? {
+            context::ContextResponse::State(told) => info(told),
+            _ => Err(AgentError::Turn("unexpected answer to a restart").into()),
         }
     }
 
-    /// Ends a context and all that it started; nothing where there is none.
+    /// Ends a context and everything that it started. A missing context is no error.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::TooLate`].
@@ -237,20 +243,20 @@ impl Sandbox {
                     self.pool_at(scope.as_deref()).park(wire);
                     Ok(())
                 }
-                _ => Err(AgentError::Turn("another answer to the end of a context").into()),
+                _ => Err(AgentError::Turn("unexpected answer to the end of a context").into()),
             }
         };
         match closed.await {
-            // It has ended with all others, and does not come back.
+            // The context ended with the sandbox's sleep and does not come back.
             Err(_) if self.entry.state() == State::Sleeping => Ok(()),
             closed => closed,
         }
     }
 
-    /// Ends the contexts of a session that ends.
+    /// Ends the contexts of a session that is being deleted.
     pub(crate) async fn close_contexts(&self, session: &SessionId) -> Result<(), Error> {
         if self.entry.sessions.scoped(session) {
-            // They end with their agent.
+            // The contexts end with their agent.
             return Ok(());
         }
         for info in
@@ -264,11 +270,11 @@ impl Sandbox {
     async fn ask_context(
         &self,
         scope: Option<&Scope>,
-        ask: context::ContextRequest,
+        request: context::ContextRequest,
         wait: Duration,
     ) -> Result<context::ContextResponse, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&AgentRequest::Context(ask)).await?;
+        wire.send(&AgentRequest::Context(request)).await?;
         let heard = timeout(wait, wire.next()).await.map_err(|_| AgentError::Silent)??;
         match heard {
             AgentEvent::Response(AgentResponse::Context(told)) => {
@@ -281,7 +287,7 @@ impl Sandbox {
                 }
                 Err(Error::Refused { why, message })
             }
-            _ => Err(AgentError::Turn("another answer about a context").into()),
+            _ => Err(AgentError::Turn("unexpected answer about a context").into()),
         }
     }
 
@@ -294,11 +300,11 @@ fn none(id: &ContextId) -> Error {
     Error::Refused { why: RefusalReason::NoShell, message: format!("there is no context {id}") }
 }
 
-/// What an agent says of a context, checked.
-pub(crate) fn info(told: context::Context) -> Result<Info, Error> {
-    let bad = || Error::from(AgentError::Turn("what it says of a context does not read"));
+/// Checks an agent's description of a context.
+pub(crate) fn info(told: context::ContextStatus) -> Result<ContextInfo, Error> {
+    let bad = || Error::from(AgentError::Turn("invalid description of a context"));
     let label: Label = serde_json::from_slice(&told.label).map_err(|_| bad())?;
-    Ok(Info {
+    Ok(ContextInfo {
         id: ContextId::parse(&told.context).map_err(|_| bad())?,
         language: label.language.unwrap_or(told.language),
         kernel: label.kernel.filter(|_| told.language == Language::Jupyter),

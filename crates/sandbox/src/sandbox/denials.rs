@@ -1,17 +1,17 @@
-//! What is refused to a sandbox from a given moment on.
+//! Network denials from a moment on.
 
 use crate::{
-    live::{entry::Entry, inner::Inner},
+    live::{entry::SandboxEntry, inner::Inner},
     model::network::{Mode, denied::Denied},
     sandbox::Sandbox,
 };
 use std::sync::Arc;
 
-/// What is refused from a moment on.
+/// The network denials from a moment on.
 #[derive(Clone)]
 pub struct Denials {
     inner: Arc<Inner>,
-    entry: Arc<Entry>,
+    entry: Arc<SandboxEntry>,
     from: u64,
 }
 
@@ -25,32 +25,32 @@ impl std::fmt::Debug for Denials {
 }
 
 impl Denials {
-    /// Begins anew.
+    /// Starts again from the present moment.
     pub fn begin(&mut self) {
         self.from = self.entry.refusals.at();
     }
 
-    /// Whether there is anybody to wait for.
+    /// Whether the sandbox has a veth pair that could report denials.
     #[must_use]
     pub fn there(&self) -> bool {
         self.entry.view.borrow().record.body.network.mode() != Mode::None
             || self.entry.refusals.at() != self.from
     }
 
-    /// What was refused until now. Waits a moment for what is just being told; cancel-safe.
+    /// The denials up to now. Waits briefly for those that are just being reported. Cancel-safe.
     pub async fn told(&self) -> Denied {
         self.settle().await;
         self.now()
     }
 
-    /// Waits a moment for what is just being told; cancel-safe.
+    /// Waits briefly for denials that are just being reported. Cancel-safe.
     pub async fn settle(&self) {
         if self.there() {
             self.inner.egress.settle().await;
         }
     }
 
-    /// What is known of it, without a wait.
+    /// The denials that are already known, without waiting.
     #[must_use]
     pub fn now(&self) -> Denied {
         self.entry.refusals.since(self.from)
@@ -58,7 +58,7 @@ impl Denials {
 }
 
 impl Sandbox {
-    /// What is refused to it from now on.
+    /// Collects the network denials from now on.
     #[must_use]
     pub fn denials(&self) -> Denials {
         let inner = Arc::clone(&self.inner);
@@ -66,7 +66,7 @@ impl Sandbox {
         Denials { from: entry.refusals.at(), inner, entry }
     }
 
-    /// What was refused to it within a time, in ms since 1970, as far as it is held.
+    /// The network denials within a period, in ms since 1970, as far as they are still in the log.
     #[must_use]
     pub fn denied_within(&self, from_ms: i64, to_ms: Option<i64>) -> Denied {
         self.entry.refusals.within(from_ms, to_ms)

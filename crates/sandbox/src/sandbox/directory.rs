@@ -1,16 +1,16 @@
-//! Checks whether a start directory exists.
+//! Checks that a start directory exists.
 
 use crate::{model::error::Error, sandbox::Sandbox};
-use isolet_wire::response::{Kind, RefusalReason};
+use isolet_wire::response::{FileKind, RefusalReason};
 
 impl Sandbox {
-    /// Looks whether a session can begin in this directory.
+    /// Checks that a session can start in this directory.
     ///
     /// # Errors
     /// [`Error::Refused`] with `BadCwd`, [`Error::Link`].
     pub(crate) async fn check_directory(&self, path: &str) -> Result<(), Error> {
         let reason = match self.file_look(path.as_bytes(), true).await {
-            Ok(found) if found.stat.kind == Kind::Directory => return Ok(()),
+            Ok(found) if found.stat.kind == FileKind::Directory => return Ok(()),
             Ok(_) => "not a directory",
             Err(Error::Refused { why: RefusalReason::NotFound, .. }) => "no such directory",
             Err(Error::Refused { why: RefusalReason::WrongKind, .. }) => "not a directory",

@@ -1,7 +1,7 @@
-//! File calls: one connection each, answered by a worker inside the sandbox.
+//! File operations. Each has a connection of its own, which a worker inside the sandbox serves.
 //!
-//! Paths are bytes, absolute or below `/workspace`. They are resolved inside the sandbox, never
-//! here.
+//! Paths are bytes, absolute or relative to `/workspace`. They are resolved inside the sandbox,
+//! never on the host.
 
 mod calls;
 
@@ -15,53 +15,58 @@ use crate::{
 };
 use bytes::Bytes;
 use isolet_wire::{
-    frame::{DATA_BYTES_MAX, Data},
-    request::{AgentRequest, File},
-    response::{AgentResponse, Entry, Stat},
+    frame::{DATA_BYTES_MAX, DataFrame},
+    request::{AgentRequest, FileRequest},
+    response::{AgentResponse, DirectoryEntry, FileStat},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// The most entries that one list may ask for.
+/// Maximum number of entries that a list may request.
 pub const ENTRIES_MAX: u32 = 100_000;
-/// The longest path, in bytes: the kernel's own bound.
+/// Maximum length of a path, in bytes, as in the kernel.
 pub const PATH_BYTES_MAX: usize = 4095;
-/// How long a file call may stand still: a large directory takes time to remove, a FIFO is refused at once.
+/// Timeout between two messages of a file operation. Removing a large directory takes time, and a
+/// FIFO is refused at once.
 pub(crate) const STILL: Duration = Duration::from_secs(60);
-/// How long one may take that moves many bytes and says nothing meanwhile: the agent's own bound.
+/// Timeout of operations that move many bytes without a message, as in the agent.
 pub(crate) const LONG: Duration = Duration::from_secs(15 * 60);
 
-/// A file being read.
+/// A file that is being read.
 #[derive(Debug)]
-pub struct Reader {
-    /// As it was when it was opened.
-    pub stat: Stat,
+pub struct FileReader {
+    /// The metadata when the file was opened.
+    pub stat: FileStat,
     wire: Wire,
     done: bool,
-    /// Bytes that are already here.
+    /// Bytes that have already been received.
     ahead: Option<Bytes>,
 }
 
-/// A file being written under a temporary name. Dropped before [`Writer::finish`]: no change.
+/// A file that is being written to a temporary name. Dropping it before [`Writer::finish`] changes
+/// nothing.
 #[derive(Debug)]
 pub struct Writer {
     wire: Wire,
     offset: u64,
     space: Arc<Space>,
-    /// From this offset on the free space is looked at again.
+    /// Offset at which the free disk space is checked again.
     look: u64,
 }
 
-pub(crate) async fn hear(wire: &mut Wire) -> Result<AgentEvent, Error> {
-    hear_in(wire, STILL).await
+pub(crate) async fn next_event(wire: &mut Wire) -> Result<AgentEvent, Error> {
+    next_event_within(wire, STILL).await
 }
 
-pub(crate) async fn hear_in(wire: &mut Wire, wait: Duration) -> Result<AgentEvent, Error> {
+pub(crate) async fn next_event_within(
+    wire: &mut Wire,
+    wait: Duration,
+) -> Result<AgentEvent, Error> {
     match timeout(wait, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
         AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
             Err(Error::Refused { why, message })
         }
-        heard => Ok(heard),
+        event => Ok(event),
     }
 }
 
@@ -70,23 +75,23 @@ pub(crate) async fn done(wire: &mut Wire) -> Result<(), Error> {
 }
 
 pub(crate) async fn done_in(wire: &mut Wire, wait: Duration) -> Result<(), Error> {
-    match hear_in(wire, wait).await? {
+    match next_event_within(wire, wait).await? {
         AgentEvent::Response(AgentResponse::Done) => Ok(()),
         _ => Err(fault("a file call")),
     }
 }
 
-pub(crate) async fn stat(wire: &mut Wire) -> Result<Stat, Error> {
-    match hear(wire).await? {
+pub(crate) async fn stat(wire: &mut Wire) -> Result<FileStat, Error> {
+    match next_event(wire).await? {
         AgentEvent::Response(AgentResponse::FileStat(stat)) => Ok(stat),
         _ => Err(fault("a file call")),
     }
 }
 
-/// The agent said what it may not say here.
+/// The agent sent a message that is not allowed at this point.
 pub(crate) fn fault(of: &'static str) -> Error {
-    tracing::warn!(of, "an agent gave another answer");
-    AgentError::Turn("another answer to a file call").into()
+    tracing::warn!(of, "unexpected answer from the agent");
+    AgentError::Turn("unexpected answer to a file call").into()
 }
 
 fn check(path: &[u8]) -> Result<(), Error> {
@@ -99,33 +104,36 @@ fn check(path: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-impl Reader {
-    /// The next bytes; `None` at the end. Cancel-safe.
+impl FileReader {
+    /// Waits for the next bytes; `None` at the end. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Link`], [`Error::Refused`], [`Error::TooLate`] when nothing comes for a minute.
+    /// [`Error::Link`], [`Error::Refused`], or [`Error::TooLate`] if nothing arrives for a minute.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if self.ahead.is_some() || self.done {
             return Ok(self.ahead.take());
         }
-        match hear(&mut self.wire).await? {
-            AgentEvent::Data(body) => Ok(Some(Data::parse(body).map_err(AgentError::from)?.bytes)),
+        match next_event(&mut self.wire).await? {
+            AgentEvent::Data(body) => {
+                Ok(Some(DataFrame::parse(body).map_err(AgentError::from)?.bytes))
+            }
             AgentEvent::Response(AgentResponse::Done) => {
                 self.done = true;
                 Ok(None)
             }
             AgentEvent::Response(_) => {
-                Err(AgentError::Turn("another answer to a file call").into())
+                Err(AgentError::Turn("unexpected answer to a file call").into())
             }
         }
     }
 }
 
 impl Writer {
-    /// More bytes, as many as there are.
+    /// Writes more bytes.
     ///
     /// # Errors
-    /// [`Error::Link`]; [`Error::Refused`] when the agent has given up (disk full).
+    /// [`Error::Link`], or [`Error::Refused`] if the agent has given up, for example because the
+    /// disk is full.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         if self.offset >= self.look {
             self.space.check()?;
@@ -147,25 +155,25 @@ impl Writer {
         }
     }
 
-    /// What the agent said before it closed the connection says more than that it did.
+    /// The agent's last message, if there is one, explains more than the closed connection.
     async fn reason(&mut self, error: AgentError) -> Error {
-        match hear(&mut self.wire).await {
+        match next_event(&mut self.wire).await {
             Err(refused @ Error::Refused { .. }) => refused,
             _ => error.into(),
         }
     }
 
-    /// Puts the file under its name.
+    /// Completes the file and renames it.
     ///
     /// # Errors
-    /// As `write`; nothing is changed then.
+    /// See `write`. Nothing has changed then.
     pub async fn finish(mut self) -> Result<(), Error> {
         self.end().await?;
         done(&mut self.wire).await
     }
 
     async fn end(&mut self) -> Result<(), Error> {
-        match self.wire.send(&AgentRequest::File(File::End)).await {
+        match self.wire.send(&AgentRequest::File(FileRequest::End)).await {
             Err(error) => Err(self.reason(error).await),
             Ok(()) => Ok(()),
         }
@@ -173,29 +181,29 @@ impl Writer {
 }
 
 impl Sandbox {
-    async fn file(&self, path: &[u8], file: File) -> Result<Wire, Error> {
+    async fn file(&self, path: &[u8], file: FileRequest) -> Result<Wire, Error> {
         check(path)?;
         let reads = matches!(
             file,
-            File::Read { .. }
-                | File::List { .. }
-                | File::Stat { .. }
-                | File::Fetch { .. }
-                | File::Walk { .. }
-                | File::Look { .. }
-                | File::Pack { .. }
-                | File::PackZstd { .. }
-                | File::PackBut { .. }
-                | File::Search { .. }
-                | File::Watch { .. }
+            FileRequest::Read { .. }
+                | FileRequest::List { .. }
+                | FileRequest::Stat { .. }
+                | FileRequest::Fetch { .. }
+                | FileRequest::Walk { .. }
+                | FileRequest::Metadata { .. }
+                | FileRequest::Pack { .. }
+                | FileRequest::PackZstd { .. }
+                | FileRequest::PackWithout { .. }
+                | FileRequest::Search { .. }
+                | FileRequest::Watch { .. }
         );
         let mut wire = self.file_wire(reads).await?;
         wire.send(&AgentRequest::File(file)).await?;
         Ok(wire)
     }
 
-    /// A call that puts something on the disk; refused below the floor of free space.
-    async fn put(&self, path: &[u8], file: File) -> Result<Wire, Error> {
+    /// Starts an operation that writes to the disk. Refused below the floor of free space.
+    async fn put(&self, path: &[u8], file: FileRequest) -> Result<Wire, Error> {
         self.space().check()?;
         self.file(path, file).await
     }
@@ -213,30 +221,32 @@ impl Sandbox {
         path: &[u8],
         offset: u64,
         limit: Option<u64>,
-    ) -> Result<Reader, Error> {
-        let mut wire = self.file(path, File::Read { path: path.to_vec(), offset, limit }).await?;
-        Ok(Reader { stat: stat(&mut wire).await?, wire, done: false, ahead: None })
+    ) -> Result<FileReader, Error> {
+        let mut wire =
+            self.file(path, FileRequest::Read { path: path.to_vec(), offset, limit }).await?;
+        Ok(FileReader { stat: stat(&mut wire).await?, wire, done: false, ahead: None })
     }
 
-    /// Writes a whole file; parents are made, a new one gets `mode`.
+    /// Writes a whole file. Missing parents are created, and a new file gets `mode`.
     ///
     /// # Errors
-    /// As `file_read`, and `NoSpace`.
+    /// See `file_read`, and `NoSpace`.
     pub async fn file_write(&self, path: &[u8], mode: u32) -> Result<Writer, Error> {
-        let wire = self.put(path, File::Write { path: path.to_vec(), mode: mode & 0o7777 }).await?;
+        let wire =
+            self.put(path, FileRequest::Write { path: path.to_vec(), mode: mode & 0o7777 }).await?;
         Ok(self.writer(wire))
     }
 
-    /// Entries of a directory, at most `max` (refused with `TooLarge` when there are more).
+    /// Lists a directory with at most `max` entries; a larger one is refused with `TooLarge`.
     ///
     /// # Errors
-    /// As `file_read`.
-    pub async fn file_list(&self, path: &[u8], max: u32) -> Result<Vec<Entry>, Error> {
+    /// See `file_read`.
+    pub async fn file_list(&self, path: &[u8], max: u32) -> Result<Vec<DirectoryEntry>, Error> {
         let max = max.min(ENTRIES_MAX);
-        let mut wire = self.file(path, File::List { path: path.to_vec(), max }).await?;
+        let mut wire = self.file(path, FileRequest::List { path: path.to_vec(), max }).await?;
         let mut all = Vec::new();
         loop {
-            match hear(&mut wire).await? {
+            match next_event(&mut wire).await? {
                 AgentEvent::Response(AgentResponse::FileList(mut part))
                     if all.len() + part.len() <= max as usize =>
                 {
@@ -248,31 +258,32 @@ impl Sandbox {
         }
     }
 
-    /// What is known of one name; a symbolic link is not followed.
+    /// Reads the metadata of one path. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As `file_read`.
-    pub async fn file_stat(&self, path: &[u8]) -> Result<Stat, Error> {
-        let mut wire = self.file(path, File::Stat { path: path.to_vec() }).await?;
+    /// See `file_read`.
+    pub async fn file_stat(&self, path: &[u8]) -> Result<FileStat, Error> {
+        let mut wire = self.file(path, FileRequest::Stat { path: path.to_vec() }).await?;
         let stat = stat(&mut wire).await?;
         done(&mut wire).await?;
         Ok(stat)
     }
 
-    /// Makes a directory and its parents.
+    /// Creates a directory with its parents.
     ///
     /// # Errors
-    /// As `file_read`.
+    /// See `file_read`.
     pub async fn file_mkdir(&self, path: &[u8]) -> Result<(), Error> {
-        done(&mut self.put(path, File::MakeDir { path: path.to_vec() }).await?).await
+        done(&mut self.put(path, FileRequest::MakeDir { path: path.to_vec() }).await?).await
     }
 
-    /// Removes a name; a directory with all it holds when `recursive`.
+    /// Removes a file or, with `recursive`, a directory with its contents.
     ///
     /// # Errors
-    /// As `file_read`.
+    /// See `file_read`.
     pub async fn file_remove(&self, path: &[u8], recursive: bool) -> Result<(), Error> {
-        let mut wire = self.file(path, File::Remove { path: path.to_vec(), recursive }).await?;
+        let mut wire =
+            self.file(path, FileRequest::Remove { path: path.to_vec(), recursive }).await?;
         done_in(&mut wire, LONG).await
     }
 }

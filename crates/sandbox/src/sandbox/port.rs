@@ -1,9 +1,8 @@
-//! Ports inside a sandbox: connections to one, and the sockets that listen.
+//! Connections to ports inside a sandbox, and the list of listening ports.
 //!
-//! The agent connects on the sandbox's loopback (`127.0.0.1`, then `::1`) and sends the socket with
-//! its answer (`SCM_RIGHTS`). From then on the bytes go between that socket and the caller only.
-//! The agent is not trusted: the server accepts only a TCP connection to that port of a loopback,
-//! which can be nothing but a connection within the sandbox's own network.
+//! The agent connects within the sandbox's network and passes the socket to the server. From then
+//! on, the bytes flow only between that socket and the caller. The agent is not trusted: the server
+//! checks that the descriptor is a connection within the agent's own network.
 
 use crate::{
     agent_client::wire::Wire,
@@ -30,17 +29,18 @@ use tokio::{
     sync::OwnedSemaphorePermit,
     time::timeout,
 };
-/// How long the agent may take over a dial: it gives up by itself after ten seconds.
+/// Timeout of a dial. The agent itself gives up after ten seconds.
 const DIAL_WAIT: Duration = Duration::from_secs(12);
 
-/// A connection to a port of a sandbox. It keeps nothing awake: who uses it holds the [`Sandbox`].
+/// A connection to a port of a sandbox. It does not keep the sandbox awake, so the caller must hold
+/// the [`Sandbox`].
 #[derive(Debug)]
-pub struct PortLink {
+pub struct PortConnection {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
 }
 
-impl AsyncRead for PortLink {
+impl AsyncRead for PortConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -50,7 +50,7 @@ impl AsyncRead for PortLink {
     }
 }
 
-impl AsyncWrite for PortLink {
+impl AsyncWrite for PortConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -81,19 +81,19 @@ impl AsyncWrite for PortLink {
 }
 
 impl Sandbox {
-    /// The server's own name of this life of the sandbox: another one of the same id has another.
+    /// The internal name of the sandbox, which differs between sandboxes that used the same id.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.entry.name
     }
 
-    /// Connects to a TCP port on the sandbox's loopback. Open it with [`crate::Access::Awake`]: of a
-    /// sandbox that sleeps no program is left that could listen.
+    /// Connects to a TCP port on the sandbox's loopback interface. Use [`crate::Access::Awake`] for
+    /// the handle, because no program of a sleeping sandbox could listen.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `NotListening`, `NoAnswer`, `Short` or `TooMany`;
+    /// [`Error::Refused`] with `NotListening`, `NoAnswer`, `ResourcesExhausted` or `TooMany`;
     /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
-    pub async fn dial(&self, port: u16) -> Result<PortLink, Error> {
+    pub async fn dial(&self, port: u16) -> Result<PortConnection, Error> {
         let Ok(_place) = std::sync::Arc::clone(&self.entry.ports).try_acquire_owned() else {
             let message = format!("at most {CONNECTIONS_MAX} connections to ports of a sandbox");
             return Err(Error::Refused { why: RefusalReason::TooMany, message });
@@ -109,10 +109,11 @@ impl Sandbox {
         };
         self.entry.pool.park(wire);
         let stream = checked(fd, port)?;
-        Ok(PortLink { stream, _place })
+        Ok(PortConnection { stream, _place })
     }
 
-    /// Where programs in the sandbox listen, sorted; nowhere in one that sleeps, which stays asleep.
+    /// The sockets on which programs in the sandbox listen, sorted. A sleeping sandbox has none and
+    /// is not woken.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
@@ -127,7 +128,7 @@ impl Sandbox {
         let mut wire: Wire = self.wire(None).await?;
         wire.send(&AgentRequest::Listening).await?;
         let AgentResponse::Listening(mut all) = wire.answer().await? else {
-            return Err(AgentError::Turn("another answer to who listens").into());
+            return Err(AgentError::Turn("unexpected answer to who listens").into());
         };
         self.entry.pool.park(wire);
         all.truncate(LISTENERS_MAX);
@@ -135,8 +136,8 @@ impl Sandbox {
     }
 }
 
-/// A socket that an agent handed over, made ours where it is a TCP connection to that port of a
-/// loopback. It can only be one of the network that the agent lives in.
+/// Checks that a socket from an agent is a TCP connection to that port on a loopback address. Such
+/// a socket can only belong to the network in which the agent runs.
 fn checked(fd: OwnedFd, port: u16) -> Result<TcpStream, Error> {
     const OTHER: AgentError = AgentError::Turn("another descriptor than a connection to the port");
     let kind = sockopt::socket_type(&fd).map_err(|_| OTHER)?;
@@ -153,7 +154,7 @@ fn checked(fd: OwnedFd, port: u16) -> Result<TcpStream, Error> {
     }
     let made = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
     let stream = made.map_err(AgentError::from)?;
-    // What is written is whole: waiting for more would only cost time.
+    // Writes are complete messages, so waiting for more data would only add latency.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }

@@ -1,6 +1,6 @@
-//! Processes in the background: programs under an id, whose logs stay. The agent has them, and so
-//! they outlive the server; what is noted here is only what is told of one that a sleep or a crash
-//! has ended ([`crate::live::entry::notes`]).
+//! Background processes: programs with an id and a log. The agent holds them, so they survive a
+//! restart of the server. The server records only what is needed to describe a process after a
+//! sleep or a crash ([`crate::live::entry::process_records`]).
 
 mod gone;
 
@@ -25,33 +25,34 @@ use crate::{
     sandbox::Sandbox,
 };
 use isolet_wire::{
-    process::{Log, ProcessRequest, Start},
+    process::{ProcessLogStart, ProcessRequest, StartProcess},
     request::AgentRequest,
     response::{AgentResponse, RefusalReason},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// More processes than any agent has: what a lying one tells beyond is not kept.
+/// Maximum number of processes in a list, above what any honest agent has.
 const LISTED_MAX: usize = 1024;
-/// What of an input goes in one message, in bytes.
+/// Maximum size of one input message, in bytes.
 const INPUT_PART: usize = 64 * 1024;
 
-/// A log that is being read.
+/// A connection that reads the log of a process.
 #[derive(Debug)]
 pub struct ProcessConnection {
     wire: Wire,
-    log: Log,
+    log: ProcessLogStart,
 }
 
 impl ProcessConnection {
-    /// What it is of, and where it begins.
+    /// The status of the process and the first position.
     #[must_use]
-    pub fn log(&self) -> &Log {
+    pub fn log(&self) -> &ProcessLogStart {
         &self.log
     }
 
-    /// What comes next: data, [`AgentResponse::ProcessGap`], and at last [`AgentResponse::Process`]. Cancel-safe.
+    /// Waits for the next event: data, [`AgentResponse::ProcessGap`], and finally
+    /// [`AgentResponse::Process`]. Cancel-safe.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -59,7 +60,7 @@ impl ProcessConnection {
         self.wire.next().await
     }
 
-    /// What has already arrived, without waiting; `None` when that is nothing.
+    /// Returns an event that has already arrived, without waiting.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -69,23 +70,24 @@ impl ProcessConnection {
 }
 
 impl Sandbox {
-    /// Starts a process; `true` beside it: the same idempotency key had started it before.
+    /// Starts a process. Returns its description, and `true` if the same idempotency key had
+    /// started it before.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the agent's reason (`IdInUse` for an id that is taken),
+    /// [`Error::Refused`] with the agent's reason (`IdInUse` for an id in use),
     /// [`Error::OtherBody`], [`Error::Link`], [`Error::Failed`].
     pub async fn process_start(
         &self,
-        wish: ProcessSpec,
+        spec: ProcessSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<(ProcessInfo, bool), Error> {
         let Some(once) = once else {
-            let id = wish.id.clone().unwrap_or_else(ProcessId::random);
-            return Ok((self.process_begin(id, wish, None).await?, false));
+            let id = spec.id.clone().unwrap_or_else(ProcessId::random);
+            return Ok((self.process_begin(id, spec, None).await?, false));
         };
-        let id = wish.id.clone().unwrap_or_else(|| ProcessId::of_key(&once.key));
+        let id = spec.id.clone().unwrap_or_else(|| ProcessId::of_key(&once.key));
         let own = self.clone();
-        // A task of its own: a caller that goes away leaves nothing half-done.
+        // Runs as a task of its own, so that a caller that disconnects leaves nothing unfinished.
         let work = async move {
             let _turn = own.entry.process_records.turn.lock().await;
             if let Some(note) =
@@ -96,7 +98,7 @@ impl Sandbox {
                 }
                 return Ok((own.process(&id).await?, true));
             }
-            Ok((own.process_begin(id, wish, Some(once)).await?, false))
+            Ok((own.process_begin(id, spec, Some(once)).await?, false))
         };
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }
@@ -104,31 +106,31 @@ impl Sandbox {
     async fn process_begin(
         &self,
         id: ProcessId,
-        wish: ProcessSpec,
+        spec: ProcessSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<ProcessInfo, Error> {
-        let (session, scope) = match &wish.session {
+        let (session, scope) = match &spec.session {
             Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
             None => (None, None),
         };
         let mut env = self.env(session.as_ref());
-        for (name, value) in wish.env {
+        for (name, value) in spec.env {
             match value {
                 Some(value) => env.insert(name, value),
                 None => env.remove(&name),
             };
         }
-        let cwd = wish.cwd.or(session.map(|session| session.cwd));
-        let order = ProcessRequest::Start(Start {
+        let cwd = spec.cwd.or(session.map(|session| session.cwd));
+        let request = ProcessRequest::Start(StartProcess {
             id: id.to_string(),
-            session: wish.session.as_ref().map(ToString::to_string),
-            what: wish.what,
+            session: spec.session.as_ref().map(ToString::to_string),
+            what: spec.what,
             cwd: cwd.unwrap_or_else(|| self.start_dir()),
             env,
-            stdin: wish.stdin,
-            timeout_ms: wish.timeout_ms,
+            stdin: spec.stdin,
+            timeout_ms: spec.timeout_ms,
         });
-        let answer = self.order(scope.as_deref(), order, ANSWER_WAIT).await;
+        let answer = self.request(scope.as_deref(), request, ANSWER_WAIT).await;
         if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &answer {
             self.request_health_check();
         }
@@ -141,7 +143,7 @@ impl Sandbox {
         Ok(info)
     }
 
-    /// One process.
+    /// The description of one process.
     ///
     /// # Errors
     /// [`Error::NoProcess`], [`Error::Link`].
@@ -152,7 +154,7 @@ impl Sandbox {
         }
     }
 
-    /// With what was refused while it ran.
+    /// Adds the network denials during the process.
     fn with_denied(&self, mut info: ProcessInfo) -> ProcessInfo {
         let end = info.process.end.as_ref().map(|end| end.at_ms);
         if !info.lost {
@@ -161,8 +163,8 @@ impl Sandbox {
         info
     }
 
-    /// All processes, the oldest first: those that run, those that have ended, and those that went
-    /// with a sleep or a crash.
+    /// All processes, the oldest first: running ones, ended ones, and those that were lost with a
+    /// sleep or a crash.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
@@ -172,7 +174,7 @@ impl Sandbox {
             listed => listed?,
         };
         for (_, scope) in self.entry.scopes.all() {
-            // One that ends meanwhile has none.
+            // A scope that ends in the meantime has no processes.
             all.extend(self.list_processes(Some(&scope)).await.unwrap_or_default());
         }
         for note in self.entry.process_records.all().await {
@@ -196,15 +198,19 @@ impl Sandbox {
                     all.extend(some.into_iter().filter_map(ProcessInfo::told));
                 }
                 AgentResponse::Done => break,
-                _ => return Err(AgentError::Turn("another answer to the list of processes").into()),
+                _ => {
+                    return Err(
+                        AgentError::Turn("unexpected answer to the list of processes").into()
+                    );
+                }
             }
         }
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
         Ok(all)
     }
 
-    /// A process's log from a position on, `None` for what comes from now on; with `follow` until its
-    /// end. The sandbox stays awake as long as the link is held.
+    /// Opens a process's log at a position (`None` means only new output), with `follow` until the
+    /// process ends. The connection keeps the sandbox awake.
     ///
     /// # Errors
     /// [`Error::NoProcess`], [`Error::ProcessLost`], [`Error::Link`].
@@ -233,30 +239,30 @@ impl Sandbox {
                 Err(self.not_there(id).await)
             }
             AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
-            _ => Err(AgentError::Turn("another answer to following a process").into()),
+            _ => Err(AgentError::Turn("unexpected answer to following a process").into()),
         }
     }
 
-    /// Gives it input, and says whether more will come.
+    /// Writes to a process's standard input and optionally closes it.
     ///
     /// # Errors
-    /// [`Error::Refused`] with `QueueFull` for one that does not read, `Ended` for one that takes
-    /// none; [`Error::NoProcess`], [`Error::ProcessLost`].
+    /// [`Error::Refused`] with `QueueFull` if the process does not read, or `Ended` if it accepts
+    /// no input; [`Error::NoProcess`], [`Error::ProcessLost`].
     pub async fn process_input(&self, id: &ProcessId, data: &[u8], eof: bool) -> Result<(), Error> {
         let mut parts = data.chunks(INPUT_PART).peekable();
         loop {
             let part = parts.next().unwrap_or_default();
             let last = parts.peek().is_none();
-            let order =
+            let request =
                 ProcessRequest::Input { id: id.to_string(), data: part.to_vec(), eof: eof && last };
-            self.order_of(id, order, ANSWER_WAIT).await?;
+            self.order_of(id, request, ANSWER_WAIT).await?;
             if last {
                 return Ok(());
             }
         }
     }
 
-    /// Sends a signal, 1 to 64, to its process group, or with `all` to everything it started.
+    /// Sends a signal, 1 to 64, to the process group or, with `all`, to all descendants.
     ///
     /// # Errors
     /// [`Error::Refused`] with `Ended`, [`Error::NoProcess`], [`Error::ProcessLost`].
@@ -266,15 +272,15 @@ impl Sandbox {
         signal: i32,
         all: bool,
     ) -> Result<(), Error> {
-        let order = ProcessRequest::Signal { id: id.to_string(), signal, all };
-        self.order_of(id, order, ANSWER_WAIT).await.map(drop)
+        let request = ProcessRequest::Signal { id: id.to_string(), signal, all };
+        self.order_of(id, request, ANSWER_WAIT).await.map(drop)
     }
 
-    /// Ends it with everything it started: a signal to all, and after `grace` the end, whatever they
-    /// do. Returns when nothing is left; one that has ended is no error.
+    /// Ends a process and everything that it started, first with a signal and after `grace` with
+    /// SIGKILL. Returns when nothing is left. A process that has already ended is no error.
     ///
     /// # Errors
-    /// [`Error::NoProcess`], [`Error::TooLate`]: it goes on being tried.
+    /// [`Error::NoProcess`], or [`Error::TooLate`], in which case the agent keeps trying.
     pub async fn process_kill(
         &self,
         id: &ProcessId,
@@ -282,8 +288,8 @@ impl Sandbox {
         grace: Duration,
     ) -> Result<ProcessInfo, Error> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let order = ProcessRequest::Kill { id: id.to_string(), signal, grace_ms };
-        match self.order_of(id, order, ANSWER_WAIT.saturating_add(grace)).await {
+        let request = ProcessRequest::Kill { id: id.to_string(), signal, grace_ms };
+        match self.order_of(id, request, ANSWER_WAIT.saturating_add(grace)).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
             told => {
                 let info = one(told?)?;
@@ -293,7 +299,7 @@ impl Sandbox {
         }
     }
 
-    /// Ends it at once and tells of it no more; one that is not there is no error.
+    /// Kills a process and drops its log. A missing process is no error.
     ///
     /// # Errors
     /// [`Error::TooLate`], [`Error::Link`].
@@ -308,7 +314,7 @@ impl Sandbox {
         }
     }
 
-    /// Which agent has it; `None`: the sandbox's own.
+    /// The scope whose agent holds the process; `None` means the sandbox's own agent.
     async fn process_place(&self, id: &ProcessId) -> Result<Option<Arc<Scope>>, Error> {
         let Some(note) = self.entry.process_records.get(id).await.filter(|note| note.scoped) else {
             return Ok(None);
@@ -317,18 +323,18 @@ impl Sandbox {
         scope.map(Some).ok_or_else(|| self.process_gone(id))
     }
 
-    /// Asks the agent that has it.
+    /// Sends a request to the agent that holds the process.
     async fn order_of(
         &self,
         id: &ProcessId,
-        order: ProcessRequest,
+        request: ProcessRequest,
         wait: Duration,
     ) -> Result<AgentResponse, Error> {
-        let ask = async {
+        let request = async {
             let scope = self.process_place(id).await?;
-            self.order(scope.as_deref(), order, wait).await
+            self.request(scope.as_deref(), request, wait).await
         };
-        match ask.await {
+        match request.await {
             Err(Error::Refused { why: RefusalReason::NoSuchProcess, .. }) => {
                 Err(self.not_there(id).await)
             }
@@ -337,22 +343,22 @@ impl Sandbox {
         }
     }
 
-    /// One order, one answer.
-    async fn order(
+    /// Sends one request and waits for its answer.
+    async fn request(
         &self,
         scope: Option<&Scope>,
-        order: ProcessRequest,
+        request: ProcessRequest,
         wait: Duration,
     ) -> Result<AgentResponse, Error> {
         let mut wire = self.wire(scope).await?;
-        wire.send(&AgentRequest::Process(order)).await?;
-        let heard = timeout(wait, wire.next()).await;
-        let told = match heard.map_err(|_| Error::TooLate("the process"))?? {
+        wire.send(&AgentRequest::Process(request)).await?;
+        let event = timeout(wait, wire.next()).await;
+        let told = match event.map_err(|_| Error::TooLate("the process"))?? {
             Said(AgentResponse::Refused { why, message, .. }) => {
                 Err(Error::Refused { why, message })
             }
             Said(told @ (AgentResponse::Process(_) | AgentResponse::Done)) => Ok(told),
-            _ => return Err(AgentError::Turn("another answer about a process").into()),
+            _ => return Err(AgentError::Turn("unexpected answer about a process").into()),
         };
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
         told
@@ -361,7 +367,7 @@ impl Sandbox {
 
 fn one(told: AgentResponse) -> Result<ProcessInfo, Error> {
     let AgentResponse::Process(process) = told else {
-        return Err(AgentError::Turn("another answer about a process").into());
+        return Err(AgentError::Turn("unexpected answer about a process").into());
     };
     ProcessInfo::told(process).ok_or_else(|| AgentError::Turn("a process without an id").into())
 }

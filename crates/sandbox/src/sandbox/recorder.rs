@@ -7,8 +7,8 @@
 use crate::{
     agent_client::wire::AgentEvent,
     live::entry::{
-        Entry,
-        recordings::{Held, RECORDING_BYTES_MAX, Recording, read, write_note},
+        SandboxEntry,
+        recordings::{RECORDING_BYTES_MAX, Recording, RecordingSlot, read, write_note},
     },
     model::{
         agent_error::AgentError, blocking::blocking, clock::now_ms, error::Error, ids::SessionId,
@@ -20,9 +20,9 @@ use crate::{
     },
 };
 use isolet_wire::{
-    frame::Data,
+    frame::DataFrame,
     response::AgentResponse,
-    terminal::{Attach, SNAPSHOT, Since, Size},
+    terminal::{AttachTerminal, SNAPSHOT, Size, TerminalPosition},
 };
 use serde::Serialize;
 use std::{
@@ -34,12 +34,12 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-/// What is gathered before it is written, and for how long at most.
+/// Maximum size of a batch of events before it is written.
 const BATCH_BYTES: usize = 64 * 1024;
 const BATCH_WAIT: Duration = Duration::from_millis(500);
-/// Kept free at the end for the event that says why it ends.
+/// Space that is reserved for the last event, which says why the recording ends.
 const LAST_BYTES: u64 = 256;
-/// How often a connection that broke is replaced, with this pause between.
+/// Number of attempts to replace a broken connection.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -75,33 +75,34 @@ pub(crate) fn head(size: Size, now_ms: i64) -> Vec<u8> {
 }
 
 /// How a recording ends.
-enum End {
-    /// With its terminal, or because somebody ended it.
+enum RecordingEnd {
+    /// With its terminal, or on request.
     Whole,
-    /// Before its terminal, for a reason that its last event says.
+    /// Before its terminal, for a reason that the last event contains.
     Cut(&'static str),
-    /// The server stops: the next one goes on.
+    /// The server stops, and the next one continues the recording.
     Left,
 }
 
 struct Recorder {
     sandbox: Sandbox,
-    held: Held,
+    held: RecordingSlot,
     about: Recording,
-    link: TerminalConnection,
+    connection: TerminalConnection,
     cast: Option<fs::File>,
-    /// Events that are not written yet, and since when there are some.
+    /// Events that are not written yet.
     events: Vec<u8>,
     since: Option<Instant>,
     text: Text,
-    /// Where its time began: now, less what was recorded before.
+    /// Start of the recording's clock: now, minus the time that was recorded before.
     began: Instant,
-    /// Bytes of a snapshot that are to come.
+    /// Remaining bytes of the current snapshot.
     drawing: u32,
 }
 
 impl Sandbox {
-    /// A client of a session's terminal that nobody sees; it opens none, and keeps nothing awake.
+    /// Opens a hidden client of a session's terminal. It does not open a terminal and does not keep
+    /// the sandbox awake.
     pub(crate) async fn attach_recorder(
         &self,
         session: &SessionId,
@@ -109,21 +110,27 @@ impl Sandbox {
     ) -> Result<TerminalConnection, Error> {
         self.session(session)?;
         let scope = self.running_scope(session)?;
-        let since = about.map(|about| Since { id: about.terminal.clone(), offset: about.offset });
-        let attach = Attach {
+        let since = about
+            .map(|about| TerminalPosition { id: about.terminal.clone(), offset: about.offset });
+        let attach = AttachTerminal {
             since,
             view: true,
             events: true,
             hidden: true,
-            ..Attach::new(terminal::key(session))
+            ..AttachTerminal::new(terminal::key(session))
         };
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = None;
         TerminalConnection::open(wire, attach, Arc::clone(&self.entry), session.clone()).await
     }
 
-    pub(crate) fn run_recorder(&self, link: TerminalConnection, cast: fs::File, held: Held) {
-        // It keeps nothing awake.
+    pub(crate) fn run_recorder(
+        &self,
+        connection: TerminalConnection,
+        cast: fs::File,
+        held: RecordingSlot,
+    ) {
+        // A recorder does not keep the sandbox awake.
         let sandbox = Self::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
         let about = read(&held.about);
         let began = Instant::now();
@@ -133,7 +140,7 @@ impl Sandbox {
             sandbox,
             held,
             about,
-            link,
+            connection,
             cast: Some(cast),
             events: Vec::new(),
             since: None,
@@ -146,7 +153,7 @@ impl Sandbox {
 }
 
 impl Recorder {
-    fn entry(&self) -> &Entry {
+    fn entry(&self) -> &SandboxEntry {
         &self.sandbox.entry
     }
 
@@ -164,22 +171,22 @@ impl Recorder {
                 },
             }
         };
-        if let End::Cut(why) = end {
+        if let RecordingEnd::Cut(why) = end {
             self.about.cut = true;
             self.event('m', why);
         }
-        if !matches!(end, End::Left) {
+        if !matches!(end, RecordingEnd::Left) {
             self.about.ended_at_ms = Some(now_ms());
         }
         if let Err(why) = self.flush().await {
-            warn!(%sandbox, %session, recording = self.about.id, why, "a recording lacks its end");
+            warn!(%sandbox, %session, recording = self.about.id, why, "recording is incomplete");
         }
         self.entry().recordings.over(&self.about);
     }
 
-    /// What comes first of a new connection: a snapshot, where one is sent.
+    /// Handles the first answer of a new connection, which may announce a snapshot.
     fn attached(&mut self) {
-        let attached = self.link.attached().clone();
+        let attached = self.connection.attached().clone();
         if self.about.at_ms > 0 {
             self.sized(attached.size);
         }
@@ -189,34 +196,34 @@ impl Recorder {
         self.about.offset = attached.offset;
     }
 
-    async fn record(&mut self) -> Result<End, AgentError> {
+    async fn record(&mut self) -> Result<RecordingEnd, AgentError> {
         loop {
             let flush = self.since.map(|since| since + BATCH_WAIT);
             let late = sleep_until(flush.unwrap_or_else(Instant::now));
-            let heard = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                _ = self.held.stop.wait_for(|stop| *stop) => return Ok(End::Whole),
+                _ = self.held.stop.wait_for(|stop| *stop) => return Ok(RecordingEnd::Whole),
                 () = late, if flush.is_some() => None,
-                heard = self.link.next() => Some(heard?),
+                event = self.connection.next() => Some(event?),
             };
-            let over = heard.is_none();
-            if let Some(heard) = heard
-                && let Some(end) = self.hear(heard)?
+            let over = event.is_none();
+            if let Some(event) = event
+                && let Some(end) = self.on_event(event)?
             {
                 return Ok(end);
             }
             if (over || self.events.len() >= BATCH_BYTES)
                 && let Err(why) = self.flush().await
             {
-                return Ok(End::Cut(why));
+                return Ok(RecordingEnd::Cut(why));
             }
         }
     }
 
-    fn hear(&mut self, heard: AgentEvent) -> Result<Option<End>, AgentError> {
-        match heard {
+    fn on_event(&mut self, event: AgentEvent) -> Result<Option<RecordingEnd>, AgentError> {
+        match event {
             AgentEvent::Data(body) => {
-                let Data { stream, offset, bytes, .. } = Data::parse(body)?;
+                let DataFrame { stream, offset, bytes, .. } = DataFrame::parse(body)?;
                 if stream == SNAPSHOT {
                     let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                     self.drawing = self.drawing.saturating_sub(count);
@@ -233,22 +240,24 @@ impl Recorder {
                 self.text = Text::default();
                 (self.drawing, self.about.offset) = (snapshot.bytes, snapshot.offset);
             }
-            AgentEvent::Response(AgentResponse::TerminalExit(_)) => return Ok(Some(End::Whole)),
+            AgentEvent::Response(AgentResponse::TerminalExit(_)) => {
+                return Ok(Some(RecordingEnd::Whole));
+            }
             AgentEvent::Response(_) => {}
         }
         let whole = self.about.size + self.events.len() as u64;
         Ok((whole > RECORDING_BYTES_MAX - LAST_BYTES).then(|| self.full()))
     }
 
-    /// It is as long as it may be: the events that went beyond are taken back.
-    fn full(&mut self) -> End {
+    /// The recording has reached its maximum size: removes the events beyond it.
+    fn full(&mut self) -> RecordingEnd {
         let most = RECORDING_BYTES_MAX - LAST_BYTES;
         while !self.events.is_empty() && self.about.size + self.events.len() as u64 > most {
             self.events.pop();
             let end = self.events.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
             self.events.truncate(end);
         }
-        End::Cut("this recording ends here: it has reached 64 MiB")
+        RecordingEnd::Cut("this recording ends here: it has reached 64 MiB")
     }
 
     fn sized(&mut self, size: Size) {
@@ -265,8 +274,8 @@ impl Recorder {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Writes what was gathered. In the middle of a snapshot the place to go on at is not noted:
-    /// nothing can go on there, so the events wait for its end.
+    /// Writes the current batch. In the middle of a snapshot, no position to continue from exists,
+    /// so the events wait for the snapshot's end.
     async fn flush(&mut self) -> Result<(), &'static str> {
         let unfinished = self.drawing > 0 && self.about.ended_at_ms.is_none();
         self.since = None;
@@ -298,32 +307,33 @@ impl Recorder {
         }
     }
 
-    /// The connection broke: another one, where the terminal runs on.
-    async fn again(&mut self, error: &AgentError) -> Result<(), End> {
+    /// Replaces a broken connection if the terminal still runs.
+    async fn again(&mut self, error: &AgentError) -> Result<(), RecordingEnd> {
         for _ in 0..TRIES {
             if self.sandbox.inner.stopping.load(std::sync::atomic::Ordering::Relaxed) {
-                return Err(End::Left);
+                return Err(RecordingEnd::Left);
             }
             if self.entry().state() != State::Running {
-                return Err(End::Whole);
+                return Err(RecordingEnd::Whole);
             }
             match self.sandbox.attach_recorder(&self.about.session, Some(&self.about)).await {
-                Ok(link) if link.attached().id == self.about.terminal => {
-                    self.link = link;
+                Ok(connection) if connection.attached().id == self.about.terminal => {
+                    self.connection = connection;
                     return Ok(());
                 }
                 Ok(_) | Err(Error::Refused { .. } | Error::NoSession { .. }) => {
-                    return Err(End::Whole);
+                    return Err(RecordingEnd::Whole);
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
-        warn!(sandbox = %self.sandbox.id(), %error, "a recorder has lost its terminal");
-        Err(End::Whole)
+        warn!(sandbox = %self.sandbox.id(), %error, "recorder lost its terminal");
+        Err(RecordingEnd::Whole)
     }
 }
 
-/// Bytes as text: a character that is cut waits for its rest, what is none becomes U+FFFD.
+/// Decodes bytes as UTF-8. An incomplete character waits for the next bytes, and invalid bytes
+/// become U+FFFD.
 #[derive(Debug, Default)]
 struct Text {
     cut: Vec<u8>,

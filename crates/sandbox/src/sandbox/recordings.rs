@@ -1,4 +1,4 @@
-//! Recordings of terminals: started, listed, played and deleted.
+//! Starts, lists, reads and deletes recordings of terminals.
 
 pub use crate::live::entry::recordings::Recording;
 use crate::{
@@ -13,23 +13,23 @@ use crate::{
 };
 use bytes::Bytes;
 use std::{fs, io::Read};
-/// What is read of one at once.
+/// Size of one read, in bytes.
 const PIECE_BYTES: u64 = 64 * 1024;
 
-/// A recording being read, as far as it was whole when it was opened.
+/// A recording that is being read, up to its complete size when it was opened.
 #[derive(Debug)]
 pub struct Playing {
-    /// What it is.
+    /// The description of the recording.
     pub about: Recording,
     file: Option<fs::File>,
     left: u64,
 }
 
 impl Playing {
-    /// The next bytes; `None` at the end.
+    /// Reads the next bytes; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Fault`] when the disk does not give them.
+    /// [`Error::Fault`] if the disk cannot be read.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(mut file) = self.file.take().filter(|_| self.left > 0) else { return Ok(None) };
         let most = self.left.min(PIECE_BYTES);
@@ -39,7 +39,7 @@ impl Playing {
         });
         let (piece, file) = piece.await?.map_err(|error| disk(&error))?;
         if piece.is_empty() {
-            return Err(Error::Fault("a recording is shorter than its note says".into()));
+            return Err(Error::Fault("a recording is shorter than its description says".into()));
         }
         (self.left, self.file) = (self.left - piece.len() as u64, Some(file));
         Ok(Some(piece.into()))
@@ -53,7 +53,7 @@ impl Sandbox {
     /// [`Error::Fault`].
     pub async fn recordings(&self) -> Result<Vec<Recording>, Error> {
         let recordings = &self.entry.recordings;
-        // Before and after the notes are read: a recording may begin or end in between.
+        // Read before and after the descriptions, because a recording may start or end in between.
         let before = recordings.all_growing();
         let notes = recordings.files().await?;
         let after = recordings.all_growing();
@@ -70,7 +70,7 @@ impl Sandbox {
         found.ok_or_else(none)
     }
 
-    /// One recording, to be read; also while it grows.
+    /// Opens a recording, which may still be in progress.
     ///
     /// # Errors
     /// [`Error::NoRecording`], [`Error::Fault`].
@@ -81,7 +81,7 @@ impl Sandbox {
         Ok(Playing { left: about.size, about, file: Some(file) })
     }
 
-    /// Removes a recording; one that grows ends before.
+    /// Deletes a recording after ending it.
     ///
     /// # Errors
     /// [`Error::NoRecording`], [`Error::Fault`].
@@ -94,22 +94,22 @@ impl Sandbox {
         }
         let folder = recordings.folder.clone();
         let removed = blocking(move || {
-            // The note first: what has none is not listed.
+            // The description is removed first, because a recording without one is not listed.
             fs::remove_file(file(&folder, &about.id, "json"))?;
             fs::remove_file(file(&folder, &about.id, "cast"))
         });
         removed.await?.map_err(|error| disk(&error))
     }
 
-    /// Records what a session's terminal shows, from its screen now until it ends; `true` beside it:
-    /// a recording has begun by this. One a terminal at a time.
+    /// Records a session's terminal, from its current screen until it ends. Returns `true` if this
+    /// call started the recording. A terminal has at most one.
     ///
     /// # Errors
-    /// [`Error::Refused`] where no terminal runs, [`Error::TooManyRecordings`], [`Error::NoSpace`].
+    /// [`Error::Refused`] if no terminal runs, [`Error::TooManyRecordings`], [`Error::NoSpace`].
     pub async fn terminal_record(&self, session: &SessionId) -> Result<(Recording, bool), Error> {
         let own = self.clone();
         let session = session.clone();
-        // A task of its own: a caller that goes away leaves nothing half-done.
+        // Runs as a task of its own, so that a caller that disconnects leaves nothing unfinished.
         let work = async move {
             let recordings = &own.entry.recordings;
             let _turn = recordings.turn.lock().await;
@@ -147,13 +147,13 @@ impl Sandbox {
         tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
     }
 
-    /// Ends the recording of a session's terminal; `false`: none grew.
+    /// Ends the recording of a session's terminal. Returns `false` if there was none.
     pub async fn terminal_record_stop(&self, session: &SessionId) -> bool {
         let _turn = self.entry.recordings.turn.lock().await;
         self.entry.recordings.stop(session).await
     }
 
-    /// Goes on with the recordings that an earlier server has left growing, where their terminals run.
+    /// Continues the recordings of an earlier server whose terminals still run.
     pub(crate) async fn resume_recordings(&self) {
         let recordings = &self.entry.recordings;
         let _turn = recordings.turn.lock().await;

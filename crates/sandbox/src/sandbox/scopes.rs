@@ -9,18 +9,18 @@ use crate::{
     agent_client::{
         agent_activity::AgentActivity,
         pool::{Pool, Watched},
-        watch::watch_at,
+        watch::{AgentReports, watch_at},
         wire::{AgentEvent, Wire},
     },
     live::{
-        entry::{Entry, scopes::Scope},
+        entry::{SandboxEntry, scopes::Scope},
         inner::Inner,
-        saving::{self, Saving},
+        state_receiver::{self, StateReceiver},
     },
     model::{agent_error::AgentError, blocking::blocking, error::Error, ids::SessionId},
     sandbox::Sandbox,
 };
-use isolet_wire::{activity::Activity, launcher, response::AgentResponse};
+use isolet_wire::{launcher, response::AgentResponse};
 use rustix::io::Errno;
 use std::{
     path::PathBuf,
@@ -30,24 +30,24 @@ use std::{
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-/// How long an agent that was just started, or was left by an earlier server, may take to answer.
+/// How long a new agent, or one from an earlier server, may take to answer.
 const GREETING_WAIT: Duration = Duration::from_secs(5);
-/// How long all of a scope may take to end.
+/// How long the processes of a scope may take to end.
 const END_WAIT: Duration = Duration::from_secs(4);
 
-impl Entry {
-    /// Where idle connections for a session are kept.
+impl SandboxEntry {
+    /// The pool of idle connections for a session.
     pub(crate) fn pool_of(&self, id: &SessionId) -> Arc<Pool> {
         self.scopes.get(id).map_or_else(|| Arc::clone(&self.pool), |scope| Arc::clone(&scope.pool))
     }
 
-    /// Lets go of every connection to an agent of it.
-    pub(crate) fn let_go(&self) {
+    /// Closes all connections to the sandbox's agents.
+    pub(crate) fn disconnect(&self) {
         self.pool.drop_links(None);
         self.scopes.clear();
     }
 
-    /// Ends the agent of a session's scope, and what runs there.
+    /// Ends the agent of a session's scope and all processes in it.
     pub(crate) async fn end_scope(&self, inner: &Inner, id: &SessionId) -> Result<(), Error> {
         let _turn = self.scopes.turn.lock().await;
         if let Some(scope) = self.scopes.get(id) {
@@ -57,7 +57,7 @@ impl Entry {
         self.clear_scope(inner, id).await
     }
 
-    /// Within a turn.
+    /// Requires the lock `turn`.
     async fn clear_scope(&self, inner: &Inner, id: &SessionId) -> Result<(), Error> {
         let config = inner.jail.clone();
         let name = self.name.clone();
@@ -70,16 +70,17 @@ impl Entry {
 }
 
 impl Sandbox {
-    /// The same handle, whose file calls are those of this session.
+    /// A handle whose file operations are those of this session.
     ///
     /// # Errors
-    /// [`Error::NoSession`], and what the start of its scope refuses.
+    /// [`Error::NoSession`], and the errors of starting its scope.
     pub async fn within(&self, id: &SessionId) -> Result<Self, Error> {
         self.session(id)?;
         Ok(Self { scope: self.scope(id).await?, ..self.clone() })
     }
 
-    /// The scope that a session has, running; `None` for one that sees all.
+    /// The session's scope, started if necessary; `None` for a session that sees the whole
+    /// workspace.
     pub(crate) async fn scope(&self, id: &SessionId) -> Result<Option<Arc<Scope>>, Error> {
         if !self.entry.sessions.scoped(id) {
             return Ok(None);
@@ -89,7 +90,7 @@ impl Sandbox {
         }
         let own = self.clone();
         let id = id.clone();
-        // A task of its own: a caller that goes away leaves nothing half-done.
+        // Runs as a task of its own, so that a caller that disconnects leaves nothing unfinished.
         let work = async move {
             let _turn = own.entry.scopes.turn.lock().await;
             if let Some(scope) = own.entry.scopes.get(&id) {
@@ -101,13 +102,13 @@ impl Sandbox {
             };
             match own.found(&id).await {
                 Some(scope) => Ok(scope),
-                None => own.start(&id, (grants, false), Arc::default()).await,
+                None => own.start(&id, grants, false, Arc::default()).await,
             }
         };
         Ok(Some(tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))??))
     }
 
-    /// Starts the scope of a session that is being made: every path to be read must be there.
+    /// Starts the scope of a session that is being created. Every read-only path must exist.
     pub(crate) async fn new_scope(
         &self,
         id: &SessionId,
@@ -120,16 +121,16 @@ impl Sandbox {
         let work = async move {
             let _turn = own.entry.scopes.turn.lock().await;
             own.check()?;
-            let started = own.start(&id, (grants, true), told).await.map(drop);
-            // What cannot be granted is its asker's to hear.
+            let started = own.start(&id, grants, true, told).await.map(drop);
+            // An invalid grant is reported to the client, so it is not logged.
             if let Err(error) = &started
                 && !matches!(error, Error::BadField { .. })
             {
-                warn!(sandbox = %own.entry.id, session = %id, %error, "its scope does not start; its next call tries again");
+                warn!(sandbox = %own.entry.id, session = %id, %error, "scope of a session does not start; its next call retries");
             }
             started
         };
-        // Goes on when it is granted: whoever comes first waits for the turn.
+        // Continues when the grants are known to be available. Later calls wait for the lock.
         tokio::select! {
             () = granted.notified() => Ok(()),
             started = tokio::spawn(work) => {
@@ -138,33 +139,35 @@ impl Sandbox {
         }
     }
 
-    /// Within a turn: one that an earlier server has left running, or whose news were cut off.
+    /// Finds a scope whose agent still runs, from an earlier server or after a broken connection.
+    /// Requires the lock `turn`.
     async fn found(&self, id: &SessionId) -> Option<Arc<Scope>> {
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
-        let told = watch_at(&directory, GREETING_WAIT).await.ok()?;
-        // It lives: what it has is not lost.
+        let reports = watch_at(&directory, GREETING_WAIT).await.ok()?;
+        // The agent lives, so its shell is not lost.
         self.entry.scopes.forgive(id);
-        for ended in saving::ended(&told.1).iter().filter(|ended| *ended == id) {
+        for ended in state_receiver::ended(&reports.activities).iter().filter(|ended| *ended == id)
+        {
             self.entry.shell_states.forget(ended).await;
         }
-        Some(self.follow(id, directory, told))
+        Some(self.follow(id, directory, reports))
     }
 
-    /// Finds those again that an earlier server has left running, and ends those whose session it
-    /// had not recorded yet, or not any more.
+    /// Finds the scopes that an earlier server left running, and ends those without a recorded
+    /// session.
     pub(crate) async fn find_scopes(&self) {
         if let Err(error) = self.end_strays().await {
-            warn!(sandbox = %self.entry.id, %error, "scopes without a session are left");
+            warn!(sandbox = %self.entry.id, %error, "scopes without a session could not be ended");
         }
         for id in self.entry.sessions.all_scoped() {
             let _turn = self.entry.scopes.turn.lock().await;
             if self.entry.scopes.get(&id).is_none() && self.found(&id).await.is_some() {
-                info!(sandbox = %self.entry.id, session = %id, "its scope runs");
+                info!(sandbox = %self.entry.id, session = %id, "scope of a session found running");
             }
         }
     }
 
-    /// In the sessions' turn: none of those is being made.
+    /// Requires the sessions' lock, so that no session is being created.
     async fn end_strays(&self) -> Result<(), Error> {
         let _turn = self.entry.sessions.turn.lock().await;
         let config = self.inner.jail.clone();
@@ -173,18 +176,19 @@ impl Sandbox {
             blocking(move || isolet_jail::SandboxHandle::open(&config, &name).scopes()).await?;
         for id in names.iter().filter_map(|name| SessionId::parse(name).ok()) {
             if !self.entry.sessions.scoped(&id) {
-                info!(sandbox = %self.entry.id, session = %id, "ended: a scope without a session");
+                info!(sandbox = %self.entry.id, session = %id, "scope without a session ended");
                 self.entry.end_scope(&self.inner, &id).await?;
             }
         }
         Ok(())
     }
 
-    /// Within a turn.
+    /// Requires the lock `turn`.
     async fn start(
         &self,
         id: &SessionId,
-        (grants, strict): (Vec<launcher::Grant>, bool),
+        grants: Vec<launcher::Grant>,
+        strict: bool,
         granted: Arc<Notify>,
     ) -> Result<Arc<Scope>, Error> {
         let (memory_mib, user) = {
@@ -197,43 +201,39 @@ impl Sandbox {
         let name = self.entry.name.clone();
         let session = id.to_string();
         let slot = self.entry.slot;
-        let order = launcher::Scope { name, slot, session, grants, memory_mib, user, strict };
-        if let Err(error) = self.inner.launch.scope(order.clone(), Arc::clone(&granted)).await {
-            match refused(&order, &error) {
+        let request = launcher::Scope { name, slot, session, grants, memory_mib, user, strict };
+        if let Err(error) = self.inner.launch.scope(request.clone(), Arc::clone(&granted)).await {
+            match refused(&request, &error) {
                 Some(refused) => return Err(refused),
-                // What is left of an earlier one, half-made or not answering, is in the way.
+                // The remains of an earlier scope are in the way.
                 None => self.entry.clear_scope(&self.inner, id).await?,
             }
-            let again = self.inner.launch.scope(order.clone(), granted).await;
-            again.map_err(|error| refused(&order, &error).unwrap_or(error))?;
+            let again = self.inner.launch.scope(request.clone(), granted).await;
+            again.map_err(|error| refused(&request, &error).unwrap_or(error))?;
         }
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
-        let told = watch_at(&directory, GREETING_WAIT).await?;
-        Ok(self.follow(id, directory, told))
+        let reports = watch_at(&directory, GREETING_WAIT).await?;
+        Ok(self.follow(id, directory, reports))
     }
 
-    fn follow(
-        &self,
-        id: &SessionId,
-        directory: PathBuf,
-        (wire, shells, execs): (Wire, Vec<Activity>, u32),
-    ) -> Arc<Scope> {
+    fn follow(&self, id: &SessionId, directory: PathBuf, reports: AgentReports) -> Arc<Scope> {
+        let AgentReports { wire, activities, execs } = reports;
         let pool = Arc::new(Pool::new(Arc::<Watched>::clone(&self.inner.watched)));
-        let seen = Mutex::new(AgentActivity::inventory(&shells, execs));
+        let seen = Mutex::new(AgentActivity::inventory(&activities, execs));
         let scope = Arc::new(Scope { directory, pool, seen });
-        self.entry.sessions.inventory_of(id, &shells);
+        self.entry.sessions.inventory_of(id, &activities);
         self.entry.scopes.running().insert(id.clone(), Arc::clone(&scope));
         let mut news = self.entry.scopes.news.lock().unwrap_or_else(PoisonError::into_inner);
         while news.try_join_next().is_some() {}
-        news.spawn(hear(Arc::clone(&self.entry), id.clone(), Arc::clone(&scope), wire));
+        news.spawn(follow_agent(Arc::clone(&self.entry), id.clone(), Arc::clone(&scope), wire));
         scope
     }
 }
 
-/// What the launcher said of a grant, in words for who asked for it.
-fn refused(order: &launcher::Scope, error: &Error) -> Option<Error> {
+/// Turns the launcher's refusal of a grant into an error for the client.
+fn refused(request: &launcher::Scope, error: &Error) -> Option<Error> {
     let Error::GrantRefused { index, errno } = error else { return None };
-    let grant = order.grants.get(*index)?;
+    let grant = request.grants.get(*index)?;
     let other = std::io::Error::from(*errno).to_string();
     let why = match *errno {
         Errno::NOENT => "is not there; make it first, or grant it for writing: then it is made",
@@ -243,15 +243,15 @@ fn refused(order: &launcher::Scope, error: &Error) -> Option<Error> {
         _ => other.as_str(),
     };
     let reason = format!("{:?} {why}", grant.path);
-    Some(match (order.strict, SessionId::parse(&order.session)) {
+    Some(match (request.strict, SessionId::parse(&request.session)) {
         (false, Ok(session)) => Error::ScopeBlocked { session, reason },
         _ => Error::BadField { field: "file_access", reason },
     })
 }
 
-/// Hears what a scope's agent tells until it ends.
-async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wire) {
-    let mut saving = Saving::new(&entry, Some(id.clone()));
+/// Handles the reports of a scope's agent until the agent ends.
+async fn follow_agent(entry: Arc<SandboxEntry>, id: SessionId, scope: Arc<Scope>, mut wire: Wire) {
+    let mut saving = StateReceiver::new(&entry, Some(id.clone()));
     let error = loop {
         match wire.next().await {
             Ok(AgentEvent::Response(AgentResponse::Changed { activity, execs })) => {
@@ -263,16 +263,16 @@ async fn hear(entry: Arc<Entry>, id: SessionId, scope: Arc<Scope>, mut wire: Wir
                     entry.sessions.changed(&activity, true);
                 }
             }
-            Ok(AgentEvent::Response(AgentResponse::Saved { shell, what })) => {
+            Ok(AgentEvent::Response(AgentResponse::ShellState { shell, what })) => {
                 let _ = saving.told(&mut wire, shell, what).await;
             }
-            Ok(_) => break AgentError::Turn("unasked on a scope's connection"),
+            Ok(_) => break AgentError::Turn("unexpected message on a scope's connection"),
             Err(error) => break error,
         }
     };
     let shell = scope.seen().shells() > 0;
     if entry.scopes.remove(&id, &scope, shell) {
-        warn!(sandbox = %entry.id, session = %id, %error, "its scope has ended; the next call starts another");
+        warn!(sandbox = %entry.id, session = %id, %error, "scope of a session has ended; the next call starts another");
         entry.sessions.inventory_of(&id, &[]);
     }
 }

@@ -1,10 +1,10 @@
-//! Sessions of a sandbox: listed, created and deleted.
+//! Lists, creates and deletes the sessions of a sandbox.
 
 use crate::{
     live::idempotency::row,
     model::{
         error::Error,
-        events::Happened,
+        events::EventKind,
         ids::SessionId,
         info::{IdempotencyKey, SessionInfo, SessionSpec},
         sessions::{Session, Sessions},
@@ -13,30 +13,30 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A session that was made, as an idempotency key keeps it.
+/// A new session in the stored answer of an idempotency key.
 #[derive(Serialize, Deserialize)]
-struct Made {
+struct NewSession {
     #[serde(flatten)]
     info: SessionInfo,
-    /// In which life of its sandbox; versions before have not written it.
+    /// The internal name of the sandbox; earlier versions did not write it.
     #[serde(default)]
     incarnation: Option<String>,
 }
 
-/// Whether an answer is about this life of a sandbox.
+/// Whether a stored answer is about this sandbox, and not an earlier one with the same id.
 fn made_in(answer: &str, name: &str) -> bool {
-    let made = serde_json::from_str::<Made>(answer).ok();
+    let made = serde_json::from_str::<NewSession>(answer).ok();
     made.and_then(|made| made.incarnation).is_none_or(|incarnation| incarnation == name)
 }
 
 impl Sandbox {
-    /// Its sessions, sorted by id, `default` among them.
+    /// All sessions, sorted by id, including `default`.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.entry.sessions.list()
     }
 
-    /// One session.
+    /// The description of one session.
     ///
     /// # Errors
     /// [`Error::NoSession`].
@@ -44,16 +44,17 @@ impl Sandbox {
         self.entry.sessions.info(id)
     }
 
-    /// One session, made with defaults when it is not there.
+    /// The description of one session, which is created with default settings if it does not exist.
     ///
     /// # Errors
-    /// [`Error::TooManySessions`], and what the records refuse.
+    /// [`Error::TooManySessions`], and errors of the store.
     pub async fn session_reach(&self, id: &SessionId) -> Result<SessionInfo, Error> {
         self.session_of(id).await?;
         self.entry.sessions.info(id)
     }
 
-    /// What a session's shell starts with; makes the session. One that is being deleted is waited for.
+    /// The settings for a session's shell. Creates the session if necessary, and waits for a
+    /// deletion in progress.
     pub(crate) async fn session_of(&self, id: &SessionId) -> Result<Session, Error> {
         if let Some(session) = self.entry.sessions.touch(id) {
             return Ok(session);
@@ -64,13 +65,14 @@ impl Sandbox {
         }
         self.check()?;
         if id.is_short() {
-            // It has ended: made by being named, it would be another, without its scope and its end.
+            // The session has ended. Creating it here would give another session without its scope
+            // and lifetime.
             return Err(Error::NoSession { id: self.entry.id.clone(), session: id.clone() });
         }
         self.insert(id, Sessions::plain(&self.start_dir()), None).await
     }
 
-    /// Within a turn.
+    /// Requires the lock `turn`.
     async fn insert(
         &self,
         id: &SessionId,
@@ -104,30 +106,32 @@ impl Sandbox {
             isolet_store::SessionRow { sandbox: self.entry.name.clone(), id: id.to_string(), body };
         self.inner.store.insert_session(record, answer).await?;
         self.entry.sessions.insert(id.clone(), session.clone());
-        self.say(Happened::SessionCreated(id.clone()));
+        self.emit(EventKind::SessionCreated(id.clone()));
         Ok(session)
     }
 
     fn text(&self, id: &SessionId, session: &Session) -> Result<String, Error> {
         let info = session.info(id, &self.entry.id);
-        let made = Made { info, incarnation: Some(self.entry.name.clone()) };
+        let made = NewSession { info, incarnation: Some(self.entry.name.clone()) };
         serde_json::to_string(&made).map_err(|error| Error::Fault(error.to_string()))
     }
 
-    /// Makes a session; `true` beside it: the same idempotency key had made it before.
+    /// Creates a session. Returns its description, and `true` if the same idempotency key had
+    /// created it before.
     ///
     /// # Errors
-    /// [`Error::SessionExists`], [`Error::OtherBody`], [`Error::TooManySessions`], [`Error::BadField`].
+    /// [`Error::SessionExists`], [`Error::OtherBody`], [`Error::TooManySessions`],
+    /// [`Error::BadField`].
     pub async fn session_create(
         &self,
-        wish: SessionSpec,
+        spec: SessionSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<(SessionInfo, bool), Error> {
-        let id = wish.id.clone().unwrap_or_else(SessionId::random);
-        // What a scope may write is made when its agent starts.
-        let named = wish.cwd.is_some() && wish.file_access.is_none();
-        let cwd = wish.cwd.or_else(|| Some(self.start_dir()));
-        let session = Session::plan(SessionSpec { cwd, ..wish })?;
+        let id = spec.id.clone().unwrap_or_else(SessionId::random);
+        // The paths that a scope may write are created when its agent starts.
+        let named = spec.cwd.is_some() && spec.file_access.is_none();
+        let cwd = spec.cwd.or_else(|| Some(self.start_dir()));
+        let session = Session::plan(SessionSpec { cwd, ..spec })?;
         let own = self.clone();
         let key = once.clone();
         let work = async move {
@@ -144,12 +148,10 @@ impl Sandbox {
                 let inner = &self.inner;
                 let name = self.entry.name.clone();
                 let own = move |answer: &str| made_in(answer, &name);
-                inner
-                    .idempotency
-                    .run_in(&inner.store, &self.entry.tenant, (once, own), work)
-                    .await?
+                inner.idempotency.run_in(&inner.store, &self.entry.tenant, once, own, work).await?
             }
-            // A task of its own: a caller that goes away leaves nothing half-done.
+            // Runs as a task of its own, so that a caller that disconnects leaves nothing
+            // unfinished.
             None => {
                 (tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))??, false)
             }
@@ -157,7 +159,7 @@ impl Sandbox {
         Ok((serde_json::from_str(&text).map_err(|_| Error::OtherBody)?, replayed))
     }
 
-    /// Ends a session, its shell and its terminal.
+    /// Deletes a session with its shell and its terminal.
     ///
     /// # Errors
     /// [`Error::DefaultSession`], [`Error::NoSession`].
@@ -171,10 +173,10 @@ impl Sandbox {
             let _turn = own.entry.sessions.turn.lock().await;
             let known = own.entry.sessions.info(&id)?;
             own.inner.store.remove_session(&own.entry.name, id.as_str()).await?;
-            // From here on it is unknown. A call that names it again waits for the turn, and so for
-            // the end of its shell.
+            // From here on the session is unknown. A call that names it again waits for the lock,
+            // and so for the end of its shell.
             own.entry.sessions.end(&known.id).await;
-            own.say(Happened::SessionDeleted(id.clone()));
+            own.emit(EventKind::SessionDeleted(id.clone()));
             own.entry.pool_of(&id).drop_links(Some(&id));
             own.entry.shell_states.forget(&id).await;
             if known.file_access.is_some() {

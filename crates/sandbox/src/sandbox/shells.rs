@@ -1,8 +1,8 @@
-//! Shells and programs of a sandbox: opened, run and closed.
+//! Opens and closes shells, and runs programs.
 
 use crate::{
     agent_client::{
-        link::{self, ExecLink, ShellLink},
+        connection::{self, ExecConnection, ShellConnection},
         running_program::RunningProgram,
     },
     model::{
@@ -14,65 +14,67 @@ use crate::{
 };
 use isolet_wire::{
     activity::ShellKey,
-    request::{self, Open, Since, What},
+    request::{self, Invocation, OpenShell, ShellPosition},
     response::RefusalReason,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// How long a private shell waits for a client that dropped, in ms.
+/// How long a private shell waits for its client to reconnect, in ms.
 pub const PRIVATE_LINGER_MS: u64 = 60_000;
 
-/// Which shell.
+/// Selects a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShellName {
-    /// The session's one shell; the session is made when it is not there.
+    /// The session's shell. The session is created if it does not exist.
     Session(SessionId),
-    /// A new shell of this client's own; its id is in [`ShellLink::shell_id`].
+    /// A new shell for this client alone; [`ShellConnection::shell_id`] returns its id.
     Private,
-    /// A private shell that was left, by its id. Refused with `RefusalReason::NoShell` when it is gone.
+    /// An existing private shell, by its id. Refused with `RefusalReason::NoShell` if it has ended.
     Resume(String),
 }
 
 /// How a client attaches to a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attach {
-    /// Which.
+pub struct ShellClientOptions {
+    /// The shell.
     pub shell: ShellName,
-    /// Whose the command ids are; a client that comes back names the same.
+    /// The owner of the client's command ids. A reconnecting client repeats it.
     pub owner: String,
-    /// See other owners' commands too.
+    /// Also receive the commands of other owners.
     pub watch: bool,
-    /// Where to go on; `None` from now.
-    pub since: Option<Since>,
+    /// Where the client stopped reading; `None` means only new output.
+    pub since: Option<ShellPosition>,
 }
 
-/// A program to start without a shell behind it.
+/// The parameters of a program without a shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Start {
-    /// What.
-    pub what: What,
-    /// Start directory; [`crate::WORKSPACE`], or the image's own, unless told.
+pub struct ProgramSpec {
+    /// The program to run.
+    pub what: Invocation,
+    /// The directory in which the program starts; by default the image's, or [`crate::WORKSPACE`].
     pub cwd: Option<String>,
-    /// Over the sandbox's (and the session's) environment; `None` unsets.
+    /// Variables that override the environment of the session and the sandbox; `None` unsets a
+    /// variable.
     pub env: BTreeMap<String, Option<String>>,
-    /// Take cwd and environment from this session (made when it is not there).
+    /// The session whose directory and environment the program inherits. It is created if it does
+    /// not exist.
     pub session: Option<SessionId>,
-    /// Whether `AgentRequest::Stdin` will follow.
+    /// Keep standard input open for `AgentRequest::Stdin`.
     pub stdin: bool,
-    /// Killed whole after this many ms; 0 never.
+    /// Time after which the program and its descendants are killed, in ms; 0 means never.
     pub timeout_ms: u64,
 }
 
 impl Sandbox {
-    /// A client of a shell.
+    /// Opens a client of a shell.
     ///
     /// # Errors
     /// [`Error::Refused`] with the agent's reason, [`Error::Link`], [`Error::Failed`].
-    pub async fn shell(&self, attach: Attach) -> Result<ShellLink, Error> {
+    pub async fn shell(&self, attach: ShellClientOptions) -> Result<ShellConnection, Error> {
         let mut scope = None;
         let mut restored = None;
         let mut told = None;
-        // Held until the shell is open: a deletion of its session waits for that.
+        // Held until the shell is open, because the deletion of its session waits for it.
         let mut opening = None;
         let (shell, open) = match attach.shell {
             ShellName::Session(id) => {
@@ -82,30 +84,30 @@ impl Sandbox {
                 let restore = self.entry.shell_states.next(&id).await;
                 let again = self.entry.scopes.again(&id, scope.as_ref());
                 let save = self.entry.view.borrow().record.body.persistent;
-                let open = Open {
+                let open = OpenShell {
                     env: self.env(Some(&session)),
                     cwd: session.cwd,
                     linger_ms: None,
                     save,
                     restore,
-                    again: told.insert(again).lost(),
+                    replaces_lost: told.insert(again).lost(),
                 };
                 let key = ShellKey::Session(id.to_string());
                 restored = open.restore.is_some().then_some(id);
                 (key, Some(open))
             }
             ShellName::Private => {
-                let open = Open {
+                let open = OpenShell {
                     cwd: self.start_dir(),
                     env: self.env(None),
                     linger_ms: Some(PRIVATE_LINGER_MS),
-                    ..Open::default()
+                    ..OpenShell::default()
                 };
                 (ShellKey::Private(format!("sh_{}", ids::random())), Some(open))
             }
             ShellName::Resume(id) => (ShellKey::Private(id), None),
         };
-        let attach = request::Attach {
+        let attach = request::AttachShell {
             shell,
             open,
             owner: attach.owner,
@@ -118,45 +120,52 @@ impl Sandbox {
         };
         let scope = scope.as_deref();
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
-        let link = ShellLink::open(self.wire(scope).await?, attach, pool).await;
-        if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &link {
+        let connection = ShellConnection::open(self.wire(scope).await?, attach, pool).await;
+        if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &connection {
             self.request_health_check();
         }
-        let link = link?;
-        if let (Some(scope), Some(again)) = (scope, told) {
-            scope.opened(link.key());
+        let connection = connection?;
+        if let Some(scope) = scope
+            && let Some(again) = told
+        {
+            scope.opened(connection.key());
             again.told();
         }
         if let Some(id) = restored {
             self.entry.shell_states.taken(&id);
         }
         let lifetime = opening.map(|(lifetime, _)| Arc::downgrade(&lifetime));
-        Ok(link.of_session(lifetime).with_events(self.teller(session)))
+        Ok(connection.of_session(lifetime).with_events(self.emitter(session)))
     }
 
-    /// A client of a session's shell for one command after the other: from the pool when one
-    /// waits there. Give it back with [`ShellLink::park`].
+    /// A client of a session's shell that runs one command after the other, from the pool if one is
+    /// idle. Return it with [`ShellConnection::park`].
     ///
     /// # Errors
-    /// As [`Sandbox::shell`].
-    pub async fn commands(&self, session: &SessionId) -> Result<ShellLink, Error> {
+    /// See [`Sandbox::shell`].
+    pub async fn commands(&self, session: &SessionId) -> Result<ShellConnection, Error> {
         self.check()?;
-        if let Some(mut link) = self.entry.pool_of(session).take_shell(session) {
-            link.awake(self.awake.clone());
+        if let Some(mut connection) = self.entry.pool_of(session).take_shell(session) {
+            connection.awake(self.awake.clone());
             self.entry.sessions.touch(session);
-            return Ok(link);
+            return Ok(connection);
         }
         let shell = ShellName::Session(session.clone());
-        let attach =
-            Attach { shell, owner: format!("h_{}", ids::random()), watch: false, since: None };
+        let attach = ShellClientOptions {
+            shell,
+            owner: format!("h_{}", ids::random()),
+            watch: false,
+            since: None,
+        };
         Ok(self.shell(attach).await?.pooled())
     }
 
-    /// Starts a program. Its frames end with `AgentResponse::Exit`, or `AgentResponse::Refused` when it could not start.
+    /// Starts a program. The last event is `AgentResponse::Exit`, or `AgentResponse::Refused` if
+    /// the program could not start.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`].
-    pub async fn exec(&self, start: Start) -> Result<ExecLink, Error> {
+    pub async fn exec(&self, start: ProgramSpec) -> Result<ExecConnection, Error> {
         let (session, scope) = match &start.session {
             Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
             None => (None, None),
@@ -170,7 +179,7 @@ impl Sandbox {
         }
         let cwd =
             start.cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
-        let exec = request::Exec {
+        let exec = request::StartExec {
             what: start.what,
             cwd,
             env,
@@ -185,12 +194,13 @@ impl Sandbox {
             .transpose()?;
         let scope = scope.as_deref();
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
-        let link = ExecLink::open(self.wire(scope).await?, exec, pool).await?.working(working);
-        let link = link.doubting(self.entry.orders.clone());
-        Ok(link.with_events(self.teller(start.session.map(|id| Arc::from(id.as_str())))))
+        let connection =
+            ExecConnection::open(self.wire(scope).await?, exec, pool).await?.working(working);
+        let connection = connection.doubting(self.entry.commands.clone());
+        Ok(connection.with_events(self.emitter(start.session.map(|id| Arc::from(id.as_str())))))
     }
 
-    /// Ends a shell and everything it started; its session stays.
+    /// Ends a shell and everything that it started. Its session stays.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::TooLate`].
@@ -208,9 +218,9 @@ impl Sandbox {
             ShellName::Resume(id) => ShellKey::Private(id.clone()),
             ShellName::Private => return Ok(()),
         };
-        let closed = async { link::close(self.wire(scope.as_deref()).await?, key).await };
+        let closed = async { connection::close(self.wire(scope.as_deref()).await?, key).await };
         match closed.await {
-            // It has ended with all others, and does not come back.
+            // The shell ended with the sandbox's sleep and does not come back.
             Err(_) if self.entry.state() == State::Sleeping => Ok(()),
             closed => closed,
         }

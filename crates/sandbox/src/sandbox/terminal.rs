@@ -1,14 +1,14 @@
-//! Clients of terminals: the one PTY of a session, and who is attached to it.
+//! Clients of a session's terminal, of which each session has at most one.
 //!
-//! As with shells, each client has a connection of its own to the agent, with nothing in between.
-//! Unread output stays in the terminal's ring, in which the client has a position.
+//! As with shells, each client has its own connection to the agent, without a task in between.
+//! Output that it has not read stays in the terminal's ring buffer.
 
 use crate::{
     agent_client::{
-        link,
+        connection,
         wire::{AgentEvent, Wire},
     },
-    live::entry::{Entry, scopes::Scope},
+    live::entry::{SandboxEntry, scopes::Scope},
     model::{
         activity::ActivityGuard, agent_error::AgentError, error::Error, ids::SessionId,
         state::State,
@@ -19,33 +19,36 @@ use isolet_wire::{
     activity::ShellKey,
     request::AgentRequest,
     response::{AgentResponse, RefusalReason},
-    terminal::{Attach, Attached, Open, Since, Size, TYPE_BYTES_MAX, Terminal},
+    terminal::{
+        AttachTerminal, Attached, OpenTerminal, Size, TYPE_BYTES_MAX, TerminalPosition,
+        TerminalStatus,
+    },
 };
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-/// What is typed counts as use of its session once in this time.
+/// Input counts as use of its session at most once in this time.
 const TOUCH: Duration = Duration::from_secs(1);
-/// The longest title that is handed on, in bytes.
+/// Maximum length of a title, in bytes.
 const TITLE_BYTES_MAX: usize = 256;
 
 /// How a client attaches to a session's terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// What to run where no terminal runs, empty for bash; `None`: one that runs is meant, of a
-    /// session that is there, and none is made.
+pub struct TerminalClientOptions {
+    /// The program to run if no terminal runs; empty means bash. `None` requires a running terminal
+    /// of an existing session.
     pub open: Option<Vec<String>>,
-    /// The client's window, where it has one of its own.
+    /// The size of the client's window, if it has one.
     pub size: Option<Size>,
-    /// Where to go on.
-    pub since: Option<Since>,
-    /// It only looks.
+    /// Where the client stopped reading.
+    pub since: Option<TerminalPosition>,
+    /// The client may only watch.
     pub view: bool,
-    /// It is also told of sizes and of who is attached.
+    /// Also receive changes of the size and of the attached clients.
     pub events: bool,
-    /// How others see it.
+    /// The name that other clients see.
     pub name: String,
 }
 
@@ -53,7 +56,7 @@ pub struct Wanted {
 pub struct TerminalConnection {
     wire: Wire,
     attached: Attached,
-    entry: Arc<Entry>,
+    entry: Arc<SandboxEntry>,
     session: SessionId,
     touched: Instant,
 }
@@ -61,8 +64,8 @@ pub struct TerminalConnection {
 impl TerminalConnection {
     pub(crate) async fn open(
         mut wire: Wire,
-        attach: Attach,
-        entry: Arc<Entry>,
+        attach: AttachTerminal,
+        entry: Arc<SandboxEntry>,
         session: SessionId,
     ) -> Result<Self, Error> {
         wire.send(&AgentRequest::Terminal(attach)).await?;
@@ -71,24 +74,24 @@ impl TerminalConnection {
                 Ok(Self { wire, attached, entry, session, touched: Instant::now() })
             }
             AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
-            _ => Err(AgentError::Turn("another answer to a terminal's attach").into()),
+            _ => Err(AgentError::Turn("unexpected answer to a terminal's attach").into()),
         }
     }
 
-    /// What the agent said of the terminal.
+    /// The agent's answer to the attach.
     #[must_use]
     pub fn attached(&self) -> &Attached {
         &self.attached
     }
 
-    /// Whose terminal it is.
+    /// The session of the terminal.
     #[must_use]
     pub fn session(&self) -> &SessionId {
         &self.session
     }
 
-    /// What was typed. Nothing is waited for: what the socket does not take now, [`Self::next`]
-    /// sends. The caller bounds [`Self::waiting`].
+    /// Sends input without waiting. [`Self::next`] sends the bytes that the socket does not accept
+    /// now, and the caller limits [`Self::waiting`].
     ///
     /// # Errors
     /// [`AgentError`].
@@ -102,7 +105,7 @@ impl TerminalConnection {
             .try_for_each(|part| self.wire.push(&AgentRequest::Type(part.to_vec())))
     }
 
-    /// The client's window has another size. As [`Self::type_in`].
+    /// Reports a new size of the client's window. See [`Self::type_in`].
     ///
     /// # Errors
     /// [`AgentError`].
@@ -110,19 +113,19 @@ impl TerminalConnection {
         self.wire.push(&AgentRequest::Resize(size))
     }
 
-    /// Whether its session has ended, and with it what ran there.
+    /// Whether the session has ended, and with it the terminal.
     #[must_use]
     pub fn orphaned(&self) -> bool {
         self.entry.sessions.info(&self.session).is_err()
     }
 
-    /// Bytes that were pushed and are not sent.
+    /// Number of bytes that were pushed and not sent yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.wire.waiting()
     }
 
-    /// What comes next. Cancel-safe: may stand in a `select!`.
+    /// Waits for the next event. Cancel-safe, so it can be used in `select!`.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -130,7 +133,7 @@ impl TerminalConnection {
         self.wire.next().await
     }
 
-    /// What has already arrived, without waiting; `None` when that is nothing.
+    /// Returns an event that has already arrived, without waiting.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -151,16 +154,16 @@ pub(crate) fn key(session: &SessionId) -> ShellKey {
 }
 
 impl Sandbox {
-    /// A client of a session's terminal; both are made where they are not there, unless the wish
-    /// says otherwise. The sandbox stays awake as long as the link is held.
+    /// Opens a client of a session's terminal. The session and the terminal are created if
+    /// necessary, unless the options forbid it. The connection keeps the sandbox awake.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the agent's reason, [`Error::NoSession`] where none is to be made,
+    /// [`Error::Refused`] with the agent's reason, [`Error::NoSession`] if none is to be created,
     /// [`Error::Link`], [`Error::Sleeping`].
     pub async fn terminal(
         &self,
         session: &SessionId,
-        wanted: Wanted,
+        wanted: TerminalClientOptions,
     ) -> Result<TerminalConnection, Error> {
         // Held until the terminal is open.
         let _place;
@@ -175,10 +178,10 @@ impl Sandbox {
                 _opening = self.entry.sessions.opening(session)?;
                 _place = self.entry.sessions.terminal_place(session)?;
                 let env = self.env(Some(&of));
-                (Some(Open { argv, cwd: of.cwd, env }), self.scope(session).await?)
+                (Some(OpenTerminal { argv, cwd: of.cwd, env }), self.scope(session).await?)
             }
         };
-        let attach = Attach {
+        let attach = AttachTerminal {
             terminal: key(session),
             open,
             size: wanted.size,
@@ -191,28 +194,29 @@ impl Sandbox {
         let awake = self.stay()?;
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.awake = Some(awake);
-        let link =
+        let connection =
             TerminalConnection::open(wire, attach, Arc::clone(&self.entry), session.clone()).await;
-        match &link {
+        match &connection {
             Err(Error::Refused { why: RefusalReason::NoProcess, .. }) => {
                 self.request_health_check()
             }
-            Ok(link) if link.attached.fresh => {
-                self.entry.background.opened(self, session, &link.attached.id);
+            Ok(connection) if connection.attached.fresh => {
+                self.entry.background.opened(self, session, &connection.attached.id);
             }
             _ => {}
         }
-        link
+        connection
     }
 
-    /// Keeps it awake, also for a handle that only looks.
+    /// A guard that keeps the sandbox awake, also for a read-only handle.
     pub(crate) fn stay(&self) -> Result<ActivityGuard, Error> {
         self.check()?;
         let held = self.awake.clone().or_else(|| self.entry.activity.enter());
         held.ok_or_else(|| Error::Sleeping(self.entry.id.clone()))
     }
 
-    /// The scope in which a session's terminal may run; `None` for a session that sees all.
+    /// The scope in which a session's terminal may run; `None` for a session that sees the whole
+    /// workspace.
     pub(crate) fn running_scope(&self, session: &SessionId) -> Result<Option<Arc<Scope>>, Error> {
         if !self.entry.sessions.scoped(session) {
             return Ok(None);
@@ -220,26 +224,26 @@ impl Sandbox {
         self.entry.scopes.get(session).map(Some).ok_or_else(none)
     }
 
-    /// The terminals that run, each with its session, sorted by that; none of a sandbox that sleeps.
+    /// The running terminals with their sessions, sorted by session. A sleeping sandbox has none.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
-    pub async fn terminals(&self) -> Result<Vec<(SessionId, Terminal)>, Error> {
+    pub async fn terminals(&self) -> Result<Vec<(SessionId, TerminalStatus)>, Error> {
         match self.list_terminals().await {
             Err(_) if self.entry.state() == State::Sleeping => Ok(Vec::new()),
             listed => listed,
         }
     }
 
-    async fn list_terminals(&self) -> Result<Vec<(SessionId, Terminal)>, Error> {
+    async fn list_terminals(&self) -> Result<Vec<(SessionId, TerminalStatus)>, Error> {
         let mut all = Vec::new();
         for terminal in self.ask_terminals(None).await? {
-            // An agent speaks for its own sessions alone.
+            // An agent may only report its own sessions.
             let session = of(&terminal).filter(|id| !self.entry.sessions.scoped(id));
             all.extend(session.map(|id| (id, terminal)));
         }
         for (id, scope) in self.entry.scopes.all() {
-            // One that ends meanwhile has none.
+            // A scope that ends in the meantime has no terminal.
             let found = self.ask_terminals(Some(&scope)).await.unwrap_or_default();
             let own = found.into_iter().find(|terminal| of(terminal).as_ref() == Some(&id));
             all.extend(own.map(|terminal| (id, terminal)));
@@ -249,12 +253,12 @@ impl Sandbox {
         Ok(all)
     }
 
-    async fn ask_terminals(&self, scope: Option<&Scope>) -> Result<Vec<Terminal>, Error> {
+    async fn ask_terminals(&self, scope: Option<&Scope>) -> Result<Vec<TerminalStatus>, Error> {
         let mut wire = self.wire(scope).await?;
         wire.send(&AgentRequest::Terminals).await?;
         let answer = wire.answer().await?;
         let AgentResponse::Terminals(mut all) = answer else {
-            return Err(AgentError::Turn("another answer to the list of terminals").into());
+            return Err(AgentError::Turn("unexpected answer to the list of terminals").into());
         };
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
         for terminal in &mut all {
@@ -264,23 +268,24 @@ impl Sandbox {
         Ok(all)
     }
 
-    /// Hangs a session's terminal up, then kills what is left of its program; nothing where none runs.
+    /// Hangs up a session's terminal and kills what is left of its program. A missing terminal is
+    /// no error.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::TooLate`].
     pub async fn terminal_close(&self, session: &SessionId) -> Result<(), Error> {
         let closed = async {
             let Ok(scope) = self.running_scope(session) else { return Ok(()) };
-            link::close(self.wire(scope.as_deref()).await?, key(session)).await
+            connection::close(self.wire(scope.as_deref()).await?, key(session)).await
         };
         match closed.await {
-            // It has ended with all others, and does not come back.
+            // The terminal ended with the sandbox's sleep and does not come back.
             Err(_) if self.entry.state() == State::Sleeping => Ok(()),
             closed => closed,
         }
     }
 
-    /// Ends a session's shell and its terminal.
+    /// Ends the shell, the terminal and the contexts of a session.
     pub(crate) async fn close_session(&self, session: &SessionId) -> Result<(), Error> {
         let shell = ShellName::Session(session.clone());
         let (shell, terminal) = tokio::join!(self.close(&shell), self.terminal_close(session));
@@ -289,7 +294,7 @@ impl Sandbox {
     }
 }
 
-fn of(terminal: &Terminal) -> Option<SessionId> {
+fn of(terminal: &TerminalStatus) -> Option<SessionId> {
     let ShellKey::Terminal(session) = &terminal.name else { return None };
     SessionId::parse(session).ok()
 }

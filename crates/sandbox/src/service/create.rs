@@ -2,27 +2,28 @@
 
 use crate::{
     lifecycle::driver::Begin,
-    live::{entry::Entry, failpoint::pass, inner::Inner, registry::Reserved, warm_pool},
+    live::{entry::SandboxEntry, failpoint::pass, inner::Inner, registry::Reserved, warm_pool},
     model::{
         error::Error,
         ids::{SandboxId, TenantId},
-        info::{IdempotencyKey, Info, SandboxSpec},
-        network::lent::{self, CredentialSpec},
-        record::Body,
+        info::{IdempotencyKey, SandboxInfo, SandboxSpec},
+        network::injected_credential::{self, CredentialSpec},
+        record::RecordBody,
     },
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
-/// How long a create waits until nothing is left of an earlier sandbox of its id.
+/// How long a create waits for the removal of an earlier sandbox with the same id.
 const REMOVED_WAIT: Duration = Duration::from_secs(10);
 
 impl Inner {
-    /// Takes the id and starts the driver; waits behind one of the same id that is being removed.
+    /// Reserves the id and starts the driver. Waits for the removal of an earlier sandbox with the
+    /// same id.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         tenant: &TenantId,
         id: &SandboxId,
-        body: &Body,
+        body: &RecordBody,
         once: Option<IdempotencyKey>,
         credentials: &[CredentialSpec],
     ) -> Result<Reserved, Error> {
@@ -31,13 +32,13 @@ impl Inner {
             self.space.check()?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
-            let make = |record| Entry::new(record, &sandboxes, Vec::new(), &self.watched);
-            // Those that wait have the disk of the configuration, and a disk stays as it was made.
+            let make = |record| SandboxEntry::new(record, &sandboxes, Vec::new(), &self.watched);
+            // Sandboxes of the warm pool have the configured disk size, which cannot change later.
             let fits = body.limits.disk_mib == self.config.limits.disk_mib;
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
             let link = made.as_ref().and_then(|made| made.link);
-            let reserved = self.registry.reserve((tenant, id), max, body.clone(), &mut made, make);
+            let reserved = self.registry.reserve(tenant, id, max, body.clone(), &mut made, make);
             if let Some(unused) = made {
                 self.ready.put(unused);
             }
@@ -62,15 +63,15 @@ impl Inner {
     pub(crate) async fn create(
         self: Arc<Self>,
         tenant: TenantId,
-        wish: SandboxSpec,
+        spec: SandboxSpec,
         once: Option<IdempotencyKey>,
-    ) -> Result<Info, Error> {
-        let id = wish.id.clone().unwrap_or_else(SandboxId::random);
-        let credentials = lent::changed(&[], &wish.credentials, &[])?;
-        let wish = SandboxSpec { credentials: credentials.clone(), ..wish };
-        let mut body = Body::plan(&self.config, wish)?;
+    ) -> Result<SandboxInfo, Error> {
+        let id = spec.id.clone().unwrap_or_else(SandboxId::random);
+        let credentials = injected_credential::changed(&[], &spec.credentials, &[])?;
+        let spec = SandboxSpec { credentials: credentials.clone(), ..spec };
+        let mut body = RecordBody::plan(&self.config, spec)?;
         self.egress.check(&body.network).await?;
-        // One that is there is no reason to pull an image.
+        // An existing sandbox needs no pull of its image.
         if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {
             return Err(Error::SandboxExists(id));
         }
@@ -86,12 +87,12 @@ impl Inner {
     }
 }
 
-/// How the making of a sandbox went.
-async fn made(entry: &Entry) -> Result<Info, Error> {
+/// The result of a creation.
+async fn made(entry: &SandboxEntry) -> Result<SandboxInfo, Error> {
     let view = entry.made().await;
     match view.end {
         Some(Err(error)) => Err(error),
-        // Deleted as soon as it was made: it was made.
+        // The sandbox was deleted right after its creation, so the creation succeeded.
         _ => Ok(view.record.info()),
     }
 }

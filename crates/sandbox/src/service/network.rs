@@ -1,24 +1,23 @@
-//! Reads and changes the network of a sandbox.
+//! Reads and changes the network policy of a sandbox.
 
 use crate::{
     model::{
         command::DriverCommand,
         error::Error,
         ids::{SandboxId, TenantId},
-        info::Info,
+        info::SandboxInfo,
         network::{Network, NetworkSpec, change::NetworkChange},
     },
-    service::{Service, order},
+    service::{Service, request},
 };
 
 impl Service {
-    /// What a wish becomes for this tenant: rules checked, profiles looked up.
+    /// Turns a request into a network policy: checks rules and looks up profiles.
     ///
     /// # Errors
-    /// [`Error::BadField`] for bad rules and for a profile that is not there, and what the records
-    /// refuse.
-    pub async fn network_of(&self, tenant: &TenantId, wish: NetworkSpec) -> Result<Network, Error> {
-        match wish {
+    /// [`Error::BadField`] for invalid rules or an unknown profile, and errors of the store.
+    pub async fn network_of(&self, tenant: &TenantId, spec: NetworkSpec) -> Result<Network, Error> {
+        match spec {
             NetworkSpec::None => Ok(Network::none()),
             NetworkSpec::Open => Ok(Network::open()),
             NetworkSpec::Rules { allow, deny } => Network::rules(&allow, &deny),
@@ -33,8 +32,8 @@ impl Service {
         }
     }
 
-    /// Changes where a sandbox may connect to, while it runs or sleeps; all of the change or
-    /// nothing. What the new rules forbid is cut.
+    /// Changes the network policy of a running or sleeping sandbox, completely or not at all.
+    /// Connections that the new rules forbid are closed.
     ///
     /// # Errors
     /// [`Error::NoSandbox`], [`Error::BadField`], [`Error::NoWay`], [`Error::WayLost`].
@@ -43,8 +42,8 @@ impl Service {
         tenant: &TenantId,
         id: &SandboxId,
         change: NetworkChange,
-    ) -> Result<Info, Error> {
+    ) -> Result<SandboxInfo, Error> {
         let entry = self.entry(tenant, id)?;
-        order(&entry, |answer| DriverCommand::Network(Box::new(change), answer)).await
+        request(&entry, |answer| DriverCommand::Network(Box::new(change), answer)).await
     }
 }

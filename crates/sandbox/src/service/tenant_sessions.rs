@@ -1,11 +1,11 @@
-//! Sessions of a tenant across its sandboxes: addressed by their own id alone, and ended when they
-//! expire.
+//! Sessions across sandboxes: a tenant addresses them by their id alone, and they end when their
+//! lifetime has passed.
 
 use crate::{
-    live::{entry::Entry, inner::Inner},
+    live::{entry::SandboxEntry, inner::Inner},
     model::{
         error::Error,
-        events::Happened,
+        events::EventKind,
         ids::{SandboxId, SessionId, TenantId},
         info::{IdempotencyKey, Life, SessionInfo, SessionSpec},
         sessions::Only,
@@ -20,31 +20,32 @@ use std::{
 };
 use tracing::{info, warn};
 
-/// Where a session lives that names no sandbox.
+/// The sandbox of a session whose request names none.
 pub const HOME: &str = "default";
-/// How often sessions are looked through for those whose time has come.
+/// Pause between two checks for expired sessions.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Service {
-    /// Makes a session in a sandbox (made too, where it is not there); `true` beside it: the same
-    /// idempotency key had made it before. The wish says when it ends.
+    /// Creates a session in a sandbox, which is also created if necessary. Returns `true` if the
+    /// same idempotency key had created the session before. The request sets the session's
+    /// lifetime.
     ///
     /// # Errors
-    /// Those of [`Service::reach`] and [`Sandbox::session_create`].
+    /// See [`Service::reach`] and [`Sandbox::session_create`].
     pub async fn session_create(
         &self,
         tenant: &TenantId,
         sandbox: &SandboxId,
-        mut wish: SessionSpec,
+        mut spec: SessionSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<(SessionInfo, bool), Error> {
         let sandbox = self.reach(tenant, sandbox, Access::CreateIfMissing).await?;
         let free = |id: &SessionId| self.held(tenant, id).is_err();
-        wish.id = std::iter::repeat_with(SessionId::short).find(free);
-        sandbox.session_create(wish, once).await
+        spec.id = std::iter::repeat_with(SessionId::short).find(free);
+        sandbox.session_create(spec, once).await
     }
 
-    /// The sessions that a tenant keeps across its sandboxes, sorted by id.
+    /// The tenant's sessions across sandboxes, sorted by id.
     #[must_use]
     pub fn sessions(&self, tenant: &TenantId) -> Vec<SessionInfo> {
         let entries = self.inner.registry.of(tenant);
@@ -54,7 +55,7 @@ impl Service {
         own
     }
 
-    /// One of them.
+    /// The description of one session.
     ///
     /// # Errors
     /// [`Error::NoSession`].
@@ -62,7 +63,7 @@ impl Service {
         Ok(self.held(tenant, id)?.1)
     }
 
-    /// One of them, used now.
+    /// The description of one session, which also counts as use.
     ///
     /// # Errors
     /// [`Error::NoSession`].
@@ -72,20 +73,20 @@ impl Service {
         entry.sessions.info(id)
     }
 
-    /// Ends one of them, and its shell.
+    /// Ends a session and its shell.
     ///
     /// # Errors
-    /// [`Error::NoSession`], and what the records refuse.
+    /// [`Error::NoSession`], and errors of the store.
     pub async fn session_end(&self, tenant: &TenantId, id: &SessionId) -> Result<(), Error> {
         let (entry, info) = self.held(tenant, id)?;
         let none = Error::NoSession { id: info.sandbox_id, session: id.clone() };
         if end(&self.inner, entry, id.clone(), Only::default()).await? { Ok(()) } else { Err(none) }
     }
 
-    /// Ends those of them that fit; how many that were.
+    /// Ends all matching sessions and returns their number.
     ///
     /// # Errors
-    /// What the records refuse; some may have ended then.
+    /// Errors of the store, after some sessions may have ended.
     pub async fn sessions_end(&self, tenant: &TenantId, only: Only) -> Result<usize, Error> {
         let mut ended = 0;
         for session in self.sessions(tenant) {
@@ -95,7 +96,11 @@ impl Service {
         Ok(ended)
     }
 
-    fn held(&self, tenant: &TenantId, id: &SessionId) -> Result<(Arc<Entry>, SessionInfo), Error> {
+    fn held(
+        &self,
+        tenant: &TenantId,
+        id: &SessionId,
+    ) -> Result<(Arc<SandboxEntry>, SessionInfo), Error> {
         let found = self.inner.registry.of(tenant).into_iter().find_map(|entry| {
             let info = entry.sessions.info(id).ok().filter(|info| Life::is_across(info.life))?;
             Some((entry, info))
@@ -107,10 +112,10 @@ impl Service {
     }
 }
 
-/// Ends a session when it fits; whether it did. Goes on when the caller is dropped.
+/// Ends a session if it matches, and returns whether it did. Continues if the caller is dropped.
 async fn end(
     inner: &Arc<Inner>,
-    entry: Arc<Entry>,
+    entry: Arc<SandboxEntry>,
     id: SessionId,
     only: Only,
 ) -> Result<bool, Error> {
@@ -121,12 +126,12 @@ async fn end(
             return Ok(false);
         }
         let scoped = entry.sessions.scoped(&id);
-        // Recorded first: where that fails, the session goes on as if nothing had been asked.
+        // Recorded first: if that fails, the session continues unchanged.
         inner.store.remove_session(&entry.name, id.as_str()).await?;
         entry.sessions.end(&id).await;
         entry.pool_of(&id).drop_links(Some(&id));
         entry.shell_states.forget(&id).await;
-        inner.events.say(&entry, Happened::SessionDeleted(id.clone()));
+        inner.events.emit(&entry, EventKind::SessionDeleted(id.clone()));
         if scoped {
             entry.end_scope(&inner, &id).await?;
         } else if entry.state() == State::Running {
@@ -137,7 +142,7 @@ async fn end(
     tokio::spawn(work).await.map_err(|error| Error::Fault(error.to_string()))?
 }
 
-/// Ends sessions whose time has come; runs until the server stops.
+/// Ends expired sessions until the server stops.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     while !inner.stopping.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK).await;

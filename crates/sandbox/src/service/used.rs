@@ -1,4 +1,4 @@
-//! Usage of a tenant's sandboxes.
+//! The resource usage of a tenant's sandboxes.
 
 use crate::{
     live::{cgroup_control::CgroupControl, inner::Inner},
@@ -14,20 +14,20 @@ use crate::{
 };
 
 impl Service {
-    /// A tenant's ended sandboxes, the last one first; at most 1,000.
+    /// The last deleted sandboxes of a tenant, the latest first; at most 1,000.
     ///
     /// # Errors
-    /// What the records refuse.
+    /// Errors of the store.
     pub async fn history(&self, tenant: &TenantId) -> Result<Vec<Past>, Error> {
         let rows = self.inner.store.history(tenant.as_str()).await?;
-        // One that does not read hides no other.
+        // A record that cannot be read does not hide the others.
         Ok(rows.iter().filter_map(|row| serde_json::from_str(row).ok()).collect())
     }
 
-    /// What all of a tenant's sandboxes have used, those that have ended too.
+    /// The total usage of a tenant's sandboxes, including deleted ones.
     ///
     /// # Errors
-    /// What the records refuse.
+    /// Errors of the store.
     pub async fn account(&self, tenant: &TenantId) -> Result<Account, Error> {
         let records: Vec<_> =
             self.inner.registry.of(tenant).iter().map(|entry| entry.view().record).collect();
@@ -44,7 +44,8 @@ impl Service {
             })
         });
         let active = active.await?;
-        // Behind them: one that ends meanwhile is counted twice for a moment, and never not at all.
+        // Read after the current ones: a sandbox that ends in between may be counted twice for a
+        // moment, but is never missing.
         let ended = self.inner.store.totals(tenant.as_str()).await?;
         Ok(Account {
             ended: ended.count,
@@ -55,8 +56,8 @@ impl Service {
     }
 }
 
-/// What one might use of memory, in MiB, and has used. Blocks.
+/// The memory limit in MiB and the current usage. Blocks.
 fn now(inner: &Inner, record: &Record) -> (u64, Usage) {
-    let cage = CgroupControl { config: inner.jail.clone(), name: record.name.clone() };
-    (record.body.limits.memory_mib, record.usage(cage.open().usage()))
+    let handle = CgroupControl { config: inner.jail.clone(), name: record.name.clone() };
+    (record.body.limits.memory_mib, record.usage(handle.open().usage()))
 }

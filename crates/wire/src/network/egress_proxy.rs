@@ -1,83 +1,84 @@
 //! The messages between the process that owns the veth pairs and the egress proxy.
 
-use super::{Guard, Policy, Refused};
+use super::{Guard, NetworkDenial, Policy};
 use crate::credential::Credential;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// The longest packet on the edge's control socket.
+/// Maximum size of a packet on the control socket of the egress proxy, in bytes.
 pub const PACKET_BYTES_MAX: usize = 128 * 1024;
 
-/// What the edge is told.
+/// Requests to the egress proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProxyRequest {
-    /// First of all, and when the machine's addresses change.
+    /// Sent first, and again when the addresses of this machine change.
     Guard {
-        /// What is closed.
+        /// The closed addresses.
         guard: Guard,
-        /// Who is asked for names; the host's own resolvers when empty.
+        /// DNS resolvers to forward to; empty means the host's resolvers.
         resolvers: Vec<SocketAddr>,
     },
-    /// The rules of the link with this address, from now on; what they forbid and runs is cut.
+    /// Replace the egress rules of a sandbox. Connections that the new rules forbid are closed.
     Set {
-        /// Who speaks from there.
+        /// The address of the sandbox.
         address: Ipv4Addr,
-        /// Its rules.
+        /// The new egress rules.
         policy: Policy,
     },
-    /// What is lent to the link, from now on, in place of what was.
-    Lend {
-        /// Its address; its rules have been set.
+    /// Replace the injected credentials of a sandbox.
+    SetCredentials {
+        /// The address of a sandbox whose rules have been set.
         address: Ipv4Addr,
-        /// All that it has.
+        /// All credentials of the sandbox.
         credentials: Vec<Credential>,
-        /// Also within TLS, by an authority of its own: answered with [`ProxyResponse::Authority`].
+        /// Also inject credentials within TLS, with a certificate authority for this sandbox.
+        /// Answered with [`ProxyResponse::Authority`].
         tls: bool,
     },
-    /// The link is gone; what runs is cut.
+    /// A veth pair is gone. Its connections are closed.
     Forget {
-        /// Its address.
+        /// The address of the sandbox.
         address: Ipv4Addr,
     },
-    /// To be answered with [`ProxyResponse::Settled`] once all refusals until now are told.
+    /// Answered with [`ProxyResponse::Settled`] when all earlier denials have been reported.
     Settle {
-        /// Comes back with the answer.
+        /// Number that the answer repeats.
         number: u64,
     },
 }
 
-/// What the edge says.
+/// Answers and events from the egress proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProxyResponse {
-    /// It listens.
+    /// The proxy listens.
     Ready,
-    /// Somebody was refused.
+    /// Event: a connection, packet or lookup was denied.
     Refused {
-        /// The link's address.
+        /// The address of the sandbox.
         address: Ipv4Addr,
-        /// What.
-        refused: Refused,
+        /// Details of the denial.
+        refused: NetworkDenial,
     },
-    /// Whom the sandbox is to trust, so that credentials reach hosts within TLS. The key stays
-    /// with the edge, and is gone with it: then there is another.
+    /// The certificate authority that the sandbox must trust so that credentials can be injected
+    /// within TLS. Its key never leaves the proxy, so a restarted proxy has another one.
     Authority {
-        /// The link's address.
+        /// The address of the sandbox.
         address: Ipv4Addr,
-        /// The certificate, as PEM.
+        /// The CA certificate, as PEM.
         certificate: String,
     },
-    /// Everything before is told.
+    /// All denials before the request have been reported.
     Settled {
-        /// Of the order.
+        /// Number of the request.
         number: u64,
     },
-    /// Bytes that connections of a link carried since it was last said; about once a second.
+    /// Event: traffic of a sandbox since the last such event, about once a second.
     Carried {
-        /// The link's address.
+        /// The address of the sandbox.
         address: Ipv4Addr,
-        /// From the sandbox.
+        /// Bytes that the sandbox sent.
         out: u64,
-        /// To the sandbox.
+        /// Bytes that the sandbox received.
         back: u64,
     },
 }

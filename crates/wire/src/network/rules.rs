@@ -1,86 +1,86 @@
-//! Rules of a policy, and what follows from them.
+//! Egress rules and how a policy decides.
 
 use super::addresses::{mask, within};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Rules of one list.
+/// Maximum number of rules in one list.
 pub const RULES_MAX: usize = 256;
-/// The longest rule, in bytes: a name of a host, with a port.
+/// Maximum length of a rule, in bytes: a host name with a port.
 pub const RULE_BYTES_MAX: usize = 260;
-/// All rules of a policy together, in bytes of text: so that it fits into a packet.
+/// Maximum size of all rules of a policy as text, in bytes, so that a policy fits into a packet.
 pub const POLICY_BYTES_MAX: usize = 48 * 1024;
-/// The longest name of a host, in bytes.
+/// Maximum length of a host name, in bytes.
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// Where a sandbox may connect to.
+/// The egress rules of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// What is allowed; empty: nothing.
+    /// Allowed destinations; an empty list allows nothing.
     pub allow: Vec<Rule>,
-    /// What is refused, also where a rule of `allow` holds.
+    /// Denied destinations, which win over `allow`.
     pub deny: Vec<Rule>,
 }
 
-/// One rule.
+/// An egress rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// What it holds for.
-    pub place: Place,
-    /// For this port alone.
+    /// The hosts or addresses that the rule applies to.
+    pub place: RuleTarget,
+    /// The only port that the rule applies to; `None` means every port.
     pub port: Option<u16>,
 }
 
-/// What a rule holds for.
+/// The hosts or addresses that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
-    /// `*`: everything.
+pub enum RuleTarget {
+    /// Every destination; `*` as text.
     Any,
-    /// An address, or a network: those whose first `bits` bits are its.
-    Net {
-        /// Its first address.
+    /// An address, or all addresses that share the first `bits` bits.
+    Network {
+        /// The first address of the network.
         address: IpAddr,
-        /// 0 to 32, or to 128 of IPv6.
+        /// Length of the prefix, 0 to 32 for IPv4 and 0 to 128 for IPv6.
         bits: u8,
     },
-    /// A host by its name, in lower case, without a dot at its end.
+    /// A host name in lower case, without a trailing dot.
     Name(String),
-    /// Every name below this one (`*.` and this), not this one.
-    Below(String),
+    /// Every name below this one, but not the name itself; `*.` and the name as text.
+    Subdomains(String),
 }
 
-/// A text that is no rule.
+/// The text is not a valid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no host, address, network or *, with or without :PORT")]
-pub struct NoRule;
+pub struct BadRule;
 
 impl Rule {
-    /// Reads a rule: `*`, a host, `*.` and a host, an address, or a network (`10.0.0.0/8`), each
-    /// with or without `:PORT`; an IPv6 address with a port stands in brackets.
+    /// Parses a rule: `*`, a host name, `*.` and a host name, an address, or a network
+    /// (`10.0.0.0/8`), each with or without `:PORT`. An IPv6 address with a port needs brackets.
     ///
     /// # Errors
-    /// [`NoRule`]
-    pub fn parse(text: &str) -> Result<Self, NoRule> {
+    /// [`BadRule`] for any other text.
+    pub fn parse(text: &str) -> Result<Self, BadRule> {
         if text.len() > RULE_BYTES_MAX {
-            return Err(NoRule);
+            return Err(BadRule);
         }
-        if let Some(place) = Place::parse(text) {
+        if let Some(place) = RuleTarget::parse(text) {
             return Ok(Self { place, port: None });
         }
-        let (place, port) = text.rsplit_once(':').ok_or(NoRule)?;
+        let (place, port) = text.rsplit_once(':').ok_or(BadRule)?;
         let inner = place.strip_prefix('[').and_then(|place| place.strip_suffix(']'));
         let place = inner.filter(|place| place.contains(':')).unwrap_or(place);
         let port = Some(port)
             .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|port| port.parse::<u16>().ok())
             .filter(|port| *port > 0)
-            .ok_or(NoRule)?;
-        let place = Place::parse(place).ok_or(NoRule)?;
+            .ok_or(BadRule)?;
+        let place = RuleTarget::parse(place).ok_or(BadRule)?;
         Ok(Self { place, port: Some(port) })
     }
 
-    pub(crate) fn holds(&self, to: &To<'_>) -> bool {
+    pub(crate) fn holds(&self, to: &NetworkDestination<'_>) -> bool {
         self.port.is_none_or(|port| Some(port) == to.port) && self.place.holds(to)
     }
 }
@@ -88,7 +88,7 @@ impl Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.place, self.port) {
-            (Place::Net { address: IpAddr::V6(_), .. }, Some(port)) => {
+            (RuleTarget::Network { address: IpAddr::V6(_), .. }, Some(port)) => {
                 write!(out, "[{}]:{port}", self.place)
             }
             (place, Some(port)) => write!(out, "{place}:{port}"),
@@ -97,57 +97,58 @@ impl fmt::Display for Rule {
     }
 }
 
-impl Place {
+impl RuleTarget {
     fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::Any);
         }
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Some(Self::Net { address, bits: width(address) });
+            return Some(Self::Network { address, bits: width(address) });
         }
         if let Some((address, bits)) = text.split_once('/') {
             let address = address.parse::<IpAddr>().ok()?;
             let digits = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
             let bits = bits.parse().ok().filter(|bits| digits && *bits <= width(address))?;
-            return Some(Self::Net { address: first(address, bits), bits });
+            return Some(Self::Network { address: first(address, bits), bits });
         }
         match text.strip_prefix("*.") {
-            Some(below) => Some(Self::Below(host(below)?)),
+            Some(below) => Some(Self::Subdomains(host(below)?)),
             None => Some(Self::Name(host(text)?)),
         }
     }
 
-    fn holds(&self, to: &To<'_>) -> bool {
+    fn holds(&self, to: &NetworkDestination<'_>) -> bool {
         match self {
             Self::Any => true,
-            Self::Net { address, bits } => {
+            Self::Network { address, bits } => {
                 to.address.is_some_and(|it| within(IpAddr::V4(it), *address, *bits))
             }
             Self::Name(name) => to.name.is_some_and(|it| same(it, name)),
-            Self::Below(name) => to.name.is_some_and(|it| below(it, name)),
+            Self::Subdomains(name) => to.name.is_some_and(|it| below(it, name)),
         }
     }
 
-    /// Whether it can only be judged by who knows the name of the other end.
+    /// Whether the rule can only be applied if the host name of the destination is known.
     #[must_use]
     pub fn is_name(&self) -> bool {
-        matches!(self, Self::Name(_) | Self::Below(_))
+        matches!(self, Self::Name(_) | Self::Subdomains(_))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RuleTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => out.write_str("*"),
-            Self::Net { address, bits } if *bits == width(*address) => write!(out, "{address}"),
-            Self::Net { address, bits } => write!(out, "{address}/{bits}"),
+            Self::Network { address, bits } if *bits == width(*address) => write!(out, "{address}"),
+            Self::Network { address, bits } => write!(out, "{address}/{bits}"),
             Self::Name(name) => out.write_str(name),
-            Self::Below(name) => write!(out, "*.{name}"),
+            Self::Subdomains(name) => write!(out, "*.{name}"),
         }
     }
 }
 
-/// A name of a host, in lower case and without the dot at its end; `None`: it is none.
+/// Normalises a host name to lower case without a trailing dot; `None` if the text is not a host
+/// name.
 #[must_use]
 pub fn host(text: &str) -> Option<String> {
     let text = text.strip_suffix('.').unwrap_or(text);
@@ -160,7 +161,7 @@ pub fn host(text: &str) -> Option<String> {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    // What ends with a number would be an address, and is none.
+    // A name that ends with a number could be read as an address, so it is refused.
     let last = text.rsplit('.').next().unwrap_or_default();
     let good = text.len() <= NAME_BYTES_MAX
         && text.split('.').all(label)
@@ -196,37 +197,37 @@ fn below(name: &str, rule: &str) -> bool {
     split > 0 && name[split] == b'.' && name[split + 1..].eq_ignore_ascii_case(rule.as_bytes())
 }
 
-/// What somebody inside wants to reach, as far as it is known.
+/// The destination of a connection or lookup, as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct To<'a> {
-    /// The name that was asked for, or that the connection itself says.
+pub struct NetworkDestination<'a> {
+    /// The name that was looked up, or that the connection announces.
     pub name: Option<&'a str>,
-    /// The address.
+    /// The destination's IPv4 address.
     pub address: Option<Ipv4Addr>,
-    /// The port; without one (a name that is looked up) only rules without a port can refuse, and
-    /// every rule can allow.
+    /// The port. Without one, as in a lookup, every allow rule can match, but only deny rules
+    /// without a port.
     pub port: Option<u16>,
 }
 
-/// What follows from a policy.
+/// The decision of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// By this rule.
+    /// Allowed by this rule.
     Allowed(&'a Rule),
-    /// By this rule of `deny`; `None`: no rule allows it.
+    /// Denied by this `deny` rule; `None` means that no rule allows the destination.
     Refused(Option<&'a Rule>),
 }
 
 impl Policy {
-    /// Everything that is not [`closed`](super::closed).
+    /// A policy that allows every address that is not [`closed`](super::closed).
     #[must_use]
     pub fn open() -> Self {
-        Self { allow: vec![Rule { place: Place::Any, port: None }], deny: Vec::new() }
+        Self { allow: vec![Rule { place: RuleTarget::Any, port: None }], deny: Vec::new() }
     }
 
-    /// Judges one connection, or the lookup of a name.
+    /// Decides about one connection or lookup.
     #[must_use]
-    pub fn judge(&self, to: &To<'_>) -> Verdict<'_> {
+    pub fn judge(&self, to: &NetworkDestination<'_>) -> Verdict<'_> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.holds(to)) {
             return Verdict::Refused(Some(rule));
         }
@@ -235,13 +236,13 @@ impl Policy {
         self.allow.iter().find(allows).map_or(Verdict::Refused(None), Verdict::Allowed)
     }
 
-    /// Whether addresses alone are enough to judge.
+    /// Whether addresses are enough to decide, because no rule names a host.
     #[must_use]
     pub fn by_address(&self) -> bool {
         !self.allow.iter().chain(&self.deny).any(|rule| rule.place.is_name())
     }
 
-    /// Bytes of its rules as text; [`POLICY_BYTES_MAX`] at most.
+    /// Size of all rules as text, in bytes, to compare with [`POLICY_BYTES_MAX`].
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.allow.iter().chain(&self.deny).map(|rule| rule.to_string().len()).sum()
@@ -256,8 +257,8 @@ mod tests {
         texts.iter().map(|text| Rule::parse(text).expect(text)).collect()
     }
 
-    fn to<'a>(name: Option<&'a str>, address: [u8; 4], port: u16) -> To<'a> {
-        To { name, address: Some(address.into()), port: Some(port) }
+    fn to<'a>(name: Option<&'a str>, address: [u8; 4], port: u16) -> NetworkDestination<'a> {
+        NetworkDestination { name, address: Some(address.into()), port: Some(port) }
     }
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
             "a.1",
             &long,
         ] {
-            assert_eq!(Rule::parse(bad), Err(NoRule), "{bad:?}");
+            assert_eq!(Rule::parse(bad), Err(BadRule), "{bad:?}");
         }
     }
 
@@ -313,7 +314,7 @@ mod tests {
             allow: rules(&["*.example.com", "93.184.0.0/16:443", "git.example.net:22"]),
             deny: rules(&["bad.example.com", "93.184.216.34"]),
         };
-        let allowed = |to: To<'_>| matches!(policy.judge(&to), Verdict::Allowed(_));
+        let allowed = |to: NetworkDestination<'_>| matches!(policy.judge(&to), Verdict::Allowed(_));
         assert!(allowed(to(Some("www.EXAMPLE.com."), [1, 2, 3, 4], 80)));
         assert!(!allowed(to(Some("example.com"), [1, 2, 3, 4], 80)));
         assert!(!allowed(to(Some("wwwexample.com"), [1, 2, 3, 4], 80)));
@@ -323,7 +324,8 @@ mod tests {
         assert!(!allowed(to(Some("www.example.com"), [93, 184, 216, 34], 443)));
         assert!(allowed(to(Some("git.example.net"), [1, 1, 1, 1], 22)));
         assert!(!allowed(to(Some("git.example.net"), [1, 1, 1, 1], 443)));
-        let lookup = To { name: Some("git.example.net"), ..To::default() };
+        let lookup =
+            NetworkDestination { name: Some("git.example.net"), ..NetworkDestination::default() };
         assert!(allowed(lookup), "a name that is allowed for one port can be looked up");
         assert_eq!(policy.judge(&to(None, [9, 9, 9, 9], 53)), Verdict::Refused(None));
     }

@@ -2,9 +2,10 @@
 
 use crate::{Row, context};
 use isolet_wire::activity::ShellKey;
-use isolet_wire::process::{ProcessRequest, Start};
+use isolet_wire::process::{ProcessRequest, StartProcess};
 use isolet_wire::request::{
-    AgentRequest, Attach, Exec, File, Open, Pair, Run, Save, Search, Since, Span, Walk, What,
+    AgentRequest, AttachShell, ByteRange, FileRequest, Invocation, OpenShell, PathPair, RunCommand,
+    SearchQuery, ShellPosition, StartExec, WalkOptions, WriteOptions,
 };
 use isolet_wire::terminal;
 use std::collections::BTreeMap;
@@ -33,11 +34,15 @@ pub(crate) fn rows() -> Vec<Row<AgentRequest>> {
 }
 
 fn connection() -> Vec<Row<AgentRequest>> {
-    let attach = terminal::Attach {
+    let attach = terminal::AttachTerminal {
         terminal: ShellKey::Terminal(text("dev")),
-        open: Some(terminal::Open { argv: vec![text("vim")], cwd: text("/workspace"), env: env() }),
+        open: Some(terminal::OpenTerminal {
+            argv: vec![text("vim")],
+            cwd: text("/workspace"),
+            env: env(),
+        }),
         size: Some(terminal::Size { cols: 120, rows: 40 }),
-        since: Some(terminal::Since { id: text("abcdefghijklmnop"), offset: 70_000 }),
+        since: Some(terminal::TerminalPosition { id: text("abcdefghijklmnop"), offset: 70_000 }),
         view: true,
         events: true,
         client: text("browser"),
@@ -47,8 +52,8 @@ fn connection() -> Vec<Row<AgentRequest>> {
         ("hello", AgentRequest::Hello { version: 3 }),
         ("ping", AgentRequest::Ping(300)),
         ("watch", AgentRequest::Watch),
-        ("save", AgentRequest::Save),
-        ("kept", AgentRequest::Kept { shell: ShellKey::Session(text("dev")), number: 9 }),
+        ("save", AgentRequest::SaveStates),
+        ("kept", AgentRequest::StateStored { shell: ShellKey::Session(text("dev")), number: 9 }),
         ("terminal", AgentRequest::Terminal(attach)),
         ("type", AgentRequest::Type(b"ls\r".to_vec())),
         ("resize", AgentRequest::Resize(terminal::Size { cols: 80, rows: 24 })),
@@ -59,29 +64,29 @@ fn connection() -> Vec<Row<AgentRequest>> {
 }
 
 fn shells() -> Vec<Row<AgentRequest>> {
-    let open = Open {
+    let open = OpenShell {
         cwd: text("/workspace"),
         env: env(),
         linger_ms: Some(60_000),
         save: true,
         restore: Some(b"declare -- x=1\n".to_vec()),
-        again: true,
+        replaces_lost: true,
     };
-    let attach = Attach {
+    let attach = AttachShell {
         shell: ShellKey::Session(text("dev")),
         open: Some(open),
         owner: text("abc"),
         watch: true,
-        since: Some(Since { out: 1, err: 2, seq: 3 }),
+        since: Some(ShellPosition { out: 1, err: 2, seq: 3 }),
     };
-    let least = Attach {
+    let least = AttachShell {
         shell: ShellKey::Private(text("x")),
         open: None,
         since: None,
         watch: false,
         ..attach.clone()
     };
-    let run = Run {
+    let run = RunCommand {
         id: text("c1"),
         text: text("echo hello"),
         timeout_ms: 1000,
@@ -90,20 +95,21 @@ fn shells() -> Vec<Row<AgentRequest>> {
         stdin: true,
         merge: false,
     };
-    let exec = Exec {
-        what: What::Argv(vec![text("ls"), text("-l")]),
+    let exec = StartExec {
+        what: Invocation::Argv(vec![text("ls"), text("-l")]),
         cwd: text("/workspace"),
         env: env(),
         stdin: false,
         timeout_ms: 0,
         uid: 1000,
     };
-    let line = Exec { what: What::Command(text("ls | wc -l")), stdin: true, ..exec.clone() };
+    let line =
+        StartExec { what: Invocation::Command(text("ls | wc -l")), stdin: true, ..exec.clone() };
     vec![
         ("attach", AgentRequest::Attach(attach)),
         ("attach_least", AgentRequest::Attach(least)),
         ("run", AgentRequest::Run(run)),
-        ("run_least", AgentRequest::Run(Run::default())),
+        ("run_least", AgentRequest::Run(RunCommand::default())),
         ("stdin", AgentRequest::Stdin { id: text("c1"), data: vec![0, 255], eof: true }),
         ("signal", AgentRequest::Signal { id: text("c1"), signal: 15 }),
         ("cancel", AgentRequest::Cancel { id: text("c1") }),
@@ -113,8 +119,8 @@ fn shells() -> Vec<Row<AgentRequest>> {
     ]
 }
 
-fn files() -> Vec<Row<File>> {
-    let search = Search {
+fn files() -> Vec<Row<FileRequest>> {
+    let search = SearchQuery {
         pattern: text("need.e"),
         literal: false,
         ignore_case: true,
@@ -124,48 +130,54 @@ fn files() -> Vec<Row<File>> {
         context: 2,
         max: 1000,
     };
-    let walk = Walk {
+    let walk = WalkOptions {
         recursive: true,
         hidden: false,
         glob: Some(path("*.rs")),
         after: Some(path("a/b")),
         max: 1000,
     };
-    let pair = Pair { from: path("/workspace/a"), to: path("/workspace/b"), replace: true };
-    let save = Save { mode: Some(0o640), append: false, sync: true };
-    let from = Span::From { offset: 7, limit: None };
+    let pair = PathPair { from: path("/workspace/a"), to: path("/workspace/b"), replace: true };
+    let save = WriteOptions { mode: Some(0o640), append: false, sync: true };
+    let from = ByteRange::From { offset: 7, limit: None };
     vec![
-        ("file_read", File::Read { path: path("a"), offset: 5, limit: Some(9) }),
-        ("file_write", File::Write { path: path("a"), mode: 0o644 }),
-        ("file_end", File::End),
-        ("file_list", File::List { path: path("/workspace"), max: 100 }),
-        ("file_stat", File::Stat { path: path("a") }),
-        ("file_make_dir", File::MakeDir { path: path("a/b") }),
-        ("file_remove", File::Remove { path: path("a"), recursive: true }),
-        ("file_fetch_from", File::Fetch { path: path("a"), span: from }),
-        ("file_fetch_last", File::Fetch { path: path("a"), span: Span::Last(4096) }),
-        ("file_save", File::Save { path: path("a"), how: save }),
-        ("file_save_least", File::Save { path: path("a"), how: Save::default() }),
-        ("file_walk", File::Walk { path: path("/workspace"), wish: walk }),
-        ("file_look", File::Look { path: path("a"), follow: true }),
-        ("file_move", File::Move(pair.clone())),
-        ("file_copy", File::Copy(pair)),
-        ("file_chmod", File::Chmod { path: path("a"), mode: 0o755 }),
-        ("file_pack", File::Pack { path: path("/workspace") }),
-        ("file_unpack", File::Unpack { path: path("/workspace") }),
-        ("file_search", File::Search { path: path("/workspace"), wish: search }),
-        ("file_watch", File::Watch { path: path("/workspace"), recursive: true }),
-        ("file_pack_zstd", File::PackZstd { path: path("/workspace") }),
-        ("file_pack_but", File::PackBut { path: path("/workspace"), without: vec![path("a")] }),
+        ("file_read", FileRequest::Read { path: path("a"), offset: 5, limit: Some(9) }),
+        ("file_write", FileRequest::Write { path: path("a"), mode: 0o644 }),
+        ("file_end", FileRequest::End),
+        ("file_list", FileRequest::List { path: path("/workspace"), max: 100 }),
+        ("file_stat", FileRequest::Stat { path: path("a") }),
+        ("file_make_dir", FileRequest::MakeDir { path: path("a/b") }),
+        ("file_remove", FileRequest::Remove { path: path("a"), recursive: true }),
+        ("file_fetch_from", FileRequest::Fetch { path: path("a"), span: from }),
+        ("file_fetch_last", FileRequest::Fetch { path: path("a"), span: ByteRange::Last(4096) }),
+        ("file_save", FileRequest::Save { path: path("a"), options: save }),
+        (
+            "file_save_least",
+            FileRequest::Save { path: path("a"), options: WriteOptions::default() },
+        ),
+        ("file_walk", FileRequest::Walk { path: path("/workspace"), options: walk }),
+        ("file_look", FileRequest::Metadata { path: path("a"), follow: true }),
+        ("file_move", FileRequest::Move(pair.clone())),
+        ("file_copy", FileRequest::Copy(pair)),
+        ("file_chmod", FileRequest::Chmod { path: path("a"), mode: 0o755 }),
+        ("file_pack", FileRequest::Pack { path: path("/workspace") }),
+        ("file_unpack", FileRequest::Unpack { path: path("/workspace") }),
+        ("file_search", FileRequest::Search { path: path("/workspace"), query: search }),
+        ("file_watch", FileRequest::Watch { path: path("/workspace"), recursive: true }),
+        ("file_pack_zstd", FileRequest::PackZstd { path: path("/workspace") }),
+        (
+            "file_pack_but",
+            FileRequest::PackWithout { path: path("/workspace"), without: vec![path("a")] },
+        ),
     ]
 }
 
 fn processes() -> Vec<Row<ProcessRequest>> {
     let id = || text("web");
-    let start = Start {
+    let start = StartProcess {
         id: id(),
         session: Some(text("dev")),
-        what: What::Command(text("exec server")),
+        what: Invocation::Command(text("exec server")),
         cwd: text("/workspace"),
         env: env(),
         stdin: true,

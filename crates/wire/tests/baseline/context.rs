@@ -2,7 +2,8 @@
 
 use crate::{Row, asks::env};
 use isolet_wire::context::{
-    Context, ContextRequest, ContextResponse, DISPLAY, Died, End, Language, Open, Run,
+    ContextRequest, ContextResponse, ContextRun, ContextRunEnd, ContextStatus, DISPLAY,
+    InterpreterExit, Language, OpenContext,
 };
 
 fn id() -> String {
@@ -10,7 +11,7 @@ fn id() -> String {
 }
 
 pub(crate) fn asks() -> Vec<Row<ContextRequest>> {
-    let open = Open {
+    let open = OpenContext {
         context: id(),
         language: Language::Python,
         cwd: "/workspace".to_owned(),
@@ -19,7 +20,7 @@ pub(crate) fn asks() -> Vec<Row<ContextRequest>> {
         label: b"{}".to_vec(),
         reuse: true,
     };
-    let other = |language| ContextRequest::Open(Open { language, ..open.clone() });
+    let other = |language| ContextRequest::Open(OpenContext { language, ..open.clone() });
     let body = br#"{"code":"1+1","stdin":null}"#.to_vec();
     vec![
         ("context_open_python", ContextRequest::Open(open.clone())),
@@ -27,7 +28,7 @@ pub(crate) fn asks() -> Vec<Row<ContextRequest>> {
         ("context_open_typescript", other(Language::TypeScript)),
         ("context_open_bash", other(Language::Bash)),
         ("context_open_jupyter", other(Language::Jupyter)),
-        ("context_run", ContextRequest::Run(Run { context: id(), body, timeout_ms: 1000 })),
+        ("context_run", ContextRequest::Run(ContextRun { context: id(), body, timeout_ms: 1000 })),
         ("context_interrupt", ContextRequest::Interrupt(id())),
         ("context_restart", ContextRequest::Restart(id())),
         ("context_close", ContextRequest::Close(id())),
@@ -36,7 +37,7 @@ pub(crate) fn asks() -> Vec<Row<ContextRequest>> {
 }
 
 pub(crate) fn tells() -> Vec<Row<ContextResponse>> {
-    let context = Context {
+    let context = ContextStatus {
         context: id(),
         language: Language::Jupyter,
         label: b"{}".to_vec(),
@@ -47,11 +48,11 @@ pub(crate) fn tells() -> Vec<Row<ContextResponse>> {
         restarts: 1,
         new: false,
     };
-    let end = End {
+    let end = ContextRunEnd {
         timed_out: true,
         interrupted: true,
         oom: false,
-        died: Some(Died { code: None, signal: Some(9) }),
+        died: Some(InterpreterExit { code: None, signal: Some(9) }),
         out: 100,
         err: 200,
         lost: 3,
@@ -59,14 +60,14 @@ pub(crate) fn tells() -> Vec<Row<ContextResponse>> {
         micros: 1_000_000,
     };
     vec![
-        ("context_is", ContextResponse::Is(context)),
+        ("context_is", ContextResponse::State(context)),
         ("context_interrupted", ContextResponse::Interrupted(true)),
-        ("context_began", ContextResponse::Began { fresh: true }),
+        ("context_began", ContextResponse::RunStarted { fresh: true }),
         (
             "context_part",
             ContextResponse::Part { kind: DISPLAY, bytes: b"{}".to_vec(), last: true },
         ),
-        ("context_end", ContextResponse::End(end)),
-        ("context_end_least", ContextResponse::End(End::default())),
+        ("context_end", ContextResponse::RunEnded(end)),
+        ("context_end_least", ContextResponse::RunEnded(ContextRunEnd::default())),
     ]
 }

@@ -1,9 +1,9 @@
-//! The wire format against the baseline: every message kind that `tests/baseline/wire` recorded
-//! still decodes to the same value, and encodes to the same bytes.
+//! Compares the wire format with the baseline: every kind of message in `tests/baseline/wire` still
+//! decodes to the same value and encodes to the same bytes.
 //!
-//! An agent, and the process that owns links, outlive the server. After an upgrade the new server
-//! reads what the old ones send, and they read what it sends. Each file holds one set of messages,
-//! one message per line: its name, a space, and its bytes in hexadecimal.
+//! An agent, and the process that owns the veth pairs, outlive the server. After an upgrade, the
+//! new server reads what the old ones send, and they read what it sends. Each file holds one set of
+//! messages, one message per line: its name, a space, and its bytes in hexadecimal.
 
 mod activities;
 mod asks;
@@ -20,25 +20,25 @@ use std::fmt::Debug;
 use std::fs;
 use std::path::PathBuf;
 
-/// Messages whose format changed since the baseline on purpose: set, name and reason. Only sets
-/// whose two sides are always of one build (`orders`, `reports`) may stand here; any other change
-/// breaks the sandboxes that run during an upgrade.
+/// Messages whose format was changed on purpose since the baseline: set, name and reason. Only sets
+/// whose two sides always come from one build (`orders`, `reports`) may appear here. Any other
+/// change breaks sandboxes that run during an upgrade.
 const CHANGED: &[(&str, &str, &str)] = &[];
 
-/// Messages that were recorded, that no server or agent sends, and that are refused now: set, name
-/// and reason.
+/// Recorded messages that no server or agent ever sends and that are now refused: set, name and
+/// reason.
 const REFUSED: &[(&str, &str, &str)] =
     &[("asks", "terminal_least", "a terminal is named by its session")];
 
 /// One message and its name in the recorded file.
 pub(crate) type Row<T> = (&'static str, T);
 
-/// How a message lies on its connection.
+/// How a message is transmitted.
 #[derive(Clone, Copy)]
 enum Form {
-    /// A message frame of a stream.
+    /// A message frame in a stream.
     Frame,
-    /// A packet of its own.
+    /// A separate packet.
     Packet,
 }
 
@@ -76,7 +76,7 @@ fn file(set: &str) -> PathBuf {
     PathBuf::from(root).join(format!("{set}.txt"))
 }
 
-/// The recorded messages of one set by their names.
+/// The recorded messages of one set, by name.
 fn recorded(set: &str) -> BTreeMap<String, Vec<u8>> {
     let text = fs::read_to_string(file(set)).expect("the baseline is committed");
     let lines = text.lines().map(|line| line.split_once(' ').expect("a name, then bytes"));
@@ -106,7 +106,7 @@ where
     assert!(recorded.is_empty(), "no value is known for {set} {:?}", recorded.keys());
 }
 
-/// The variants of an enum are numbered without a hole: every kind was recorded.
+/// Checks that every variant of an enum was recorded.
 fn whole(set: &str, form: Form, kinds: u8) {
     let at = match form {
         Form::Frame => 5,
@@ -172,13 +172,13 @@ fn data_frames_are_as_in_the_baseline() {
         let mut stream_of = bytes::BytesMut::from(&recorded[name][..]);
         let next = frame::next(&mut stream_of, frame::AGENT_FRAME_BYTES_MAX);
         let Ok(Some(Frame::Data(body))) = next else { panic!("{name}: {next:?}") };
-        let data = frame::Data::parse(body).expect("it parses");
+        let data = frame::DataFrame::parse(body).expect("it parses");
         assert_eq!((data.stream, data.offset, data.id.as_str()), (stream, offset, id), "{name}");
         assert_eq!(&data.bytes[..], bytes, "{name}");
     }
 }
 
-/// Writes the files. Only for a new baseline: `make baseline` in a checkout of that commit.
+/// Writes the files, only for a new baseline: `make baseline` in a checkout of that commit.
 #[test]
 #[ignore = "writes tests/baseline/wire"]
 fn record_baseline_wire_frames() {

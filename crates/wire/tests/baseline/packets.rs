@@ -1,13 +1,14 @@
-//! One value for each kind of packet between server and launcher, and between server and the
-//! process that owns links; and data frames.
+//! One value for each kind of packet between the server and the launcher, and between the server
+//! and the process that owns the veth pairs; and data frames.
 
 use crate::Row;
 use isolet_wire::credential::{Credential, Secret};
 use isolet_wire::launcher::{Grant, LauncherRequest, LauncherResponse, Limits, Root, Scope, Spec};
-use isolet_wire::network::{Policy, Refused, Rule};
+use isolet_wire::network::{NetworkDenial, Policy, Rule};
 use isolet_wire::response::{STDERR, STDOUT};
 use isolet_wire::veth::{
-    AssignedVeth, Counters, Settings, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
+    AssignedVeth, Counters, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
+    VethSettings,
 };
 
 fn text(text: &str) -> String {
@@ -70,7 +71,7 @@ fn policy() -> Policy {
 }
 
 pub(crate) fn link_orders() -> Vec<Row<VethRequest>> {
-    let settings = Settings {
+    let settings = VethSettings {
         range: [10, 231, 0, 0].into(),
         connections_max: 4096,
         opened: vec![([10, 0, 0, 0].into(), 8)],
@@ -92,9 +93,9 @@ pub(crate) fn link_orders() -> Vec<Row<VethRequest>> {
         ("list", VethRequestBody::List { after: 0 }),
         ("counters", VethRequestBody::Counters { id: 5 }),
         ("settle", VethRequestBody::Settle),
-        ("lend", VethRequestBody::Lend { id: 5, credentials: vec![credential] }),
+        ("lend", VethRequestBody::SetCredentials { id: 5, credentials: vec![credential] }),
     ];
-    all.into_iter().map(|(kind, ask)| (kind, VethRequest { number: 300, ask })).collect()
+    all.into_iter().map(|(kind, ask)| (kind, VethRequest { number: 300, body: ask })).collect()
 }
 
 pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
@@ -102,7 +103,7 @@ pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
     let standing = || AssignedVeth { id: 5, address: [10, 231, 0, 9].into(), name: name() };
     let counters =
         Counters { out_bytes: 1, back_bytes: 2, out_packets: 3, back_packets: 4, refused: 5 };
-    let refused = Refused {
+    let refused = NetworkDenial {
         host: text("evil.example"),
         port: Some(443),
         protocol: text("tcp"),
@@ -125,13 +126,13 @@ pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
         ("refused", VethResponseBody::Refused { name: name(), refused }),
         ("gone", VethResponseBody::Gone { name: name(), id: 5 }),
         ("repaired", VethResponseBody::Repaired { what: text("the table was flushed") }),
-        ("lent", VethResponseBody::Lent { certificate: Some(text("PEM")) }),
+        ("lent", VethResponseBody::CredentialsSet { certificate: Some(text("PEM")) }),
         ("authority", VethResponseBody::Authority { name: name(), certificate: text("PEM") }),
     ];
-    all.into_iter().map(|(kind, tell)| (kind, VethResponse { number: 300, tell })).collect()
+    all.into_iter().map(|(kind, tell)| (kind, VethResponse { number: 300, body: tell })).collect()
 }
 
-/// Stream, offset, id and bytes of a data frame, behind its name.
+/// Stream, offset, id and bytes of a data frame, after its name.
 pub(crate) type DataRow = Row<(u8, u64, &'static str, &'static [u8])>;
 
 pub(crate) fn data() -> Vec<DataRow> {

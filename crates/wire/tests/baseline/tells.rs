@@ -3,13 +3,13 @@
 use crate::{Row, context};
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::port::Listener;
-use isolet_wire::process::{self, Log, Process};
-use isolet_wire::request::Since;
+use isolet_wire::process::{self, ProcessLogStart, ProcessStatus};
+use isolet_wire::request::ShellPosition;
 use isolet_wire::response::{
-    AgentResponse, Change, Closed, Entry, Exit, Found, Happened, Kind, Line, RefusalReason, Saved,
-    Searched, Stat, Unsaved,
+    AgentResponse, Closed, CommandExit, DirectoryEntry, FileChange, FileChangeKind, FileKind,
+    FileStat, FoundFile, RefusalReason, SaveFailure, SavedState, SearchLine, SearchSummary,
 };
-use isolet_wire::terminal::{Attached, Client, Size, Snapshot, Terminal};
+use isolet_wire::terminal::{Attached, Size, Snapshot, TerminalClientInfo, TerminalStatus};
 
 fn text(text: &str) -> String {
     text.to_owned()
@@ -47,7 +47,7 @@ fn shells() -> Vec<Row<AgentResponse>> {
         clients: 2,
         closed: Some(closed()),
     };
-    let at = Since { out: 70_000, err: 2, seq: 3 };
+    let at = ShellPosition { out: 70_000, err: 2, seq: 3 };
     let listeners = vec![
         Listener { port: 80, address: "127.0.0.1".parse().expect("an address") },
         Listener { port: 8080, address: "::".parse().expect("an address") },
@@ -59,7 +59,10 @@ fn shells() -> Vec<Row<AgentResponse>> {
         ("changed", AgentResponse::Changed { activity: Some(shell), execs: 0 }),
         ("attached", AgentResponse::Attached { pid: 12, fresh: true, at }),
         ("started", AgentResponse::Started { id: text("c1") }),
-        ("began", AgentResponse::Began { id: text("abc/c1"), command: text("echo hello") }),
+        (
+            "began",
+            AgentResponse::CommandStarted { id: text("abc/c1"), command: text("echo hello") },
+        ),
         ("gap", AgentResponse::Gap { stream: 1, from: 0, to: 1 << 20 }),
         (
             "closed",
@@ -76,7 +79,7 @@ fn shells() -> Vec<Row<AgentResponse>> {
 }
 
 fn exits() -> Vec<Row<AgentResponse>> {
-    let exit = Exit {
+    let exit = CommandExit {
         id: text("c1"),
         code: 137,
         signal: Some(9),
@@ -90,29 +93,32 @@ fn exits() -> Vec<Row<AgentResponse>> {
         micros: 1_500_000,
         seq: 8,
     };
-    vec![("exit", AgentResponse::Exit(exit)), ("exit_least", AgentResponse::Exit(Exit::default()))]
-}
-
-fn saved() -> Vec<Row<AgentResponse>> {
-    let of = |what| AgentResponse::Saved { shell: ShellKey::Session(text("dev")), what };
     vec![
-        ("saved_part", of(Saved::Part(b"declare -- x=1\n".to_vec()))),
-        ("saved_whole", of(Saved::Whole { number: 9 })),
-        ("saved_not_too_large", of(Saved::Not(Unsaved::TooLarge))),
-        ("saved_not_no_answer", of(Saved::Not(Unsaved::NoAnswer))),
-        ("saved_gone", of(Saved::Gone)),
-        ("saved_unrestored", of(Saved::Unrestored)),
+        ("exit", AgentResponse::Exit(exit)),
+        ("exit_least", AgentResponse::Exit(CommandExit::default())),
     ]
 }
 
-fn stat(kind: Kind) -> Stat {
-    Stat { kind, size: 812, mode: 0o644, modified_ms: 1_795_284_881_780, inode: 4_711 }
+fn saved() -> Vec<Row<AgentResponse>> {
+    let of = |what| AgentResponse::ShellState { shell: ShellKey::Session(text("dev")), what };
+    vec![
+        ("saved_part", of(SavedState::Part(b"declare -- x=1\n".to_vec()))),
+        ("saved_whole", of(SavedState::Complete { number: 9 })),
+        ("saved_not_too_large", of(SavedState::Failed(SaveFailure::TooLarge))),
+        ("saved_not_no_answer", of(SavedState::Failed(SaveFailure::NoAnswer))),
+        ("saved_gone", of(SavedState::Gone)),
+        ("saved_unrestored", of(SavedState::NotRestored)),
+    ]
+}
+
+fn stat(kind: FileKind) -> FileStat {
+    FileStat { kind, size: 812, mode: 0o644, modified_ms: 1_795_284_881_780, inode: 4_711 }
 }
 
 fn files() -> Vec<Row<AgentResponse>> {
-    let entry = |name: &str, kind| Entry { name: path(name), stat: stat(kind) };
-    let found = |target| Found { path: path("a/b"), stat: stat(Kind::Symlink), target };
-    let line = Line {
+    let entry = |name: &str, kind| DirectoryEntry { name: path(name), stat: stat(kind) };
+    let found = |target| FoundFile { path: path("a/b"), stat: stat(FileKind::Symlink), target };
+    let line = SearchLine {
         path: path("src/main.rs"),
         number: 12,
         text: path("let needle = 1;"),
@@ -120,18 +126,21 @@ fn files() -> Vec<Row<AgentResponse>> {
         spans: vec![(4, 10)],
         context: false,
     };
-    let searched = Searched { files: 40, binary: 2, unread: 1, more: true };
+    let searched = SearchSummary { files: 40, binary: 2, unread: 1, more: true };
     vec![
-        ("file_stat_file", AgentResponse::FileStat(stat(Kind::File))),
-        ("file_stat_directory", AgentResponse::FileStat(stat(Kind::Directory))),
-        ("file_stat_symlink", AgentResponse::FileStat(stat(Kind::Symlink))),
-        ("file_stat_other", AgentResponse::FileStat(stat(Kind::Other))),
+        ("file_stat_file", AgentResponse::FileStat(stat(FileKind::File))),
+        ("file_stat_directory", AgentResponse::FileStat(stat(FileKind::Directory))),
+        ("file_stat_symlink", AgentResponse::FileStat(stat(FileKind::Symlink))),
+        ("file_stat_other", AgentResponse::FileStat(stat(FileKind::Other))),
         (
             "file_list",
-            AgentResponse::FileList(vec![entry("a", Kind::File), entry("b", Kind::Directory)]),
+            AgentResponse::FileList(vec![
+                entry("a", FileKind::File),
+                entry("b", FileKind::Directory),
+            ]),
         ),
         ("file_found", AgentResponse::FileFound(vec![found(Some(path("../c"))), found(None)])),
-        ("file_saved", AgentResponse::FileSaved { stat: stat(Kind::File), created: true }),
+        ("file_saved", AgentResponse::FileSaved { stat: stat(FileKind::File), created: true }),
         ("file_lines", AgentResponse::FileLines(vec![line])),
         ("file_searched", AgentResponse::FileSearched(searched)),
         ("file_watched", AgentResponse::FileWatched { directories: 3 }),
@@ -144,25 +153,30 @@ fn files() -> Vec<Row<AgentResponse>> {
 
 fn changes() -> Vec<Row<AgentResponse>> {
     let change = |what, to: Option<&str>| {
-        let change = Change { what, path: path("a"), to: to.map(path), directory: false };
+        let change = FileChange { what, path: path("a"), to: to.map(path), directory: false };
         AgentResponse::FileChanged(vec![change])
     };
     vec![
-        ("file_created", change(Happened::Created, None)),
-        ("file_modified", change(Happened::Modified, None)),
-        ("file_moved", change(Happened::Moved, Some("b"))),
-        ("file_deleted", change(Happened::Deleted, None)),
-        ("file_overflow", change(Happened::Overflow, None)),
-        ("file_unwatched", change(Happened::Unwatched, None)),
-        ("file_gone", change(Happened::Gone, None)),
+        ("file_created", change(FileChangeKind::Created, None)),
+        ("file_modified", change(FileChangeKind::Modified, None)),
+        ("file_moved", change(FileChangeKind::Moved, Some("b"))),
+        ("file_deleted", change(FileChangeKind::Deleted, None)),
+        ("file_overflow", change(FileChangeKind::Overflow, None)),
+        ("file_unwatched", change(FileChangeKind::Unwatched, None)),
+        ("file_gone", change(FileChangeKind::Gone, None)),
     ]
 }
 
 fn terminals() -> Vec<Row<AgentResponse>> {
     let size = Size { cols: 120, rows: 40 };
     let snapshot = Snapshot { bytes: 4000, offset: 70_000, missed: 9 };
-    let client =
-        Client { number: 1, name: text("browser"), view: false, size: Some(size), typing: true };
+    let client = TerminalClientInfo {
+        number: 1,
+        name: text("browser"),
+        view: false,
+        size: Some(size),
+        typing: true,
+    };
     let attached = Attached {
         id: text("abcdefghijklmnop"),
         number: 1,
@@ -172,7 +186,7 @@ fn terminals() -> Vec<Row<AgentResponse>> {
         offset: 70_000,
         snapshot: Some(snapshot),
     };
-    let running = Terminal {
+    let running = TerminalStatus {
         name: ShellKey::Terminal(text("dev")),
         id: text("abcdefghijklmnop"),
         pid: 33,
@@ -195,7 +209,7 @@ fn terminals() -> Vec<Row<AgentResponse>> {
 }
 
 fn processes() -> Vec<Row<AgentResponse>> {
-    let end = process::End {
+    let end = process::ProcessEnd {
         code: 137,
         signal: Some(9),
         timed_out: false,
@@ -204,7 +218,7 @@ fn processes() -> Vec<Row<AgentResponse>> {
         at_ms: 1_795_284_881_999,
         micros: 219_000,
     };
-    let process = Process {
+    let process = ProcessStatus {
         id: text("web"),
         session: Some(text("dev")),
         pid: 42,
@@ -217,10 +231,10 @@ fn processes() -> Vec<Row<AgentResponse>> {
         err: 20,
         held: 3,
     };
-    let log = Log { process: process.clone(), position: 3 };
+    let log = ProcessLogStart { process: process.clone(), position: 3 };
     vec![
         ("process", AgentResponse::Process(process.clone())),
-        ("process_least", AgentResponse::Process(Process::default())),
+        ("process_least", AgentResponse::Process(ProcessStatus::default())),
         ("processes", AgentResponse::Processes(vec![process])),
         ("process_log", AgentResponse::ProcessLog(log)),
         ("process_gap", AgentResponse::ProcessGap { from: 1, to: 2 }),
@@ -230,10 +244,10 @@ fn processes() -> Vec<Row<AgentResponse>> {
 fn refusals() -> Vec<Row<AgentResponse>> {
     let of = |why| AgentResponse::Refused { id: Some(text("c1")), why, message: text("no") };
     let nameless =
-        AgentResponse::Refused { id: None, why: RefusalReason::BadAsk, message: String::new() };
+        AgentResponse::Refused { id: None, why: RefusalReason::BadRequest, message: String::new() };
     vec![
         ("refused_nameless", nameless),
-        ("refused_bad_ask", of(RefusalReason::BadAsk)),
+        ("refused_bad_ask", of(RefusalReason::BadRequest)),
         ("refused_no_shell", of(RefusalReason::NoShell)),
         ("refused_queue_full", of(RefusalReason::QueueFull)),
         ("refused_id_in_use", of(RefusalReason::IdInUse)),
@@ -250,9 +264,9 @@ fn refusals() -> Vec<Row<AgentResponse>> {
         ("refused_not_empty", of(RefusalReason::NotEmpty)),
         ("refused_not_listening", of(RefusalReason::NotListening)),
         ("refused_no_answer", of(RefusalReason::NoAnswer)),
-        ("refused_short", of(RefusalReason::Short)),
+        ("refused_short", of(RefusalReason::ResourcesExhausted)),
         ("refused_no_such_process", of(RefusalReason::NoSuchProcess)),
         ("refused_ended", of(RefusalReason::Ended)),
-        ("refused_unable", of(RefusalReason::Unable)),
+        ("refused_unable", of(RefusalReason::Unsupported)),
     ]
 }

@@ -290,7 +290,7 @@ fn an_unknown_sandbox_is_named_with_a_hint() {
     for args in [&["info", "nosuch"][..], &["logs", "nosuch"], &["rm", "nosuch"]] {
         let said = isolet(&server, args);
         assert_eq!((said.code, &*said.out), (Some(1), ""));
-        assert_eq!(said.err, "isolet: no sandbox nosuch (`isolet ls` shows what there is)\n");
+        assert_eq!(said.err, "isolet: no sandbox nosuch (`isolet ls` lists the sandboxes)\n");
     }
     isolet(&server, &["exec", "a", "true"]).well();
     let said = isolet(&server, &["logs", "a", "-s", "nosuch"]);

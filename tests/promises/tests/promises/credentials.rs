@@ -243,7 +243,7 @@ fn asleep(sandbox: &Sandbox) {
 fn those(server: &Server, program: &str) -> Vec<i32> {
     process::all()
         .into_iter()
-        .filter(|pid| process::name(*pid) == program)
+        .filter(|pid| program.starts_with(&process::name(*pid)))
         .filter(|pid| {
             let mut above = Some(*pid);
             while let Some(pid) = above.filter(|pid| *pid > 1) {

@@ -23,8 +23,8 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use isolet_sandbox::{Start, service::Access};
-use isolet_wire::request::{Run, What};
+use isolet_sandbox::{ProgramSpec, service::Access};
+use isolet_wire::request::{Invocation, RunCommand};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -104,14 +104,14 @@ pub(crate) async fn exec(
     let sandbox = app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let command = match session {
         None => {
-            let what = What::Command(text);
-            let start = Start { what, cwd, timeout_ms, ..Start::default() };
+            let what = Invocation::Command(text);
+            let start = ProgramSpec { what, cwd, timeout_ms, ..ProgramSpec::default() };
             RunningCommand::start_program(&sandbox, start, None).await?
         }
         Some(session) => {
             let own = sandbox.session_reach(&session).await?.command_timeout_ms;
             let timeout_ms = if body.timeout_ms.is_some() { timeout_ms } else { own };
-            let run = Run { text, cwd, timeout_ms, ..Run::default() };
+            let run = RunCommand { text, cwd, timeout_ms, ..RunCommand::default() };
             RunningCommand::in_session(&sandbox, &session, run, None, true).await?
         }
     };

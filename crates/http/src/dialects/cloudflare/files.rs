@@ -21,7 +21,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{Sandbox, service::Access};
-use isolet_wire::request::Save;
+use isolet_wire::request::WriteOptions;
 
 /// Finds the sandbox, as its session sees it, and parses the path.
 async fn open(
@@ -99,6 +99,6 @@ pub(crate) async fn write(
 ) -> Result<Json<Done>, BridgeError> {
     let (sandbox, path) =
         open(&app, &caller, request.uri(), request.headers(), Access::CreateIfMissing).await?;
-    save(&sandbox, &path, Save::default(), request).await?;
+    save(&sandbox, &path, WriteOptions::default(), request).await?;
     Ok(Done::OK)
 }

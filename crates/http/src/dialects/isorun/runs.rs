@@ -31,8 +31,10 @@ use axum::{
     http::{HeaderMap, Uri},
     response::Response,
 };
-use isolet_sandbox::{Denied, Info, Patch, SandboxSpec, Start, info::TTL_S_MAX, service::Access};
-use isolet_wire::{request::What, response::Exit};
+use isolet_sandbox::{
+    Denied, Patch, ProgramSpec, SandboxInfo, SandboxSpec, info::TTL_S_MAX, service::Access,
+};
+use isolet_wire::{request::Invocation, response::CommandExit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -108,8 +110,8 @@ pub(crate) struct Run {
     created_at: String,
 }
 
-impl From<Info> for Run {
-    fn from(info: Info) -> Self {
+impl From<SandboxInfo> for Run {
+    fn from(info: SandboxInfo) -> Self {
         Self {
             id: info.id.into(),
             status: info.state.word(),
@@ -342,7 +344,7 @@ pub(crate) struct Executed<'a> {
 }
 
 impl<'a> Executed<'a> {
-    fn new(exit: &Exit, texts: [OutputText<'a>; 2], denied: Denied) -> Self {
+    fn new(exit: &CommandExit, texts: [OutputText<'a>; 2], denied: Denied) -> Self {
         let [stdout, stderr] = texts;
         let DeniedFields { denied, denied_lost } = denied.into();
         Self {
@@ -385,10 +387,10 @@ pub(crate) async fn exec(
     if !(0.0..=86_400.0).contains(&seconds) {
         return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 86400 (a day)"));
     }
-    let start = Start {
-        what: What::Command(text),
+    let start = ProgramSpec {
+        what: Invocation::Command(text),
         timeout_ms: (seconds * 1000.0).ceil() as u64,
-        ..Start::default()
+        ..ProgramSpec::default()
     };
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
     let command = RunningCommand::start_program(&sandbox, start, None).await?;
@@ -437,7 +439,7 @@ mod tests {
 
     #[test]
     fn answers_keep_their_bytes() {
-        let exit = Exit { code: 7, micros: 2000, ..Exit::default() };
+        let exit = CommandExit { code: 7, micros: 2000, ..CommandExit::default() };
         let denied = Denied { list: Vec::new(), lost: 1 };
         assert_eq!(
             json_text::to_string(&Executed::new(&exit, ["a\n".into(), "�".into()], denied), 0),

@@ -24,8 +24,8 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::Sandbox;
 use isolet_wire::{
-    request::{Save, Walk},
-    response::{Found, Kind},
+    request::{WalkOptions, WriteOptions},
+    response::{FileKind, FoundFile},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -61,10 +61,10 @@ pub(crate) struct Saved {
     modified: f64,
 }
 
-impl From<Found> for Entry {
-    fn from(found: Found) -> Self {
+impl From<FoundFile> for Entry {
+    fn from(found: FoundFile) -> Self {
         let name = found.path;
-        let kind = if found.stat.kind == Kind::Directory { "directory" } else { "file" };
+        let kind = if found.stat.kind == FileKind::Directory { "directory" } else { "file" };
         Self {
             name_b64: std::str::from_utf8(&name).is_err().then(|| STANDARD.encode(&name)),
             name: String::from_utf8_lossy(&name).into_owned(),
@@ -112,7 +112,7 @@ async fn answer(
     method: &Method,
     headers: &HeaderMap,
     query: &Query<'_>,
-    wish: Walk,
+    wish: WalkOptions,
 ) -> Result<Response, ApiError> {
     // The workspace itself has an empty path.
     let OpenedFile { sandbox, target, path } = opened;
@@ -126,8 +126,8 @@ async fn answer(
     }
 }
 
-fn all(query: &Query<'_>) -> Result<Walk, ApiError> {
-    Ok(Walk { hidden: true, ..listing::wish(query)? })
+fn all(query: &Query<'_>) -> Result<WalkOptions, ApiError> {
+    Ok(WalkOptions { hidden: true, ..listing::wish(query)? })
 }
 
 /// Read a file or list a directory of a session
@@ -217,7 +217,7 @@ pub(crate) async fn write(
     Query::of(&uri, &[])?;
     let OpenedFile { sandbox, path, .. } =
         open(&app, &caller, named, uri, None, For::Writing).await?;
-    let (stat, _) = upload::save(&sandbox, &path, Save::default(), request).await?;
+    let (stat, _) = upload::save(&sandbox, &path, WriteOptions::default(), request).await?;
     let path = String::from_utf8_lossy(&path).into_owned();
     let saved = Saved { path, size: stat.size, modified: seconds(stat.modified_ms) };
     Ok((StatusCode::CREATED, Json(saved)).into_response())

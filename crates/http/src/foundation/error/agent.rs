@@ -14,7 +14,7 @@ pub(crate) fn agent_code(why: RefusalReason) -> &'static str {
 fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
     match why {
-        RefusalReason::BadAsk => {
+        RefusalReason::BadRequest => {
             (S::BAD_REQUEST, "bad_request", "check the fields and ids of the message")
         }
         RefusalReason::NoShell => (S::NOT_FOUND, "no_shell", "the shell is gone; open a new one"),
@@ -74,12 +74,12 @@ fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str
             "port_silent",
             "check whether the program on that port still responds",
         ),
-        RefusalReason::Short => (
+        RefusalReason::ResourcesExhausted => (
             S::SERVICE_UNAVAILABLE,
             "resource_exhausted",
             "file descriptors or memory are exhausted; retry in a moment",
         ),
-        RefusalReason::Unable => (
+        RefusalReason::Unsupported => (
             S::NOT_IMPLEMENTED,
             "not_in_image",
             "use an image that contains it, or install it at the path in the message",

@@ -1,15 +1,16 @@
 //! The data of events about sandboxes.
 
 use isolet_sandbox::{
-    Refused,
-    events::{Command, Event, Exit, Happened},
+    NetworkDenial,
+    events::{Command, EventKind, Exit, SandboxEvent},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// The data of an event about a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SandboxEvent<'a> {
+#[schema(as = SandboxEvent)]
+pub(crate) struct SandboxEventView<'a> {
     /// Increases by one from event to event of a tenant.
     id: u64,
     /// Milliseconds since 1970, by the wall clock.
@@ -76,61 +77,61 @@ pub(crate) enum EventFields<'a> {
     },
 }
 
-impl<'a> SandboxEvent<'a> {
+impl<'a> SandboxEventView<'a> {
     /// The name of an event, and its data.
-    pub(super) fn of(event: &'a Event) -> (&'static str, Self) {
+    pub(super) fn of(event: &'a SandboxEvent) -> (&'static str, Self) {
         let (name, fields) = EventFields::of(&event.what);
         (name, Self { id: event.id, at_ms: event.at_ms, sandbox: event.sandbox.as_str(), fields })
     }
 }
 
 impl<'a> EventFields<'a> {
-    fn of(what: &'a Happened) -> (&'static str, Self) {
+    fn of(what: &'a EventKind) -> (&'static str, Self) {
         match what {
-            Happened::Created => ("created", Self::None {}),
-            Happened::Running => ("running", Self::None {}),
-            Happened::Unreachable { cause } => ("unreachable", Self::Cause { cause }),
-            Happened::Sleeping => ("sleeping", Self::None {}),
-            Happened::Woke => ("woke", Self::None {}),
-            Happened::Failed { cause } => ("failed", Self::Cause { cause }),
-            Happened::Destroyed => ("destroyed", Self::None {}),
-            Happened::SessionCreated(id) => {
+            EventKind::Created => ("created", Self::None {}),
+            EventKind::Running => ("running", Self::None {}),
+            EventKind::Unreachable { cause } => ("unreachable", Self::Cause { cause }),
+            EventKind::Sleeping => ("sleeping", Self::None {}),
+            EventKind::Woke => ("woke", Self::None {}),
+            EventKind::Failed { cause } => ("failed", Self::Cause { cause }),
+            EventKind::Destroyed => ("destroyed", Self::None {}),
+            EventKind::SessionCreated(id) => {
                 ("session_created", Self::Session { session: id.as_str() })
             }
-            Happened::SessionDeleted(id) => {
+            EventKind::SessionDeleted(id) => {
                 ("session_deleted", Self::Session { session: id.as_str() })
             }
-            Happened::CommandStarted(Command { session, id }) => {
+            EventKind::CommandStarted(Command { session, id }) => {
                 let session = session.as_deref();
                 ("command_started", Self::CommandStarted { session, command: id })
             }
-            Happened::CommandExited { command: Command { session, id }, code } => {
+            EventKind::CommandExited { command: Command { session, id }, code } => {
                 let session = session.as_deref();
                 ("command_exited", Self::CommandExited { session, command: id, code: *code })
             }
-            Happened::PortOpened(port) => ("port_opened", Self::Port { port: *port }),
-            Happened::PortClosed(port) => ("port_closed", Self::Port { port: *port }),
-            Happened::ProcessStarted { process, session } => {
+            EventKind::PortOpened(port) => ("port_opened", Self::Port { port: *port }),
+            EventKind::PortClosed(port) => ("port_closed", Self::Port { port: *port }),
+            EventKind::ProcessStarted { process, session } => {
                 let session = session.as_ref().map(|id| id.as_str());
                 ("process_started", Self::ProcessStarted { process: process.as_str(), session })
             }
-            Happened::ProcessExited { process, session, exit } => {
+            EventKind::ProcessExited { process, session, exit } => {
                 let process = process.as_str();
                 let session = session.as_ref().map(|id| id.as_str());
                 let code = exit.map(|Exit { code, .. }| code);
                 let signal = exit.and_then(|exit| exit.signal);
                 ("process_exited", Self::ProcessExited { process, session, code, signal })
             }
-            Happened::TerminalOpened(id) => {
+            EventKind::TerminalOpened(id) => {
                 ("terminal_opened", Self::Session { session: id.as_str() })
             }
-            Happened::TerminalEnded(id) => {
+            EventKind::TerminalEnded(id) => {
                 ("terminal_ended", Self::Session { session: id.as_str() })
             }
-            Happened::NetworkChanged(mode) => {
+            EventKind::NetworkChanged(mode) => {
                 ("network_changed", Self::Network { network: mode.word() })
             }
-            Happened::NetworkDenied(Refused { host, port, protocol, rule, times }) => {
+            EventKind::NetworkDenied(NetworkDenial { host, port, protocol, rule, times }) => {
                 let fields = Self::Denied { host, port: *port, protocol, rule, times: *times };
                 ("network_denied", fields)
             }

@@ -8,8 +8,8 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
-use isolet_sandbox::files::Reader;
-use isolet_wire::{request::Span, response::Stat};
+use isolet_sandbox::files::FileReader;
+use isolet_wire::{request::ByteRange, response::FileStat};
 use std::io;
 
 /// The most bytes read of a file without a size, as in `/proc`.
@@ -18,7 +18,7 @@ const UNSIZED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The conditions of a request: range and known versions.
 #[derive(Debug, Default)]
 pub(super) struct ReadConditions {
-    part: Option<Span>,
+    part: Option<ByteRange>,
     /// `If-Range`: the version that the range refers to.
     only: Option<String>,
     /// `If-None-Match`: the versions that the client has.
@@ -33,16 +33,16 @@ impl ReadConditions {
     }
 
     /// The part to read.
-    pub(super) fn span(&self) -> Span {
-        self.part.unwrap_or(Span::From { offset: 0, limit: None })
+    pub(super) fn span(&self) -> ByteRange {
+        self.part.unwrap_or(ByteRange::From { offset: 0, limit: None })
     }
 
     /// Whether the range refers to this version of the file.
-    pub(super) fn holds(&self, stat: &Stat) -> bool {
+    pub(super) fn holds(&self, stat: &FileStat) -> bool {
         self.part.is_none() || self.only.as_ref().is_none_or(|only| *only == tag(stat))
     }
 
-    fn known(&self, stat: &Stat) -> bool {
+    fn known(&self, stat: &FileStat) -> bool {
         let tag = tag(stat);
         let same = |one: &str| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag;
         self.has.as_ref().is_some_and(|all| all.split(',').any(|one| same(one.trim())))
@@ -51,8 +51,8 @@ impl ReadConditions {
     /// The first byte and the count; `None` when the range is empty.
     fn within(&self, size: u64) -> Option<(u64, u64)> {
         let (first, count) = match self.span() {
-            Span::From { offset, limit } => (offset, limit.unwrap_or(u64::MAX)),
-            Span::Last(count) => (size.saturating_sub(count), count),
+            ByteRange::From { offset, limit } => (offset, limit.unwrap_or(u64::MAX)),
+            ByteRange::Last(count) => (size.saturating_sub(count), count),
         };
         let count = count.min(size.saturating_sub(first));
         (self.part.is_none() || count > 0).then_some((first, count))
@@ -61,7 +61,7 @@ impl ReadConditions {
 
 /// Parses a single range of bytes. Malformed or multiple ranges are ignored, and the whole file is
 /// sent.
-fn part(text: &str) -> Option<Span> {
+fn part(text: &str) -> Option<ByteRange> {
     let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -70,23 +70,23 @@ fn part(text: &str) -> Option<Span> {
     let first = first.trim();
     let last = last.trim();
     if first.is_empty() {
-        return number(last).map(Span::Last);
+        return number(last).map(ByteRange::Last);
     }
     let offset = number(first)?;
     if last.is_empty() {
-        return Some(Span::From { offset, limit: None });
+        return Some(ByteRange::From { offset, limit: None });
     }
     let last = number(last).filter(|last| *last >= offset)?;
-    Some(Span::From { offset, limit: Some((last - offset).saturating_add(1)) })
+    Some(ByteRange::From { offset, limit: Some((last - offset).saturating_add(1)) })
 }
 
 /// An entity tag that changes whenever the file is written: inode, size and time.
-fn tag(stat: &Stat) -> String {
+fn tag(stat: &FileStat) -> String {
     format!("\"{:x}-{:x}-{:x}\"", stat.inode, stat.size, stat.modified_ms)
 }
 
 /// The response with a file's bytes, or with a status that replaces them.
-pub(super) fn response(reader: Reader, asked: &ReadConditions, method: &Method) -> Response {
+pub(super) fn response(reader: FileReader, asked: &ReadConditions, method: &Method) -> Response {
     let stat = reader.stat.clone();
     if asked.known(&stat) {
         return with_tag(StatusCode::NOT_MODIFIED.into_response(), &stat);
@@ -117,7 +117,7 @@ pub(super) fn response(reader: Reader, asked: &ReadConditions, method: &Method) 
 }
 
 /// The response with the archive of a directory, whose size is unknown.
-pub(super) fn archive(reader: Reader, zstd: bool, method: &Method) -> Response {
+pub(super) fn archive(reader: FileReader, zstd: bool, method: &Method) -> Response {
     let head = *method == Method::HEAD;
     let body = if head { Body::empty() } else { body(reader, u64::MAX, false) };
     let mut response = Response::new(body);
@@ -128,19 +128,19 @@ pub(super) fn archive(reader: Reader, zstd: bool, method: &Method) -> Response {
 
 /// Streams a reader without further headers. An error truncates the body, because the status has
 /// already been sent.
-pub(crate) fn raw(reader: Reader) -> Response {
+pub(crate) fn raw(reader: FileReader) -> Response {
     let mut response = Response::new(body(reader, u64::MAX, false));
     put(&mut response, header::CONTENT_TYPE, "application/octet-stream".into());
     response
 }
 
 /// Adds the entity tag of the file.
-pub(super) fn tagged(mut response: Response, stat: &Stat) -> Response {
+pub(super) fn tagged(mut response: Response, stat: &FileStat) -> Response {
     put(&mut response, header::ETAG, tag(stat));
     response
 }
 
-fn with_tag(response: Response, stat: &Stat) -> Response {
+fn with_tag(response: Response, stat: &FileStat) -> Response {
     let mut response = tagged(response, stat);
     put(&mut response, header::CACHE_CONTROL, "private, no-cache".into());
     response
@@ -154,7 +154,7 @@ fn put(response: &mut Response, name: HeaderName, value: String) {
 
 /// Streams at most `most` bytes, and exactly as many of a file with a size, even while it grows.
 /// When the file shrinks or fails, the body is truncated, because the status has already been sent.
-fn body(reader: Reader, most: u64, sized: bool) -> Body {
+fn body(reader: FileReader, most: u64, sized: bool) -> Body {
     let bytes = stream::try_unfold((reader, most), move |(mut reader, left)| async move {
         if left == 0 {
             return Ok(None);

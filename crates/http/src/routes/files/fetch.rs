@@ -16,7 +16,7 @@ use isolet_sandbox::{
     Sandbox,
     files::{Opened, Page},
 };
-use isolet_wire::request::Walk;
+use isolet_wire::request::WalkOptions;
 
 pub(crate) enum Fetched {
     /// The response with a file's bytes or a directory's archive.
@@ -33,7 +33,7 @@ pub(crate) async fn get(
     headers: &HeaderMap,
     path: &[u8],
     query: &Query<'_>,
-    wish: Walk,
+    wish: WalkOptions,
 ) -> Result<Fetched, ApiError> {
     let asked = ReadConditions::of(headers);
     match sandbox.file_fetch(path, asked.span()).await? {

@@ -9,7 +9,7 @@ use crate::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
-use isolet_wire::request::Walk;
+use isolet_wire::request::WalkOptions;
 
 /// The default number of entries on a page.
 const PAGE: u32 = 1000;
@@ -22,7 +22,7 @@ pub(super) const LIST: [&str; 7] =
     ["recursive", "hidden", LIST_GLOB, "limit", "cursor", "tar", "watch"];
 
 /// Parses the options of a list.
-pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, ApiError> {
+pub(crate) fn wish(query: &Query<'_>) -> Result<WalkOptions, ApiError> {
     let limit = match query.text("limit")? {
         None => PAGE,
         Some(text) => text
@@ -33,7 +33,7 @@ pub(crate) fn wish(query: &Query<'_>) -> Result<Walk, ApiError> {
     };
     let bad = || query::bad_parameter("cursor", "give back what the Link header of a page said");
     let glob = glob(query)?;
-    Ok(Walk {
+    Ok(WalkOptions {
         recursive: query.flag("recursive")?,
         hidden: query.flag("hidden")?,
         glob,

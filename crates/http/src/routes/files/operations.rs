@@ -15,7 +15,7 @@ use crate::{
 use axum::{Json, extract::State};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::{Error, Sandbox};
-use isolet_wire::{request::Pair, response::RefusalReason};
+use isolet_wire::{request::PathPair, response::RefusalReason};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -126,8 +126,8 @@ enum Task {
     Stat { path: Vec<u8>, follow: bool },
     Exists { path: Vec<u8> },
     Mkdir { path: Vec<u8> },
-    Move(Pair),
-    Copy(Pair),
+    Move(PathPair),
+    Copy(PathPair),
     Chmod { path: Vec<u8>, mode: u32 },
 }
 
@@ -149,7 +149,7 @@ impl FileOrder {
         }
         let pair = |from, to: Option<Vec<u8>>| {
             let to = to.ok_or_else(|| ApiError::bad_field("to", "is needed"))?;
-            Ok::<_, ApiError>(Pair { from, to, replace: self.replace.unwrap_or(true) })
+            Ok::<_, ApiError>(PathPair { from, to, replace: self.replace.unwrap_or(true) })
         };
         Ok(match op {
             Op::Stat => Task::Stat { path, follow: self.follow.unwrap_or(false) },

@@ -12,8 +12,8 @@ use isolet_sandbox::{
     files::{CONTEXT_MAX, PAGE_MAX, PATTERN_BYTES_MAX},
 };
 use isolet_wire::{
-    request::Search,
-    response::{Line, Searched},
+    request::SearchQuery,
+    response::{SearchLine, SearchSummary},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -67,7 +67,7 @@ struct LineView {
 }
 
 /// Parses a search; `None` when the query asks for none.
-pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, ApiError> {
+pub(super) fn wish(query: &Query<'_>) -> Result<Option<SearchQuery>, ApiError> {
     let Some(pattern) = query.text("search")? else {
         for name in ["literal", "ignore_case", "ignored", "context"] {
             if query.bytes(name).is_some() {
@@ -92,7 +92,7 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, ApiError> {
             .filter(|number| (min..=max).contains(number))
             .ok_or_else(|| query::bad_parameter(name, &format!("{min} to {max}"))),
     };
-    Ok(Some(Search {
+    Ok(Some(SearchQuery {
         pattern: pattern.to_owned(),
         literal: query.flag("literal")?,
         ignore_case: query.flag("ignore_case")?,
@@ -108,17 +108,17 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<Search>, ApiError> {
 pub(super) async fn search(
     sandbox: &Sandbox,
     path: &[u8],
-    wish: Search,
+    wish: SearchQuery,
 ) -> Result<FoundView, ApiError> {
     let (lines, end) = sandbox.file_search(path, wish).await?;
     let base = whole(path);
-    let Searched { files, binary, unread, more } = end;
+    let SearchSummary { files, binary, unread, more } = end;
     let lines = lines.into_iter().map(|line| LineView::of(&base, line)).collect();
     Ok(FoundView { lines, more, files, binary, unread })
 }
 
 impl LineView {
-    fn of(base: &[u8], line: Line) -> Self {
+    fn of(base: &[u8], line: SearchLine) -> Self {
         let path = match line.path.as_slice() {
             b"" => base.to_vec(),
             below if base == b"/" => [b"/", below].concat(),
@@ -133,7 +133,7 @@ impl LineView {
             _ => &line.text,
         };
         let (text, text_b64) = text(whole);
-        let Line { number, cut, spans, context, .. } = line;
+        let SearchLine { number, cut, spans, context, .. } = line;
         Self { path, path_b64, line: number, text, text_b64, cut, spans, context }
     }
 }

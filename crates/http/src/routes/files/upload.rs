@@ -8,7 +8,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use isolet_sandbox::{Sandbox, files::Writer};
-use isolet_wire::{request::Save, response::Stat};
+use isolet_wire::{request::WriteOptions, response::FileStat};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -19,9 +19,9 @@ const STILL: Duration = Duration::from_secs(60);
 pub(crate) async fn save(
     sandbox: &Sandbox,
     path: &[u8],
-    how: Save,
+    how: WriteOptions,
     request: Request,
-) -> Result<(Stat, bool), ApiError> {
+) -> Result<(FileStat, bool), ApiError> {
     reject_content_encoding(request.headers())?;
     if request.headers().contains_key(header::CONTENT_RANGE) {
         return Err(ApiError::bad_field(

@@ -2,7 +2,7 @@
 
 use crate::routes::files::target::whole;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use isolet_wire::response::{Found, Kind, Stat};
+use isolet_wire::response::{FileKind, FileStat, FoundFile};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -62,7 +62,7 @@ pub(crate) struct SavedView {
 }
 
 impl SavedView {
-    pub(super) fn of(path: &[u8], stat: &Stat) -> Self {
+    pub(super) fn of(path: &[u8], stat: &FileStat) -> Self {
         let (path, path_b64) = text(&whole(path));
         Self { path, path_b64, size: stat.size, modified_ms: stat.modified_ms }
     }
@@ -70,12 +70,12 @@ impl SavedView {
 
 impl FileView {
     /// A file that the request named.
-    pub(super) fn of(path: &[u8], found: Found) -> Self {
+    pub(super) fn of(path: &[u8], found: FoundFile) -> Self {
         Self::at(&whole(path), found)
     }
 
     /// A file below a directory.
-    pub(super) fn below(base: &[u8], found: Found) -> Self {
+    pub(super) fn below(base: &[u8], found: FoundFile) -> Self {
         let path = [base, b"/", &found.path].concat();
         // The root already ends in a slash.
         Self::at(path.strip_prefix(b"/").filter(|p| p.starts_with(b"/")).unwrap_or(&path), found)
@@ -86,18 +86,18 @@ impl FileView {
         Self { unread, ..self }
     }
 
-    fn at(path: &[u8], found: Found) -> Self {
+    fn at(path: &[u8], found: FoundFile) -> Self {
         let (name, name_b64) = text(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
         let (path, path_b64) = text(path);
         let target = found.target.as_deref().map(text);
         let (target, target_b64) = target.map_or((None, None), |(a, b)| (Some(a), b));
         let kind = match found.stat.kind {
-            Kind::File => "file",
-            Kind::Directory => "directory",
-            Kind::Symlink => "symlink",
-            Kind::Other => "other",
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
+            FileKind::Symlink => "symlink",
+            FileKind::Other => "other",
         };
-        let Stat { size, modified_ms, mode, .. } = found.stat;
+        let FileStat { size, modified_ms, mode, .. } = found.stat;
         let mode = format!("{mode:04o}");
         Self {
             name,

@@ -8,7 +8,7 @@ use crate::{
 };
 use axum::response::Response;
 use isolet_sandbox::files::Watcher;
-use isolet_wire::response::{Change, Happened};
+use isolet_wire::response::{FileChange, FileChangeKind};
 use serde::Serialize;
 use std::ops::ControlFlow;
 use utoipa::ToSchema;
@@ -39,7 +39,7 @@ pub(crate) struct ChangeEvent {
 }
 
 impl ChangeEvent {
-    fn of(base: &[u8], change: &Change) -> Self {
+    fn of(base: &[u8], change: &FileChange) -> Self {
         let (path, path_b64) = text(&joined(base, &change.path));
         let (to, to_b64) = change.to.as_ref().map(|to| text(&joined(base, to))).unzip();
         Self { path, path_b64, to, to_b64: to_b64.flatten(), directory: change.directory }
@@ -64,7 +64,7 @@ pub(super) fn answer(watcher: Watcher, path: &[u8], cancellation: Cancellation) 
 
 impl EventSource for DirectoryEvents {
     /// `None` after the last change.
-    type Item = Option<Vec<Change>>;
+    type Item = Option<Vec<FileChange>>;
 
     async fn next(&mut self) -> Result<Self::Item, ApiError> {
         Ok(self.watcher.next().await?)
@@ -77,15 +77,15 @@ impl EventSource for DirectoryEvents {
     }
 }
 
-fn write_change(out: &mut EventBuffer, base: &[u8], change: &Change) {
+fn write_change(out: &mut EventBuffer, base: &[u8], change: &FileChange) {
     let name = match change.what {
-        Happened::Created => "created",
-        Happened::Modified => "modified",
-        Happened::Moved => "moved",
-        Happened::Deleted => "deleted",
-        Happened::Overflow => "overflow",
-        Happened::Unwatched => "unwatched",
-        Happened::Gone => "gone",
+        FileChangeKind::Created => "created",
+        FileChangeKind::Modified => "modified",
+        FileChangeKind::Moved => "moved",
+        FileChangeKind::Deleted => "deleted",
+        FileChangeKind::Overflow => "overflow",
+        FileChangeKind::Unwatched => "unwatched",
+        FileChangeKind::Gone => "gone",
     };
     out.event(None, name, &ChangeEvent::of(base, change));
 }
@@ -102,7 +102,7 @@ fn joined(base: &[u8], below: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn event(base: &[u8], change: &Change) -> String {
+    fn event(base: &[u8], change: &FileChange) -> String {
         let mut out = EventBuffer::default();
         write_change(&mut out, base, change);
         out.as_str().to_owned()
@@ -110,14 +110,14 @@ mod tests {
 
     #[test]
     fn events_keep_their_bytes() {
-        let change = |what, path: &[u8], to: Option<&[u8]>, directory| Change {
+        let change = |what, path: &[u8], to: Option<&[u8]>, directory| FileChange {
             what,
             path: path.to_vec(),
             to: to.map(<[u8]>::to_vec),
             directory,
         };
         assert_eq!(
-            event(b"/w", &change(Happened::Moved, b"a\n\"b", Some(b"\xff"), true)),
+            event(b"/w", &change(FileChangeKind::Moved, b"a\n\"b", Some(b"\xff"), true)),
             concat!(
                 "event: moved\ndata: ",
                 r#"{"path":"/w/a\n\"b","to":"/w/�","to_b64":"L3cv/w==","directory":true}"#,
@@ -125,7 +125,7 @@ mod tests {
             )
         );
         assert_eq!(
-            event(b"/", &change(Happened::Created, b"\xff", None, false)),
+            event(b"/", &change(FileChangeKind::Created, b"\xff", None, false)),
             concat!(
                 "event: created\ndata: ",
                 r#"{"path":"/�","path_b64":"L/8=","directory":false}"#,
@@ -133,7 +133,7 @@ mod tests {
             )
         );
         assert_eq!(
-            event(b"/w", &change(Happened::Gone, b"", None, true)),
+            event(b"/w", &change(FileChangeKind::Gone, b"", None, true)),
             concat!("event: gone\ndata: ", r#"{"path":"/w","directory":true}"#, "\n\n")
         );
     }

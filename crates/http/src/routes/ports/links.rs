@@ -27,7 +27,7 @@ use axum::{
     response::Response,
     routing::any,
 };
-use isolet_sandbox::{SandboxId, TenantId, exposed::Exposed};
+use isolet_sandbox::{SandboxId, TenantId, exposed_ports::ExposedPort};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -145,7 +145,7 @@ pub(crate) async fn make(
     ttl: Duration,
     headers: &HeaderMap,
 ) -> Result<LinkView, ApiError> {
-    let exposed = app.service.expose(&caller.tenant, sandbox, (port, name)).await?;
+    let exposed = app.service.expose(&caller.tenant, sandbox, port, name).await?;
     let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
     let expires_s = port_link::expiry_s(port_link::since_epoch() + ttl);
     let base = LinkBase { app, headers, tenant: &caller.tenant, id: sandbox };
@@ -157,7 +157,7 @@ pub(crate) async fn make(
         false => format!("{}{}{token}/", base.origin(None), port_link::PATH_PREFIX),
     };
     let expires_at = rfc3339(i64::try_from(expires_s).unwrap_or(i64::MAX).saturating_mul(1000));
-    let Exposed { name, created_at_ms, .. } = exposed;
+    let ExposedPort { name, created_at_ms, .. } = exposed;
     let created_at = rfc3339(created_at_ms);
     Ok(LinkView { port, name, url, token, expires_at, created_at })
 }
@@ -184,7 +184,7 @@ pub(crate) async fn list(
     Query::of(&uri, &[])?;
     let (_, all) = app.service.exposed(&caller.tenant, &ids.sandbox)?;
     let base = LinkBase { app: &app, headers: &headers, tenant: &caller.tenant, id: &ids.sandbox };
-    let all = all.into_iter().map(|(port, Exposed { name, created_at_ms, .. })| {
+    let all = all.into_iter().map(|(port, ExposedPort { name, created_at_ms, .. })| {
         let created_at = rfc3339(created_at_ms);
         ExposedView { port, name, url: base.url(port).0, created_at }
     });

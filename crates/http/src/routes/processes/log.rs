@@ -25,8 +25,8 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use isolet_sandbox::{AgentError, AgentEvent, ProcessConnection, ProcessId, ProcessInfo, Sandbox};
 use isolet_wire::{
-    frame::Data,
-    process::{LOG_BYTES, Process},
+    frame::DataFrame,
+    process::{LOG_BYTES, ProcessStatus},
     response::{AgentResponse, STDOUT},
 };
 use serde::Serialize;
@@ -61,7 +61,7 @@ pub(crate) struct LogView {
 
 pub(super) enum LogEvent {
     /// Output with its position in its stream, and the position after it in the log.
-    Data(Data, u64),
+    Data(DataFrame, u64),
     /// Positions that are no longer available.
     Gap(u64, u64),
     /// The end of the requested part.
@@ -88,7 +88,7 @@ impl LogReader {
         Ok(Self { link, id: id.clone(), position })
     }
 
-    fn info(&self, process: Process) -> ProcessInfo {
+    fn info(&self, process: ProcessStatus) -> ProcessInfo {
         let session = process.session.as_deref().and_then(|id| id.parse().ok());
         let denied = isolet_sandbox::Denied::default();
         ProcessInfo { id: self.id.clone(), session, process, lost: false, denied }
@@ -109,7 +109,7 @@ impl LogReader {
     fn classify(&mut self, message: AgentEvent) -> Result<LogEvent, ApiError> {
         match message {
             AgentEvent::Data(body) => {
-                let data = Data::parse(body).map_err(AgentError::from)?;
+                let data = DataFrame::parse(body).map_err(AgentError::from)?;
                 self.position = self.position.saturating_add(data.bytes.len() as u64);
                 Ok(LogEvent::Data(data, self.position))
             }
@@ -201,7 +201,9 @@ async fn whole(
             LogEvent::Data(data, _) if texts[0].len() + texts[1].len() <= 4 * LOG_BYTES => {
                 texts[usize::from(data.stream != STDOUT)].extend_from_slice(&data.bytes);
             }
-            LogEvent::Data(..) => return Err(AgentError::Turn("a log that does not end").into()),
+            LogEvent::Data(..) => {
+                return Err(AgentError::Turn("a log that does not end").into());
+            }
             LogEvent::Gap(from, to) => missed = missed.saturating_add(to.saturating_sub(from)),
             LogEvent::End(info) => break info,
         }
@@ -256,7 +258,7 @@ impl EventSource for LogEvents {
             LogEvent::Data(data, position) if self.encoding == EventEncoding::Base64 => {
                 write_bytes(out, Some(position), data.stream, data.offset, &data.bytes);
             }
-            LogEvent::Data(Data { stream, offset, bytes, .. }, position) => {
+            LogEvent::Data(DataFrame { stream, offset, bytes, .. }, position) => {
                 if let Some(chunk) = self.decoder.decode_chunk(stream, "", offset, &bytes) {
                     // While a character is incomplete there is no position to continue from.
                     let id = Some(position).filter(|_| !self.decoder.has_partial_char());

@@ -73,7 +73,10 @@ impl PortWish {
         let mut link = match link {
             Ok(link) => link,
             Err(Error::Refused {
-                why: RefusalReason::NotListening | RefusalReason::NoAnswer | RefusalReason::Short,
+                why:
+                    RefusalReason::NotListening
+                    | RefusalReason::NoAnswer
+                    | RefusalReason::ResourcesExhausted,
                 ..
             }) => {
                 return Ok(false);

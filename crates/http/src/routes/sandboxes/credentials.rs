@@ -2,7 +2,7 @@
 //! error would repeat the wrong value, and any part of it may be the secret.
 
 use crate::foundation::{error::ApiError, json::unique_json};
-use isolet_sandbox::{CredentialRemoval, CredentialSpec, Info};
+use isolet_sandbox::{CredentialRemoval, CredentialSpec, SandboxInfo};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -66,14 +66,14 @@ pub(crate) struct CredentialView {
 }
 
 /// The credentials of a sandbox, without their values.
-pub(crate) fn views(info: &Info) -> Vec<CredentialView> {
+pub(crate) fn views(info: &SandboxInfo) -> Vec<CredentialView> {
     let view = |lent: &isolet_sandbox::InjectedCredential| CredentialView {
         host: lent.host.clone(),
         header: lent.header.clone(),
         placeholder: lent.placeholder.clone(),
         allowed: info.network.allows(lent),
     };
-    info.lent.iter().map(view).collect()
+    info.credentials.iter().map(view).collect()
 }
 
 /// The raw JSON of a list of credentials.
@@ -278,7 +278,7 @@ mod tests {
         let all: Vec<_> = all
             .expect("each is a host")
             .into_iter()
-            .map(|one| (one.lent.host, one.lent.header.unwrap_or_default()))
+            .map(|one| (one.credential.host, one.credential.header.unwrap_or_default()))
             .collect();
         let pair = |host: &str, header: &str| (host.to_owned(), header.to_owned());
         let expected = [

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use axum::{Json, extract::State};
-use isolet_sandbox::{Info, Network, NetworkChange, NetworkSpec, network::Opening};
+use isolet_sandbox::{Network, NetworkChange, NetworkSpec, SandboxInfo, network::Opening};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
@@ -44,8 +44,8 @@ pub(crate) struct NetworkView {
     credentials: Vec<CredentialView>,
 }
 
-impl From<Info> for NetworkView {
-    fn from(info: Info) -> Self {
+impl From<SandboxInfo> for NetworkView {
+    fn from(info: SandboxInfo) -> Self {
         let network = &info.network;
         Self {
             credentials: credentials::views(&info),
@@ -277,16 +277,23 @@ pub(crate) async fn patch(
         credentials_add,
         credentials_remove,
     } = body.value;
-    let lend = credentials_add.lend("credentials_add")?;
-    let unlend = credentials_remove.unlend("credentials_remove")?;
+    let add_credentials = credentials_add.lend("credentials_add")?;
+    let remove_credentials = credentials_remove.unlend("credentials_remove")?;
     let whole = wanted(&app, &caller, network, network_profile).await?;
     let opening = |body| match body {
         OpeningBody::Rule(rule) => Opening::Rule(rule),
         OpeningBody::Denied(denied) => Opening::Denied(denied.into()),
     };
     let allow_add = allow_add.into_iter().map(opening).collect();
-    let change =
-        NetworkChange { whole, allow_add, allow_remove, deny_add, deny_remove, lend, unlend };
+    let change = NetworkChange {
+        whole,
+        allow_add,
+        allow_remove,
+        deny_add,
+        deny_remove,
+        add_credentials,
+        remove_credentials,
+    };
     Ok(Json(app.service.network(&caller.tenant, &ids.sandbox, change).await?.into()))
 }
 

@@ -1,6 +1,6 @@
 //! A sandbox, as the native API writes it.
 
-use isolet_sandbox::{Ended, Info, Traffic, Usage};
+use isolet_sandbox::{EndedSandbox, SandboxInfo, Traffic, Usage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -140,8 +140,8 @@ impl From<Usage> for UsageView {
     }
 }
 
-impl From<Info> for SandboxView {
-    fn from(info: Info) -> Self {
+impl From<SandboxInfo> for SandboxView {
+    fn from(info: SandboxInfo) -> Self {
         Self {
             id: info.id.into(),
             state: info.state.word(),
@@ -175,8 +175,8 @@ impl SandboxView {
     }
 }
 
-impl From<Ended> for SandboxView {
-    fn from(ended: Ended) -> Self {
+impl From<EndedSandbox> for SandboxView {
+    fn from(ended: EndedSandbox) -> Self {
         Self::from(ended.info).using(Some(ended.usage))
     }
 }

@@ -20,7 +20,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Access, terminal as sandbox};
-use isolet_wire::terminal::{CLIENT_BYTES_MAX, Since, Size};
+use isolet_wire::terminal::{CLIENT_BYTES_MAX, Size, TerminalPosition};
 
 /// The query parameters that may occur once, all optional.
 const KNOWN: [&str; 12] = [
@@ -48,7 +48,7 @@ const TERMINAL_BYTES_MAX: usize = 64;
 #[derive(Debug, PartialEq, Eq)]
 struct TerminalRequest {
     session: SessionId,
-    terminal: sandbox::Wanted,
+    terminal: sandbox::TerminalClientOptions,
     record: bool,
     /// `open=0`: only a running terminal is attached to, and nothing is created.
     only_running: bool,
@@ -73,7 +73,7 @@ impl TerminalRequest {
             ));
         }
         let only_running = query.text("open")?.is_some() && !query.flag("open")?;
-        let terminal = sandbox::Wanted {
+        let terminal = sandbox::TerminalClientOptions {
             open: Some(argv(&query)?).filter(|_| !only_running),
             size: window(&query, view)?,
             since,
@@ -124,7 +124,7 @@ fn argv(query: &Query<'_>) -> Result<Vec<String>, ApiError> {
     Ok(argv)
 }
 
-fn since(query: &Query<'_>) -> Result<Option<Since>, ApiError> {
+fn since(query: &Query<'_>) -> Result<Option<TerminalPosition>, ApiError> {
     match (query.text("terminal")?, query.text("since")?) {
         (None, None) => Ok(None),
         (Some(id), Some(offset)) => {
@@ -133,7 +133,7 @@ fn since(query: &Query<'_>) -> Result<Option<Since>, ApiError> {
             }
             let offset =
                 offset.parse().map_err(|_| query::bad_parameter("since", "a number of bytes"))?;
-            Ok(Some(Since { id: id.to_owned(), offset }))
+            Ok(Some(TerminalPosition { id: id.to_owned(), offset }))
         }
         _ => Err(query::bad_parameter(
             "since",
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn a_position_needs_terminal_and_offset() {
         let since = of("terminal=abc&since=7&events=1").unwrap().terminal.since;
-        assert_eq!(since, Some(Since { id: "abc".into(), offset: 7 }));
+        assert_eq!(since, Some(TerminalPosition { id: "abc".into(), offset: 7 }));
         for bad in [
             "since=7&events=1",
             "terminal=abc&events=1",

@@ -7,7 +7,7 @@ use crate::foundation::{
 };
 use isolet_wire::{
     response::Closed,
-    terminal::{Attached, COLS_MAX, Client, ROWS_MAX, Size, Snapshot},
+    terminal::{Attached, COLS_MAX, ROWS_MAX, Size, Snapshot, TerminalClientInfo},
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -190,8 +190,8 @@ pub(crate) struct ClientView<'a> {
     typing: bool,
 }
 
-impl<'a> From<&'a Client> for ClientView<'a> {
-    fn from(client: &'a Client) -> Self {
+impl<'a> From<&'a TerminalClientInfo> for ClientView<'a> {
+    fn from(client: &'a TerminalClientInfo) -> Self {
         Self {
             client: client.number,
             name: Cow::Borrowed(&client.name),
@@ -264,7 +264,7 @@ pub(super) fn sized(Size { cols, rows }: Size) -> Message {
     message(&TerminalServerFrame::Size { cols, rows })
 }
 
-pub(super) fn clients(clients: &[Client]) -> Message {
+pub(super) fn clients(clients: &[TerminalClientInfo]) -> Message {
     let clients = clients.iter().map(ClientView::from).collect();
     message(&TerminalServerFrame::Clients { clients })
 }
@@ -351,14 +351,14 @@ mod tests {
         assert_eq!(sent(&snapshot(about)), r#"{"type":"snapshot","bytes":5,"missed":3}"#);
         assert_eq!(sent(&at("abc", 9)), r#"{"type":"at","terminal":"abc","offset":9}"#);
         assert_eq!(sent(&sized(size)), r#"{"type":"size","cols":80,"rows":24}"#);
-        let one = Client {
+        let one = TerminalClientInfo {
             number: 1,
             name: "a\"\u{1b}".into(),
             view: false,
             size: Some(size),
             typing: true,
         };
-        let two = Client { number: 2, view: true, ..Client::default() };
+        let two = TerminalClientInfo { number: 2, view: true, ..TerminalClientInfo::default() };
         assert_eq!(
             sent(&clients(&[one, two])),
             r#"{"type":"clients","clients":[{"client":1,"name":"a\"\u001b","mode":"edit","cols":80,"rows":24,"typing":true},{"client":2,"name":"","mode":"view","typing":false}]}"#

@@ -53,12 +53,14 @@ impl EventLoop {
         credentials: Vec<Credential>,
     ) -> Result<VethResponseBody, Failure> {
         let Some(address) = self.manager.set_credentials(id, credentials)? else {
-            return Ok(VethResponseBody::Lent { certificate: None });
+            return Ok(VethResponseBody::CredentialsSet { certificate: None });
         };
         let certificate =
             self.wait_for_proxy(AUTHORITY_TIMEOUT, Some(address), |received| received.certificate);
         match certificate {
-            Some(certificate) => Ok(VethResponseBody::Lent { certificate: Some(certificate) }),
+            Some(certificate) => {
+                Ok(VethResponseBody::CredentialsSet { certificate: Some(certificate) })
+            }
             None => {
                 Err("isolet-egress-proxy did not report a certificate authority in time".into())
             }

@@ -5,7 +5,7 @@ use super::{EventLoop, PREPARE_PAUSE};
 use crate::veth::client_conn::{ClientConn, Request};
 use crate::veth::gateway::Failure;
 use isolet_wire::network::Guard;
-use isolet_wire::veth::{Settings, VethRequestBody, VethResponseBody};
+use isolet_wire::veth::{VethRequestBody, VethResponseBody, VethSettings};
 use std::time::Instant;
 
 impl EventLoop {
@@ -20,7 +20,7 @@ impl EventLoop {
     pub(super) fn handle_candidate(&mut self) {
         let Some(candidate) = self.candidate.take() else { return };
         match candidate.try_receive() {
-            Ok(Some(request)) if matches!(request.order.ask, VethRequestBody::Begin(_)) => {
+            Ok(Some(request)) if matches!(request.order.body, VethRequestBody::Begin(_)) => {
                 self.client = Some(candidate);
                 self.handle_request(request);
             }
@@ -44,7 +44,7 @@ impl EventLoop {
         let Request { order, fd } = request;
         let number = order.number;
         let done = |result: Result<(), Failure>| result.map(|()| VethResponseBody::Done);
-        let answer = match order.ask {
+        let answer = match order.body {
             VethRequestBody::Begin(settings) => self.reconfigure(settings),
             VethRequestBody::Take { name, policy } => match self.manager.claim(name, policy) {
                 Ok((standing, netns)) => {
@@ -66,7 +66,9 @@ impl EventLoop {
             VethRequestBody::Counters { id } => {
                 self.manager.counters(id).map(VethResponseBody::Counted)
             }
-            VethRequestBody::Lend { id, credentials } => self.set_credentials(id, credentials),
+            VethRequestBody::SetCredentials { id, credentials } => {
+                self.set_credentials(id, credentials)
+            }
             VethRequestBody::Settle => {
                 self.settle();
                 Ok(VethResponseBody::Done)
@@ -77,7 +79,7 @@ impl EventLoop {
     }
 
     /// Applies the settings of a server, which may differ from those of the earlier one.
-    fn reconfigure(&mut self, settings: Settings) -> Result<VethResponseBody, Failure> {
+    fn reconfigure(&mut self, settings: VethSettings) -> Result<VethResponseBody, Failure> {
         let current = &self.manager.guard;
         let guard = Guard { opened: settings.opened, ..current.clone() };
         let guard_changed = guard != *current;

@@ -2,14 +2,14 @@
 
 use super::VethManager;
 use crate::veth::denials::denying_rule;
-use isolet_wire::network::Refused;
+use isolet_wire::network::NetworkDenial;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// A denial, with the name of the sandbox.
 pub(crate) struct Denial {
     pub(crate) sandbox: String,
-    pub(crate) refused: Refused,
+    pub(crate) refused: NetworkDenial,
 }
 
 impl VethManager {

@@ -33,7 +33,11 @@ impl VethManager {
         let address = self.gateway.range.address(id);
         let credentials = &self.veths.get(&id)?.credentials;
         let tls = credentials.iter().any(Credential::within_tls);
-        self.send_to_proxy(&ProxyRequest::Lend { address, credentials: credentials.clone(), tls });
+        self.send_to_proxy(&ProxyRequest::SetCredentials {
+            address,
+            credentials: credentials.clone(),
+            tls,
+        });
         tls.then_some(address)
     }
 

@@ -1,18 +1,18 @@
-//! Changes of a sandbox by its callers: limits, times, ports, network.
+//! Changes to a running sandbox: limits, times, exposed ports and the network.
 
 use crate::{
-    agent_client::trust,
+    agent_client::ca_bundle,
     lifecycle::driver::{Driver, until},
     model::{
         blocking::blocking,
         error::Error,
-        events::Happened,
-        exposed::{self, Change, Exposed},
-        info::{Info, Patch},
+        events::EventKind,
+        exposed_ports::{self, ExposeChange, ExposedPort},
+        info::{Patch, SandboxInfo},
         network::{
             Mode,
             change::NetworkChange,
-            lent::{self, CredentialSpec, InjectedCredential},
+            injected_credential::{self, CredentialSpec, InjectedCredential},
         },
         state::State,
     },
@@ -21,7 +21,7 @@ use isolet_wire::launcher::{Limits, Spec};
 use tracing::{info, warn};
 
 impl Driver {
-    pub(crate) async fn patch(&mut self, patch: Patch) -> Result<Info, Error> {
+    pub(crate) async fn patch(&mut self, patch: Patch) -> Result<SandboxInfo, Error> {
         let body = self.record.body.patched(&self.inner.config, patch)?;
         let old = std::mem::replace(&mut self.record.body, body);
         let was = old.limits;
@@ -46,14 +46,14 @@ impl Driver {
         Ok(self.record.info())
     }
 
-    pub(crate) async fn expose(&mut self, change: Change) -> Result<Exposed, Error> {
+    pub(crate) async fn expose(&mut self, change: ExposeChange) -> Result<ExposedPort, Error> {
         let old = self.record.body.exposed.clone();
         let hidden = change.hides();
-        let done = exposed::apply(&mut self.record.body.exposed, change, &self.entry.id)?;
+        let done = exposed_ports::apply(&mut self.record.body.exposed, change, &self.entry.id)?;
         let written = match (self.write(None).await, hidden) {
-            // A link that was withdrawn must not lead in again, however full the disk is.
+            // A hidden port must not become reachable again, even if the disk is full.
             (Err(Error::StoreFull), Some(port)) => {
-                let withdrawn = exposed::member(port, &done);
+                let withdrawn = exposed_ports::member(port, &done);
                 let removed = self.inner.store.remove_member(&self.record.name, withdrawn).await;
                 removed.map_err(Error::from)
             }
@@ -71,28 +71,28 @@ impl Driver {
         if !matches!(self.record.state, State::Creating | State::Running | State::Unreachable) {
             return Ok(());
         }
-        let cage = self.cage();
-        let done = blocking(move || cage.open().set_limits(&limits)).await?;
+        let handle = self.handle();
+        let done = blocking(move || handle.open().set_limits(&limits)).await?;
         done.map_err(|error| Error::BadField {
             field: "limits",
             reason: format!("the kernel refuses them: {error}"),
         })
     }
 
-    /// Makes it, born with its link where it is to have one.
+    /// Launches the sandbox, in the namespace of a veth pair if it needs one.
     pub(crate) async fn launch(&self, spec: Spec) -> Result<(), Error> {
         let network = self.inner.egress.birth(&self.entry, &self.record.body).await?;
         self.inner.launch.launch(spec, network).await.map(drop)
     }
 
-    /// One that was made ahead gets what it is to have.
+    /// Applies the limits and the network to a sandbox from the warm pool.
     pub(crate) async fn dress(&self, limits: Limits) -> Result<(), Error> {
         if limits != self.inner.config.limits {
             self.limit(limits).await?;
         }
         match self.link().await {
             Err(Error::WayLost(why)) => {
-                // Its link went while it waited: it gets another.
+                // The veth pair was lost while the sandbox waited in the pool, so it gets another.
                 warn!(sandbox = %self.entry.id, why, "its link is gone");
                 *self.entry.link() = None;
                 self.link().await
@@ -101,7 +101,7 @@ impl Driver {
         }
     }
 
-    /// Gives it the link that its record says.
+    /// Creates the veth pair that the record asks for.
     pub(crate) async fn link(&self) -> Result<(), Error> {
         let runs =
             matches!(self.record.state, State::Creating | State::Running | State::Unreachable);
@@ -116,35 +116,41 @@ impl Driver {
         }
     }
 
-    /// Puts the authority of its credentials where its programs look, or takes it from there. Where
-    /// that fails it runs all the same: hosts that it has credentials for fail it then.
+    /// Installs the CA certificate for injected credentials, or removes it. If that fails, the
+    /// sandbox still runs, but requests to the hosts of its credentials fail.
     pub(crate) async fn trust(&self) {
         let runs = matches!(self.record.state, State::Creating | State::Running | State::Sleeping);
         if !runs || self.watch.is_none() {
             return;
         }
         let known = self.entry.secret_store.authority().clone();
-        let lent = self.record.body.lent.iter().any(InjectedCredential::within_tls);
-        let certificate = known.filter(|_| lent);
-        if lent && certificate.is_none() {
-            // Without a way out there is nobody to trust; what is there stays until there is.
+        let needs_ca = self.record.body.credentials.iter().any(InjectedCredential::within_tls);
+        let certificate = known.filter(|_| needs_ca);
+        if needs_ca && certificate.is_none() {
+            // Without a network there is no CA to trust. The installed files stay until there is
+            // one.
             return;
         }
         let given = self.inner.jail.given_dir(&self.record.name);
-        let put = trust::put(&self.entry.directory, given, certificate.as_deref()).await;
+        let put = ca_bundle::put(&self.entry.directory, given, certificate.as_deref()).await;
         if let Err(error) = put {
-            warn!(sandbox = %self.entry.id, %error, "it does not trust the authority of its credentials");
+            warn!(sandbox = %self.entry.id, %error, "CA certificate could not be installed");
         }
     }
 
-    /// Another network, or other credentials: carried out first, then recorded. What is not
-    /// recorded is taken back.
-    pub(crate) async fn network(&mut self, change: NetworkChange) -> Result<Info, Error> {
+    /// Changes the network policy or the credentials: first in the kernel and the egress proxy,
+    /// then in the record. The change is undone if it cannot be recorded.
+    pub(crate) async fn network(&mut self, change: NetworkChange) -> Result<SandboxInfo, Error> {
         let new = self.record.body.network.changed(&change)?;
-        let held = self.entry.secret_store.all(&self.record.body.lent).await?;
-        let lent = lent::changed(&held, &change.lend, &change.unlend)?;
-        let known: Vec<InjectedCredential> = lent.iter().map(|one| one.lent.clone()).collect();
-        let other = lent != held || known != self.record.body.lent;
+        let held = self.entry.secret_store.all(&self.record.body.credentials).await?;
+        let new_credentials = injected_credential::changed(
+            &held,
+            &change.add_credentials,
+            &change.remove_credentials,
+        )?;
+        let known: Vec<InjectedCredential> =
+            new_credentials.iter().map(|one| one.credential.clone()).collect();
+        let other = new_credentials != held || known != self.record.body.credentials;
         if new == self.record.body.network && !other {
             return Ok(self.record.info());
         }
@@ -153,26 +159,26 @@ impl Driver {
         let ends = runs && new.mode() == Mode::None;
         let went = if ends { self.inner.egress.traffic(&self.entry).await } else { None };
         let old = self.record.body.clone();
-        (self.record.body.network, self.record.body.lent) = (new, known);
+        (self.record.body.network, self.record.body.credentials) = (new, known);
         self.record.carried(went);
-        if let Err(error) = self.changed_to(other.then_some(lent)).await {
+        if let Err(error) = self.changed_to(other.then_some(new_credentials)).await {
             self.record.body = old;
             if let Err(error) = self.changed_to(other.then_some(held)).await {
-                warn!(sandbox = %self.entry.id, %error, "its network is not what its record says");
+                warn!(sandbox = %self.entry.id, %error, "network differs from the record");
             }
             return Err(error);
         }
         let mode = self.record.body.network.mode();
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, network = mode.word(), "network changed");
         self.publish(None);
-        self.inner.events.say(&self.entry, Happened::NetworkChanged(mode));
+        self.inner.events.emit(&self.entry, EventKind::NetworkChanged(mode));
         Ok(self.record.info())
     }
 
-    /// Carries out and writes what the record says by now.
-    async fn changed_to(&self, lent: Option<Vec<CredentialSpec>>) -> Result<(), Error> {
-        if let Some(lent) = lent {
-            self.entry.secret_store.keep(lent).await?;
+    /// Applies and records the current policy.
+    async fn changed_to(&self, new_credentials: Option<Vec<CredentialSpec>>) -> Result<(), Error> {
+        if let Some(new_credentials) = new_credentials {
+            self.entry.secret_store.keep(new_credentials).await?;
         }
         if matches!(self.record.state, State::Running | State::Unreachable) {
             self.inner.egress.apply(&self.entry, &self.record.body).await?;

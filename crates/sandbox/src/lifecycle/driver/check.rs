@@ -1,4 +1,4 @@
-//! Checks what other programs of the host may have done to a running sandbox.
+//! Detects changes that another program made to a running sandbox from outside.
 
 use crate::{
     lifecycle::driver::Driver,
@@ -6,13 +6,14 @@ use crate::{
 };
 
 impl Driver {
-    /// One whose control groups are gone has no limits any more: it is ended, and says why.
+    /// Ends a sandbox whose cgroups are gone, because it no longer has any limits. The record says
+    /// why.
     pub(crate) async fn check(&mut self) {
         if self.record.state != State::Running {
             return;
         }
-        let cage = self.cage();
-        if let Ok(Some(group)) = blocking(move || cage.open().missing_cgroup()).await {
+        let handle = self.handle();
+        if let Ok(Some(group)) = blocking(move || handle.open().missing_cgroup()).await {
             let cause = format!("its control group {} was removed by another", group.display());
             self.fail(&cause).await;
         }

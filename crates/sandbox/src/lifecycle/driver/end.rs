@@ -1,5 +1,5 @@
-//! Ends a sandbox: after a failed creation, by a delete, or by a failure. Each step may have been
-//! done before, and a failed step is retried.
+//! The end of a sandbox, after a failed creation, a delete or a failure. Every step can be
+//! repeated, and a failed step is retried.
 
 use crate::{
     lifecycle::driver::{AGAIN, Driver, KILL_WAIT},
@@ -7,8 +7,8 @@ use crate::{
     model::{
         blocking::blocking,
         error::Error,
-        info::Ended,
-        state::{Event, State},
+        info::EndedSandbox,
+        state::{State, Transition},
     },
 };
 use std::time::Instant;
@@ -16,19 +16,19 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 impl Driver {
-    /// A making that failed leaves nothing.
+    /// Removes everything of a failed creation.
     pub(crate) async fn undo(&mut self, error: Error) {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not created");
         self.record.state = State::Destroying;
         self.publish(None);
         self.watch = None;
         while let Err(left) = self.clear(false).await {
-            warn!(sandbox = %self.entry.id, error = %left, "half-made sandbox is not removed yet");
+            warn!(sandbox = %self.entry.id, error = %left, "remains of a failed creation are not removed yet");
             if matches!(left, Error::StoreBroken) {
-                // Nothing of it runs, and what may be recorded is the next start's to remove.
+                // Nothing runs, and the next start of the server removes what may be recorded.
                 break;
             }
-            // Who asked for it need not wait for that.
+            // The client that requested the sandbox does not need to wait for the cleanup.
             self.publish(Some(Err(error.clone())));
             tokio::time::sleep(AGAIN).await;
         }
@@ -37,11 +37,12 @@ impl Driver {
         self.publish(Some(Err(error)));
     }
 
-    /// Ends it; `false` when that cannot be recorded and nothing was changed. The answer comes when
-    /// nothing of it runs; what fails is tried again until it is done.
+    /// Deletes the sandbox. Returns `false` if the deletion could not be recorded, in which case
+    /// nothing was changed. The client gets its answer when nothing runs any more. Failed steps are
+    /// retried until they succeed.
     pub(crate) async fn end(
         &mut self,
-        answer: Option<oneshot::Sender<Result<Ended, Error>>>,
+        answer: Option<oneshot::Sender<Result<EndedSandbox, Error>>>,
     ) -> bool {
         let mut answer = answer;
         if let Err(error) = self.condemn().await {
@@ -53,23 +54,24 @@ impl Driver {
             return false;
         }
         self.watch = None;
-        self.entry.let_go();
+        self.entry.disconnect();
         self.publish(None);
         self.destroy(&mut answer).await;
         true
     }
 
-    /// Records its end before anything of it is touched: no kill of the server brings it back.
+    /// Records the deletion before it starts, so that a killed server does not bring the sandbox
+    /// back.
     ///
     /// # Errors
-    /// [`Error::StoreFull`] when the disk is full and so is the reserve for this.
+    /// [`Error::StoreFull`] if the disk and the reserve for deletions are full.
     async fn condemn(&mut self) -> Result<(), Error> {
         if self.record.state == State::Destroying {
             return Ok(());
         }
         let before = self.record.clone();
         self.record.rest();
-        self.shift(Event::Delete)?;
+        self.shift(Transition::Delete)?;
         let condemned = match self.record.body.json() {
             Ok(body) => {
                 let condemned = self.inner.store.mark_destroying(&self.record.name, body).await;
@@ -83,16 +85,16 @@ impl Driver {
                 Err(Error::StoreFull)
             }
             Err(error) => {
-                // A broken disk must not keep what runs.
-                warn!(sandbox = %self.entry.id, %error, "delete is not recorded; goes on");
+                // A broken disk must not keep the sandbox running.
+                warn!(sandbox = %self.entry.id, %error, "deletion is not recorded; continuing");
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    /// Kills and removes one whose end is recorded.
-    async fn destroy(&mut self, answer: &mut Option<oneshot::Sender<Result<Ended, Error>>>) {
+    /// Kills and removes a sandbox whose deletion is recorded.
+    async fn destroy(&mut self, answer: &mut Option<oneshot::Sender<Result<EndedSandbox, Error>>>) {
         let usage = loop {
             let done = match pass("delete.recorded").await {
                 Ok(()) => self.clear(true).await,
@@ -113,28 +115,29 @@ impl Driver {
             }
         };
         self.record.state = State::Destroyed;
-        let ended = Ended { info: self.record.info(), usage: self.record.usage(usage) };
+        let ended = EndedSandbox { info: self.record.info(), usage: self.record.usage(usage) };
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "destroyed");
-        // In this order: the id is free before anybody hears that it is gone, and who asked for
-        // it hears the answer and not only that it is gone.
+        // The order matters: the id is free before any client learns that the sandbox is gone, and
+        // the client that asked for the deletion receives the full answer.
         self.inner.registry.remove(&self.entry);
         if let Some(answer) = answer.take() {
             let _ = answer.send(Ok(ended.clone()));
         }
         self.publish(Some(Ok(ended)));
-        // Its namespace may outlive it for a while, by what was sent and not answered.
+        // Unacknowledged data can keep the namespace alive for a while.
         if let Err(error) = self.inner.egress.release(&self.entry).await {
-            info!(sandbox = %self.entry.id, %error, "its link ends by itself");
+            info!(sandbox = %self.entry.id, %error, "veth pair could not be released; it ends with its namespace");
         }
     }
 
-    /// Nothing of it is left but its record, which the next start finds without a sandbox.
+    /// Ends a sandbox of which only the record is left. The next start finds the record without a
+    /// sandbox.
     fn end_unrecorded(
         &mut self,
-        answer: Option<oneshot::Sender<Result<Ended, Error>>>,
+        answer: Option<oneshot::Sender<Result<EndedSandbox, Error>>>,
         error: Error,
     ) {
-        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "destroyed, and its record stays");
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "destroyed, but the record remains");
         self.record.state = State::Destroyed;
         self.inner.registry.remove(&self.entry);
         if let Some(answer) = answer {
@@ -143,14 +146,14 @@ impl Driver {
         self.publish(Some(Err(error)));
     }
 
-    /// Kills, takes apart and forgets; each step may have been done before. What it had used is
-    /// kept where it was one that could be worked in.
+    /// Kills all processes, removes the files and forgets the sandbox. With `past`, the usage is
+    /// kept in the tenant's account.
     pub(crate) async fn clear(&self, past: bool) -> Result<isolet_jail::Usage, Error> {
         let usage = self.kill().await?;
         pass("delete.killed").await?;
-        let cage = self.cage();
+        let handle = self.handle();
         self.entry.secret_store.end().await?;
-        let removed = blocking(move || cage.open().remove()).await?;
+        let removed = blocking(move || handle.open().remove()).await?;
         removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
         self.inner.trash.notify_one();
         pass("delete.removed").await?;
@@ -162,26 +165,26 @@ impl Driver {
         Ok(usage)
     }
 
-    /// Kills everything in it; what it had used.
+    /// Kills all processes and returns the total usage.
     pub(crate) async fn kill(&self) -> Result<isolet_jail::Usage, Error> {
-        let cage = self.cage();
+        let handle = self.handle();
         let (killed, empty, usage) = blocking(move || {
-            let cage = cage.open();
-            let killed = cage.kill();
-            (killed, cage.wait_empty(KILL_WAIT), cage.usage())
+            let handle = handle.open();
+            let killed = handle.kill();
+            (killed, handle.wait_empty(KILL_WAIT), handle.usage())
         })
         .await?;
         killed.map_err(|error| Error::Fault(format!("cannot kill the sandbox: {error}")))?;
         if empty { Ok(usage) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
     }
 
-    /// What is left is killed, the disk kept.
+    /// Marks the sandbox as failed, kills what is left and keeps the disk.
     pub(crate) async fn fail(&mut self, cause: &str) {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
         self.watch = None;
-        self.entry.let_go();
+        self.entry.disconnect();
         self.record.rest();
-        if self.shift(Event::Died).is_err() {
+        if self.shift(Transition::Died).is_err() {
             return;
         }
         self.record.body.cause = Some(cause.to_owned());
@@ -190,21 +193,21 @@ impl Driver {
         self.settle().await;
     }
 
-    /// What follows a state that is published: after a failure an end to what is left, and the
+    /// Finishes a published change of state: ends what is left after a failure, and writes the
     /// record.
     pub(crate) async fn settle(&mut self) {
         if self.record.state == State::Failed
             && let Err(error) = self.kill().await
         {
-            warn!(sandbox = %self.entry.id, %error, "something of it still runs");
+            warn!(sandbox = %self.entry.id, %error, "some processes still run");
         }
         self.settle_record().await;
     }
 
-    /// Writes the record, and goes on where that fails.
+    /// Writes the record and continues if that fails.
     pub(crate) async fn settle_record(&mut self) {
         if let Err(error) = self.write(None).await {
-            warn!(sandbox = %self.entry.id, %error, state = self.record.state.word(), "its state is not recorded");
+            warn!(sandbox = %self.entry.id, %error, state = self.record.state.word(), "state is not recorded");
         }
     }
 }

@@ -1,31 +1,33 @@
-//! Access to the files of a failed sandbox. An agent is started on the sandbox's directories when a
-//! call needs it, without a network and without any program of the tenant, and ends soon after the
-//! last reader. The sandbox stays `failed`, with its cause. A recovered sandbox is `sleeping`, and
-//! the next call that works in it wakes it.
+//! Reading the files of a failed sandbox, and recovering it.
+//!
+//! A failed sandbox keeps its files. To read them, the server starts an agent on the sandbox's
+//! directories, without a network, and ends it soon after the last reader. The sandbox stays
+//! `failed` with its cause. A recovered sandbox is asleep, and the next call that needs it wakes
+//! it.
 
 use crate::{
     agent_client::watch::watch_at,
     lifecycle::driver::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT},
-    live::entry::Entry,
+    live::entry::SandboxEntry,
     model::{
         activity::ActivityGuard,
         blocking::blocking,
         error::Error,
         ids::SessionId,
-        info::{Info, Lost, LostState, WhyLost},
+        info::{LossReason, Lost, LostState, SandboxInfo},
         record::UNREAD,
-        state::{Event, State},
+        state::{State, Transition},
     },
 };
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How long after the last reader its agent ends.
+/// How long the agent runs after the last reader.
 pub(crate) const READING_IDLE: Duration = Duration::from_secs(10);
 
 impl Driver {
-    /// An agent that reads the files of one that has failed; it runs for as long as the answer is
-    /// held, and a little longer.
+    /// Starts an agent that reads the files of a failed sandbox. The agent runs as long as the
+    /// guard is held, and a little longer.
     pub(crate) async fn read(&mut self) -> Result<ActivityGuard, Error> {
         match self.record.state {
             State::Failed => {}
@@ -36,7 +38,7 @@ impl Driver {
             return self.hold();
         }
         self.let_read().await.inspect_err(|error| {
-            warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "its files cannot be read");
+            warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "files of a failed sandbox cannot be read");
         })?;
         self.hold()
     }
@@ -45,7 +47,7 @@ impl Driver {
         let counted = self.record.body.used;
         self.take_apart().await?;
         if self.record.body.used != counted {
-            // Where that fails, what it had used stands in memory until the next record of it.
+            // If that fails, the usage stays in memory until the record is written again.
             self.settle_record().await;
             self.publish(None);
         }
@@ -59,32 +61,32 @@ impl Driver {
             self.end_reading().await;
             return Err(error);
         }
-        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "failed, and its files are read");
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "agent started to read the files of a failed sandbox");
         Ok(())
     }
 
-    /// Ends what runs of one that has failed.
+    /// Ends the agent of a failed sandbox.
     pub(crate) async fn end_reading(&mut self) {
         self.reading = false;
         if let Err(error) = self.kill().await {
-            warn!(sandbox = %self.entry.id, %error, "something of it still runs");
+            warn!(sandbox = %self.entry.id, %error, "some processes still run");
         }
     }
 
-    /// Nothing of it runs and no group of it is left; its files stay. What its groups and its link
-    /// had counted is added to the record, which the caller writes.
+    /// Kills all processes and removes the cgroups; the files stay. The usage of the cgroups and
+    /// the veth pair is added to the record, which the caller writes.
     async fn take_apart(&mut self) -> Result<(), Error> {
         self.reading = false;
-        let cage = self.cage();
+        let handle = self.handle();
         let traffic = self.inner.egress.traffic(&self.entry).await;
         let apart = blocking(move || {
-            let cage = cage.open();
-            cage.kill()?;
-            if !cage.wait_empty(KILL_WAIT) || !cage.wait_unmounted(KILL_WAIT) {
+            let handle = handle.open();
+            handle.kill()?;
+            if !handle.wait_empty(KILL_WAIT) || !handle.wait_unmounted(KILL_WAIT) {
                 return Ok(None);
             }
-            let usage = cage.usage();
-            cage.remove_cgroups()?;
+            let usage = handle.usage();
+            handle.remove_cgroups()?;
             Ok::<_, std::io::Error>(Some(usage))
         });
         let usage = match apart.await? {
@@ -95,22 +97,22 @@ impl Driver {
                 return Err(Error::Fault(message));
             }
         };
-        // Groups that were made to read files count for nothing: see `Used::counted`.
+        // Cgroups that were created to read files do not count; see `UsageCounters::counted`.
         if !self.record.body.used.counted() {
             self.record.counted(usage);
             self.record.carried(traffic);
         }
-        // Its namespace may outlive it, and the next one is to have a link of its own.
+        // The old namespace may live on, but the next one needs a veth pair of its own.
         if let Err(error) = self.inner.egress.release(&self.entry).await {
-            info!(sandbox = %self.entry.id, %error, "its link ends by itself");
+            info!(sandbox = %self.entry.id, %error, "veth pair could not be released; it ends with its namespace");
         }
         Ok(())
     }
 
-    /// One that has failed is asleep after this, with its files and what was saved of its shells.
-    /// An ephemeral one has nothing to come back to, and one whose record does not read would come
-    /// back as another.
-    pub(crate) async fn recover(&mut self) -> Result<Info, Error> {
+    /// Turns a failed sandbox into a sleeping one, with its files and the saved states of its
+    /// shells. An ephemeral sandbox has nothing to restore, and a sandbox whose record cannot be
+    /// read would come back changed, so both are refused.
+    pub(crate) async fn recover(&mut self) -> Result<SandboxInfo, Error> {
         match self.record.state {
             State::Failed => {}
             State::Running | State::Sleeping => return Ok(self.record.info()),
@@ -129,7 +131,7 @@ impl Driver {
         }
         let old = self.record.clone();
         let done = async {
-            self.shift(Event::Recover)?;
+            self.shift(Transition::Recover)?;
             self.record.body.cause = None;
             self.record.body.lost = Some(crashed(&self.entry, true));
             self.write(None).await
@@ -139,14 +141,14 @@ impl Driver {
             self.entry.activity.open();
             return Err(error);
         }
-        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "recovered: it sleeps");
+        info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "failed sandbox recovered; it is asleep");
         self.publish(None);
         Ok(self.record.info())
     }
 }
 
-/// What the end of the host has cost: what was done since shells were last saved, and all that ran.
-pub(crate) fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
+/// What the end of the host has lost: all processes, and changes since the shells were last saved.
+pub(crate) fn crashed(entry: &SandboxEntry, persistent: bool) -> Vec<Lost> {
     let mut lost = vec![Lost::Shells, Lost::Processes];
     if !persistent {
         lost.push(Lost::Files);
@@ -155,7 +157,7 @@ pub(crate) fn crashed(entry: &Entry, persistent: bool) -> Vec<Lost> {
     let known = |id: &SessionId| entry.sessions.info(id).is_ok();
     for (session, at) in entry.shell_states.saved_at_ms().into_iter().filter(|(id, _)| known(id)) {
         let saved_at_ms = Some(at);
-        lost.push(Lost::ShellState(LostState { session, why: WhyLost::Crash, saved_at_ms }));
+        lost.push(Lost::ShellState(LostState { session, why: LossReason::Crash, saved_at_ms }));
     }
     lost
 }

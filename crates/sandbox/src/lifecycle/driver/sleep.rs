@@ -1,29 +1,29 @@
-//! Falls asleep and wakes up. The driver does both, one after the other, and nothing comes in
-//! between.
+//! Falling asleep and waking up. The driver does both, one step after the other.
 //!
-//! To sleep, the driver stops admitting calls ([`crate::model::activity`]) and asks the agent once
-//! more, which saves the state of its shells. It records `sleeping`, and only then kills anything.
-//! To wake, it creates a sandbox on the same directories, and records `running` before it admits a
-//! call.
-//!
-//! A server that is killed at any step finds one of two records. `sleeping` beside processes that
-//! may still run: they are killed, because no call was admitted. `running` beside an agent that
-//! answers: it continues.
+//! To sleep, the driver refuses new uses ([`crate::model::activity`]), lets the agent report once
+//! more and save its shells, and records `sleeping`. Only then does it kill anything. To wake, it
+//! launches the sandbox on its directories and records `running` before it admits any use. If the
+//! server is killed in between, the next one finds either a record that says `sleeping` (it kills
+//! what still runs, which no client could use) or one that says `running` with an agent that
+//! answers.
 
 use crate::{
-    agent_client::{agent_activity::AgentActivity, watch::watch_at},
+    agent_client::{
+        agent_activity::AgentActivity,
+        watch::{AgentReports, watch_at},
+    },
     lifecycle::driver::{
         Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, reading::READING_IDLE, watch,
     },
-    live::{failpoint::pass, saving::Saving},
+    live::{failpoint::pass, state_receiver::StateReceiver},
     model::{
         activity::ActivityGuard,
         agent_error::AgentError,
         blocking::blocking,
         error::Error,
-        info::{Info, Lost},
+        info::{Lost, SandboxInfo},
         record::failed,
-        state::{Event, State},
+        state::{State, Transition},
     },
     sandbox::Sandbox,
 };
@@ -33,12 +33,12 @@ use std::{
 };
 use tracing::{info, warn};
 
-/// How often, and with what pause, it is looked whether a process is ending.
+/// Number of checks whether the remaining processes are just ending.
 const ENDING_LOOKS: u32 = 5;
 const ENDING_PAUSE: Duration = Duration::from_millis(4);
 
 impl Driver {
-    /// How long nobody may work in it until it falls asleep; `None`: it does not now.
+    /// Idle time after which the sandbox falls asleep; `None` if it must not sleep now.
     pub(crate) fn idle_timeout(&self) -> Option<Duration> {
         if self.reading {
             return Some(READING_IDLE);
@@ -49,13 +49,14 @@ impl Driver {
         Some(Duration::from_secs(after))
     }
 
-    /// Nobody has worked in it for long enough.
-    pub(crate) async fn drowse(&mut self) {
+    /// Puts an idle sandbox to sleep.
+    pub(crate) async fn auto_sleep(&mut self) {
         if self.reading {
             return self.end_reading().await;
         }
         if let Err(error) = self.sleep().await {
-            // In use after all, or not recorded: its time begins anew.
+            // The sandbox is in use after all, or the sleep could not be recorded. The idle time
+            // starts again.
             self.entry.activity.touch();
             if !matches!(error, Error::InUse(_)) {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "does not sleep");
@@ -63,8 +64,8 @@ impl Driver {
         }
     }
 
-    /// Puts it to sleep, unless somebody works in it.
-    pub(crate) async fn sleep(&mut self) -> Result<Info, Error> {
+    /// Puts the sandbox to sleep unless it is in use.
+    pub(crate) async fn sleep(&mut self) -> Result<SandboxInfo, Error> {
         match self.record.state {
             State::Running => {}
             State::Sleeping => return Ok(self.record.info()),
@@ -86,37 +87,37 @@ impl Driver {
         let lost = self.at_stake().await?;
         self.keep_ends().await;
         let old = self.record.clone();
-        let cage = self.cage();
-        let groups = blocking(move || cage.open().usage()).await?;
+        let handle = self.handle();
+        let groups = blocking(move || handle.open().usage()).await?;
         self.record.rest();
         self.record.counted(groups);
         self.record.carried(self.inner.egress.traffic(&self.entry).await);
-        self.shift(Event::Sleep)?;
+        self.shift(Transition::Sleep)?;
         self.record.body.lost = Some(lost);
         self.keep_activity().await;
         if let Err(error) = self.write(None).await {
             self.record = old;
             return Err(error);
         }
-        // From here on it is asleep, whatever happens.
+        // From here on the sandbox is asleep, whatever happens.
         let _ = pass("sleep.recorded").await;
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "sleeping");
         self.watch = None;
         self.seen = AgentActivity::default();
-        self.entry.let_go();
+        self.entry.disconnect();
         self.entry.sessions.ended();
         self.publish(None);
         Ok(())
     }
 
-    /// What is lost when it ends now; refused while a command runs that no client waits for.
+    /// Returns what a sleep would lose. Refuses while a command runs that no client waits for.
     async fn at_stake(&mut self) -> Result<Vec<Lost>, Error> {
         self.follow(watch(&self.entry, REATTACH_WAIT).await?);
         if self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
         let mut unsaved = self.save_all().await?;
-        // By now all shells were told of, also where they are many.
+        // By now the agent has reported all shells, even if there are many.
         if self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
@@ -126,12 +127,14 @@ impl Driver {
         let mut contexts = self.seen.contexts();
         let mut tasks = self.seen.context_tasks();
         for (id, scope) in self.entry.scopes.all() {
-            let (mut wire, open, execs) = watch_at(&scope.directory, REATTACH_WAIT).await?;
+            let AgentReports { mut wire, activities: open, execs } =
+                watch_at(&scope.directory, REATTACH_WAIT).await?;
             let now = AgentActivity::inventory(&open, execs);
             if now.busy() {
                 return Err(Error::InUse(self.entry.id.clone()));
             }
-            unsaved.extend(Saving::new(&self.entry, Some(id)).all(&mut wire, |_, _| {}).await?);
+            unsaved
+                .extend(StateReceiver::new(&self.entry, Some(id)).all(&mut wire, |_, _| {}).await?);
             private += now.private();
             shells += now.shells();
             terminals += now.terminals();
@@ -161,7 +164,7 @@ impl Driver {
         Ok(lost)
     }
 
-    /// Notes how processes in the background have ended, which their agents know alone.
+    /// Records the results of background processes, which only their agents know.
     async fn keep_ends(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
         let told = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
@@ -172,18 +175,19 @@ impl Driver {
 
     async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
         let mut wire = self.watch.take().ok_or(AgentError::Silent)?;
-        let mut saving = Saving::new(&self.entry, None);
+        let mut saving = StateReceiver::new(&self.entry, None);
         let unsaved = saving.all(&mut wire, |shell, execs| self.changed(shell, execs)).await;
-        // Also one that broke: who hears it next connects anew.
+        // A broken connection is put back too: the next reader reconnects.
         self.watch = Some(wire);
         unsaved
     }
 
-    /// Whether anything but its shells runs. What saved them may just be ending.
+    /// Whether processes other than the shells are running. A process that helped to save the
+    /// shells may be about to exit.
     async fn more_than(&self, shells: u64) -> Result<bool, Error> {
         for _ in 0..ENDING_LOOKS {
-            let cage = self.cage();
-            let usage = blocking(move || cage.open().usage()).await?;
+            let handle = self.handle();
+            let usage = blocking(move || handle.open().usage()).await?;
             if usage.pids <= shells {
                 return Ok(false);
             }
@@ -192,33 +196,33 @@ impl Driver {
         Ok(true)
     }
 
-    /// Ends what runs of a sleeping one; tried again until nothing does.
+    /// Kills what still runs of a sleeping sandbox; repeated until nothing does.
     pub(crate) async fn retry_cleanup(&mut self) {
         self.cleanup_pending = false;
         if let Err(error) = self.rest().await {
-            warn!(sandbox = %self.entry.id, %error, "asleep, and something of it is left");
+            warn!(sandbox = %self.entry.id, %error, "asleep, but some processes are left");
             self.cleanup_pending = true;
         }
-        // Its namespace may outlive it for a while, by what was sent and not answered.
+        // Unacknowledged data can keep the namespace alive for a while.
         if let Err(error) = self.inner.egress.release(&self.entry).await {
-            info!(sandbox = %self.entry.id, %error, "its link ends by itself");
+            info!(sandbox = %self.entry.id, %error, "veth pair could not be released; it ends with its namespace");
         }
     }
 
-    /// Nothing of it runs after this; an ephemeral one has no files either. May have been done.
+    /// Kills all processes, and removes the files of an ephemeral sandbox. Can be repeated.
     async fn rest(&self) -> Result<(), Error> {
-        let cage = self.cage();
+        let handle = self.handle();
         let persistent = self.record.body.persistent;
         let rested = blocking(move || {
-            let cage = cage.open();
-            cage.kill()?;
-            if !cage.wait_empty(KILL_WAIT) || !cage.wait_unmounted(KILL_WAIT) {
+            let handle = handle.open();
+            handle.kill()?;
+            if !handle.wait_empty(KILL_WAIT) || !handle.wait_unmounted(KILL_WAIT) {
                 return Ok(false);
             }
             if persistent {
-                cage.remove_cgroups()?
+                handle.remove_cgroups()?
             } else {
-                cage.remove()?
+                handle.remove()?
             }
             Ok::<_, std::io::Error>(true)
         });
@@ -232,7 +236,7 @@ impl Driver {
         if rested { Ok(()) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
     }
 
-    /// Makes it anew on its directories. Who comes second finds it awake.
+    /// Launches a sleeping sandbox on its directories. A second caller finds it awake.
     pub(crate) async fn wake(&mut self) -> Result<ActivityGuard, Error> {
         match self.record.state {
             State::Running => return self.hold(),
@@ -254,7 +258,7 @@ impl Driver {
         self.hold()
     }
 
-    /// Only this driver closes the door, and it is here.
+    /// Returns a guard. It cannot fail, because only this driver refuses new uses.
     pub(crate) fn hold(&self) -> Result<ActivityGuard, Error> {
         self.entry
             .activity
@@ -269,7 +273,7 @@ impl Driver {
         pass("wake.launched").await?;
         self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
         self.trust().await;
-        self.shift(Event::Greeted)?;
+        self.shift(Transition::Greeted)?;
         self.record.woke();
         self.write(None).await?;
         let _ = pass("wake.recorded").await;
@@ -279,19 +283,19 @@ impl Driver {
         Ok(())
     }
 
-    /// Somebody has been told what was lost: nobody else is.
+    /// Forgets the losses after a client has received them.
     pub(crate) async fn told_lost(&mut self) {
         if self.record.state != State::Running {
             return;
         }
         self.record.body.lost = self.entry.lost().clone();
         if let Err(error) = self.write(None).await {
-            warn!(sandbox = %self.entry.id, %error, "what a sleep has lost may be told again");
+            warn!(sandbox = %self.entry.id, %error, "losses of a sleep may be reported again");
         }
         self.publish(None);
     }
 
-    /// Why it can neither sleep nor wake.
+    /// Why the sandbox can neither sleep nor wake.
     pub(crate) fn no_work(&self) -> Error {
         match self.record.state {
             State::Failed => failed(&self.record),

@@ -1,16 +1,16 @@
-//! Records what the network of a sandbox refused.
+//! Records network denials.
 
 use crate::{
-    live::{entry::Entry, inner::Inner},
-    model::{clock::now_ms, events::Happened},
+    live::{entry::SandboxEntry, inner::Inner},
+    model::{clock::now_ms, events::EventKind},
 };
-use isolet_wire::network::Refused;
+use isolet_wire::network::NetworkDenial;
 
 impl Inner {
-    /// A sandbox was refused something.
-    pub(crate) fn refused(&self, entry: &Entry, refused: Refused) {
+    /// Records a denial and publishes it as an event.
+    pub(crate) fn refused(&self, entry: &SandboxEntry, refused: NetworkDenial) {
         if entry.refusals.push(refused.clone(), now_ms()) {
-            self.events.say(entry, Happened::NetworkDenied(refused));
+            self.events.emit(entry, EventKind::NetworkDenied(refused));
         }
     }
 }

@@ -1,18 +1,19 @@
-//! Counters of the kernel on a sandbox's veth pair.
+//! Reads the traffic counters of a sandbox's veth pair.
 
 use crate::{
-    live::{egress::Egress, entry::Entry},
+    live::{egress::Egress, entry::SandboxEntry},
     model::{blocking::blocking, network::traffic::Traffic},
 };
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the answer to what was counted is waited for: it holds up a record that is asked for.
+/// Timeout of the counters' query, which delays the description of a sandbox.
 const COUNT_WAIT: Duration = Duration::from_millis(500);
 
 impl Egress {
-    /// What went over its link since that was made; `None`: it has none that could be asked.
-    pub(crate) async fn traffic(&self, entry: &Entry) -> Option<Traffic> {
+    /// Traffic since the veth pair was created; `None` if there is no veth pair that can be
+    /// queried.
+    pub(crate) async fn traffic(&self, entry: &SandboxEntry) -> Option<Traffic> {
         let (links, id) = self.standing(entry).await?;
         let asked = timeout(COUNT_WAIT, blocking(move || links.counters(id)));
         let counted = asked.await.ok()?.ok()?.ok()?;

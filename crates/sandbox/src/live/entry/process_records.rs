@@ -1,6 +1,6 @@
-//! Records of background processes, so that their end can be reported after a sleep or a crash: one
-//! small file per process below the sandbox's directory, removed with it. While its agent lives,
-//! only the agent is asked.
+//! Records of background processes, so that they can be described after a sleep or a crash has
+//! ended them. Each process has one small file below the sandbox's directory. While the agent
+//! lives, only the agent is queried.
 
 use crate::model::{
     blocking::blocking,
@@ -9,7 +9,7 @@ use crate::model::{
     network::denied::Denied,
     process::ProcessInfo,
 };
-use isolet_wire::process::{End, Process};
+use isolet_wire::process::{ProcessEnd, ProcessStatus};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -21,26 +21,27 @@ use std::{
 };
 use tracing::warn;
 
-/// Notes of one sandbox: more than its agent tells of at once. The oldest makes room.
+/// Maximum number of records of one sandbox, above what an agent remembers. The oldest one is
+/// dropped first.
 const NOTES_MAX: usize = 512;
-/// The longest note, in bytes: a bad one is not read into memory.
+/// Maximum size of a file, in bytes, so that a damaged one is not read into memory.
 const NOTE_BYTES_MAX: u64 = 8192;
 
-/// A process that was started.
+/// The record of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessRecord {
     pub(crate) id: ProcessId,
     pub(crate) session: Option<SessionId>,
-    /// Its session has an agent of its own.
+    /// The process runs in a session with an agent of its own.
     pub(crate) scoped: bool,
     command: String,
     started_at_ms: i64,
-    /// Names the agent that had it.
+    /// Identifies the run of the agent that started the process.
     pub(crate) life: String,
-    /// Its idempotency key, and the body that came with it.
+    /// The idempotency key of the start, and the hash of its request.
     once: Option<(String, [u8; 32])>,
-    /// How it had ended before its sandbox fell asleep.
-    end: Option<End>,
+    /// How the process ended, if it ended before the sandbox fell asleep.
+    end: Option<ProcessEnd>,
 }
 
 impl ProcessRecord {
@@ -62,49 +63,49 @@ impl ProcessRecord {
         }
     }
 
-    /// It was started under this key.
+    /// Whether this key started the process.
     pub(crate) fn of(&self, key: &str) -> bool {
         self.once.as_ref().is_some_and(|(own, _)| own == key)
     }
 
-    /// And with this body.
+    /// Whether the key was used with the same request.
     pub(crate) fn same(&self, once: &IdempotencyKey) -> bool {
         self.once.as_ref().is_some_and(|(_, body)| *body == once.body)
     }
 
-    /// As it is told of after its agent.
+    /// The description of the process after the end of its agent.
     pub(crate) fn lost(self) -> ProcessInfo {
-        let process = Process {
+        let process = ProcessStatus {
             id: self.id.to_string(),
             command: self.command,
             started_at_ms: self.started_at_ms,
             end: self.end,
-            ..Process::default()
+            ..ProcessStatus::default()
         };
         let denied = Denied::default();
         ProcessInfo { id: self.id, session: self.session, process, lost: true, denied }
     }
 }
 
-type Held = Arc<Mutex<Option<BTreeMap<ProcessId, ProcessRecord>>>>;
+type SharedRecords = Arc<Mutex<Option<BTreeMap<ProcessId, ProcessRecord>>>>;
 
-/// Those of one sandbox.
+/// The process records of one sandbox.
 #[derive(Debug)]
 pub(crate) struct ProcessRecords {
     folder: PathBuf,
-    /// As the files say; `None` until they were first read.
-    held: Held,
-    /// Starts under an idempotency key go one after the other.
+    /// The contents of the files; `None` until they are read for the first time.
+    held: SharedRecords,
+    /// Serialises starts under an idempotency key.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
 impl ProcessRecords {
     pub(crate) fn new(sandbox: &Path) -> Self {
         let folder = sandbox.join("processes");
-        Self { folder, held: Held::default(), turn: tokio::sync::Mutex::default() }
+        Self { folder, held: SharedRecords::default(), turn: tokio::sync::Mutex::default() }
     }
 
-    /// Does something with all of them, and with the folder, off the caller's thread.
+    /// Runs a function on all records and the folder, on a blocking thread.
     async fn with<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Path, &mut BTreeMap<ProcessId, ProcessRecord>) -> R + Send + 'static,
@@ -131,7 +132,7 @@ impl ProcessRecords {
         self.with(|_, notes| notes.values().cloned().collect()).await.unwrap_or_default()
     }
 
-    /// Keeps one. A disk that refuses it costs only what is told after a sleep.
+    /// Stores a record. If the disk refuses it, only the description after a sleep is lost.
     pub(crate) async fn put(&self, note: ProcessRecord) {
         let written = self.with(move |folder, notes| {
             while notes.len() >= NOTES_MAX {
@@ -145,7 +146,7 @@ impl ProcessRecords {
             written
         });
         if let Some(Err(error)) = written.await {
-            warn!(folder = %self.folder.display(), %error, "a process is not noted");
+            warn!(folder = %self.folder.display(), %error, "process is not recorded");
         }
     }
 
@@ -158,7 +159,7 @@ impl ProcessRecords {
         .await;
     }
 
-    /// A session's scope has ended, and what ran in it.
+    /// Removes the records of a session whose scope has ended.
     pub(crate) async fn forget_scope(&self, session: &SessionId) {
         let session = session.clone();
         let gone = self.with(move |_, notes| {
@@ -171,7 +172,7 @@ impl ProcessRecords {
         }
     }
 
-    /// These have ended, as their agent tells before it ends as well.
+    /// Records the results that the agent reported before its own end.
     pub(crate) async fn ended(&self, told: Vec<ProcessInfo>) {
         self.with(move |folder, notes| {
             for info in told {
@@ -186,7 +187,7 @@ impl ProcessRecords {
     }
 }
 
-/// Names the life of the agent that listens in a directory: another one has another socket.
+/// Identifies the run of the agent that listens in a directory, by the inode of its socket.
 pub(crate) async fn life(directory: &Path) -> String {
     let socket = directory.join("agent.sock");
     let about = blocking(move || fs::symlink_metadata(socket)).await;
@@ -206,13 +207,13 @@ fn read_all(folder: &Path) -> BTreeMap<ProcessId, ProcessRecord> {
     notes.collect()
 }
 
-/// Not on the disk when this returns: a loss of power may take what is only told of.
+/// Writes a file without flushing it: a loss of power may lose it, and it is only informative.
 fn write(folder: &Path, note: &ProcessRecord) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // No process's id begins with a dot.
+    // The id of a process never begins with a dot.
     let draft = folder.join(format!(".{}", note.id));
     fs::write(&draft, serde_json::to_vec(note)?)?;
     fs::rename(draft, folder.join(note.id.as_str()))
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     fn note(id: &str, started_at_ms: i64) -> ProcessRecord {
-        let process = Process { started_at_ms, ..Process::default() };
+        let process = ProcessStatus { started_at_ms, ..ProcessStatus::default() };
         let id = ProcessId::parse(id).unwrap();
         let denied = Denied::default();
         let info = ProcessInfo { id, session: None, process, lost: false, denied };
@@ -239,7 +240,7 @@ mod tests {
         notes.put(note("b", 2)).await;
         notes.remove(&ProcessId::parse("b").unwrap()).await;
         let mut ended = note("a", 1).lost();
-        ended.process.end = Some(End { code: 3, ..End::default() });
+        ended.process.end = Some(ProcessEnd { code: 3, ..ProcessEnd::default() });
         notes.ended(vec![ended.clone()]).await;
         fs::write(folder.path().join("processes/bad"), "{").unwrap();
         let found = ProcessRecords::new(folder.path()).all().await;

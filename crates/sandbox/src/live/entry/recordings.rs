@@ -1,8 +1,8 @@
-//! Recordings of terminals: two files each below the sandbox's directory, removed with it.
-//! `ID.cast` is the recording; `ID.json` describes it, and how much of it is complete.
+//! Recordings of terminals. Each recording has two files below the sandbox's directory: `ID.cast`
+//! is the recording, and `ID.json` describes it and its complete size.
 //!
-//! Only whole events up to the noted size count. The next server cuts off what a killed server has
-//! written beyond, and continues at the noted offset of the terminal's output.
+//! Only the events up to the described size count. After a server was killed, the next recorder
+//! removes the rest of the file and continues at the described offset of the terminal's output.
 
 use crate::model::{blocking::blocking, error::Error, ids::SessionId};
 use serde::{Deserialize, Serialize};
@@ -16,44 +16,44 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The most recordings of one sandbox.
+/// Maximum number of recordings of one sandbox.
 pub(crate) const RECORDINGS_MAX: usize = 100;
-/// The longest recording, in bytes.
+/// Maximum size of a recording, in bytes.
 pub(crate) const RECORDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// The longest note about one: a bad one is not read into memory.
+/// Maximum size of a description, in bytes, so that a damaged one is not read into memory.
 const ABOUT_BYTES_MAX: u64 = 4096;
 
-/// What is known of a recording.
+/// The description of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
-    /// Its id, made by the server.
+    /// The id, which the server generates.
     pub id: String,
-    /// Whose terminal.
+    /// The session whose terminal is recorded.
     pub session: SessionId,
-    /// Which run of it.
+    /// The id of the recorded run of the terminal.
     pub terminal: String,
-    /// Milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub started_at_ms: i64,
-    /// Likewise; `None` while it grows.
+    /// End time, in milliseconds since 1970; `None` while the recording is in progress.
     pub ended_at_ms: Option<i64>,
-    /// Bytes that are whole.
+    /// Size of the complete events, in bytes.
     pub size: u64,
-    /// It lacks its end.
+    /// The recording does not contain the end of the output.
     pub cut: bool,
-    /// Where the terminal's output goes on behind it.
+    /// Offset in the terminal's output at which the recording continues.
     pub(crate) offset: u64,
-    /// When its last event was, in ms from its beginning.
+    /// Time of the last event since the start, in ms.
     pub(crate) at_ms: u64,
 }
 
 impl Recording {
-    /// What is known of a recording by its note on the disk and, where a recorder held it while the
-    /// notes were read, by that recorder.
+    /// Combines the description on disk with the one of a recorder that was active while the file
+    /// was read.
     pub(crate) fn known_with(mut self, growing: Option<Self>) -> Self {
         match growing {
-            // The note of an end is the recorder's last word: it is newer than what the recorder held.
+            // The description of an ended recording is newer than the recorder's.
             Some(growing) if self.ended_at_ms.is_none() => growing,
-            // Its server was killed, and its terminal has ended since.
+            // The server was killed, and the terminal has ended since.
             None if self.ended_at_ms.is_none() => {
                 let last = i64::try_from(self.at_ms).unwrap_or(0);
                 self.ended_at_ms = Some(self.started_at_ms + last);
@@ -65,28 +65,28 @@ impl Recording {
     }
 }
 
-/// One that grows.
+/// A recording in progress.
 #[derive(Debug)]
 pub(crate) struct Growing {
     pub(crate) about: Arc<Mutex<Recording>>,
     stop: watch::Sender<bool>,
-    /// Its other end is the recorder's, and goes with it.
+    /// The recorder owns the sender, which closes with it.
     ended: watch::Receiver<()>,
 }
 
-/// What a recorder holds of one that grows.
-pub(crate) struct Held {
+/// A recorder's hold on its recording.
+pub(crate) struct RecordingSlot {
     pub(crate) about: Arc<Mutex<Recording>>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) _ended: watch::Sender<()>,
 }
 
-/// Those of one sandbox.
+/// The recordings of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Recordings {
     pub(crate) folder: PathBuf,
     growing: Mutex<BTreeMap<SessionId, Growing>>,
-    /// Begins and ends go one after the other.
+    /// Serialises starts and ends.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
@@ -100,29 +100,29 @@ impl Recordings {
         self.growing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one of a session that grows.
+    /// The recording in progress of a session's terminal.
     pub(crate) fn of(&self, session: &SessionId) -> Option<Recording> {
         self.growing().get(session).map(|growing| read(&growing.about))
     }
 
-    /// The ids and states of all that grow.
+    /// All recordings in progress, by id.
     pub(crate) fn all_growing(&self) -> BTreeMap<String, Recording> {
         let growing = self.growing();
         let all = growing.values().map(|growing| read(&growing.about));
         all.map(|about| (about.id.clone(), about)).collect()
     }
 
-    pub(crate) fn begin(&self, about: Recording) -> Held {
+    pub(crate) fn begin(&self, about: Recording) -> RecordingSlot {
         let (stop, stopped) = watch::channel(false);
         let (ending, ended) = watch::channel(());
         let session = about.session.clone();
         let about = Arc::new(Mutex::new(about));
-        let held = Held { about: Arc::clone(&about), stop: stopped, _ended: ending };
+        let held = RecordingSlot { about: Arc::clone(&about), stop: stopped, _ended: ending };
         self.growing().insert(session, Growing { about, stop, ended });
         held
     }
 
-    /// It does not grow any more; said by its recorder.
+    /// Called by the recorder at the end of its recording.
     pub(crate) fn over(&self, about: &Recording) {
         let mut growing = self.growing();
         if growing.get(&about.session).is_some_and(|own| read(&own.about).id == about.id) {
@@ -130,8 +130,8 @@ impl Recordings {
         }
     }
 
-    /// Ends the one that a session's terminal has, and waits for its last byte.
-    /// Ends the recording of a session's terminal; `false`: none grew.
+    /// Ends the recording of a session's terminal and waits for its last byte. Returns `false` if
+    /// there was none.
     pub(crate) async fn stop(&self, session: &SessionId) -> bool {
         let ended = self.growing().get(session).map(|growing| {
             let _ = growing.stop.send(true);
@@ -153,7 +153,7 @@ pub(crate) fn read(about: &Mutex<Recording>) -> Recording {
     about.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A file of a recording.
+/// Path of a recording's file.
 pub(crate) fn file(folder: &Path, id: &str, kind: &str) -> PathBuf {
     folder.join(format!("{id}.{kind}"))
 }
@@ -172,21 +172,21 @@ fn list(folder: &Path) -> io::Result<Vec<Recording>> {
     Ok(all)
 }
 
-/// What a note says. One that was left growing ended when it was last written.
+/// Reads a description. A recording without an end ended when its description was last written.
 pub(crate) fn note(path: &Path) -> io::Result<Recording> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(ABOUT_BYTES_MAX).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Writes the note of a recording in place of the one before. Blocks.
+/// Replaces a description. Blocks.
 pub(crate) fn write_note(folder: &Path, about: &Recording) -> io::Result<()> {
     let draft = folder.join(format!(".{}", about.id));
     fs::write(&draft, serde_json::to_vec(about)?)?;
     fs::rename(draft, file(folder, &about.id, "json"))
 }
 
-/// Makes the file of a new recording, with its first line. Blocks.
+/// Creates the file of a new recording with its first line. Blocks.
 pub(crate) fn make(folder: &Path, about: &Recording, head: &[u8]) -> io::Result<fs::File> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -200,7 +200,8 @@ pub(crate) fn make(folder: &Path, about: &Recording, head: &[u8]) -> io::Result<
     Ok(cast)
 }
 
-/// Opens the file of one that is to go on, without what is not noted. Blocks.
+/// Opens the file of a recording to continue it, without the events beyond the described size.
+/// Blocks.
 pub(crate) fn reopen(folder: &Path, about: &Recording) -> io::Result<fs::File> {
     let cast = fs::OpenOptions::new().append(true).open(file(folder, &about.id, "cast"))?;
     cast.set_len(about.size)?;
@@ -229,8 +230,9 @@ mod tests {
         }
     }
 
-    /// A recording ended while the list was read: its note was read before, its recorder looked for
-    /// after. It was listed as cut, with the size of an earlier note.
+    /// A recording ended while the list was being read: its description was read before the end and
+    /// its recorder was looked up afterwards. The list showed it as cut, with the size of an older
+    /// description.
     /// Promises: F46.
     #[test]
     fn a_recording_that_ends_while_it_is_listed_is_not_cut() {

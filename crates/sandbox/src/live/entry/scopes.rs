@@ -1,4 +1,4 @@
-//! The agents of sessions with `file_access`, each of which has an agent of its own.
+//! The scopes of sessions with `file_access`. Each of these sessions has an agent of its own.
 
 use crate::{
     agent_client::{agent_activity::AgentActivity, pool::Pool},
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// A session's own agent, that runs.
+/// The running agent of one session.
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub(crate) directory: PathBuf,
@@ -20,20 +20,20 @@ pub(crate) struct Scope {
     pub(crate) seen: Mutex<AgentActivity>,
 }
 
-/// Those of one sandbox.
+/// The scopes of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
     running: Mutex<BTreeMap<SessionId, Arc<Scope>>>,
-    /// Starts and ends go one after the other.
+    /// Serialises starts and ends.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Sessions whose shells ended with their agents, and were not told of it.
+    /// Sessions whose shell was lost with its agent and whose clients have not been told yet.
     lost: Mutex<BTreeSet<SessionId>>,
-    /// One task an agent that hears its news.
+    /// One task for each agent, which handles its reports.
     pub(crate) news: Mutex<JoinSet<()>>,
 }
 
-/// Whether a session's shell was lost with its agent: kept for the next who asks, unless it was
-/// told. A start may fail just because an agent is ending.
+/// Takes the fact that a session's shell was lost with its agent, and puts it back on drop unless a
+/// new shell has reported it. A start may fail because an agent is ending.
 #[derive(Debug)]
 pub(crate) struct Again<'a> {
     scopes: &'a Scopes,
@@ -45,7 +45,7 @@ impl Again<'_> {
         self.lost.is_some()
     }
 
-    /// A shell that says it is open.
+    /// A new shell is open and reports the loss.
     pub(crate) fn told(mut self) {
         self.lost = None;
     }
@@ -60,7 +60,7 @@ impl Drop for Again<'_> {
 }
 
 impl Scope {
-    /// A shell is open in it: lost when the agent ends before it has told so itself.
+    /// Records that a shell is open. It counts as lost if the agent ends before reporting it.
     pub(crate) fn opened(&self, shell: &ShellKey) {
         self.seen().opened(shell);
     }
@@ -83,14 +83,15 @@ impl Scopes {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session's shell was not lost with its agent, or nobody is left to be told.
+    /// Forgets the loss: the shell was not lost, or no client is left to be told.
     pub(crate) fn forgive(&self, id: &SessionId) {
         self.lost().remove(id);
     }
 
-    /// What the session's next shell, in this scope, says of the one before; asked by one at a time.
+    /// Whether the session's next shell in this scope must report the loss of the one before. Only
+    /// one caller receives it.
     pub(crate) fn again(&self, id: &SessionId, scope: Option<&Arc<Scope>>) -> Again<'_> {
-        // Nothing is opened in one that has ended: whoever starts another says it.
+        // A shell cannot be opened in a scope that has ended, so the loss stays for the next scope.
         let runs = scope.is_some_and(|scope| self.runs(id, scope));
         Again { scopes: self, lost: if runs { self.lost().take(id) } else { None } }
     }
@@ -99,18 +100,18 @@ impl Scopes {
         self.running().get(id).is_some_and(|now| Arc::ptr_eq(now, scope))
     }
 
-    /// A command or a program runs in one of them.
+    /// Whether a command or a program runs in any scope.
     pub(crate) fn busy(&self) -> bool {
         self.running().values().any(|scope| scope.seen().busy())
     }
 
-    /// All of them.
+    /// All running scopes.
     pub(crate) fn all(&self) -> Vec<(SessionId, Arc<Scope>)> {
         let running = self.running();
         running.iter().map(|(id, scope)| (id.clone(), Arc::clone(scope))).collect()
     }
 
-    /// Lets go of all agents; whether they live on is somebody else's business.
+    /// Disconnects from all agents, whether or not they continue to run.
     pub(crate) fn clear(&self) {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         for scope in std::mem::take(&mut *self.running()).into_values() {
@@ -119,15 +120,15 @@ impl Scopes {
         self.lost().clear();
     }
 
-    /// Lets go of one, unless another has taken its place: with the `shell` that was lost, where it
-    /// has ended by itself.
+    /// Removes a scope unless another has replaced it. `shell` says whether the session's shell was
+    /// lost with it.
     pub(crate) fn remove(&self, id: &SessionId, scope: &Arc<Scope>, shell: bool) -> bool {
         let mut running = self.running();
         let same = running.get(id).is_some_and(|now| Arc::ptr_eq(now, scope));
         if same {
             running.remove(id);
         }
-        // Under the same lock: whoever starts the next one knows of it.
+        // Under the same lock, so that the start of the next scope sees it.
         if same && shell {
             self.lost().insert(id.clone());
         }

@@ -10,7 +10,7 @@
 use crate::model::{
     blocking::blocking,
     error::Error,
-    network::lent::{CredentialSpec, InjectedCredential},
+    network::injected_credential::{CredentialSpec, InjectedCredential},
 };
 use std::{
     collections::HashSet,
@@ -23,15 +23,15 @@ use std::{
 
 /// The directory of all files, below the data directory.
 const DIRECTORY: &str = "credentials";
-/// The longest file: values and what belongs to them, as JSON.
+/// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The values of one sandbox.
+/// The credentials of one sandbox with their values.
 pub(crate) struct SecretStore {
     path: PathBuf,
-    /// `None`: not read yet.
+    /// `None` until the file is read.
     held: Mutex<Option<Vec<CredentialSpec>>>,
-    /// Whom the sandbox is to trust, as was last told.
+    /// The CA certificate that the sandbox must trust, as last announced.
     authority: Mutex<Option<String>>,
 }
 
@@ -45,17 +45,17 @@ impl SecretStore {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whom the sandbox is to trust.
+    /// The CA certificate that the sandbox must trust.
     pub(crate) fn authority(&self) -> MutexGuard<'_, Option<String>> {
         self.authority.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For one that is to be made; not on the disk yet.
+    /// Sets the credentials of a sandbox that is being created, without writing them to disk.
     pub(crate) fn fill(&self, all: Vec<CredentialSpec>) {
         *self.held() = Some(all);
     }
 
-    /// Those that the record names; the file alone lends nothing.
+    /// The credentials that the record also names. The file alone grants nothing.
     pub(crate) async fn all(
         &self,
         known: &[InjectedCredential],
@@ -74,11 +74,11 @@ impl SecretStore {
                 all
             }
         };
-        all.retain(|one| known.contains(&one.lent));
+        all.retain(|one| known.contains(&one.credential));
         Ok(all)
     }
 
-    /// Keeps these in place of those before, on the disk when this returns.
+    /// Replaces the credentials and writes them to disk.
     pub(crate) async fn keep(&self, all: Vec<CredentialSpec>) -> Result<(), Error> {
         let path = self.path.clone();
         let new = all.clone();
@@ -91,13 +91,13 @@ impl SecretStore {
         Ok(())
     }
 
-    /// Writes what [`SecretStore::fill`] has brought.
+    /// Writes the credentials of [`SecretStore::fill`] to disk.
     pub(crate) async fn write(&self) -> Result<(), Error> {
         let all = self.held().clone().unwrap_or_default();
         if all.is_empty() { Ok(()) } else { self.keep(all).await }
     }
 
-    /// The sandbox is gone.
+    /// Deletes the file with the sandbox.
     pub(crate) async fn end(&self) -> Result<(), Error> {
         *self.held() = None;
         let path = self.path.clone();
@@ -105,12 +105,12 @@ impl SecretStore {
     }
 }
 
-/// Where the values of a sandbox lie.
+/// Path of a sandbox's file.
 pub(crate) fn path(data_dir: &Path, name: &str) -> PathBuf {
     data_dir.join(DIRECTORY).join(name)
 }
 
-/// Not what stood in it: that is what is kept from being told.
+/// An error without the contents of the file, which are secret.
 fn fault(what: &str, error: &io::Error) -> Error {
     Error::Fault(format!("cannot {what} the sandbox's credentials: {}", error.kind()))
 }
@@ -130,9 +130,9 @@ fn write(path: &Path, all: &[CredentialSpec]) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let fresh = path.with_extension("new");
     let text = serde_json::to_vec(all)?;
-    let mut how = fs::OpenOptions::new();
-    how.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = how.open(&fresh)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&fresh)?;
     file.write_all(&text)?;
     file.sync_all()?;
     fs::rename(&fresh, path)?;
@@ -149,7 +149,7 @@ fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the files of sandboxes that have no record. Blocks.
+/// Removes the files of sandboxes without a record. Blocks.
 pub(crate) fn sweep(data_dir: &Path, names: &HashSet<String>) -> io::Result<()> {
     let files = match fs::read_dir(data_dir.join(DIRECTORY)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -179,7 +179,7 @@ mod tests {
     async fn values_are_kept_for_root_alone_and_found_again_and_end_with_their_sandbox() {
         let data = tempfile::tempdir().unwrap();
         let all = vec![lending("a.example"), lending("b.example")];
-        let known: Vec<InjectedCredential> = all.iter().map(|one| one.lent.clone()).collect();
+        let known: Vec<InjectedCredential> = all.iter().map(|one| one.credential.clone()).collect();
         SecretStore::new(data.path(), "one").keep(all.clone()).await.unwrap();
         let path = data.path().join("credentials/one");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -195,7 +195,7 @@ mod tests {
         SecretStore::new(data.path(), "two").keep(all).await.unwrap();
         sweep(data.path(), &HashSet::new()).unwrap();
         assert_eq!(fs::read_dir(data.path().join("credentials")).unwrap().count(), 0);
-        // What does not read is not told of.
+        // The error does not contain the damaged contents.
         fs::write(&path, "hunter2").unwrap();
         let error = SecretStore::new(data.path(), "one").all(&known).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"));

@@ -1,42 +1,42 @@
 //! A reader of events: its position, and the error for one that falls behind.
 
 use crate::model::{
-    events::{Event, Log},
+    events::{EventLog, SandboxEvent},
     ids::SandboxId,
 };
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The most that a reader takes at once.
+/// Maximum number of events in one batch.
 const BATCH: usize = 256;
 
-/// A reader's place.
+/// A reader's position in a tenant's events.
 #[derive(Debug)]
 pub struct Follow {
-    log: Arc<Log>,
+    log: Arc<EventLog>,
     next: watch::Receiver<u64>,
     at: u64,
-    /// Which sandbox, and which life of it; `None`: all.
+    /// The sandbox and its incarnation; `None` means all sandboxes of the tenant.
     sandbox: Option<(SandboxId, Arc<str>)>,
 }
 
-/// Events that a reader asked for and that are no longer held.
+/// Events that a reader asked for and that are no longer in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// The first that is missing.
+    /// Id of the first missing event.
     pub from: u64,
-    /// The first that is there.
+    /// Id of the first available event.
     pub to: u64,
 }
 
-/// The reader was so slow that events it had not read are no longer held.
+/// The reader was too slow: events that it had not read are no longer in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("events {} to {} are no longer held", .0.from, .0.to - 1)]
 pub struct TooSlow(pub Gap);
 
 impl Follow {
     pub(crate) fn new(
-        log: Arc<Log>,
+        log: Arc<EventLog>,
         sandbox: Option<(SandboxId, Arc<str>)>,
         last: Option<u64>,
     ) -> (Self, Option<Gap>) {
@@ -49,7 +49,7 @@ impl Follow {
             let gap = |from| (ring.first(), Some(Gap { from, to: ring.first() }));
             match last {
                 None => (ring.next, None),
-                // One of the future was given by a server whose clock was ahead.
+                // A server whose clock was ahead has issued this id.
                 Some(last) if last >= ring.next => gap(0),
                 Some(last) if last + 1 < ring.first() => gap(last + 1),
                 Some(last) => (last + 1, None),
@@ -58,23 +58,23 @@ impl Follow {
         (Self { log, next, at, sandbox }, gap)
     }
 
-    /// The next events, at least one, as many as are there and fit. Cancel-safe.
+    /// Waits for the next events and returns at least one of them. Cancel-safe.
     ///
     /// # Errors
     /// [`TooSlow`].
-    pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, TooSlow> {
+    pub async fn next(&mut self) -> Result<Vec<Arc<SandboxEvent>>, TooSlow> {
         loop {
             self.next.borrow_and_update();
             let found = self.look()?;
             if !found.is_empty() {
                 return Ok(found);
             }
-            // The sender lives in the log that this holds.
+            // This reader keeps the log alive, and the log owns the sender.
             let _ = self.next.changed().await;
         }
     }
 
-    fn look(&mut self) -> Result<Vec<Arc<Event>>, TooSlow> {
+    fn look(&mut self) -> Result<Vec<Arc<SandboxEvent>>, TooSlow> {
         let ring = self.log.lock();
         if self.at < ring.first() {
             return Err(TooSlow(Gap { from: self.at, to: ring.first() }));

@@ -1,47 +1,48 @@
-//! A change to a running sandbox's network.
+//! Changes to the network policy of a running sandbox.
 
 use crate::model::{
     error::Error,
     network::{
         ALL, Network, bounded, checked,
-        lent::{CredentialRemoval, CredentialSpec},
+        injected_credential::{CredentialRemoval, CredentialSpec},
     },
 };
-use isolet_wire::network::{CLOSED, RULES_MAX, Refused, UNFIT, UNPROVEN};
+use isolet_wire::network::{CLOSED, NetworkDenial, RULES_MAX, UNFIT, UNPROVEN};
 
-/// A change; what is `None` or empty stays. Done twice it is as done once.
+/// A change of a network policy. Fields that are `None` or empty change nothing. A change is
+/// idempotent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkChange {
-    /// Another network in place of the one that is; the rest is done to that.
+    /// A new network policy, to which the other fields are then applied.
     pub whole: Option<Network>,
-    /// Also allowed.
+    /// Rules to add to `allow`.
     pub allow_add: Vec<Opening>,
-    /// No longer allowed by itself.
+    /// Rules to remove from `allow`.
     pub allow_remove: Vec<String>,
-    /// Also refused.
+    /// Rules to add to `deny`.
     pub deny_add: Vec<String>,
-    /// No longer refused by itself.
+    /// Rules to remove from `deny`.
     pub deny_remove: Vec<String>,
-    /// Also lent; in place of what was lent for the same.
-    pub lend: Vec<CredentialSpec>,
-    /// No longer lent; before what is lent anew.
-    pub unlend: Vec<CredentialRemoval>,
+    /// Credentials to inject. Each replaces the one for the same host, header and placeholder.
+    pub add_credentials: Vec<CredentialSpec>,
+    /// Credentials to remove, before the new ones are added.
+    pub remove_credentials: Vec<CredentialRemoval>,
 }
 
-/// What is to be allowed.
+/// A destination to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening {
-    /// A rule.
+    /// An egress rule.
     Rule(String),
-    /// What was refused, as it was told.
-    Denied(Refused),
+    /// A reported denial whose destination is to be allowed.
+    Denied(NetworkDenial),
 }
 
-/// Told as the rule of this machine's own addresses.
+/// The rule that denials report for the addresses of this machine.
 const HOST: &str = "host";
 
 impl Opening {
-    /// The rule that opens it beside these of `deny`.
+    /// The rule that allows the destination despite these `deny` rules.
     fn rule(&self, deny: &[String]) -> Result<String, Error> {
         let denied = match self {
             Self::Rule(rule) => return Ok(rule.clone()),
@@ -76,7 +77,7 @@ impl Opening {
 }
 
 impl Network {
-    /// This one with a change; nothing is changed when a part of it is refused.
+    /// Applies a change to a copy. An error in one part changes nothing.
     pub(crate) fn changed(&self, change: &NetworkChange) -> Result<Self, Error> {
         let base = change.whole.as_ref().unwrap_or(self);
         let mut allow = base.allow.clone();
@@ -95,7 +96,7 @@ impl Network {
         }
         add("deny_add", &mut deny, more)?;
         bounded("allow_add", &allow, &deny)?;
-        // Without a network it stays so until something is added.
+        // A policy without a network stays so until a rule is added.
         let same = allow == base.allow && deny == base.deny;
         if same { Ok(base.clone()) } else { Network::rules(&allow, &deny) }
     }
@@ -126,7 +127,7 @@ mod tests {
     fn denied(host: &str, port: Option<u16>, rule: &str) -> Opening {
         let host = host.to_owned();
         let rule = rule.to_owned();
-        Opening::Denied(Refused { host, port, protocol: "tcp".into(), rule, times: 1 })
+        Opening::Denied(NetworkDenial { host, port, protocol: "tcp".into(), rule, times: 1 })
     }
 
     /// Promises: Q13.

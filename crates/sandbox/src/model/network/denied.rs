@@ -1,14 +1,14 @@
-//! What the network of a sandbox refused while a command ran.
+//! Network denials during a command or a process.
 
-use isolet_wire::network::Refused;
-/// What one command is told of; what is more is counted.
+use isolet_wire::network::NetworkDenial;
+/// Maximum number of different denials in one report. Further ones are only counted.
 pub const DENIED_MAX: usize = 64;
 
-/// What was refused while something ran.
+/// The denials while a command or a process ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Denied {
-    /// Equal ones together, in the order of their first, at most [`DENIED_MAX`].
-    pub list: Vec<Refused>,
-    /// How many more times something was refused.
+    /// Equal denials are merged. In the order of their first occurrence, at most [`DENIED_MAX`].
+    pub list: Vec<NetworkDenial>,
+    /// Number of denials that are not in the list.
     pub lost: u64,
 }

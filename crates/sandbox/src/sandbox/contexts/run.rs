@@ -1,4 +1,4 @@
-//! Runs code in a context: output, results, end.
+//! Runs of code in a context: output, displayed values and results.
 
 use crate::{
     agent_client::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use isolet_wire::{
     context::{self, DISPLAY, TIMEOUT_MS_MAX},
-    frame::Data,
+    frame::DataFrame,
     request::AgentRequest,
     response::AgentResponse,
 };
@@ -21,48 +21,49 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// The longest thing that a driver may say at once, in bytes of JSON; what is longer is counted.
+/// Maximum size of one message from a driver, in bytes of JSON. Longer ones are only counted.
 pub const SAID_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Code to run.
 #[derive(Debug, Clone)]
 pub struct Code {
-    /// Its text.
+    /// The source text.
     pub code: String,
-    /// What `input()` and its like read; nothing otherwise.
+    /// The text that `input()` and similar functions read; `None` means end of file.
     pub stdin: Option<String>,
-    /// Interrupted after so many ms; as the context has it unless told.
+    /// Time after which the run is interrupted, in ms; by default the context's timeout.
     pub timeout_ms: Option<u64>,
 }
 
-/// What came of a run.
+/// An event of a run.
 #[derive(Debug)]
-pub enum Event {
-    /// It begins; `true`: in an interpreter that replaced one that had ended.
+pub enum ContextRunEvent {
+    /// The run has started; `true` means that the interpreter replaced one that had ended.
     Began(bool),
-    /// Output: stream number, offset within the run, bytes.
-    Output(Data),
-    /// Something to show.
+    /// Output with its stream number and its offset within the run.
+    Output(DataFrame),
+    /// The code displays a value.
     Shown(Shown),
-    /// The error that ended it.
+    /// The error that ended the run.
     Fault(Fault),
-    /// The driver showed what is too long or cannot be read.
+    /// The driver displayed a value that is too long or invalid.
     Unread,
-    /// It is over.
-    End(context::End),
+    /// The run has ended.
+    End(context::ContextRunEnd),
 }
 
-/// Something to show, by its kinds.
+/// A displayed value in several media types.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Shown {
-    /// `result`: the value of the last expression; `display`: what the code has shown.
+    /// `result` for the value of the last expression, `display` for a value that the code
+    /// displayed.
     pub kind: String,
-    /// By media type: text as it is, JSON as JSON, bytes in base64.
+    /// The value by media type: text as it is, JSON as JSON, bytes in base64.
     pub data: Map<String, Value>,
-    /// What its maker says of it.
+    /// Metadata from the code or the kernel.
     #[serde(default)]
     pub metadata: Map<String, Value>,
-    /// By media type, how large what was left out is; only where something was.
+    /// The sizes of representations that were left out because they were too large, by media type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cut: BTreeMap<String, u64>,
 }
@@ -70,16 +71,16 @@ pub struct Shown {
 /// The error that ended a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fault {
-    /// Its class.
+    /// The class of the error.
     pub name: String,
-    /// What it says.
+    /// The message of the error.
     pub message: String,
-    /// Where it came from, line by line.
+    /// The traceback, line by line.
     pub traceback: Vec<String>,
 }
 
 impl Fault {
-    /// Of an error that was told, and not as it must be: the run has failed all the same.
+    /// A replacement for an invalid error report, because the run has failed in any case.
     fn unread(long: bool) -> Self {
         let why = if long { "is too long" } else { "cannot be read" };
         let message = format!("the code ended with an error; what was said of it {why}");
@@ -87,9 +88,9 @@ impl Fault {
     }
 }
 
-/// One run, until its end.
+/// A connection for one run.
 #[derive(Debug)]
-pub struct RunLink {
+pub struct ContextRunConnection {
     wire: Wire,
     over: bool,
     pool: Weak<Pool>,
@@ -97,34 +98,34 @@ pub struct RunLink {
     long: bool,
 }
 
-impl RunLink {
-    /// What comes next; [`Event::End`] is the last. Cancel-safe.
+impl ContextRunConnection {
+    /// Waits for the next event; [`ContextRunEvent::End`] is the last one. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Refused`] where it was not begun, [`Error::Link`].
-    pub async fn next(&mut self) -> Result<Event, Error> {
+    /// [`Error::Refused`] if the run did not start, [`Error::Link`].
+    pub async fn next(&mut self) -> Result<ContextRunEvent, Error> {
         loop {
-            let heard = self.wire.next().await?;
-            if let Some(event) = self.event(heard)? {
+            let event = self.wire.next().await?;
+            if let Some(event) = self.event(event)? {
                 return Ok(event);
             }
         }
     }
 
-    /// What has already arrived; `None` when that is nothing.
+    /// Returns an event that has already arrived, without waiting.
     ///
     /// # Errors
-    /// As [`Self::next`].
-    pub fn ready(&mut self) -> Result<Option<Event>, Error> {
-        while let Some(heard) = self.wire.try_next()? {
-            if let Some(event) = self.event(heard)? {
+    /// See [`Self::next`].
+    pub fn ready(&mut self) -> Result<Option<ContextRunEvent>, Error> {
+        while let Some(event) = self.wire.try_next()? {
+            if let Some(event) = self.event(event)? {
                 return Ok(Some(event));
             }
         }
         Ok(None)
     }
 
-    /// It is not wanted any more: interrupted, or taken out of the queue.
+    /// Interrupts the run or removes it from the queue.
     ///
     /// # Errors
     /// [`Error::Link`].
@@ -132,39 +133,43 @@ impl RunLink {
         Ok(self.wire.push(&AgentRequest::Cancel { id: String::new() })?)
     }
 
-    /// Gives the connection back after its end. Dropping it before that leaves the run alone; one
-    /// that has not begun is not begun then.
+    /// Returns the connection to the pool after the end of the run. Dropping the connection before
+    /// does not interrupt a running run, but removes a queued one.
     pub fn park(self) {
-        if let (true, Some(pool)) = (self.over, self.pool.upgrade()) {
+        if self.over
+            && let Some(pool) = self.pool.upgrade()
+        {
             pool.park(self.wire);
         }
     }
 
-    fn event(&mut self, heard: AgentEvent) -> Result<Option<Event>, Error> {
-        let told = match heard {
+    fn event(&mut self, event: AgentEvent) -> Result<Option<ContextRunEvent>, Error> {
+        let told = match event {
             AgentEvent::Data(body) => {
-                return Ok(Some(Event::Output(Data::parse(body).map_err(AgentError::from)?)));
+                return Ok(Some(ContextRunEvent::Output(
+                    DataFrame::parse(body).map_err(AgentError::from)?,
+                )));
             }
             AgentEvent::Response(AgentResponse::Context(told)) => told,
             AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
                 return Err(Error::Refused { why, message });
             }
             AgentEvent::Response(_) => {
-                return Err(AgentError::Turn("another answer to a run").into());
+                return Err(AgentError::Turn("unexpected answer to a run").into());
             }
         };
         Ok(match told {
-            context::ContextResponse::Began { fresh } => Some(Event::Began(fresh)),
+            context::ContextResponse::RunStarted { fresh } => Some(ContextRunEvent::Began(fresh)),
             context::ContextResponse::Part { kind, bytes, last } => self.part(kind, &bytes, last),
-            context::ContextResponse::End(end) => {
+            context::ContextResponse::RunEnded(end) => {
                 self.over = true;
-                Some(Event::End(end))
+                Some(ContextRunEvent::End(end))
             }
-            _ => return Err(AgentError::Turn("another answer to a run").into()),
+            _ => return Err(AgentError::Turn("unexpected answer to a run").into()),
         })
     }
 
-    fn part(&mut self, kind: u8, bytes: &[u8], last: bool) -> Option<Event> {
+    fn part(&mut self, kind: u8, bytes: &[u8], last: bool) -> Option<ContextRunEvent> {
         self.long |= self.said.len() + bytes.len() > SAID_BYTES_MAX;
         if self.long {
             self.said = Vec::new();
@@ -176,12 +181,13 @@ impl RunLink {
         }
         let said = std::mem::take(&mut self.said);
         let long = std::mem::take(&mut self.long);
-        // What is too long was not kept, and is no JSON either.
+        // A message that is too long was dropped, so it is not valid JSON either.
         Some(match kind {
-            DISPLAY => serde_json::from_slice(&said).map_or(Event::Unread, Event::Shown),
-            _ => {
-                Event::Fault(serde_json::from_slice(&said).unwrap_or_else(|_| Fault::unread(long)))
-            }
+            DISPLAY => serde_json::from_slice(&said)
+                .map_or(ContextRunEvent::Unread, ContextRunEvent::Shown),
+            _ => ContextRunEvent::Fault(
+                serde_json::from_slice(&said).unwrap_or_else(|_| Fault::unread(long)),
+            ),
         })
     }
 }
@@ -190,8 +196,12 @@ impl Sandbox {
     /// Runs code in a context.
     ///
     /// # Errors
-    /// [`Error::Link`]; a refusal is the first thing that the link says.
-    pub async fn context_run(&self, id: &ContextId, code: Code) -> Result<RunLink, Error> {
+    /// [`Error::Link`]. A refusal is the first event of the connection.
+    pub async fn context_run(
+        &self,
+        id: &ContextId,
+        code: Code,
+    ) -> Result<ContextRunConnection, Error> {
         let body = serde_json::json!({"code": code.code, "stdin": code.stdin});
         let timeout_ms = match code.timeout_ms {
             Some(0) => TIMEOUT_MS_MAX,
@@ -199,11 +209,11 @@ impl Sandbox {
             None => 0,
         };
         let context = id.to_string();
-        let run = context::Run { context, body: body.to_string().into_bytes(), timeout_ms };
+        let run = context::ContextRun { context, body: body.to_string().into_bytes(), timeout_ms };
         let scope = self.home(id).await?;
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.send(&AgentRequest::Context(context::ContextRequest::Run(run))).await?;
         let pool = Arc::downgrade(self.pool_at(scope.as_deref()));
-        Ok(RunLink { wire, over: false, pool, said: Vec::new(), long: false })
+        Ok(ContextRunConnection { wire, over: false, pool, said: Vec::new(), long: false })
     }
 }

@@ -1,69 +1,75 @@
-//! File calls with all options: ranges, pages, modes, copies.
+//! File operations with all their options.
 
 use crate::{
     agent_client::wire::{AgentEvent, Wire},
     model::error::Error,
     sandbox::{
         Sandbox,
-        files::{LONG, Reader, STILL, Writer, done, done_in, fault, hear, hear_in, stat},
+        files::{
+            FileReader, LONG, STILL, Writer, done, done_in, fault, next_event, next_event_within,
+            stat,
+        },
     },
 };
 use isolet_wire::{
-    request::{File, Pair, Save, Search, Span, Walk},
-    response::{AgentResponse, Change, Found, Kind, Line, RefusalReason, Searched, Stat},
+    request::{ByteRange, FileRequest, PathPair, SearchQuery, WalkOptions, WriteOptions},
+    response::{
+        AgentResponse, FileChange, FileKind, FileStat, FoundFile, RefusalReason, SearchLine,
+        SearchSummary,
+    },
 };
 use std::collections::HashMap;
 
-/// The most entries that one page of a walk may have.
+/// Maximum number of entries in one page of a listing.
 pub const PAGE_MAX: u32 = 10_000;
-/// The longest pattern, in bytes.
+/// Maximum length of a glob pattern, in bytes.
 pub const GLOB_BYTES_MAX: usize = 1024;
 
-/// The longest pattern of a search, in bytes.
+/// Maximum length of a search pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
-/// The most lines beside a match.
+/// Maximum number of context lines on each side of a match.
 pub const CONTEXT_MAX: u32 = 20;
-/// Bytes of all lines of one search: more than an agent tells.
+/// Maximum size of all lines of one search, in bytes, above what an agent sends.
 const LINES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Bytes of all names and link targets of one page of a listing: a full page of long paths would be
-/// a hundred times as much as one of usual ones, and JSON makes up to six bytes of each.
+/// Maximum size of all paths and link targets of one page, in bytes. A full page of long paths
+/// would be a hundred times as large as usual, and JSON can need six bytes for one.
 const WALK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What stands behind a name.
+/// An opened file or a directory.
 #[derive(Debug)]
 pub enum Opened {
     /// A regular file.
-    File(Box<Reader>),
+    File(Box<FileReader>),
     /// A directory.
-    Directory(Stat),
+    Directory(FileStat),
 }
 
-/// A page of what lies in a directory.
+/// One page of a directory listing.
 #[derive(Debug)]
 pub struct Page {
-    /// Sorted by the parts of their paths.
-    pub found: Vec<Found>,
-    /// Directories among them of whose content nothing is known, and why.
+    /// Sorted by the components of their paths.
+    pub found: Vec<FoundFile>,
+    /// The directories among them that could not be read, with the reason.
     pub unread: HashMap<Vec<u8>, RefusalReason>,
-    /// There is more.
+    /// There are more entries.
     pub more: bool,
 }
 
-/// A directory that is watched.
+/// A watched directory.
 #[derive(Debug)]
 pub struct Watcher {
-    /// How many directories that are.
+    /// Number of watched directories.
     pub directories: u32,
     wire: Wire,
 }
 
 impl Watcher {
-    /// What has happened, as it comes; `None` once the directory is gone. Cancel-safe.
+    /// Waits for the next changes; `None` when the directory is gone. Cancel-safe.
     ///
     /// # Errors
     /// [`Error::Link`], [`Error::Refused`].
-    pub async fn next(&mut self) -> Result<Option<Vec<Change>>, Error> {
+    pub async fn next(&mut self) -> Result<Option<Vec<FileChange>>, Error> {
         match self.wire.next().await? {
             AgentEvent::Response(AgentResponse::FileChanged(changes)) => Ok(Some(changes)),
             AgentEvent::Response(AgentResponse::Done) => Ok(None),
@@ -76,15 +82,15 @@ impl Watcher {
 }
 
 impl Writer {
-    /// Puts the file under its name; `true` beside what it is now: there was none of this name.
-    /// Only for what [`Sandbox::file_save`] began.
+    /// Completes a write that [`Sandbox::file_save`] started. Returns the new metadata, and `true`
+    /// if the file did not exist before.
     ///
     /// # Errors
-    /// As `write`; nothing is changed then, unless it was an append.
-    pub async fn save(mut self) -> Result<(Stat, bool), Error> {
+    /// See `write`. Nothing has changed then, unless it was an append.
+    pub async fn save(mut self) -> Result<(FileStat, bool), Error> {
         self.end().await?;
-        // Bytes that are to be on the disk may take their time.
-        let saved = match crate::sandbox::files::hear_in(&mut self.wire, LONG).await? {
+        // Flushing to the disk may take a while.
+        let saved = match crate::sandbox::files::next_event_within(&mut self.wire, LONG).await? {
             AgentEvent::Response(AgentResponse::FileSaved { stat, created }) => (stat, created),
             _ => return Err(fault("a write")),
         };
@@ -94,43 +100,43 @@ impl Writer {
 }
 
 impl Sandbox {
-    /// Opens a regular file and reads a part of it, or finds a directory.
+    /// Opens a regular file to read a part of it, or a directory.
     ///
     /// # Errors
     /// [`Error::Refused`] (`NotFound`, `Denied`, `WrongKind`), [`Error::Link`].
-    pub async fn file_fetch(&self, path: &[u8], span: Span) -> Result<Opened, Error> {
-        let mut wire = self.file(path, File::Fetch { path: path.to_vec(), span }).await?;
+    pub async fn file_fetch(&self, path: &[u8], span: ByteRange) -> Result<Opened, Error> {
+        let mut wire = self.file(path, FileRequest::Fetch { path: path.to_vec(), span }).await?;
         let stat = stat(&mut wire).await?;
-        if stat.kind == Kind::Directory {
+        if stat.kind == FileKind::Directory {
             done(&mut wire).await?;
             return Ok(Opened::Directory(stat));
         }
-        Ok(Opened::File(Box::new(Reader { stat, wire, done: false, ahead: None })))
+        Ok(Opened::File(Box::new(FileReader { stat, wire, done: false, ahead: None })))
     }
 
-    /// Writes a file, whole or at its end; parents are made.
+    /// Writes or appends to a file. Missing parents are created.
     ///
     /// # Errors
-    /// As `file_fetch`, and `NoSpace`.
-    pub async fn file_save(&self, path: &[u8], how: Save) -> Result<Writer, Error> {
-        let wire = self.put(path, File::Save { path: path.to_vec(), how }).await?;
+    /// See `file_fetch`, and `NoSpace`.
+    pub async fn file_save(&self, path: &[u8], options: WriteOptions) -> Result<Writer, Error> {
+        let wire = self.put(path, FileRequest::Save { path: path.to_vec(), options }).await?;
         Ok(self.writer(wire))
     }
 
-    /// What lies in a directory, at most `wish.max` entries ([`PAGE_MAX`]), and fewer where their
-    /// paths are very long.
+    /// Lists a directory, at most `options.max` entries ([`PAGE_MAX`]), and fewer if their paths
+    /// are very long.
     ///
     /// # Errors
-    /// As `file_fetch`.
-    pub async fn file_walk(&self, path: &[u8], mut wish: Walk) -> Result<Page, Error> {
-        let max = wish.max.min(PAGE_MAX) as usize;
-        wish.max = max as u32 + 1;
-        let mut wire = self.file(path, File::Walk { path: path.to_vec(), wish }).await?;
+    /// See `file_fetch`.
+    pub async fn file_walk(&self, path: &[u8], mut options: WalkOptions) -> Result<Page, Error> {
+        let max = options.max.min(PAGE_MAX) as usize;
+        options.max = max as u32 + 1;
+        let mut wire = self.file(path, FileRequest::Walk { path: path.to_vec(), options }).await?;
         let mut found = Vec::new();
         let mut unread = HashMap::new();
         let mut bytes = 0;
         loop {
-            match hear(&mut wire).await? {
+            match next_event(&mut wire).await? {
                 AgentEvent::Response(AgentResponse::FileFound(part))
                     if found.len() + part.len() <= max + 1 =>
                 {
@@ -156,59 +162,63 @@ impl Sandbox {
         Ok(Page { found, unread, more })
     }
 
-    /// A directory as a tar archive, compressed on request.
+    /// Reads a directory as a tar archive, compressed on request.
     ///
     /// # Errors
-    /// As `file_fetch`; also for what it holds, where that is found before any byte is sent.
-    pub async fn file_pack(&self, path: &[u8], zstd: bool) -> Result<Reader, Error> {
+    /// See `file_fetch`. They also cover the contents, if the error is found before the first byte.
+    pub async fn file_pack(&self, path: &[u8], zstd: bool) -> Result<FileReader, Error> {
         let call = match (path.to_vec(), zstd) {
-            (path, true) => File::PackZstd { path },
-            (path, false) => File::Pack { path },
+            (path, true) => FileRequest::PackZstd { path },
+            (path, false) => FileRequest::Pack { path },
         };
         self.packed(path, call).await
     }
 
-    /// A directory as a tar archive, without some of what it holds: paths below it, each left out
-    /// with all that is below.
+    /// Reads a directory as a tar archive without some relative paths and everything below them.
     ///
     /// # Errors
-    /// As `file_pack`.
-    pub async fn file_pack_but(&self, path: &[u8], without: Vec<Vec<u8>>) -> Result<Reader, Error> {
-        self.packed(path, File::PackBut { path: path.to_vec(), without }).await
+    /// See `file_pack`.
+    pub async fn file_pack_but(
+        &self,
+        path: &[u8],
+        without: Vec<Vec<u8>>,
+    ) -> Result<FileReader, Error> {
+        self.packed(path, FileRequest::PackWithout { path: path.to_vec(), without }).await
     }
 
-    async fn packed(&self, path: &[u8], call: File) -> Result<Reader, Error> {
+    async fn packed(&self, path: &[u8], call: FileRequest) -> Result<FileReader, Error> {
         let mut wire = self.file(path, call).await?;
         let stat = stat(&mut wire).await?;
-        let mut reader = Reader { stat, wire, done: false, ahead: None };
-        // Of a small one a fault is the answer, and not a break in it.
+        let mut reader = FileReader { stat, wire, done: false, ahead: None };
+        // For a small archive, an error becomes the answer instead of a broken stream.
         reader.ahead = reader.next().await?;
         Ok(reader)
     }
 
-    /// A tar archive into a directory, which is made; end with [`Writer::finish`].
+    /// Extracts a tar archive into a directory, which is created if it is missing. Complete it with
+    /// [`Writer::finish`].
     ///
     /// # Errors
-    /// As `file_save`; what came before a fault stays.
+    /// See `file_save`. Files that were extracted before the error stay.
     pub async fn file_unpack(&self, path: &[u8]) -> Result<Writer, Error> {
-        let wire = self.put(path, File::Unpack { path: path.to_vec() }).await?;
+        let wire = self.put(path, FileRequest::Unpack { path: path.to_vec() }).await?;
         Ok(self.writer(wire))
     }
 
-    /// Lines of a file, or of all files below a directory, that match a pattern.
+    /// Searches a file, or all files below a directory, for lines that match a pattern.
     ///
     /// # Errors
-    /// As `file_fetch`; [`Error::Refused`] with `BadAsk` for a pattern that is none, or too large.
+    /// See `file_fetch`; [`Error::Refused`] with `BadRequest` for an invalid or too large pattern.
     pub async fn file_search(
         &self,
         path: &[u8],
-        wish: Search,
-    ) -> Result<(Vec<Line>, Searched), Error> {
-        let mut wire = self.file(path, File::Search { path: path.to_vec(), wish }).await?;
+        query: SearchQuery,
+    ) -> Result<(Vec<SearchLine>, SearchSummary), Error> {
+        let mut wire = self.file(path, FileRequest::Search { path: path.to_vec(), query }).await?;
         let mut all = Vec::new();
         let mut bytes = 0;
         loop {
-            match hear_in(&mut wire, LONG).await? {
+            match next_event_within(&mut wire, LONG).await? {
                 AgentEvent::Response(AgentResponse::FileLines(mut part))
                     if bytes <= LINES_BYTES_MAX =>
                 {
@@ -224,14 +234,14 @@ impl Sandbox {
         }
     }
 
-    /// What happens in a directory from now on. The sandbox stays awake meanwhile.
+    /// Watches a directory. The sandbox stays awake in the meantime.
     ///
     /// # Errors
-    /// As `file_fetch`; `TooLarge` for more directories than one watch has, `TooMany`.
+    /// See `file_fetch`; `TooLarge` if there are more directories than a watch supports, `TooMany`.
     pub async fn file_watch(&self, path: &[u8], recursive: bool) -> Result<Watcher, Error> {
-        let call = File::Watch { path: path.to_vec(), recursive };
+        let call = FileRequest::Watch { path: path.to_vec(), recursive };
         let mut wire = self.file(path, call).await?;
-        match hear(&mut wire).await? {
+        match next_event(&mut wire).await? {
             AgentEvent::Response(AgentResponse::FileWatched { directories }) => {
                 Ok(Watcher { directories, wire })
             }
@@ -239,13 +249,14 @@ impl Sandbox {
         }
     }
 
-    /// What is known of one name; with `follow` of what a symbolic link leads to.
+    /// Reads the metadata of one path; with `follow`, of the target of a symbolic link.
     ///
     /// # Errors
-    /// As `file_fetch`.
-    pub async fn file_look(&self, path: &[u8], follow: bool) -> Result<Found, Error> {
-        let mut wire = self.file(path, File::Look { path: path.to_vec(), follow }).await?;
-        let found = match hear(&mut wire).await? {
+    /// See `file_fetch`.
+    pub async fn file_look(&self, path: &[u8], follow: bool) -> Result<FoundFile, Error> {
+        let mut wire =
+            self.file(path, FileRequest::Metadata { path: path.to_vec(), follow }).await?;
+        let found = match next_event(&mut wire).await? {
             AgentEvent::Response(AgentResponse::FileFound(mut one)) if one.len() == 1 => one.pop(),
             _ => None,
         };
@@ -254,24 +265,24 @@ impl Sandbox {
         Ok(found)
     }
 
-    /// Gives another name; parents of the new one are made.
+    /// Renames a file or a directory. Missing parents of the new name are created.
     ///
     /// # Errors
-    /// As `file_fetch`, and `Exists`.
-    pub async fn file_move(&self, pair: Pair) -> Result<(), Error> {
-        self.pair(pair, File::Move).await
+    /// See `file_fetch`, and `Exists`.
+    pub async fn file_move(&self, pair: PathPair) -> Result<(), Error> {
+        self.pair(pair, FileRequest::Move).await
     }
 
-    /// Copies a file, a link, or a directory with all it holds.
+    /// Copies a file, a symbolic link, or a directory with its contents.
     ///
     /// # Errors
-    /// As `file_move`.
-    pub async fn file_copy(&self, pair: Pair) -> Result<(), Error> {
+    /// See `file_move`.
+    pub async fn file_copy(&self, pair: PathPair) -> Result<(), Error> {
         self.space().check()?;
-        self.pair(pair, File::Copy).await
+        self.pair(pair, FileRequest::Copy).await
     }
 
-    async fn pair(&self, pair: Pair, call: fn(Pair) -> File) -> Result<(), Error> {
+    async fn pair(&self, pair: PathPair, call: fn(PathPair) -> FileRequest) -> Result<(), Error> {
         crate::sandbox::files::check(&pair.to)?;
         let mut wire = self.file(&pair.from.clone(), call(pair)).await?;
         done_in(&mut wire, LONG).await
@@ -280,9 +291,9 @@ impl Sandbox {
     /// Sets permission bits, 0 to 0o7777.
     ///
     /// # Errors
-    /// As `file_fetch`.
+    /// See `file_fetch`.
     pub async fn file_chmod(&self, path: &[u8], mode: u32) -> Result<(), Error> {
-        let mut wire = self.file(path, File::Chmod { path: path.to_vec(), mode }).await?;
+        let mut wire = self.file(path, FileRequest::Chmod { path: path.to_vec(), mode }).await?;
         done_in(&mut wire, STILL).await
     }
 }

@@ -5,47 +5,48 @@
 //! reported yet, waits a moment, and reads from where the ring stood when the command began.
 
 use crate::model::network::denied::{DENIED_MAX, Denied};
-use isolet_wire::network::Refused;
+use isolet_wire::network::NetworkDenial;
 use std::{
     collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Refusals that are held of one sandbox.
+/// Maximum number of denials that are kept for one sandbox.
 const HELD_MAX: usize = 1024;
-/// How long after something was refused it may be told, in ms.
+/// How long a denial may take to be reported, in ms.
 const LATE_MS: i64 = 1000;
-/// Events of refusals in one second of one sandbox: a loop in it must not crowd out the rest.
+/// Maximum number of denial events per second of one sandbox, so that a loop in it does not
+/// displace other events.
 const EVENTS_PER_S: u32 = 10;
 
-/// Those of one sandbox since its server's start.
+/// The network denials of one sandbox since the start of the server.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    ring: Mutex<Ring>,
+pub(crate) struct DenialLog {
+    ring: Mutex<DenialRing>,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
-    held: VecDeque<(i64, Refused)>,
-    /// Number of the next.
+struct DenialRing {
+    held: VecDeque<(i64, NetworkDenial)>,
+    /// Number of the next denial.
     next: u64,
-    /// The second in which events were last told, and how many.
+    /// The second in which events were last published, and their number.
     told: (i64, u32),
 }
 
-impl Ring {
+impl DenialRing {
     fn first(&self) -> u64 {
         self.next - self.held.len() as u64
     }
 }
 
-impl Refusals {
-    fn lock(&self) -> MutexGuard<'_, Ring> {
+impl DenialLog {
+    fn lock(&self) -> MutexGuard<'_, DenialRing> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps one; whether an event is to tell of it.
-    pub(crate) fn push(&self, refused: Refused, at_ms: i64) -> bool {
+    /// Adds a denial. Returns whether to publish an event.
+    pub(crate) fn push(&self, refused: NetworkDenial, at_ms: i64) -> bool {
         let mut ring = self.lock();
         if ring.held.len() >= HELD_MAX {
             ring.held.pop_front();
@@ -61,7 +62,7 @@ impl Refusals {
         self.lock().next
     }
 
-    /// From a position on.
+    /// The denials from a position on.
     pub(crate) fn since(&self, from: u64) -> Denied {
         let ring = self.lock();
         let first = ring.first();
@@ -71,7 +72,8 @@ impl Refusals {
         denied
     }
 
-    /// Within a time, in ms since 1970, and [`LATE_MS`] behind it; both ends belong to it.
+    /// The denials within a period, in ms since 1970, extended by [`LATE_MS`]. Both ends are
+    /// inclusive.
     pub(crate) fn within(&self, from_ms: i64, to_ms: Option<i64>) -> Denied {
         let ring = self.lock();
         let within =
@@ -80,10 +82,11 @@ impl Refusals {
     }
 }
 
-fn gathered<'a>(all: impl Iterator<Item = &'a Refused>) -> Denied {
+fn gathered<'a>(all: impl Iterator<Item = &'a NetworkDenial>) -> Denied {
     let mut denied = Denied::default();
     for refused in all {
-        let key = |it: &Refused| (it.port, it.host.clone(), it.protocol.clone(), it.rule.clone());
+        let key =
+            |it: &NetworkDenial| (it.port, it.host.clone(), it.protocol.clone(), it.rule.clone());
         let own = key(refused);
         if let Some(known) = denied.list.iter_mut().find(|known| key(known) == own) {
             known.times = known.times.saturating_add(refused.times);
@@ -100,15 +103,15 @@ fn gathered<'a>(all: impl Iterator<Item = &'a Refused>) -> Denied {
 mod tests {
     use super::*;
 
-    fn refused(host: &str, times: u32) -> Refused {
+    fn refused(host: &str, times: u32) -> NetworkDenial {
         let protocol = "tcp".to_owned();
         let rule = "default".to_owned();
-        Refused { host: host.to_owned(), port: Some(443), protocol, rule, times }
+        NetworkDenial { host: host.to_owned(), port: Some(443), protocol, rule, times }
     }
 
     #[test]
     fn equal_refusals_are_told_once_with_their_number() {
-        let all = Refusals::default();
+        let all = DenialLog::default();
         all.push(refused("before.example", 1), 1);
         let from = all.at();
         for (host, times) in [("a.example", 1), ("b.example", 2), ("a.example", 3)] {
@@ -125,7 +128,7 @@ mod tests {
     /// Promises: Q13.
     #[test]
     fn what_is_told_is_bounded_and_the_rest_counted() {
-        let all = Refusals::default();
+        let all = DenialLog::default();
         for n in 0..HELD_MAX + 10 {
             all.push(refused(&format!("h{n}.example"), 2), 1);
         }
@@ -138,7 +141,7 @@ mod tests {
     /// Promises: Q13.
     #[test]
     fn a_loop_of_refusals_makes_few_events() {
-        let all = Refusals::default();
+        let all = DenialLog::default();
         let told = |at: i64| (0..100).filter(|_| all.push(refused("a.example", 1), at)).count();
         assert_eq!((told(1_500), told(1_900), told(2_000)), (10, 0, 10));
     }

@@ -1,4 +1,5 @@
-//! Credentials of a sandbox: requested, reported and changed. A report never contains the value.
+//! Injected credentials, as clients request, see and change them. A description never contains the
+//! value.
 
 use crate::model::error::Error;
 use isolet_wire::{
@@ -6,48 +7,48 @@ use isolet_wire::{
         CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential, Secret,
         headers::{HeaderRole, role},
     },
-    network::{Place, Policy, Rule, To, Verdict},
+    network::{NetworkDestination, Policy, Rule, RuleTarget, Verdict},
 };
 use serde::{Deserialize, Serialize};
 
-/// The longest value, in bytes: with others it is to fit into a request's head.
+/// Maximum length of a value, in bytes, so that it fits into the head of a request.
 pub const VALUE_BYTES_MAX: usize = 8 * 1024;
-/// The longest name of a header, in bytes.
+/// Maximum length of a header name, in bytes.
 pub const HEADER_BYTES_MAX: usize = 128;
-/// A placeholder's bytes: shorter ones stand where nobody meant them.
+/// Allowed length of a placeholder, in bytes. A shorter one could occur by accident.
 pub const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
 
-/// What is known of a credential: all but its value.
+/// The description of a credential, without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InjectedCredential {
-    /// The host, or `*.` and one; with or without a port.
+    /// The host name, or `*.` and a host name, with or without a port.
     pub host: String,
-    /// The header, in lower case; `None`: any, where `placeholder` stands.
+    /// The header in lower case; `None` means every header that contains the placeholder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// What stands for the value; `None`: the header is set.
+    /// The text that the value replaces; `None` means that the whole header is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<String>,
 }
 
-/// A credential as it is given to be lent. Its value is shown by nothing.
+/// A credential with its value. The value is never logged or returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialSpec {
-    /// All but its value.
+    /// The description.
     #[serde(flatten)]
-    pub lent: InjectedCredential,
-    /// The value.
+    pub credential: InjectedCredential,
+    /// The secret value.
     pub value: Secret,
 }
 
-/// Which credentials are meant: what is `None` may be anything.
+/// Selects credentials to remove; a field that is `None` matches any value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialRemoval {
-    /// As it is told.
+    /// The host of the credential's description.
     pub host: String,
-    /// Likewise.
+    /// The header of the credential's description.
     pub header: Option<String>,
-    /// Likewise.
+    /// The placeholder of the credential's description.
     pub placeholder: Option<String>,
 }
 
@@ -55,7 +56,7 @@ fn bad(field: &'static str, reason: &str) -> Error {
     Error::BadField { field, reason: reason.to_owned() }
 }
 
-/// What a header's name is made of.
+/// Whether a text consists of the characters of a header name.
 fn token(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
@@ -69,10 +70,11 @@ fn host(text: &str) -> Result<String, Error> {
 }
 
 impl CredentialSpec {
-    /// Checks one. Errors do not have what was given: any of it may be the secret.
+    /// Checks a credential. Errors do not repeat the input because any part of it may be the
+    /// secret.
     ///
     /// # Errors
-    /// [`Error::BadField`]
+    /// [`Error::BadField`].
     pub fn new(
         host_text: &str,
         header: Option<String>,
@@ -105,29 +107,30 @@ impl CredentialSpec {
             let reason = "must be 1 to 8192 ASCII characters as a header can have them, with no space at either end";
             return Err(bad("credentials.value", reason));
         }
-        let lent = InjectedCredential { host: host(host_text)?, header, placeholder };
-        Ok(Self { lent, value: Secret::new(value) })
+        let credential = InjectedCredential { host: host(host_text)?, header, placeholder };
+        Ok(Self { credential, value: Secret::new(value) })
     }
 
     fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let InjectedCredential { host, header, placeholder } = &self.lent;
+        let InjectedCredential { host, header, placeholder } = &self.credential;
         host.len() + text(header) + text(placeholder) + self.value.reveal().len()
     }
 
-    /// As it is lent; `None`: of another version, whose host does not read.
+    /// The credential for the egress proxy; `None` if the host from another version is not a valid
+    /// rule.
     pub(crate) fn credential(&self) -> Option<Credential> {
-        let InjectedCredential { host, header, placeholder } = self.lent.clone();
+        let InjectedCredential { host, header, placeholder } = self.credential.clone();
         let to = Rule::parse(&host).ok().filter(|rule| rule.place.is_name())?;
         Some(Credential { to, header, placeholder, value: self.value.clone() })
     }
 }
 
 impl CredentialRemoval {
-    /// Checks one.
+    /// Checks which credentials to remove.
     ///
     /// # Errors
-    /// [`Error::BadField`]
+    /// [`Error::BadField`].
     pub fn new(
         text: &str,
         header: Option<String>,
@@ -137,35 +140,38 @@ impl CredentialRemoval {
         Ok(Self { host: host(text)?, header, placeholder })
     }
 
-    fn means(&self, lent: &InjectedCredential) -> bool {
+    fn means(&self, credential: &InjectedCredential) -> bool {
         let same = |mine: &Option<String>, its: &Option<String>| mine.is_none() || mine == its;
-        self.host == lent.host
-            && same(&self.header, &lent.header)
-            && same(&self.placeholder, &lent.placeholder)
+        self.host == credential.host
+            && same(&self.header, &credential.header)
+            && same(&self.placeholder, &credential.placeholder)
     }
 }
 
 impl InjectedCredential {
-    /// Whether it is for requests within TLS: its sandbox is to trust who puts it in.
+    /// Whether the credential applies to requests within TLS, so that the sandbox must trust the
+    /// egress proxy's CA.
     pub(crate) fn within_tls(&self) -> bool {
         Rule::parse(&self.host).is_ok_and(|rule| rule.port != Some(80))
     }
 
-    /// Whether a rule lets its host be reached, as far as names tell.
+    /// Whether the policy allows the credential's host, as far as names can tell.
     #[must_use]
     pub fn allowed(&self, policy: &Policy) -> bool {
         let Ok(rule) = Rule::parse(&self.host) else { return false };
         let below = |name: &str, of: &str| name.ends_with(of) && name != of;
         let within = |allow: &Rule| match (&allow.place, &rule.place) {
-            (Place::Any | Place::Net { .. }, _) => true,
-            (Place::Below(one), Place::Below(other)) => {
+            (RuleTarget::Any | RuleTarget::Network { .. }, _) => true,
+            (RuleTarget::Subdomains(one), RuleTarget::Subdomains(other)) => {
                 one == other || below(one, other) || below(other, one)
             }
-            (Place::Name(name), Place::Below(of)) => below(name, of),
+            (RuleTarget::Name(name), RuleTarget::Subdomains(of)) => below(name, of),
             _ => false,
         };
         let to = match &rule.place {
-            Place::Name(name) => To { name: Some(name), address: None, port: rule.port },
+            RuleTarget::Name(name) => {
+                NetworkDestination { name: Some(name), address: None, port: rule.port }
+            }
             _ => return policy.allow.iter().any(within),
         };
         match policy.judge(&to) {
@@ -176,17 +182,17 @@ impl InjectedCredential {
     }
 }
 
-/// Those that there are after a change. One for the same host, header and placeholder takes the
-/// place of the one before.
+/// The credentials after a change. A new one replaces the one with the same host, header and
+/// placeholder.
 pub(crate) fn changed(
     all: &[CredentialSpec],
     add: &[CredentialSpec],
     remove: &[CredentialRemoval],
 ) -> Result<Vec<CredentialSpec>, Error> {
     let mut new: Vec<CredentialSpec> = all.to_vec();
-    new.retain(|one| !remove.iter().any(|gone| gone.means(&one.lent)));
+    new.retain(|one| !remove.iter().any(|gone| gone.means(&one.credential)));
     for one in add {
-        match new.iter_mut().find(|old| old.lent == one.lent) {
+        match new.iter_mut().find(|old| old.credential == one.credential) {
             Some(old) => *old = one.clone(),
             None => new.push(one.clone()),
         }
@@ -246,8 +252,8 @@ mod tests {
             assert!(error.contains("credentials.value"), "{error}");
         }
         let good = one("API.example:8443", key, None).unwrap();
-        assert_eq!(good.lent.host, "api.example:8443");
-        assert_eq!(good.lent.header.as_deref(), Some("x-api-key"));
+        assert_eq!(good.credential.host, "api.example:8443");
+        assert_eq!(good.credential.header.as_deref(), Some("x-api-key"));
         assert!(!format!("{good:?}").contains("hunter2"));
     }
 
@@ -283,8 +289,9 @@ mod tests {
             };
             Policy { allow: rules(allow), deny: rules(deny) }
         };
-        let allowed =
-            |host: &str, policy: &Policy| one(host, Some("x"), None).unwrap().lent.allowed(policy);
+        let allowed = |host: &str, policy: &Policy| {
+            one(host, Some("x"), None).unwrap().credential.allowed(policy)
+        };
         let some = policy(&["a.example:443", "*.b.example"], &["bad.b.example"]);
         for (host, expected) in [
             ("a.example", true),

@@ -1,18 +1,19 @@
-//! Places the certificate authority that a sandbox must trust, so that credentials reach hosts
-//! within TLS.
+//! Installs the CA certificate that a sandbox must trust so that the egress proxy can inject
+//! credentials within TLS.
 //!
-//! `/etc/isolet` is read-only inside and changed from here while the sandbox runs. It contains the
-//! authority's certificate, and a bundle of it with those that the sandbox trusts already;
-//! environment variables of started programs name them. For programs that read no environment, the
-//! certificate is appended to the system's bundle between two marker lines.
+//! The directory `/etc/isolet` is read-only inside the sandbox, and the server changes it from
+//! outside. It holds the CA certificate and a bundle of this certificate with those that the
+//! sandbox already trusts. Environment variables of every new program name these files. Programs
+//! that ignore the environment read the system's bundle, so the certificate is also appended to
+//! that file, between two marker lines.
 
 use crate::{
     agent_client::wire::{AgentEvent, Wire},
     model::{agent_error::AgentError, blocking::blocking, error::Error},
 };
 use isolet_wire::{
-    frame::{DATA_BYTES_MAX, Data},
-    request::{AgentRequest, File, Save, Span},
+    frame::{DATA_BYTES_MAX, DataFrame},
+    request::{AgentRequest, ByteRange, FileRequest, WriteOptions},
     response::AgentResponse,
 };
 use std::{
@@ -24,14 +25,15 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The authority's certificate alone, in the directory that is shown as `/etc/isolet`.
+/// The CA certificate alone, in the directory that is mounted as `/etc/isolet`.
 const OWN: &str = "credentials.pem";
-/// With those that the sandbox trusts anyway.
+/// The CA certificate together with those that the sandbox already trusts.
 const BUNDLE: &str = "ca-certificates.crt";
 const OWN_INSIDE: &str = "/etc/isolet/credentials.pem";
 const BUNDLE_INSIDE: &str = "/etc/isolet/ca-certificates.crt";
 
-/// What programs look for: those that want a whole bundle, then those that add to their own.
+/// The variables that programs read: first those for a complete bundle, then those for additional
+/// certificates.
 const ENV: [(&str, &str); 11] = [
     ("SSL_CERT_FILE", BUNDLE_INSIDE),
     ("CURL_CA_BUNDLE", BUNDLE_INSIDE),
@@ -46,27 +48,27 @@ const ENV: [(&str, &str); 11] = [
     ("DENO_CERT", OWN_INSIDE),
 ];
 
-/// Where systems have their bundle: Debian and Alpine, Fedora, SUSE, others.
+/// Paths of the system's bundle on Debian and Alpine, Fedora, SUSE and others.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-/// The longest bundle that is taken over; Debian's has 220 KiB.
+/// Maximum size of a bundle that is copied, in bytes. Debian's bundle has 220 KiB.
 const BUNDLE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const PEM: &str = "-----BEGIN CERTIFICATE-----";
 const BEGIN: &str = "# isolet: begin";
 const END: &str = "# isolet: end";
-/// How long all of it may take in a sandbox.
+/// Timeout of the whole installation in one sandbox.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The environment of what is started in a sandbox that is to trust the authority.
+/// The environment of programs in a sandbox that must trust the CA.
 pub(crate) fn env() -> impl Iterator<Item = (String, String)> {
     ENV.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// A bundle without what was put there.
+/// Removes the marked lines from a bundle.
 fn stripped(text: &str) -> String {
     let Some((before, rest)) = text.split_once(BEGIN) else { return text.to_owned() };
     let after = rest.split_once(END).map_or("", |(_, after)| after.trim_start_matches('\n'));
@@ -78,7 +80,7 @@ fn with(bundle: &str, certificate: &str) -> String {
     format!("{bundle}{gap}{BEGIN}\n{}\n{END}\n", certificate.trim_end())
 }
 
-/// Has a sandbox that runs trust this certificate, or none.
+/// Makes a running sandbox trust this certificate, or removes it with `None`.
 pub(crate) async fn put(
     agent: &Path,
     given: PathBuf,
@@ -118,22 +120,22 @@ pub(crate) async fn put(
     timeout(WAIT, work).await.map_err(|_| Error::TooLate("the certificate"))?
 }
 
-/// In one step for who reads it.
+/// Replaces a file atomically, so that no reader sees half of it.
 fn show(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let fresh = folder.join(format!("{name}.new"));
-    let mut how = fs::OpenOptions::new();
-    how.write(true).create(true).truncate(true).mode(0o644);
-    how.open(&fresh)?.write_all(text.as_bytes())?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644);
+    options.open(&fresh)?.write_all(text.as_bytes())?;
     fs::rename(fresh, folder.join(name))
 }
 
-/// What this machine trusts, for a sandbox that trusts nobody. Blocks.
+/// The certificates that this machine trusts, for a sandbox without a bundle of its own. Blocks.
 fn hosts() -> String {
     let texts = SYSTEM.iter().filter_map(|path| fs::read_to_string(path).ok());
     texts.into_iter().find(|text| text.contains(PEM)).unwrap_or_default()
 }
 
-/// The bundle of the sandbox's own system, and where it is.
+/// The bundle of the sandbox's own system, with its path.
 async fn system(agent: &Path) -> Result<Option<(&'static str, String)>, Error> {
     for path in SYSTEM {
         if let Some(text) = fetch(agent, path).await?.filter(|text| text.contains(PEM)) {
@@ -143,24 +145,24 @@ async fn system(agent: &Path) -> Result<Option<(&'static str, String)>, Error> {
     Ok(None)
 }
 
-async fn file(agent: &Path, call: File) -> Result<Wire, AgentError> {
+async fn file(agent: &Path, call: FileRequest) -> Result<Wire, AgentError> {
     let mut wire = Wire::connect(agent).await?;
     wire.send(&AgentRequest::File(call)).await?;
     Ok(wire)
 }
 
-/// A text of the sandbox; `None`: there is none, or none that is a bundle.
+/// Reads a text file of the sandbox; `None` if it does not exist or is not a bundle.
 async fn fetch(agent: &Path, path: &str) -> Result<Option<String>, Error> {
     let limit = Some(BUNDLE_BYTES_MAX as u64);
-    let span = Span::From { offset: 0, limit };
-    let mut wire = file(agent, File::Fetch { path: path.as_bytes().to_vec(), span }).await?;
+    let span = ByteRange::From { offset: 0, limit };
+    let mut wire = file(agent, FileRequest::Fetch { path: path.as_bytes().to_vec(), span }).await?;
     let mut bytes = Vec::new();
     loop {
         match wire.next().await? {
             AgentEvent::Response(AgentResponse::FileStat(stat))
                 if stat.size <= BUNDLE_BYTES_MAX as u64 => {}
             AgentEvent::Data(body) => {
-                bytes.extend_from_slice(&Data::parse(body).map_err(AgentError::from)?.bytes);
+                bytes.extend_from_slice(&DataFrame::parse(body).map_err(AgentError::from)?.bytes);
                 if bytes.len() > BUNDLE_BYTES_MAX {
                     return Ok(None);
                 }
@@ -171,25 +173,29 @@ async fn fetch(agent: &Path, path: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// Writes a file as the sandbox's user; one whose user may not is left as it is.
+/// Writes a file as the sandbox's user. A file that the user may not write stays unchanged.
 async fn save(agent: &Path, path: &str, bytes: &[u8]) -> Result<(), Error> {
     let path = path.as_bytes().to_vec();
-    let mut wire = file(agent, File::Save { path, how: Save::default() }).await?;
+    let mut wire =
+        file(agent, FileRequest::Save { path, options: WriteOptions::default() }).await?;
     let mut at = 0;
     for part in bytes.chunks(DATA_BYTES_MAX) {
         wire.send_data(at, part).await?;
         at += part.len() as u64;
     }
-    wire.send(&AgentRequest::File(File::End)).await?;
+    wire.send(&AgentRequest::File(FileRequest::End)).await?;
     loop {
         match wire.next().await? {
             AgentEvent::Response(AgentResponse::Done) => return Ok(()),
             AgentEvent::Response(AgentResponse::FileSaved { .. }) => {}
             AgentEvent::Response(AgentResponse::Refused { message, .. }) => {
-                tracing::info!(message, "the system's bundle has no certificate of ours");
+                tracing::info!(
+                    message,
+                    "the CA certificate could not be added to the system's bundle"
+                );
                 return Ok(());
             }
-            _ => return Err(AgentError::Turn("another answer to a file call").into()),
+            _ => return Err(AgentError::Turn("unexpected answer to a file call").into()),
         }
     }
 }
@@ -209,7 +215,7 @@ mod tests {
             assert_eq!(again.matches(BEGIN).count(), 1);
             assert_eq!(stripped(&again).trim_end(), own.trim_end());
         }
-        // What others have put behind it stays.
+        // Certificates that another program appended stay in place.
         let more = format!("{}more\n", with("one\n", "AAA"));
         assert_eq!(stripped(&more), "one\nmore\n");
         assert_eq!(stripped(&format!("one\n{BEGIN}\ncut off")), "one\n");

@@ -1,43 +1,44 @@
-//! Stores the state of shells that an agent sends: whenever the agent reports a new one, and all of
-//! them before a sleep.
+//! Receives the states of shells from an agent and stores them: whenever the agent reports one, and
+//! all of them before a sleep.
 
 use crate::{
     agent_client::wire::{AgentEvent, Wire},
-    live::entry::Entry,
+    live::entry::SandboxEntry,
     model::{
         agent_error::AgentError,
         error::Error,
         ids::SessionId,
-        info::{Lost, LostState, WhyLost},
+        info::{LossReason, Lost, LostState},
     },
 };
 use isolet_wire::{
     activity::{Activity, ShellKey},
     request::AgentRequest,
-    response::{AgentResponse, STATE_BYTES_MAX, Saved, Unsaved},
+    response::{AgentResponse, STATE_BYTES_MAX, SaveFailure, SavedState},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tracing::warn;
 
-/// How long an agent may be silent while it saves all shells; it gives up after 3 s.
+/// How long an agent may be silent while it saves all shells. The agent itself gives up after 3 s.
 const SAVE_WAIT: Duration = Duration::from_secs(10);
 
-/// What one agent tells, as far as it has come.
-pub(crate) struct Saving {
-    entry: Arc<Entry>,
-    /// The one session that the agent has; `None`: all that have no scope.
+/// Assembles the parts of the states that one agent sends.
+pub(crate) struct StateReceiver {
+    entry: Arc<SandboxEntry>,
+    /// The session of an agent with a scope; `None` for the sandbox's own agent, which may report
+    /// every session without a scope.
     only: Option<SessionId>,
-    /// The state that is being told, and whose it is: shells are told of one after the other.
+    /// The session and the parts received so far. Agents send the states one after the other.
     parts: Option<(SessionId, Vec<u8>)>,
 }
 
-impl Saving {
-    pub(crate) fn new(entry: &Arc<Entry>, only: Option<SessionId>) -> Self {
+impl StateReceiver {
+    pub(crate) fn new(entry: &Arc<SandboxEntry>, only: Option<SessionId>) -> Self {
         Self { entry: Arc::clone(entry), only, parts: None }
     }
 
-    /// The session whose shell it is, where this agent may speak of it and it is kept.
+    /// The session of a shell, if this agent may report it and the sandbox is persistent.
     fn session(&self, shell: &ShellKey) -> Option<SessionId> {
         let ShellKey::Session(id) = shell else { return None };
         let id = SessionId::parse(id).ok()?;
@@ -46,41 +47,41 @@ impl Saving {
         (own && kept && self.entry.sessions.info(&id).is_ok()).then_some(id)
     }
 
-    /// The agent told something of what a shell holds. `Some`: it is not kept as it is.
+    /// Handles a message about a shell's state. `Some` means that the latest state is not stored.
     pub(crate) async fn told(
         &mut self,
         wire: &mut Wire,
         shell: ShellKey,
-        what: Saved,
+        what: SavedState,
     ) -> Option<LostState> {
         let session = self.session(&shell)?;
         let why = match what {
-            Saved::Part(part) => {
+            SavedState::Part(part) => {
                 self.part(session, &part);
                 return None;
             }
-            Saved::Whole { number } => {
+            SavedState::Complete { number } => {
                 let (_, state) = self.parts.take().filter(|(of, _)| *of == session)?;
                 let known = || self.entry.sessions.info(&session).is_ok();
                 match self.entry.shell_states.keep(&session, state, known).await {
                     Ok(()) => {
-                        // When it cannot be said, it is told again.
-                        let _ = wire.push(&AgentRequest::Kept { shell, number });
+                        // If the acknowledgement cannot be sent, the agent sends the state again.
+                        let _ = wire.push(&AgentRequest::StateStored { shell, number });
                         return None;
                     }
                     Err(error) => {
-                        warn!(sandbox = %self.entry.id, %session, %error, "a shell is not saved");
-                        WhyLost::NotKept
+                        warn!(sandbox = %self.entry.id, %session, %error, "state of a shell is not stored");
+                        LossReason::NotKept
                     }
                 }
             }
-            Saved::Gone => {
+            SavedState::Gone => {
                 self.entry.shell_states.forget(&session).await;
                 return None;
             }
-            Saved::Not(Unsaved::TooLarge) => WhyLost::TooLarge,
-            Saved::Not(Unsaved::NoAnswer) => WhyLost::NoAnswer,
-            Saved::Unrestored => {
+            SavedState::Failed(SaveFailure::TooLarge) => LossReason::TooLarge,
+            SavedState::Failed(SaveFailure::NoAnswer) => LossReason::NoAnswer,
+            SavedState::NotRestored => {
                 self.unrestored(session);
                 return None;
             }
@@ -97,39 +98,40 @@ impl Saving {
         }
     }
 
-    fn lost(&self, session: SessionId, why: WhyLost) -> LostState {
+    fn lost(&self, session: SessionId, why: LossReason) -> LostState {
         let saved_at_ms = self.entry.shell_states.saved_at_ms().get(&session).copied();
         LostState { session, why, saved_at_ms }
     }
 
-    /// The next answer tells it.
+    /// Records the loss, which the next answer reports.
     fn unrestored(&self, session: SessionId) {
-        warn!(sandbox = %self.entry.id, %session, "a shell did not take over all that was saved");
-        let lost = self.lost(session, WhyLost::NotRestored);
+        warn!(sandbox = %self.entry.id, %session, "state of a shell was not restored completely");
+        let lost = self.lost(session, LossReason::NotRestored);
         let mut told = self.entry.lost();
         let told = told.get_or_insert_default();
         told.retain(|of| !matches!(of, Lost::ShellState(of) if of.session == lost.session));
         told.push(Lost::ShellState(lost));
     }
 
-    /// Has all saved that shells hold; what could not be. `changed` hears what else is told.
+    /// Asks the agent to save all shells and returns what could not be saved. `changed` receives
+    /// the other reports that arrive in between.
     pub(crate) async fn all(
         &mut self,
         wire: &mut Wire,
         mut changed: impl FnMut(Option<Activity>, u32),
     ) -> Result<Vec<Lost>, Error> {
         let mut lost = Vec::new();
-        wire.send(&AgentRequest::Save).await?;
+        wire.send(&AgentRequest::SaveStates).await?;
         loop {
             match timeout(SAVE_WAIT, wire.next()).await.map_err(|_| AgentError::Silent)?? {
                 AgentEvent::Response(AgentResponse::Done) => return Ok(lost),
                 AgentEvent::Response(AgentResponse::Changed { activity, execs }) => {
                     changed(activity, execs)
                 }
-                AgentEvent::Response(AgentResponse::Saved { shell, what }) => {
+                AgentEvent::Response(AgentResponse::ShellState { shell, what }) => {
                     lost.extend(self.told(wire, shell, what).await.map(Lost::ShellState));
                 }
-                _ => return Err(AgentError::Turn("another answer to save").into()),
+                _ => return Err(AgentError::Turn("unexpected answer to save").into()),
             }
         }
     }

@@ -1,0 +1,354 @@
+//! Connections of clients to shells and programs. They exchange frames with the agent over a Unix
+//! socket, directly from the caller's task.
+
+use crate::{
+    agent_client::{
+        pool::Pool,
+        running_program::RunningProgram,
+        wire::{ANSWER_WAIT, AgentEvent, Wire},
+    },
+    model::{
+        activity::ActivityGuard,
+        agent_error::AgentError,
+        command::DriverCommand,
+        error::Error,
+        events::{CommandEvents, EventEmitter},
+        sessions::Lifetime,
+    },
+};
+use isolet_wire::{
+    activity::ShellKey,
+    request::{self, AgentRequest, ShellPosition},
+    response::{AgentResponse, RefusalReason},
+};
+use std::sync::Weak;
+use tokio::sync::mpsc;
+
+/// A connection that is a client of one shell.
+#[derive(Debug)]
+pub struct ShellConnection {
+    wire: Wire,
+    attach: request::AttachShell,
+    pid: i32,
+    fresh: bool,
+    at: ShellPosition,
+    pool: Weak<Pool>,
+    pooled: bool,
+    emitter: Option<EventEmitter>,
+    /// The lifetime of the session, for a session's shell.
+    session: Option<Weak<Lifetime>>,
+}
+
+impl ShellConnection {
+    pub(crate) async fn open(
+        mut wire: Wire,
+        mut attach: request::AttachShell,
+        pool: Weak<Pool>,
+    ) -> Result<Self, Error> {
+        let (pid, fresh, at) = attach_to(&mut wire, &attach).await?;
+        if let Some(open) = &mut attach.open {
+            // A shell that ends loses its state.
+            open.restore = None;
+            open.replaces_lost = false;
+        }
+        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, emitter: None, session: None })
+    }
+
+    /// Marks the connection as one that [`ShellConnection::park`] returns to the pool.
+    pub(crate) fn pooled(mut self) -> Self {
+        self.pooled = true;
+        self
+    }
+
+    /// Publishes the commands of this connection as events.
+    pub(crate) fn with_events(mut self, emitter: EventEmitter) -> Self {
+        self.emitter = Some(emitter);
+        self
+    }
+
+    /// Marks the shell as the one of a session.
+    pub(crate) fn of_session(mut self, session: Option<Weak<Lifetime>>) -> Self {
+        self.session = session;
+        self
+    }
+
+    /// Whether the session of this shell has ended. A new session with the same id has another
+    /// shell.
+    #[must_use]
+    pub fn session_ended(&self) -> bool {
+        let ended = |session: &Weak<Lifetime>| session.upgrade().is_none_or(|life| life.ended());
+        self.session.as_ref().is_some_and(ended)
+    }
+
+    fn publish(&self, event: &AgentEvent) {
+        let Some(emitter) = &self.emitter else { return };
+        // Commands of other owners are published by their own clients.
+        let own = |id: &str| !self.attach.watch || !id.contains('/');
+        match event {
+            AgentEvent::Response(
+                AgentResponse::Started { id } | AgentResponse::CommandStarted { id, .. },
+            ) if own(id) => emitter.started(id),
+            AgentEvent::Response(AgentResponse::Exit(exit)) if own(&exit.id) => {
+                emitter.exited(&exit.id, Some(exit.code));
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets the guard that keeps the sandbox awake.
+    pub(crate) fn awake(&mut self, awake: Option<ActivityGuard>) {
+        self.wire.awake = awake;
+    }
+
+    /// Whether no unread bytes have arrived.
+    pub(crate) fn quiet(&self) -> bool {
+        self.wire.quiet()
+    }
+
+    /// The name under which the agent knows the shell.
+    #[must_use]
+    pub fn key(&self) -> &ShellKey {
+        &self.attach.shell
+    }
+
+    /// The id by which a client can resume a private shell; the session's id for a session's shell.
+    #[must_use]
+    pub fn shell_id(&self) -> &str {
+        self.attach.shell.id()
+    }
+
+    /// Process id of bash inside the sandbox.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether this attach opened the shell.
+    #[must_use]
+    pub fn fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// End of each stream and number of the last exit at the time of the attach.
+    #[must_use]
+    pub fn at(&self) -> ShellPosition {
+        self.at
+    }
+
+    /// Sends one message, with one system call if the socket accepts it. Not cancel-safe: an
+    /// interrupted send makes the connection unusable ([`AgentError::Turn`]).
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn send(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        self.wire.send(request).await
+    }
+
+    /// Sends one message without waiting. [`Self::next`] sends the bytes that the socket does not
+    /// accept now, and the caller limits [`Self::waiting`].
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub fn push(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        self.wire.push(request)
+    }
+
+    /// Number of bytes that were pushed and not sent yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.wire.waiting()
+    }
+
+    /// Waits for the next event. Cancel-safe, so it can be used in `select!`.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
+        let event = self.wire.next().await?;
+        self.publish(&event);
+        Ok(event)
+    }
+
+    /// Returns an event that has already arrived, without waiting.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
+        let event = self.wire.try_next()?;
+        event.iter().for_each(|event| self.publish(event));
+        Ok(event)
+    }
+
+    /// Attaches to a fresh shell after `AgentResponse::Closed`. Only for a session's shell.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], or [`Error::Link`], also if the session has ended.
+    pub async fn reattach(&mut self) -> Result<(), Error> {
+        let _opening = match &self.session {
+            None => None,
+            Some(session) => {
+                let opening = session.upgrade().and_then(|life| life.opening());
+                Some(opening.ok_or(AgentError::SessionEnded)?)
+            }
+        };
+        // Positions in the log of the ended shell have no meaning for the next one.
+        self.attach.since = None;
+        (self.pid, self.fresh, self.at) = attach_to(&mut self.wire, &self.attach).await?;
+        Ok(())
+    }
+
+    /// Returns a connection of [`crate::Sandbox::commands`] to the pool when no command of it is
+    /// queued or running. Dropping the connection instead is always allowed.
+    pub fn park(self) {
+        if self.pooled
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.park_shell(self);
+        }
+    }
+}
+
+async fn attach_to(
+    wire: &mut Wire,
+    attach: &request::AttachShell,
+) -> Result<(i32, bool, ShellPosition), Error> {
+    wire.send(&AgentRequest::Attach(attach.clone())).await?;
+    match wire.answer().await? {
+        AgentResponse::Attached { pid, fresh, at } => Ok((pid, fresh, at)),
+        AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+        _ => Err(AgentError::Turn("unexpected answer to attach").into()),
+    }
+}
+
+/// A connection that runs one program without a shell.
+#[derive(Debug)]
+pub struct ExecConnection {
+    wire: Wire,
+    over: bool,
+    pool: Weak<Pool>,
+    /// Set if the program runs in a session.
+    working: Option<RunningProgram>,
+    /// The driver that is asked for a health check if no process can be created.
+    driver: Option<mpsc::Sender<DriverCommand>>,
+    told: Option<CommandEvents>,
+}
+
+impl ExecConnection {
+    pub(crate) async fn open(
+        mut wire: Wire,
+        exec: request::StartExec,
+        pool: Weak<Pool>,
+    ) -> Result<Self, AgentError> {
+        wire.send(&AgentRequest::Exec(exec)).await?;
+        Ok(Self { wire, over: false, pool, working: None, driver: None, told: None })
+    }
+
+    /// Marks the program as running in a session.
+    pub(crate) fn working(mut self, working: Option<RunningProgram>) -> Self {
+        self.working = working;
+        self
+    }
+
+    /// Asks this driver for a health check if no process can be created.
+    pub(crate) fn doubting(mut self, driver: mpsc::Sender<DriverCommand>) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// Publishes the start and the end of the program as events.
+    pub(crate) fn with_events(mut self, emitter: EventEmitter) -> Self {
+        self.told = Some(CommandEvents::new(emitter));
+        self
+    }
+
+    fn look(&mut self, event: &AgentEvent) {
+        if let (
+            AgentEvent::Response(AgentResponse::Refused { why: RefusalReason::NoProcess, .. }),
+            Some(driver),
+        ) = (event, &self.driver)
+        {
+            // If the queue is full, the driver is busy with other commands anyway.
+            let _ = driver.try_send(DriverCommand::Check);
+        }
+        if let AgentEvent::Response(AgentResponse::Exit(exit)) = event {
+            self.over = true;
+            if let Some(told) = self.told.take() {
+                told.exited(exit.code);
+            }
+        }
+    }
+
+    /// Sends `Stdin`, `Signal` or `Cancel` with an empty id. See [`ShellConnection::send`].
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn send(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        self.wire.send(request).await
+    }
+
+    /// Sends one message without waiting. [`Self::next`] sends the bytes that the socket does not
+    /// accept now, and the caller limits [`Self::waiting`].
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub fn push(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        self.wire.push(request)
+    }
+
+    /// Number of bytes that were pushed and not sent yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.wire.waiting()
+    }
+
+    /// Waits for the next event; `AgentResponse::Exit` is the last one. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`AgentError`]. After [`AgentError::SessionEnded`], the caller must drop the connection,
+    /// which kills the program.
+    pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
+        let event = match &mut self.working {
+            None => self.wire.next().await?,
+            Some(working) => tokio::select! {
+                biased;
+                event = self.wire.next() => event?,
+                () = working.over() => return Err(AgentError::SessionEnded),
+            },
+        };
+        self.look(&event);
+        Ok(event)
+    }
+
+    /// Returns an event that has already arrived, without waiting.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
+        let event = self.wire.try_next()?;
+        event.iter().for_each(|event| self.look(event));
+        Ok(event)
+    }
+
+    /// Returns the connection to the pool after `AgentResponse::Exit`. Dropping it before that
+    /// kills the program.
+    pub fn park(self) {
+        if self.over
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.park(self.wire);
+        }
+    }
+}
+
+/// Ends a shell or a terminal and everything that it started, on a connection of its own.
+pub(crate) async fn close(mut wire: Wire, key: ShellKey) -> Result<(), Error> {
+    wire.send(&AgentRequest::Close { key }).await?;
+    let answer = tokio::time::timeout(ANSWER_WAIT, wire.next()).await;
+    match answer.map_err(|_| Error::TooLate("closing the shell"))?? {
+        AgentEvent::Response(AgentResponse::Done) => Ok(()),
+        AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
+            Err(Error::Refused { why, message })
+        }
+        _ => Err(AgentError::Turn("unexpected answer to close").into()),
+    }
+}
