@@ -89,8 +89,9 @@ pub(crate) fn apply(
 mod tests {
     use super::*;
 
+    /// Promises: O10.
     #[test]
-    fn a_port_that_was_withdrawn_has_another_secret_when_it_comes_back() {
+    fn a_port_that_is_linked_again_has_a_new_secret() {
         let mut all = ExposedPorts::new();
         let id = SandboxId::parse("a").expect("an id");
         let first =

@@ -145,6 +145,7 @@ fn a_frame_with_a_malformed_activity_is_refused() {
     }
 }
 
+/// Promises: F39.
 #[test]
 fn what_server_and_launcher_say_is_as_in_the_baseline() {
     check("orders", Form::Packet, packets::orders());

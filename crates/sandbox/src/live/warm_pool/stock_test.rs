@@ -19,8 +19,9 @@ fn names(all: &[PreparedSandbox]) -> Vec<&str> {
     all.iter().map(|made| made.name.as_str()).collect()
 }
 
+/// Promises: Q24.
 #[test]
-fn a_kind_is_made_ahead_once_somebody_has_asked_for_it() {
+fn a_kind_is_prepared_after_its_first_request() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
     stock.want(&PoolKind::default(), now);
@@ -36,8 +37,9 @@ fn a_kind_is_made_ahead_once_somebody_has_asked_for_it() {
     assert_eq!((taken.name.as_str(), stock.count()), ("b", 1));
 }
 
+/// Promises: Q24.
 #[test]
-fn kinds_are_bounded_and_the_one_not_asked_for_longest_goes() {
+fn kinds_are_bounded_and_the_least_recently_requested_is_dropped() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
     stock.want(&PoolKind::default(), now);
@@ -56,8 +58,9 @@ fn kinds_are_bounded_and_the_one_not_asked_for_longest_goes() {
     assert_eq!(stock.next(9, "plain"), Some(PoolKind::default()), "the plain kind always stays");
 }
 
+/// Promises: Q24.
 #[test]
-fn what_nobody_asks_for_any_more_is_given_up_and_the_plain_ones_stay() {
+fn a_kind_without_requests_is_dropped_and_the_plain_kind_stays() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
     stock.want(&PoolKind::default(), now);
@@ -71,8 +74,9 @@ fn what_nobody_asks_for_any_more_is_given_up_and_the_plain_ones_stay() {
     assert_eq!((names(&stock.remove()), stock.count()), (vec!["a"], 1));
 }
 
+/// Promises: Q24.
 #[test]
-fn one_that_is_being_made_goes_to_who_waits_unless_it_is_not_to_be_used() {
+fn a_sandbox_in_preparation_goes_to_the_waiting_request_unless_it_is_stale() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
     stock.want(&linked(), now);
@@ -96,8 +100,9 @@ fn one_that_is_being_made_goes_to_who_waits_unless_it_is_not_to_be_used() {
     assert_eq!(names(&stock.remove()), ["c"]);
 }
 
+/// Promises: A12.
 #[test]
-fn layers_are_held_until_what_is_made_of_them_is_removed() {
+fn layers_are_held_until_their_sandboxes_are_removed() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
     stock.want(&image("x"), now);
