@@ -18,6 +18,7 @@ mod closing;
 mod end;
 mod escalation;
 mod interrupt;
+mod parts;
 mod run;
 mod running;
 mod save;
@@ -29,11 +30,11 @@ mod tty_warning;
 use crate::connection::shell_log::{CommandKey, LogCursor, LogEvent, ShellLog};
 use crate::reactor::{READ_BYTES, Reactor, Timer};
 use bash::{Bash, Status};
-use closing::Closing;
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::request::{OpenShell, RunCommand};
-use isolet_wire::response::{Closed, CommandExit, RefusalReason, STDERR, STDOUT};
+use isolet_wire::response::{CommandExit, RefusalReason, STDERR, STDOUT};
+use parts::{FlowControl, History, ShellEnd, StartDirectory, StepCounter};
 use running::RunningCommand;
 use rustix::event::epoll::EventFlags;
 use saves::SaveState;
@@ -90,14 +91,6 @@ pub(crate) struct Detached {
     pub(crate) at: Instant,
 }
 
-/// Retries of the report request after an interrupt.
-#[derive(Debug, Clone, Copy)]
-struct Resync {
-    /// When the next request is due.
-    due: Instant,
-    tries: u32,
-}
-
 /// A shell, which outlives its bash. It has many fields because most of them survive from one bash
 /// to the next and belong to no single command.
 #[derive(Debug)]
@@ -133,55 +126,6 @@ pub(crate) struct Shell {
     timer_at: Option<Instant>,
     saves: SaveState,
     start_dir: StartDirectory,
-}
-
-/// The steps that bash runs and reports.
-#[derive(Debug, Default)]
-struct StepCounter {
-    /// Number of the last step.
-    number: u64,
-    /// The step whose report is awaited.
-    awaited: Option<u64>,
-    /// Set after an interrupt until bash reports again.
-    resync: Option<Resync>,
-    /// Start time of the command that was interrupted last, until bash reports again.
-    sweep_since: Option<u64>,
-}
-
-/// Earlier commands for `history`, which bash receives when it needs them.
-#[derive(Debug, Default)]
-struct History {
-    texts: VecDeque<String>,
-    bytes: usize,
-}
-
-/// Whether output is read, and how far it was sent.
-#[derive(Debug)]
-struct FlowControl {
-    /// The output pipes are read.
-    reading: bool,
-    /// Until when a client that reads nothing is waited for.
-    stalled_until: Option<Instant>,
-    /// Index of the first entry of the log that was not sent yet.
-    sent_index: u64,
-}
-
-/// The end of a bash.
-#[derive(Debug, Default)]
-struct ShellEnd {
-    closing: Option<Closing>,
-    ended: Option<(Closed, Instant)>,
-    /// Why the agent kills bash.
-    cause: Option<CloseCause>,
-}
-
-/// What replaces a start directory that bash cannot enter.
-#[derive(Debug, Default)]
-struct StartDirectory {
-    /// The nearest accessible parent.
-    fallback: Option<String>,
-    /// The same directory until a notice about it was written to a command's standard error.
-    notice: Option<String>,
 }
 
 impl Shell {

@@ -2,10 +2,11 @@
 
 use super::bash::Bash;
 use super::escalation::{Escalation, EscalationStep};
+use super::parts::Resync;
 use super::running::{
     INTERRUPT_RETRY, InterruptState, ProbeStep, ReaderProbe, RunningCommand, Stage,
 };
-use super::{Resync, START_MAX, Shell, ShellState};
+use super::{START_MAX, Shell, ShellState};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};

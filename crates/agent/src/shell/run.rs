@@ -2,13 +2,14 @@
 
 use super::bash::Bash;
 use super::bash_protocol::{self, Report, ReportedStep};
+use super::parts::Resync;
 use super::running::{
     CommandInput, CommandOutput, CommandResult, InterruptState, Interrupts, ProbeStep, ReaderProbe,
     RunningCommand, Stage, StepProgress,
 };
 use super::stderr_filter::StderrFilter;
 use super::tty_warning::TtyWarningFilter;
-use super::{HISTORY_MAX, Resync, Shell, Waiting};
+use super::{HISTORY_MAX, Shell, Waiting};
 use crate::connection::shell_log::LogEvent;
 use crate::reactor::{READ_BYTES, Reactor};
 use crate::signals::CONT;

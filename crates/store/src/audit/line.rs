@@ -205,7 +205,7 @@ mod tests {
         let two = ChainKey::new(b"Jefe").sign(b"what do ya want for nothing?");
         assert_eq!(two, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         let six = ChainKey::new(&[0xaa; 131])
-            .sign(b"Test Using Larger Than Block-Size ChainKey - Hash ChainKey First");
+            .sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
         assert_eq!(six, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     }
 
