@@ -116,6 +116,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/tidy/check
 	python3 tests/tidy/imports.py
+	python3 tests/tidy/phrases.py
 	cd tests/tidy && python3 -m unittest -q test_imports test_promises test_phrases
 
 fmt:

@@ -39,7 +39,7 @@ PHRASES = (
     Phrase(r"by itself|by themselves|of its own accord", "ambiguous", "automatically, alone"),
     Phrase(r"unless told|unless it is told", "hides who says it", "by default"),
     Phrase(r"so much|so many|for so long|so long as", "refers to nothing", "the number, or `up to N`"),
-    Phrase(r"meanwhile|in the meantime", "vague", "while X runs, until Y"),
+    Phrase(r"meanwhile", "vague", "while X runs, until Y"),
     Phrase(r"lets? go", "colloquial", "release, close, give up"),
     Phrase(r"(?:what|who) (?:is|was) (?:not )?there", "a riddle", "a missing file, an existing file"),
     Phrase(r"for who\b|who comes", "a riddle", "for a client that reconnects"),
@@ -48,7 +48,8 @@ PHRASES = (
     Phrase(r"made ahead|begun ahead|made before anybody", "a private term", "created in advance, warm pool"),
     Phrase(r"at this moment", "wordy", "now, currently"),
     Phrase(r"goes on being|go on being", "not idiomatic", "keeps, continues"),
-    Phrase(r"lent|lends?|lending", "a private term", "injected credential, inject"),
+    # In quotes it is a name in stored records.
+    Phrase(r"(?<!\")(?:lent|lends?|lending)(?!\")", "a private term", "injected credential, inject"),
     Phrase(r"where there (?:is|was) (?:one|none)", "a riddle", "if any, if it exists"),
     Phrase(r"in the stead|in (?:its|their|his) stead", "archaic", "instead"),
     Phrase(r"likewise\.", "a comment that says nothing", "what the item is"),

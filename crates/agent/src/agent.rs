@@ -102,7 +102,6 @@ impl Agent {
         })
     }
 
-    /// Runs forever.
     pub(crate) fn serve(&mut self) -> ! {
         let mut ready = Vec::new();
         // Processes that the launcher left to process 1 may have ended before the signal handler

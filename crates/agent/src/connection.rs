@@ -39,15 +39,12 @@ pub(crate) enum Role {
     Ready,
     /// A client of a shell.
     Shell(ShellClient),
-    /// Runs a program.
     Exec(u64),
     /// A client of a terminal.
     Terminal(Box<TerminalClient>),
-    /// Follows a process.
     Process(Follower),
     /// Runs code in a context.
     Context(u64),
-    /// Receives every change.
     Watch,
 }
 
@@ -71,7 +68,6 @@ pub(crate) struct ShellClient {
 /// A connection of a server: its socket, its input, and its unsent data.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    /// The socket.
     pub(crate) fd: OwnedFd,
     /// The purpose of the connection.
     pub(crate) role: Role,
@@ -157,7 +153,6 @@ impl Conn {
         self.queue.len() - self.queue_sent
     }
 
-    /// Queues a message.
     pub(crate) fn queue_message(&mut self, message: &AgentResponse) {
         frame::put(&mut self.queue, message);
     }
@@ -282,7 +277,6 @@ impl Conn {
         }
     }
 
-    /// The same, mutable.
     pub(crate) fn terminal_client_mut(&mut self) -> Option<&mut TerminalClient> {
         match &mut self.role {
             Role::Terminal(client) => Some(client),

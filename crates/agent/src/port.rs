@@ -37,7 +37,6 @@ pub(crate) enum DialState {
     Pending(bool),
     /// The socket is connected.
     Connected,
-    /// The connection failed.
     Refused(RefusalReason, String),
 }
 

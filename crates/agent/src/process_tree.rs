@@ -9,11 +9,8 @@ const WALK_MAX: usize = 8192;
 /// A process at the time when it was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessHandle {
-    /// The process id.
     pub(crate) pid: i32,
-    /// The process group.
     pub(crate) group: i32,
-    /// The session.
     pub(crate) session: i32,
     /// Start time, in hundredths of a second since boot. Together with the process id, it
     /// identifies the process.
@@ -98,7 +95,6 @@ impl ProcessHandle {
 /// The signal masks of a process, with the lowest bit for signal 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signals {
-    /// Ignored signals.
     pub(crate) ignored: u64,
     /// Signals with a handler.
     pub(crate) caught: u64,

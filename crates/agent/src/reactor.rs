@@ -73,7 +73,6 @@ pub(crate) enum ChildOwner {
     File,
     /// The program of a terminal.
     Terminal(u64),
-    /// A background process.
     Process(u64),
     /// The interpreter of a context.
     Context(u64),
@@ -111,7 +110,6 @@ pub(crate) enum Timer {
 /// The state that everything that runs shares.
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    /// The poll set.
     pub(crate) poll: Poll,
     /// The parameters that the agent was started with.
     pub(crate) config: AgentConfig,
@@ -150,7 +148,6 @@ struct ReadBudget {
 }
 
 impl Reactor {
-    /// An empty reactor.
     #[must_use]
     pub(crate) fn new(poll: Poll, config: AgentConfig) -> Self {
         Self {
@@ -196,7 +193,6 @@ impl Reactor {
         self.watchers_behind || self.saves_running >= SAVES_AT_ONCE
     }
 
-    /// Sets a timer.
     pub(crate) fn set_timer(&mut self, when: Instant, timer: Timer) {
         self.timers.push(Reverse((when, timer)));
     }

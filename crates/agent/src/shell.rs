@@ -72,7 +72,6 @@ pub(crate) enum ShellState {
     Open,
     /// Bash could not be executed.
     Failed(RefusalReason, String),
-    /// Bash has ended.
     Dead,
 }
 

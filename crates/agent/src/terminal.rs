@@ -337,7 +337,6 @@ impl Terminal {
         self.roster.size_owner
     }
 
-    /// Adds a client.
     pub(crate) fn add_client(&mut self, reactor: &mut Reactor, conn: u64, client: &TerminalClient) {
         self.clients.push(conn);
         self.roster.typing += usize::from(client.may_type());
@@ -345,7 +344,6 @@ impl Terminal {
         reactor.pending.terminals.mark(self.id);
     }
 
-    /// Removes a client.
     pub(crate) fn remove_client(
         &mut self,
         reactor: &mut Reactor,

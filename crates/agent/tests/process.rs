@@ -186,7 +186,7 @@ fn a_timeout_ends_it_and_says_so() {
 fn a_log_is_bounded_and_what_was_cut_is_told() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    // No client reads its output, and it ends all the same.
+    // No client reads its output, and it ends anyway.
     run(&mut client, "a", "seq 1 1000000");
     let mut other = agent.connect();
     kit::until("it ends", || {

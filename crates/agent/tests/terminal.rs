@@ -489,9 +489,9 @@ fn a_question_is_answered_once() {
 #[test]
 fn the_model_answers_while_nobody_is_there_who_can() {
     let agent = Agent::start();
-    let go = agent.dir.at("go");
+    let start_file = agent.dir.at("go");
     let script = format!(
-        "stty raw -echo; echo on; until [ -e {go} ]; do sleep 0.02; done; \
+        "stty raw -echo; echo on; until [ -e {start_file} ]; do sleep 0.02; done; \
          printf '\\e[6n'; read -rN6 answer; printf '<%q>' \"$answer\""
     );
     let open = || argv(&["bash", "-c", &script]);
@@ -500,7 +500,7 @@ fn the_model_answers_while_nobody_is_there_who_can() {
     let mut viewer = agent.screen(AttachTerminal { view: true, ..attach_options(open()) });
     drop(first);
     viewer.wait("alone", |screen| screen.seen.len() == 1);
-    std::fs::write(go, "").expect("writes");
+    std::fs::write(start_file, "").expect("writes");
     viewer.until("<$'\\E[2;3R'>");
 }
 

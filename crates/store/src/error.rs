@@ -54,7 +54,6 @@ pub enum Error {
     Torn {
         /// The file of the records.
         file: PathBuf,
-        /// What SQLite found.
         said: String,
     },
     /// A name, slot or key is in use.

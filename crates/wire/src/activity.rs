@@ -36,7 +36,6 @@ pub enum Activity {
     /// The terminal of a session. Agents report one when it opens, when it ends, and when its
     /// visible clients change.
     Terminal {
-        /// The session's id.
         session: String,
         /// Process id of the terminal's program inside the sandbox.
         pid: i32,
@@ -47,7 +46,6 @@ pub enum Activity {
     },
     /// A code context.
     Context {
-        /// The context's id.
         id: String,
         /// Process id of the interpreter inside the sandbox; 0 while there is none.
         pid: i32,

@@ -37,7 +37,6 @@ pub enum FrameError {
     /// The announced length is zero or above the limit.
     #[error("frame of {length} bytes, at most {max} allowed")]
     Length {
-        /// The announced length.
         length: usize,
         /// The maximum for this direction.
         max: usize,

@@ -260,7 +260,6 @@ pub enum FileRequest {
     Walk {
         /// The path of the directory.
         path: Vec<u8>,
-        /// What to list.
         options: WalkOptions,
     },
     /// Answered by `FileFound` with one entry, then `Done`.

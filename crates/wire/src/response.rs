@@ -93,7 +93,6 @@ pub enum AgentResponse {
     ShellState {
         /// The name of the shell.
         shell: ShellKey,
-        /// The message itself.
         what: SavedState,
     },
     /// A part of the matches of a `Search`.

@@ -93,7 +93,6 @@ impl LogFilter {
 pub(crate) enum Item<'a> {
     /// A part of the output.
     Output {
-        /// The stream number.
         stream: u8,
         /// Offset of the first byte.
         offset: u64,
@@ -102,7 +101,6 @@ pub(crate) enum Item<'a> {
         /// At most 64 KiB.
         bytes: &'a [u8],
     },
-    /// Any other message.
     Message(AgentResponse),
 }
 

@@ -55,9 +55,7 @@ pub(crate) struct TerminalClient {
 pub(crate) enum ClientStage {
     /// `TerminalAttached` has not been sent yet.
     Attaching,
-    /// A snapshot.
     Snapshot {
-        /// The complete snapshot.
         bytes: Rc<[u8]>,
         /// Number of bytes that were sent.
         sent: usize,

@@ -184,7 +184,6 @@ impl Context {
         ContextResponse::RunEnded(context::ContextRunEnd { oom, died, micros, ..run.end })
     }
 
-    /// Replaces the interpreter.
     pub(crate) fn restart(&mut self, reactor: &mut Reactor, conn: u64) {
         self.openers.push(conn);
         self.refuse_queue(RefusalReason::NoShell, "the context was restarted");
@@ -194,7 +193,6 @@ impl Context {
         self.kill(reactor);
     }
 
-    /// Deletes the context.
     pub(crate) fn close(&mut self, reactor: &mut Reactor, conn: u64) {
         self.closers.push(conn);
         self.closing = true;

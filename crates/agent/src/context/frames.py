@@ -27,7 +27,7 @@ def write_whole(fd, data):
 
 
 def packed(said, **how):
-    """As JSON in UTF-8. Halves of a pair of surrogates are no text to whoever reads it."""
+    """Encode as JSON in UTF-8. Unpaired surrogates are replaced, because no reader could decode them."""
     import json
     text = json.dumps(said, ensure_ascii=False, **how)
     try:

@@ -78,7 +78,6 @@ pub(super) fn program(
     }
 }
 
-/// A running interpreter.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) pid: i32,

@@ -36,7 +36,6 @@ pub(crate) fn copy(from: &Path, to: &Path, replace: bool) -> Result<(), Failure>
 /// The owner of copied files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owners {
-    /// The sandbox's user.
     New,
     /// The owner of the original, because the file is moved.
     Moved,

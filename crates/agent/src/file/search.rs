@@ -104,7 +104,7 @@ fn below(
     let mut next = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walk.next()));
     loop {
         let Ok(entry) = next() else {
-            let message = "the directory was exchanged for something else meanwhile".to_owned();
+            let message = "the directory was replaced during the search".to_owned();
             return Err(Failure(RefusalReason::WrongKind, message).into());
         };
         let Some(entry) = entry else { return Ok(()) };

@@ -39,7 +39,6 @@ pub(crate) struct Pending {
     pub(crate) shells: PendingSet,
     /// Programs without a shell.
     pub(crate) execs: PendingSet,
-    /// Terminals by number.
     pub(crate) terminals: PendingSet,
     /// Background processes by number.
     pub(crate) processes: PendingSet,

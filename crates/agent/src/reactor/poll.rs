@@ -11,7 +11,6 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EventSource {
-    /// The listening socket.
     Listen,
     /// The signal descriptor for ended children.
     Children,

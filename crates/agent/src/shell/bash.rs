@@ -40,7 +40,6 @@ pub(crate) struct Bash {
     pub(crate) prefix: &'static str,
     /// `set -x` is on.
     pub(crate) xtrace: bool,
-    /// Start time.
     pub(crate) opened: Instant,
     /// Whether its output pipes are polled.
     pub(crate) listening: bool,
@@ -61,7 +60,6 @@ pub(crate) struct Bash {
 /// The result of reading the status channel.
 #[derive(Debug)]
 pub(crate) enum Status {
-    /// No relevant line.
     Nothing,
     /// A report of the requested step.
     Report(bash_protocol::Report),

@@ -42,7 +42,7 @@ const REST_LEAST: Duration = Duration::from_millis(1);
 const STEP_MAX: Duration = Duration::from_millis(100);
 const STEP_PAUSE: Duration = Duration::from_micros(200);
 /// Time for bash to get from its reader to its report. An interrupt during this time would print a
-/// newline that cannot be told from the command's output.
+/// newline that cannot be distinguished from the command's output.
 const ANSWER_MAX: Duration = Duration::from_millis(2);
 /// Number of report requests, 20 ms apart, before the rest of a command gets a stronger signal and
 /// before forks of bash are no longer waited for.
@@ -89,7 +89,7 @@ impl Shell {
     /// program's end as an ordinary one, or forget its own interrupt, and continue with the next
     /// command. In all other cases, bash alone is interrupted. If it has handled the signal and is
     /// not back at its reader, it is interrupted again with its programs, so that an interrupt may
-    /// fall between two programs that end by themselves.
+    /// fall between two programs that end normally.
     pub(super) fn advance_interrupt(&mut self, reactor: &Reactor) {
         let pid = self.pid();
         let Some(running) = self.running.as_mut() else { return };

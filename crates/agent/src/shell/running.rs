@@ -20,7 +20,6 @@ pub(super) const INTERRUPT_RETRY: Duration = Duration::from_millis(30);
 pub(super) enum Stage {
     /// The agent's setup step: directory, environment, history.
     Before,
-    /// The command's text.
     Main,
     /// The agent's cleanup step, which restores directory and environment.
     After,
@@ -51,7 +50,6 @@ pub(super) enum ProbeStep {
     GiveUp,
 }
 
-/// The running command.
 #[derive(Debug)]
 pub(super) struct RunningCommand {
     pub(super) key: Rc<CommandKey>,

@@ -81,7 +81,6 @@ impl Terminal {
         }
     }
 
-    /// Resizes the terminal.
     pub(crate) fn resize(&mut self, reactor: &mut Reactor, size: Size) {
         if size == self.size {
             return;

@@ -22,7 +22,6 @@ pub(crate) struct OutputRing {
 pub(crate) struct Mark {
     /// Offset of the first byte that is drawn for the new size.
     pub(crate) offset: u64,
-    /// The new size.
     pub(crate) size: Size,
 }
 

@@ -155,7 +155,7 @@ impl Inner {
     }
 
     /// Moves a layer into its place, and flushes it to the disk. If another tenant has installed it
-    /// meanwhile, that copy stays, since sandboxes may use it.
+    /// before, that copy stays, since sandboxes may use it.
     async fn install(
         &self,
         staged: StagedDirectory,

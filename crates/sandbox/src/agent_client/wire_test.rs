@@ -252,7 +252,7 @@ async fn a_parked_shell_is_taken_again_unless_it_has_heard_something() {
     let mut rest = Vec::new();
     // A socket error (a reset with unread bytes) also ends the stream.
     let _ = stream.read_to_end(&mut rest).await;
-    assert!(rest.is_empty() && pool.take_shell(&session).is_none(), "let go");
+    assert!(rest.is_empty() && pool.take_shell(&session).is_none(), "no connection is held");
     watcher.abort();
 }
 

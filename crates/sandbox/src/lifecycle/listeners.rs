@@ -29,7 +29,7 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
         let begun = Instant::now();
         let followed = inner.events.followed();
         if followed.is_empty() {
-            inner.events.somebody().await;
+            inner.events.wait_for_reader().await;
             continue;
         }
         for (tenant, which) in followed {

@@ -305,7 +305,7 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
             Ok((entry, Err(_))) if rebooted(inner, &entry) => {
                 let cause = match origin {
                     Origin::Copied => "its data directory is a copy",
-                    _ => "the host was started anew",
+                    _ => "the host was restarted",
                 };
                 lost(inner, entry, Transition::Rebooted, cause);
             }

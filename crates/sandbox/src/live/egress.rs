@@ -300,8 +300,8 @@ fn wants(entry: &SandboxEntry) -> bool {
 
 /// Creates the veth pair of every sandbox that needs one, and removes pairs without a sandbox.
 async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
-    let somebody = inner.registry.all().iter().any(|entry| wants(entry));
-    if !somebody && !inner.egress.stands().await? {
+    let wanted = inner.registry.all().iter().any(|entry| wants(entry));
+    if !wanted && !inner.egress.stands().await? {
         return Ok(());
     }
     let links = inner.egress.links().await?;

@@ -300,8 +300,9 @@ mod tests {
         };
         let earlier = |answer: &str| answer != "answer 0";
         let second = onces.run_in(&store, &tenant, &once, earlier, effect_of(1));
-        let go = async move { go.send(()).unwrap() };
-        let (first, second, ()) = tokio::join!(onces.run(&store, &tenant, &once, old), second, go);
+        let start = async move { go.send(()).unwrap() };
+        let (first, second, ()) =
+            tokio::join!(onces.run(&store, &tenant, &once, old), second, start);
         assert_eq!(first.unwrap(), ("answer 0".to_owned(), false));
         assert_eq!(second.unwrap(), ("answer 1".to_owned(), false));
     }

@@ -164,7 +164,6 @@ async fn discard(inner: &Arc<Inner>, made: PreparedSandbox) {
     inner.trash.notify_one();
 }
 
-/// Removes discarded sandboxes.
 async fn remove(inner: &Arc<Inner>) {
     loop {
         let old = inner.ready.lock().remove();

@@ -84,7 +84,6 @@ fn own(session: &SessionId) -> String {
     format!(".sessions/{session}")
 }
 
-/// Removes trailing slashes.
 fn named(path: &str) -> &str {
     path.trim_end_matches('/')
 }

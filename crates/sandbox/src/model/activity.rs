@@ -120,7 +120,7 @@ mod tests {
         let held = uses.enter().unwrap();
         let other = held.clone();
         drop(held);
-        assert!(!uses.close(), "somebody is there");
+        assert!(!uses.close(), "a guard is held");
         assert!(uses.enter().is_some(), "a close that was refused changes nothing");
         drop(other);
         assert!(uses.close());

@@ -93,16 +93,10 @@ pub enum Error {
     Image(#[from] isolet_image::Error),
     /// The tenant has reached its limit of sandboxes.
     #[error("tenant has {max} sandboxes, the most it may have")]
-    TooManySandboxes {
-        /// The limit.
-        max: u32,
-    },
+    TooManySandboxes { max: u32 },
     /// The sandbox has reached its limit of sessions.
     #[error("sandbox has {max} sessions, the most it may have")]
-    TooManySessions {
-        /// The limit.
-        max: usize,
-    },
+    TooManySessions { max: usize },
     /// The sandbox has no such recording.
     #[error("no recording {recording} of sandbox {id}")]
     NoRecording {
@@ -129,24 +123,17 @@ pub enum Error {
     },
     /// The sandbox has reached its limit of recordings.
     #[error("sandbox has {max} recordings, the most it may have")]
-    TooManyRecordings {
-        /// The limit.
-        max: usize,
-    },
+    TooManyRecordings { max: usize },
     /// The port is not exposed, so there are no signed URLs for it.
     #[error("no link leads to port {port} of sandbox {id}")]
     NotExposed {
         /// The id of the sandbox.
         id: SandboxId,
-        /// The port number.
         port: u16,
     },
     /// The sandbox has reached its limit of exposed ports.
     #[error("links lead to {max} ports of the sandbox, the most there may be")]
-    TooManyExposed {
-        /// The limit.
-        max: usize,
-    },
+    TooManyExposed { max: usize },
     /// The server has reached one of its limits.
     #[error("this server is full: {0}")]
     ServerFull(&'static str),
@@ -209,10 +196,7 @@ pub enum Error {
     NoProfile(String),
     /// The tenant has reached its limit of network profiles.
     #[error("at most {max} network profiles")]
-    TooManyProfiles {
-        /// The limit.
-        max: usize,
-    },
+    TooManyProfiles { max: usize },
     /// An internal error of this server, which affects only this call.
     #[error("internal fault: {0}")]
     Fault(String),
@@ -245,9 +229,7 @@ pub enum OpenError {
     /// An error of a file or a directory of the server.
     #[error("{path}")]
     Io {
-        /// The path.
         path: String,
-        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },

@@ -198,7 +198,7 @@ impl Events {
 
     /// Resolves when a reader has started to follow. A permit from an earlier call only makes it
     /// resolve at once.
-    pub(crate) async fn somebody(&self) {
+    pub(crate) async fn wait_for_reader(&self) {
         self.more.notified().await;
     }
 }

@@ -49,7 +49,6 @@ struct CastHead {
     version: u32,
     width: u16,
     height: u16,
-    /// Seconds since 1970.
     timestamp: i64,
     env: CastEnv,
 }

@@ -96,7 +96,7 @@ impl Disk {
         self.0.values().all(|file| file.pending.is_empty() && !file.removed)
     }
 
-    /// Writes the files as a power failure at this moment may leave them. `moment` varies the seed.
+    /// Writes the files as a power failure now may leave them. `moment` varies the seed.
     pub(crate) fn write(&self, folder: &Path, chance: Chance, moment: usize) {
         let there =
             |file: &DiskFile| !file.removed || matches!(chance, Chance::None | Chance::Any(1));

@@ -13,7 +13,6 @@ pub const PACKET_BYTES_MAX: usize = 128 * 1024;
 pub enum ProxyRequest {
     /// Sent first, and again when the addresses of this machine change.
     Guard {
-        /// The closed addresses.
         guard: Guard,
         /// DNS resolvers to forward to; empty means the host's resolvers.
         resolvers: Vec<SocketAddr>,

@@ -12,7 +12,7 @@ pub const UNPROVEN: [(&str, &str); 3] = [
 /// Reasons why the proxy denies a request regardless of the rules, with an explanation.
 pub const UNFIT: [(&str, &str); 3] = [
     (BAD_REQUEST, "it is no HTTP request that can be passed on"),
-    (TRACE, "TRACE shows what is lent for the host"),
+    (TRACE, "TRACE would reveal the credential of the host"),
     (HEADERS_TOO_LONG, "its headers are too long with the credentials in place of placeholders"),
 ];
 /// An HTTP request that two parsers could read differently, or that asks for a tunnel.

@@ -8,7 +8,7 @@ OPTIONS = ('--HistoryManager.enabled=False',)
 
 
 def adopt():
-    # The kernel has a session of its own: what it leaves behind could not be told from others' else.
+    # The kernel gets its own session, so that its leftover processes can be identified.
     import ctypes
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -26,7 +26,7 @@ class Without:
 
 
 def prepare(name):
-    """All that can be had before a kernel is begun: what begins it."""
+    """Import everything that a kernel needs, before the kernel starts."""
     from importlib.machinery import PathFinder
     with Without():
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel

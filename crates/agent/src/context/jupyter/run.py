@@ -1,4 +1,4 @@
-# A bundle above this is cut: its largest kinds are left out, and that is told.
+# A larger bundle is cut: its largest media types are left out, and the result says so.
 BUNDLE_BYTES_MAX = 8 * 1024 * 1024
 TEXT_BYTES_MAX = 1024 * 1024
 # After a run's reply, for what it has shown, or the other way round; a kernel drops what is not taken
@@ -60,7 +60,7 @@ class Run:
                 if message:
                     take(message)
                     heard = True
-            # What it has said before its end is told first.
+            # Output from before the end is reported first.
             ended = ended or 'ended' in came
             if ended and not heard and not client.running.poll(LAST_MS):
                 end(client.kernel)

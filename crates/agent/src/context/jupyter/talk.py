@@ -22,7 +22,7 @@ def unable(text):
 
 
 class Signals:
-    """Of interrupts the kernel is told between two messages; of ends of children we are woken."""
+    """Pass interrupts to the kernel between two messages; wake up when a child process ends."""
 
     def __init__(self):
         self.interrupt = False

@@ -4,7 +4,7 @@ import ast, builtins, os, signal, sys, threading, types
 
 RUN = 1
 READY, DISPLAY, ERROR, DONE, SYNC = 1, 2, 3, 4, 5
-# A bundle above this is cut: its largest kinds are left out, and that is told.
+# A larger bundle is cut: its largest media types are left out, and the result says so.
 BUNDLE_BYTES_MAX = 8 * 1024 * 1024
 TEXT_BYTES_MAX = 1024 * 1024
 FLUSH_S = 0.02

@@ -26,7 +26,7 @@ pub(crate) struct Scopes {
     running: Mutex<BTreeMap<SessionId, Arc<Scope>>>,
     /// Serialises starts and ends.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// Sessions whose shell was lost with its agent and whose clients have not been told yet.
+    /// Sessions whose shell was lost with its agent and whose clients have not learned of it yet.
     lost: Mutex<BTreeSet<SessionId>>,
     /// One task for each agent, which handles its reports.
     pub(crate) news: Mutex<JoinSet<()>>,
@@ -83,7 +83,7 @@ impl Scopes {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the loss: the shell was not lost, or no client is left to be told.
+    /// Forgets the loss: the shell was not lost, or no client is left to report it to.
     pub(crate) fn forgive(&self, id: &SessionId) {
         self.lost().remove(id);
     }
@@ -105,7 +105,6 @@ impl Scopes {
         self.running().values().any(|scope| scope.seen().busy())
     }
 
-    /// All running scopes.
     pub(crate) fn all(&self) -> Vec<(SessionId, Arc<Scope>)> {
         let running = self.running();
         running.iter().map(|(id, scope)| (id.clone(), Arc::clone(scope))).collect()

@@ -169,16 +169,16 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn lending(host: &str) -> CredentialSpec {
+    fn credential(host: &str) -> CredentialSpec {
         let made = CredentialSpec::new(host, Some("x-key".into()), None, "hunter2".to_owned());
-        made.expect("it can be lent")
+        made.expect("a valid credential")
     }
 
     /// Promises: Q21.
     #[tokio::test]
     async fn values_are_kept_for_root_alone_and_found_again_and_end_with_their_sandbox() {
         let data = tempfile::tempdir().unwrap();
-        let all = vec![lending("a.example"), lending("b.example")];
+        let all = vec![credential("a.example"), credential("b.example")];
         let known: Vec<InjectedCredential> = all.iter().map(|one| one.credential.clone()).collect();
         SecretStore::new(data.path(), "one").keep(all.clone()).await.unwrap();
         let path = data.path().join("credentials/one");

@@ -41,7 +41,6 @@ pub(crate) struct WarmStock {
     /// The kind that was needed last comes first.
     all: Vec<StockOfKind>,
     making: Option<InPreparation>,
-    /// Sandboxes to remove.
     old: Vec<PreparedSandbox>,
     /// Kinds of the sandboxes that are being removed.
     removing: Vec<PoolKind>,

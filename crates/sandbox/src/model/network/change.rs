@@ -57,7 +57,7 @@ impl Opening {
             format!("{host} is refused by {why:?} of deny: take that away with deny_remove")
         } else if closed {
             format!(
-                "{host} is closed to every sandbox ({why}): whoever runs the server may open it, by [network] opened"
+                "{host} is closed to every sandbox ({why}): the operator can open it with [network] opened"
             )
         } else if let Some((_, said)) = unproven {
             format!(

@@ -261,10 +261,10 @@ mod tests {
     fn the_same_place_is_lent_anew_and_what_is_removed_is_gone() {
         let first = one("a.example", Some("X-Key"), None).unwrap();
         let other = one("a.example", None, Some("A_KEY")).unwrap();
-        let mut anew = first.clone();
-        anew.value = Secret::new("another".to_owned());
-        let all = changed(&[first], &[other.clone(), anew.clone()], &[]).unwrap();
-        assert_eq!(all, [anew.clone(), other.clone()]);
+        let mut replaced = first.clone();
+        replaced.value = Secret::new("another".to_owned());
+        let all = changed(&[first], &[other.clone(), replaced.clone()], &[]).unwrap();
+        assert_eq!(all, [replaced.clone(), other.clone()]);
         let gone = CredentialRemoval::new("A.example", Some("X-KEY".into()), None).unwrap();
         assert_eq!(changed(&all, &[], &[gone]).unwrap(), [other]);
         let every = CredentialRemoval::new("a.example", None, None).unwrap();

@@ -67,7 +67,7 @@ pub fn built_in() -> [Profile; 4] {
     };
     [
         profile(NONE, "Loopback only.", &[], &["*"]),
-        profile("locked-down", "Nothing is allowed; what is tried is told.", &[], &[]),
+        profile("locked-down", "Nothing is allowed; denied connections are reported.", &[], &[]),
         profile(
             "packages",
             "The public registries of pip, npm, cargo and apt, by their names.",
