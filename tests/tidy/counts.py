@@ -14,8 +14,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# A packed statement: `let (a, b) = (x, y);` is two statements on one line.
-PACKED_LET = re.compile(r"\blet (?:mut )?\((?:[^()=]|\([^()]*\))*\)\s*=\s*\(")
+# A packed statement: `let (a, b) = (x, y);` is two statements on one line. A pattern that can fail,
+# such as `let (Some(a), None) = (x, y) else`, tests two values together and is not one.
+PACKED_LET = re.compile(r"\blet \((?:mut )?[a-z_]\w*(?:,\s*(?:mut )?[a-z_]\w*)+,?\)(?:\s*:[^=;]*)?\s*=\s*\((?!\s*\))")
 # A parameter without a name of its own: `fn f(&self, (a, b): (A, B))`.
 TUPLE_PARAMETER = re.compile(r"(?:\(|,)\s*\((?:mut )?\w+(?:,\s*(?:mut )?\w+)+\):\s*\(")
 # JSON that is written by hand: a format string with an escaped or raw member name.

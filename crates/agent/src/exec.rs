@@ -22,6 +22,9 @@ const UID_MAX: u32 = 65_533;
 pub(crate) const INPUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// A program without a shell, from its start to its exit.
+///
+/// More than 12 fields: an exec has no phases, and its pipes, its exit and its timers change
+/// independently of each other.
 #[derive(Debug)]
 pub(crate) struct Exec {
     /// The connection of the program, while it is open.

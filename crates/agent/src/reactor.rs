@@ -108,6 +108,8 @@ pub(crate) enum Timer {
 }
 
 /// The state that everything that runs shares.
+///
+/// More than 12 fields: one for each kind of event that the agent waits for.
 #[derive(Debug)]
 pub(crate) struct Reactor {
     pub(crate) poll: Poll,

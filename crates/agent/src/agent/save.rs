@@ -61,7 +61,8 @@ impl Agent {
     /// Continues to save all shells if that was requested. Returns whether a save has started.
     pub(super) fn save_all(&mut self) -> bool {
         let Some(until) = self.savers.iter().map(|(_, until)| *until).max() else { return false };
-        let (late, mut begun): (_, bool) = (self.reactor.now >= until, false);
+        let late = self.reactor.now >= until;
+        let mut begun = false;
         let mut wanted = false;
         for (id, shell) in &mut self.shells {
             if !shell.save_wanted() {

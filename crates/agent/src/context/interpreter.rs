@@ -78,6 +78,7 @@ pub(super) fn program(
     }
 }
 
+/// More than 12 fields: each descriptor and timer of the process is one.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) pid: i32,

@@ -22,6 +22,8 @@ const LINE_BYTES_MAX: usize = 4096;
 const GARBAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A running bash process.
+///
+/// More than 12 fields: one for each descriptor of the process and for each part of its protocol.
 #[derive(Debug)]
 pub(crate) struct Bash {
     /// Its process id, which is also its process group and its session.

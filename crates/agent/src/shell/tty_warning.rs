@@ -93,11 +93,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_line_goes_wherever_it_is_cut(a in 0..SAID.len(), b in 0..SAID.len()) {
-            let (a, b) = (a.min(b), a.max(b));
+            let first = a.min(b);
+            let second = a.max(b);
             let mut filter = TtyWarningFilter::new(3);
-            let mut out = filter.push(&SAID[..a]);
-            out.extend(filter.push(&SAID[a..b]));
-            out.extend(filter.push(&SAID[b..]));
+            let mut out = filter.push(&SAID[..first]);
+            out.extend(filter.push(&SAID[first..second]));
+            out.extend(filter.push(&SAID[second..]));
             out.extend(filter.rest());
             prop_assert_eq!(out, b"a\nbash: [4: 1 (255)] x\nbash: [3: b".to_vec());
         }

@@ -47,7 +47,8 @@ struct ProfileFile {
 /// A network as text: its first address and its prefix length.
 fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
     let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
-    let (address, bits): (Ipv4Addr, u8) = (address.parse().ok()?, bits.parse().ok()?);
+    let address: Ipv4Addr = address.parse().ok()?;
+    let bits: u8 = bits.parse().ok()?;
     let mask = u32::MAX.checked_shl(32_u32.checked_sub(u32::from(bits))?).unwrap_or(0);
     (address.to_bits() & !mask == 0).then_some((address, bits))
 }

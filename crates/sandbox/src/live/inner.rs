@@ -18,6 +18,8 @@ use std::{
 };
 use tokio::{sync::Notify, task::JoinSet};
 
+/// The state that all parts of the service share. More than 12 fields: each is one part with a lock
+/// of its own.
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) jail: isolet_jail::Config,

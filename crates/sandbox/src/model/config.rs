@@ -5,6 +5,8 @@ use isolet_wire::launcher::Limits;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// The configuration of the service, set by the operator.
+///
+/// More than 12 fields: one for each setting.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The directory that holds all state.

@@ -104,6 +104,8 @@ impl IdempotencyKey {
 }
 
 /// The description of a sandbox.
+///
+/// More than 12 fields: one for each field of the record that clients see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SandboxInfo {
     /// The id of the sandbox.
@@ -342,6 +344,8 @@ impl Life {
 }
 
 /// The description of a session.
+///
+/// More than 12 fields: one for each field of the record that clients see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// The id of the session.

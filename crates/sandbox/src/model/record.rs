@@ -67,6 +67,8 @@ pub(crate) struct Record {
 }
 
 /// The part of the record that the store holds as JSON.
+///
+/// More than 12 fields: one for each member of the stored JSON object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecordBody {
     pub(crate) v: u32,

@@ -142,7 +142,8 @@ impl Record {
 
     /// The usage record of a deleted sandbox.
     pub(crate) fn past(&self, groups: isolet_jail::Usage) -> Result<EndedSandbox, Error> {
-        let (info, usage): (SandboxInfo, Usage) = (self.info(), self.usage(groups));
+        let info = self.info();
+        let usage = self.usage(groups);
         let past = Past {
             id: info.id.into(),
             image: info.image,

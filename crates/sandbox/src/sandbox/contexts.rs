@@ -81,6 +81,8 @@ pub struct ContextSpec {
 }
 
 /// The description of a context.
+///
+/// More than 12 fields: one for each field of the record that clients see.
 #[derive(Debug, Clone)]
 pub struct ContextInfo {
     /// The id of the context.
