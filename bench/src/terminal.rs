@@ -24,7 +24,7 @@ const ATTACHES: usize = 60;
 
 /// A client of a terminal.
 pub(crate) trait BenchTerminal {
-    /// Sends typed bytes.
+    /// Sends bytes as if a person typed them.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
     /// Waits for the next output.
     fn read(&mut self) -> Result<&[u8]>;

@@ -37,7 +37,7 @@ impl Attached {
         }
     }
 
-    /// Attaches without reading.
+    /// Attaches a client that reads nothing.
     pub(crate) fn begin(server: &BenchServer, id: &str, query: &str) -> Result<Self> {
         let port = server.port;
         let url = format!("ws://127.0.0.1:{port}/v1/sandboxes/{id}/terminal?events=1{query}");

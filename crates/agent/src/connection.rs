@@ -57,7 +57,7 @@ pub(crate) struct ShellClient {
     pub(crate) view: LogFilter,
     /// The client's position in the log.
     pub(crate) cursor: LogCursor,
-    /// `Attached` was sent.
+    /// Whether `Attached` was sent to the client.
     pub(crate) attach_reported: bool,
     /// This client's request opened the shell.
     pub(crate) opened_shell: bool,

@@ -38,7 +38,7 @@ const OOM_FRESH: Duration = Duration::from_millis(2);
 /// Maximum number of bytes that are read from all background processes within [`READ_BUDGET_TIME`].
 /// No client waits for them, and a process like `yes` must not use up a core of the host.
 const READ_BUDGET_BYTES: usize = 4 * 1024 * 1024;
-/// See [`READ_BUDGET_BYTES`].
+/// The time that one round may spend on reads; see [`READ_BUDGET_BYTES`].
 const READ_BUDGET_TIME: Duration = Duration::from_millis(50);
 
 /// The parameters that the agent was started with.

@@ -167,7 +167,7 @@ pub(crate) struct ServerSettings {
     pub(crate) origins: Vec<String>,
     /// The domain below which each port of a sandbox has a host name.
     pub(crate) ports_domain: Option<String>,
-    /// See [`isolet_http::Options::not_found_limit_per_10s`].
+    /// The limit on 401 and 404 answers; see [`isolet_http::Options::not_found_limit_per_10s`].
     pub(crate) not_found_limit_per_10s: u32,
     /// Limits on the connections of clients.
     pub(crate) connections: ConnectionLimits,

@@ -1,4 +1,4 @@
-//! Connections to agents.
+//! Connections to agents: opened, greeted, pooled, and read frame by frame.
 
 pub(crate) mod agent_activity;
 pub(crate) mod ca_bundle;

@@ -111,7 +111,7 @@ impl Service {
         &self.inner.keys
     }
 
-    /// The audit log.
+    /// The audit log of all tenants.
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.inner.audit

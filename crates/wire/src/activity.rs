@@ -20,7 +20,7 @@ pub use key::{BadKey, KEY_BYTES_MAX, ShellKey};
 pub enum Activity {
     /// The shell of a session, or a private shell.
     Shell {
-        /// [`ShellKey::Session`] or [`ShellKey::Private`].
+        /// The shell: [`ShellKey::Session`] or [`ShellKey::Private`].
         key: ShellKey,
         /// Process id of bash inside the sandbox; 0 while there is none.
         pid: i32,
@@ -44,7 +44,7 @@ pub enum Activity {
         /// Set once the program has ended.
         closed: Option<Closed>,
     },
-    /// A code context.
+    /// A code context with an interpreter.
     Context {
         id: String,
         /// Process id of the interpreter inside the sandbox; 0 while there is none.

@@ -41,13 +41,13 @@ pub const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 /// The language of a context, and the interpreter that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Language {
-    /// Run by `python3`.
+    /// Python, run by `python3`.
     Python,
-    /// Run by `node`.
+    /// JavaScript, run by `node`.
     JavaScript,
     /// Run by `node` after the types have been removed.
     TypeScript,
-    /// Run by `bash`.
+    /// Bash, run by `bash`.
     Bash,
     /// Run by the Jupyter kernel of the image that [`KERNEL`] names.
     Jupyter,
@@ -112,14 +112,14 @@ pub enum ContextResponse {
     State(ContextStatus),
     /// Whether there was a run to interrupt.
     Interrupted(bool),
-    /// The run starts.
+    /// The interpreter starts with this run.
     RunStarted {
         /// The interpreter replaced one that had ended, so the earlier variables are lost.
         fresh: bool,
     },
     /// The next bytes of a message from the driver.
     Part {
-        /// [`DISPLAY`] or [`ERROR`].
+        /// What the part contains: [`DISPLAY`] or [`ERROR`].
         kind: u8,
         /// The bytes, at most [`PART_BYTES_MAX`].
         bytes: Vec<u8>,

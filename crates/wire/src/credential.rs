@@ -50,7 +50,7 @@ pub struct Credential {
     pub header: Option<String>,
     /// The text that the value replaces; `None` means that the whole header is set to the value.
     pub placeholder: Option<String>,
-    /// The secret.
+    /// The value, which is never printed.
     pub value: Secret,
 }
 

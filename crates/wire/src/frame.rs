@@ -122,7 +122,7 @@ pub struct DataFrame {
     pub offset: u64,
     /// The command that wrote the bytes; empty for background jobs.
     pub id: String,
-    /// The output itself.
+    /// The output as the program wrote it.
     pub bytes: Bytes,
 }
 

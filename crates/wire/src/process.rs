@@ -22,7 +22,7 @@ pub const INPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum length of a reported command line, in bytes.
 pub const COMMAND_BYTES_TOLD: usize = 512;
 
-/// Requests about processes.
+/// Requests about background processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessRequest {
     /// Start a process. Answered by `Process` once the program has been executed.
@@ -84,7 +84,7 @@ pub struct StartProcess {
     pub what: Invocation,
     /// The directory in which the program starts.
     pub cwd: String,
-    /// The complete environment.
+    /// The complete environment; nothing is inherited.
     pub env: BTreeMap<String, String>,
     /// Keep standard input open for `Input`; otherwise, the program reads end of file.
     pub stdin: bool,

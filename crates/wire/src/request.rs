@@ -182,7 +182,7 @@ pub struct StartExec {
     pub what: Invocation,
     /// The directory in which the program starts.
     pub cwd: String,
-    /// The complete environment.
+    /// The complete environment; nothing is inherited.
     pub env: BTreeMap<String, String>,
     /// Keep standard input open for `Stdin`; otherwise, the program reads end of file.
     pub stdin: bool,
@@ -330,7 +330,7 @@ pub struct SearchQuery {
     pub pattern: String,
     /// The pattern is a literal text.
     pub literal: bool,
-    /// Ignore case.
+    /// Match letters of either case.
     pub ignore_case: bool,
     /// Also search hidden files, whose names begin with a dot.
     pub hidden: bool,
@@ -393,7 +393,7 @@ pub struct WalkOptions {
 pub struct PathPair {
     /// The existing path. A symbolic link is not followed.
     pub from: Vec<u8>,
-    /// The new path.
+    /// The path that the file gets.
     pub to: Vec<u8>,
     /// Replace an existing file; otherwise, the agent refuses with `Exists`.
     pub replace: bool,

@@ -14,7 +14,7 @@ pub const STDERR: u8 = 2;
 /// variant by its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentResponse {
-    /// Answer to `AgentRequest::Hello`.
+    /// The first answer on a connection, to `AgentRequest::Hello`.
     Hello {
         /// The agent's [`crate::VERSION`], the only one that it speaks.
         version: u16,
@@ -35,7 +35,7 @@ pub enum AgentResponse {
         /// Number of programs without a shell.
         execs: u32,
     },
-    /// Answer to `Attach`.
+    /// Answer to `Attach`: the client is attached to the shell.
     Attached {
         /// Process id of bash inside the sandbox.
         pid: i32,
@@ -55,7 +55,7 @@ pub enum AgentResponse {
     Exit(CommandExit),
     /// The log no longer holds some bytes that this client has not received.
     Gap {
-        /// [`STDOUT`] or [`STDERR`].
+        /// The stream of the bytes: [`STDOUT`] or [`STDERR`].
         stream: u8,
         /// Offset of the first missing byte.
         from: u64,
@@ -106,7 +106,7 @@ pub enum AgentResponse {
     },
     /// Changes that a `Watch` observed.
     FileChanged(Vec<FileChange>),
-    /// Answer to `AgentRequest::Terminal`.
+    /// Answer to `AgentRequest::Terminal`: the client is attached.
     TerminalAttached(crate::terminal::Attached),
     /// The client has received everything up to now. From here on, output follows as the program
     /// writes it.
@@ -120,7 +120,7 @@ pub enum AgentResponse {
     /// The terminal's program has ended, and all of its output has been sent. The connection is
     /// free for another request.
     TerminalExit(Closed),
-    /// Answer to `AgentRequest::Terminals`.
+    /// Answer to `AgentRequest::Terminals`: all open terminals.
     Terminals(Vec<crate::terminal::TerminalStatus>),
     /// A command has started. The agent sends this to clients that watch.
     CommandStarted {
@@ -332,11 +332,11 @@ pub enum RefusalReason {
 /// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
-    /// A regular file.
+    /// A regular file, of any content.
     File,
-    /// A directory.
+    /// A directory, not a link to one.
     Directory,
-    /// A symbolic link.
+    /// A symbolic link, whatever it points to.
     Symlink,
     /// A FIFO, a socket or a device.
     Other,
@@ -347,9 +347,9 @@ pub enum FileKind {
 pub struct FileStat {
     /// The type of the file.
     pub kind: FileKind,
-    /// Size in bytes.
+    /// The size, in bytes.
     pub size: u64,
-    /// The permission bits.
+    /// The permission bits, without the file type.
     pub mode: u32,
     /// Time of the last modification, in milliseconds since 1970.
     pub modified_ms: i64,

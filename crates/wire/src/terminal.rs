@@ -139,7 +139,7 @@ pub struct Snapshot {
 pub struct TerminalClientInfo {
     /// Number of the client in its terminal, counted from 1.
     pub number: u32,
-    /// The client's [`AttachTerminal::client`].
+    /// The name that the client gave in [`AttachTerminal::client`].
     pub name: String,
     /// The client may only watch.
     pub view: bool,
@@ -158,7 +158,7 @@ pub struct TerminalStatus {
     pub id: String,
     /// Process id of the terminal's program inside the sandbox.
     pub pid: i32,
-    /// Program and arguments.
+    /// The program with its arguments.
     pub argv: Vec<String>,
     /// The current size of the terminal.
     pub size: Size,

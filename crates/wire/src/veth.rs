@@ -17,7 +17,7 @@ pub const LIST_MAX: usize = 1000;
 pub struct VethRequest {
     /// Number of the request, not 0, which the answer repeats.
     pub number: u64,
-    /// The request itself.
+    /// What the server asks for.
     pub body: VethRequestBody,
 }
 
@@ -113,7 +113,7 @@ pub struct VethResponse {
     pub body: VethResponseBody,
 }
 
-/// Answers and events.
+/// Answers to requests, and events that nobody requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VethResponseBody {
     /// The process is ready, or the machine lacks something.

@@ -32,7 +32,7 @@ pub(crate) const COMMAND_BUILTIN: &str = "command builtin";
 /// The parameters of a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReportedStep {
-    /// [`BUILTIN`] or [`COMMAND_BUILTIN`].
+    /// The prefix of the command: [`BUILTIN`] or [`COMMAND_BUILTIN`].
     pub(crate) prefix: &'static str,
     /// The number of the step, which its report repeats.
     pub(crate) number: u64,

@@ -189,7 +189,7 @@ enum Match {
     Whole(usize),
 }
 
-/// `[1] 4711\n`.
+/// Matches the line of a new background job, such as `[1] 4711\n`.
 fn job_line(bytes: &[u8]) -> Match {
     let mut at = 0;
     for (open, least) in [(b"[".as_slice(), 0), (b"] ".as_slice(), 1), (b"\n".as_slice(), 1)] {

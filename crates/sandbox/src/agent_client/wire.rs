@@ -22,7 +22,7 @@ use tokio::{io::Interest, net::UnixStream, sync::watch, time::timeout};
 /// A frame from an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// A decoded message.
+    /// A message of the agent, decoded.
     Response(AgentResponse),
     /// Output in the layout of a binary frame of the shell WebSocket; see
     /// `isolet_wire::frame::DataFrame`.

@@ -233,7 +233,7 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// Any other error.
+    /// An error that no other variant describes, as text for the log.
     #[error("{0}")]
     Fault(String),
     /// The launcher could not be started.

@@ -40,7 +40,7 @@ pub enum EventKind {
     Sleeping,
     /// The sandbox woke up.
     Woke,
-    /// The sandbox failed.
+    /// The sandbox failed and does not run any more.
     Failed {
         /// The cause in words.
         cause: String,

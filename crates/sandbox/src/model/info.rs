@@ -112,7 +112,7 @@ pub struct SandboxInfo {
     pub id: SandboxId,
     /// The tenant that owns the sandbox.
     pub tenant: TenantId,
-    /// The current state.
+    /// The state, as clients see it.
     pub state: State,
     /// The cause of a failure, or why the sandbox is unreachable.
     pub cause: Option<String>,
@@ -132,7 +132,7 @@ pub struct SandboxInfo {
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Names of the environment variables. Their values are never returned.
     pub env_names: BTreeSet<String>,
-    /// The resource limits.
+    /// The resource limits of all its processes together.
     pub limits: Limits,
     /// The network policy. Answers that earlier versions stored contain `none`.
     #[serde(deserialize_with = "network")]
@@ -170,13 +170,13 @@ pub enum Lost {
     /// Open shells with their directories and variables: the private ones, and all shells of an
     /// ephemeral sandbox.
     Shells,
-    /// Background processes.
+    /// Background processes that ran when it fell asleep.
     Processes,
     /// All files of an ephemeral sandbox.
     Files,
     /// A part of the state of a session's shell.
     ShellState(LostState),
-    /// Running terminals.
+    /// Terminals that were open when it fell asleep.
     Terminals,
     /// Code contexts with their variables.
     Contexts,
@@ -187,7 +187,7 @@ pub enum Lost {
 pub struct LostState {
     /// The id of the session.
     pub session: SessionId,
-    /// The reason.
+    /// Why the state was lost.
     pub why: LossReason,
     /// Time of the state that is restored, in milliseconds since 1970; `None` means that the shell
     /// starts fresh.
@@ -260,7 +260,7 @@ pub struct Created {
 /// One page of a list of sandboxes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// Sorted by id.
+    /// The sandboxes, sorted by id.
     pub items: Vec<SandboxInfo>,
     /// The value of `after` for the next page; `None` on the last page.
     pub next: Option<SandboxId>,

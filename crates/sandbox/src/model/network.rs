@@ -193,7 +193,7 @@ impl Network {
         &self.allow
     }
 
-    /// Denied destinations.
+    /// Destinations that are denied, as rules in their text form.
     #[must_use]
     pub fn deny(&self) -> &[String] {
         &self.deny

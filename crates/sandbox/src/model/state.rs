@@ -37,7 +37,7 @@ use std::fmt;
 pub enum State {
     /// The sandbox is being created.
     Creating,
-    /// The agent answers.
+    /// The agent answers, so calls can use the sandbox.
     Running,
     /// The agent does not answer. The sandbox continues to run, and the server keeps retrying.
     Unreachable,
@@ -76,7 +76,7 @@ pub enum Transition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{event:?} does not happen to a sandbox that is {state}")]
 pub struct InvalidTransition {
-    /// The current state.
+    /// The state, with the data of that state.
     pub state: State,
     /// The event that does not apply to it.
     pub event: Transition,

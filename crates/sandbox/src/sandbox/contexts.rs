@@ -53,7 +53,7 @@ pub enum Kernel {
     /// For Python if the image has a kernel, and for languages that need one.
     #[default]
     Usual,
-    /// Without a kernel.
+    /// Use the small driver, never a Jupyter kernel.
     Without,
     /// With the kernel of this name.
     Named(String),

@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, sync::Arc};
 /// How long a private shell waits for its client to reconnect, in ms.
 pub const PRIVATE_LINGER_MS: u64 = 60_000;
 
-/// Selects a shell.
+/// Selects the shell of a session or a private one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShellName {
     /// The session's shell. The session is created if it does not exist.
@@ -36,7 +36,7 @@ pub enum ShellName {
 /// How a client attaches to a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellClientOptions {
-    /// The shell.
+    /// Which shell to attach to.
     pub shell: ShellName,
     /// The owner of the client's command ids. A reconnecting client repeats it.
     pub owner: String,

@@ -1,4 +1,4 @@
-//! Creates sandboxes.
+//! Creates sandboxes: checks limits, takes one of the warm pool if possible, and records it.
 
 use crate::{
     lifecycle::driver::Begin,

@@ -10,7 +10,7 @@ pub struct Closed {
     pub code: Option<i32>,
     /// The signal, if one ended its program.
     pub signal: Option<i32>,
-    /// Why it ended.
+    /// Why the shell or terminal ended.
     pub cause: CloseCause,
 }
 
@@ -18,7 +18,7 @@ pub struct Closed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum CloseCause {
-    /// The program exited.
+    /// The program exited with a code.
     Exit,
     /// A signal ended the program.
     Killed,

@@ -10,7 +10,7 @@ pub enum HeaderRole {
     /// Servers often repeat the header in their answers, where the sandbox could read the value. A
     /// placeholder in it is replaced only by a credential that names this header.
     Echoed,
-    /// Any other header.
+    /// A header that a credential may set.
     Free,
 }
 

@@ -49,7 +49,7 @@ pub enum ProxyRequest {
 /// Answers and events from the egress proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProxyResponse {
-    /// The proxy listens.
+    /// The proxy listens and has installed its filter.
     Ready,
     /// Event: a connection, packet or lookup was denied.
     Refused {

@@ -23,7 +23,7 @@ pub struct Policy {
     pub deny: Vec<Rule>,
 }
 
-/// An egress rule.
+/// An egress rule: a destination and its ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// The hosts or addresses that the rule applies to.

@@ -38,7 +38,7 @@ pub(crate) type Row<T> = (&'static str, T);
 enum Form {
     /// A message frame in a stream.
     Frame,
-    /// A separate packet.
+    /// A packet of a `SOCK_SEQPACKET` connection, without a head.
     Packet,
 }
 

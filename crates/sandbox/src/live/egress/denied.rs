@@ -1,4 +1,4 @@
-//! Records network denials.
+//! Records the network denials that the egress proxy and the packet filter report.
 
 use crate::{
     live::{entry::SandboxEntry, inner::Inner},

@@ -32,7 +32,7 @@ pub struct NetworkChange {
 /// A destination to allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening {
-    /// An egress rule.
+    /// An egress rule that cannot be parsed.
     Rule(String),
     /// A reported denial whose destination is to be allowed.
     Denied(NetworkDenial),

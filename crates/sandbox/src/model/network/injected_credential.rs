@@ -34,10 +34,10 @@ pub struct InjectedCredential {
 /// A credential with its value. The value is never logged or returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialSpec {
-    /// The description.
+    /// The host and the header or placeholder, without the value.
     #[serde(flatten)]
     pub credential: InjectedCredential,
-    /// The secret value.
+    /// The value, which no log and no answer contains.
     pub value: Secret,
 }
 

@@ -1,4 +1,4 @@
-//! Creates contexts.
+//! Creates code contexts: checks the request and starts an interpreter.
 
 use crate::{
     model::{

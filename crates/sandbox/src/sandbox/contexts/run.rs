@@ -24,10 +24,10 @@ use std::{
 /// Maximum size of one message from a driver, in bytes of JSON. Longer ones are only counted.
 pub const SAID_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Code to run.
+/// Code to run in a context.
 #[derive(Debug, Clone)]
 pub struct Code {
-    /// The source text.
+    /// The source text, in the language of the context.
     pub code: String,
     /// The text that `input()` and similar functions read; `None` means end of file.
     pub stdin: Option<String>,

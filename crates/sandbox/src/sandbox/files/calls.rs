@@ -39,9 +39,9 @@ const WALK_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// An opened file or a directory.
 #[derive(Debug)]
 pub enum Opened {
-    /// A regular file.
+    /// A regular file, with a reader of its content.
     File(Box<FileReader>),
-    /// A directory.
+    /// A directory, which has no content to read.
     Directory(FileStat),
 }
 
@@ -56,7 +56,7 @@ pub struct Page {
     pub more: bool,
 }
 
-/// A watched directory.
+/// A directory that is watched for changes. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watcher {
     /// Number of watched directories.
