@@ -1,7 +1,7 @@
 //! A call of a tool, on its way to the API.
 
 use crate::progress;
-use crate::server::{NAME_LETTERS, SHARED_SHELL, Server};
+use crate::server::{McpServer, NAME_LETTERS, SHARED_SHELL};
 use crate::tool_result::{self, failure};
 use bytes::Bytes;
 use http::{Extensions, Method, Request, Response, request::Parts};
@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 
 /// The header with a client's session id.
 pub(crate) const CLIENT_ID_HEADER: &str = "mcp-session-id";
-/// The sandbox of calls that name none.
+/// The sandbox of calls without a `sandbox` argument.
 const DEFAULT_SANDBOX: &str = "default";
 /// Headers of the client's request that are forwarded: the API builds URLs with them.
 const FORWARDED_HEADERS: [&str; 2] = ["host", "x-forwarded-proto"];
@@ -20,13 +20,13 @@ const SHELLS_MAX: usize = 64;
 
 /// A call of a tool, on its way to the API.
 pub(crate) struct ApiCall<'a> {
-    server: &'a Server,
+    server: &'a McpServer,
     context: &'a RequestContext<RoleServer>,
     /// Longest duration in ms, if known.
     max_ms: Option<u64>,
 }
 
-impl Server {
+impl McpServer {
     pub(crate) fn api_call<'a>(&'a self, context: &'a RequestContext<RoleServer>) -> ApiCall<'a> {
         ApiCall { server: self, context, max_ms: None }
     }

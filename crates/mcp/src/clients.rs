@@ -3,7 +3,7 @@
 
 use crate::api::Api;
 use crate::call::CLIENT_ID_HEADER;
-use crate::server::Server;
+use crate::server::McpServer;
 use crate::transport;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
@@ -44,7 +44,7 @@ pub enum ClientRefused {
 /// Serves the HTTP requests of many clients.
 #[derive(Clone)]
 pub struct Clients {
-    service: StreamableHttpService<Server, LocalSessionManager>,
+    service: StreamableHttpService<McpServer, LocalSessionManager>,
     manager: Arc<LocalSessionManager>,
     /// Owner of each client id. Ids of clients that disconnected without a `DELETE` stay until the limit
     /// is reached.

@@ -1,7 +1,7 @@
 //! The handler of the protocol: the description of this server, and its tools.
 
 use crate::api::Api;
-use crate::server::Server;
+use crate::server::McpServer;
 use crate::tools;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{ServerHandler, tool_handler};
@@ -15,7 +15,7 @@ log line, and `process_logs`. `port_fetch` sends an HTTP request to a program th
 `port_link` creates a link to it for people. File paths are relative to /workspace in the sandbox. You need \
 not create anything first: the first use of a sandbox creates it.";
 
-impl Server {
+impl McpServer {
     /// Creates a server for one client. `sandbox` is used by calls that name no sandbox.
     ///
     /// # Panics
@@ -27,7 +27,7 @@ impl Server {
 }
 
 #[tool_handler(router = self.router)]
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         ServerConfig::new(capabilities)

@@ -19,5 +19,5 @@ mod transport;
 
 pub use api::{Api, ApiFuture};
 pub use clients::{CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients, Reply};
-pub use server::Server;
+pub use server::McpServer;
 pub use transport::{StdioError, serve};

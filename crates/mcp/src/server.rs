@@ -15,7 +15,7 @@ pub(crate) const NAME_LETTERS: usize = 12;
 
 /// Tool server of one client. Clones share its state.
 #[derive(Clone)]
-pub struct Server {
+pub struct McpServer {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) router: Arc<ToolRouter<Self>>,
     pub(crate) sandbox: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct OwnedShells {
     pub(crate) open: Mutex<BTreeMap<(String, String), Extensions>>,
 }
 
-impl Server {
+impl McpServer {
     /// Creates the state of a client with these tools.
     pub(crate) fn with_tools(
         api: Arc<dyn Api>,

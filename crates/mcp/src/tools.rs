@@ -6,10 +6,14 @@ mod processes;
 mod sandboxes;
 mod shell;
 
-use crate::server::Server;
+use crate::server::McpServer;
 use rmcp::handler::server::router::tool::ToolRouter;
 
 /// Router with all tools.
-pub(crate) fn router() -> ToolRouter<Server> {
-    Server::sandboxes() + Server::shell() + Server::processes() + Server::ports() + Server::files()
+pub(crate) fn router() -> ToolRouter<McpServer> {
+    McpServer::sandboxes()
+        + McpServer::shell()
+        + McpServer::processes()
+        + McpServer::ports()
+        + McpServer::files()
 }

@@ -1,7 +1,7 @@
 //! The two transports: standard input and output, and HTTP.
 
 use crate::api::Api;
-use crate::server::Server;
+use crate::server::McpServer;
 use rmcp::{
     ServiceExt,
     transport::{
@@ -37,7 +37,7 @@ impl std::error::Error for StdioError {}
 /// # Errors
 /// The client does not speak MCP.
 pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), StdioError> {
-    let server = Server::new(api, sandbox);
+    let server = McpServer::new(api, sandbox);
     let running =
         server.clone().serve(stdio()).await.map_err(|error| StdioError(error.to_string()))?;
     let ended = running.waiting().await.map_err(|error| StdioError(error.to_string()));
@@ -49,7 +49,7 @@ pub async fn serve(api: Arc<dyn Api>, sandbox: Option<String>) -> Result<(), Std
 pub(crate) fn http_service(
     api: Arc<dyn Api>,
     stop: CancellationToken,
-) -> (StreamableHttpService<Server, LocalSessionManager>, Arc<LocalSessionManager>) {
+) -> (StreamableHttpService<McpServer, LocalSessionManager>, Arc<LocalSessionManager>) {
     let mut session = SessionConfig::default();
     session.keep_alive = Some(IDLE_TIMEOUT);
     let mut manager = LocalSessionManager::default();
@@ -59,6 +59,6 @@ pub(crate) fn http_service(
         .disable_allowed_hosts()
         .with_max_request_body_bytes(MESSAGE_BYTES_MAX)
         .with_cancellation_token(stop);
-    let make = move || Ok(Server::new(Arc::clone(&api), None));
+    let make = move || Ok(McpServer::new(Arc::clone(&api), None));
     (StreamableHttpService::new(make, Arc::clone(&manager), config), manager)
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     api_path,
-    server::Server,
+    server::McpServer,
     tool_result::{self, ToolResult, data, failure, success},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -96,7 +96,7 @@ pub(crate) struct DeleteArgs {
 }
 
 #[tool_router(router = files, vis = "pub(crate)")]
-impl Server {
+impl McpServer {
     #[tool(
         description = "Read a text file or an image. A note at the end states which bytes were omitted.",
         annotations(read_only_hint = true, open_world_hint = false)

@@ -2,8 +2,9 @@
 
 use crate::{
     api_path,
-    server::Server,
+    server::McpServer,
     tool_result::{self, ToolResult, data, failure, success},
+    tools::sandboxes::SandboxArgs,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -28,7 +29,7 @@ const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Default and maximum timeout of a response, in ms.
 const TIMEOUT_MS: u64 = 30_000;
 const TIMEOUT_MS_MAX: u64 = 600_000;
-/// Supported HTTP methods.
+/// The HTTP methods that the tool accepts.
 const METHODS: [Method; 7] = [
     Method::GET,
     Method::HEAD,
@@ -38,13 +39,6 @@ const METHODS: [Method; 7] = [
     Method::DELETE,
     Method::OPTIONS,
 ];
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SandboxArgs {
-    /// Id of the sandbox; the connection's default sandbox if omitted.
-    sandbox: Option<String>,
-}
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +87,7 @@ pub(crate) struct WithdrawArgs {
 }
 
 #[tool_router(router = ports, vis = "pub(crate)")]
-impl Server {
+impl McpServer {
     #[tool(
         description = "List ports on which programs in a sandbox listen, and ports that have links.",
         annotations(read_only_hint = true, open_world_hint = false)

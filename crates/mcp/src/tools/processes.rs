@@ -3,8 +3,9 @@
 use crate::{
     api_path,
     call::ApiCall,
-    server::Server,
+    server::McpServer,
     tool_result::{self, ToolResult, data, failure, success},
+    tools::sandboxes::SandboxArgs,
 };
 use http::Method;
 use rmcp::{
@@ -52,13 +53,6 @@ pub(crate) struct StartArgs {
     /// Timeout in ms, after which the process is ended; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SandboxArgs {
-    /// Id of the sandbox; the connection's default sandbox if omitted.
-    sandbox: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -155,7 +149,9 @@ impl WaitArgs {
                 ));
             }
         }
-        if let (Some(since), Some(log)) = (self.since, body.get_mut("log")) {
+        if let Some(since) = self.since
+            && let Some(log) = body.get_mut("log")
+        {
             log["since"] = since.into();
         }
         Ok(body)
@@ -163,7 +159,7 @@ impl WaitArgs {
 }
 
 #[tool_router(router = processes, vis = "pub(crate)")]
-impl Server {
+impl McpServer {
     #[tool(
         description = "Start a program in the background, such as a server, build or watcher. It keeps running when the client disconnects, and the server stores the last MiB of its output. Then use process_wait to wait for a port or a log line, and process_logs.",
         annotations(destructive_hint = true, open_world_hint = true)

@@ -2,7 +2,7 @@
 
 use crate::{
     api_path,
-    server::Server,
+    server::McpServer,
     tool_result::{self, ToolResult, success},
 };
 use http::Method;
@@ -21,7 +21,7 @@ use serde_json::json;
 #[serde(deny_unknown_fields)]
 pub(crate) struct SandboxArgs {
     /// Id of the sandbox; the connection's default sandbox if omitted.
-    sandbox: Option<String>,
+    pub(super) sandbox: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -86,7 +86,7 @@ pub(crate) struct NetworkRules {
 }
 
 #[tool_router(router = sandboxes, vis = "pub(crate)")]
-impl Server {
+impl McpServer {
     #[tool(
         description = "List sandboxes with their state and resource usage. At most 100.",
         annotations(read_only_hint = true, open_world_hint = false)

@@ -1,6 +1,6 @@
 //! A persistent bash per client.
 
-use crate::{api_path, server::Server, tool_result};
+use crate::{api_path, server::McpServer, tool_result};
 use http::Method;
 use rmcp::{
     RoleServer,
@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
 }
 
 #[tool_router(router = shell, vis = "pub(crate)")]
-impl Server {
+impl McpServer {
     #[tool(
         description = "Run a command in a persistent bash: working directory, variables, functions and background jobs persist for the next call. Returns output and exit code. The timeout interrupts the command but not the shell. Use process_start for servers and long tasks.",
         annotations(destructive_hint = true, open_world_hint = true)
