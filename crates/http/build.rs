@@ -1,9 +1,9 @@
-//! Has this crate built anew when the console's built files have changed.
+//! Rebuilds this crate when the built files of the console have changed.
 
 fn main() {
     let console = concat!(env!("CARGO_MANIFEST_DIR"), "/../../console");
     let built = format!("{console}/dist");
-    // A path that is not there would count as changed each time.
+    // Cargo would rebuild on every call because of a missing path.
     let there = std::fs::metadata(&built).is_ok();
     println!("cargo::rerun-if-changed={}", if there { &built } else { console });
 }

@@ -17,7 +17,8 @@ pub(crate) struct App {
     pub(crate) cancellations: CancellationRegistry,
     /// Tickets that browsers exchange for WebSockets.
     pub(crate) tickets: Arc<Tickets>,
-    /// As [`crate::Options::ports_domain`].
+    /// The domain below which each port has a host name of its own; see
+    /// [`crate::Options::ports_domain`].
     pub(crate) ports_domain: Option<Arc<str>>,
     /// Idle connections to programs in sandboxes.
     pub(crate) upstreams: Arc<UpstreamPool>,

@@ -1,4 +1,5 @@
-//! Who sends a request, whether it is meant for this server, and when its right to a response ends.
+//! Authentication: finds the caller of a request, checks that the request is meant for this server,
+//! and cancels responses when the caller loses access.
 
 pub(crate) mod authenticator;
 pub(crate) mod caller;

@@ -1,6 +1,6 @@
 //! The console: files that were built from `console/` and are embedded in this program.
 //!
-//! They are the same for everybody and need no key; their data comes from the API, which needs one.
+//! They are the same for all users and need no key; their data comes from the API, which needs one.
 //! Debug builds embed them too, so that tests see what is shipped.
 
 use axum::{
@@ -46,7 +46,7 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     match named(&name).and_then(|name| found(&format!("assets/{name}"), &headers, built)) {
         Some(response) => with(response, FILE_CACHE),
         None => {
-            let text = "the console has no such file; load the page anew\n";
+            let text = "the console has no such file; reload the page\n";
             with((StatusCode::NOT_FOUND, text).into_response(), PAGE_CACHE)
         }
     }

@@ -8,7 +8,7 @@ use crate::{
         not_found_limiter::{NotFoundLimiter, Requester},
         route_access::{MCP_PATH, RouteAccess},
     },
-    connection::connections::Connection,
+    connection::connections::ClientConnection,
     foundation::{
         error::ApiError,
         extensions::{Peer, Proxied},
@@ -62,11 +62,12 @@ async fn answer(
     let kind = if listens { ConnectionKind::EventStream } else { ConnectionKind::Call };
     let owner = caller.tenant.clone();
     // The client outlives the request and must not hold the slot of its connection.
-    let connection = request.extensions_mut().remove::<Arc<Connection>>();
+    let connection = request.extensions_mut().remove::<Arc<ClientConnection>>();
     let mut permit = limiter.acquire(&owner, kind, connection.as_ref())?;
     let answered = clients.answer(owner.as_str(), request).await;
-    // A tool may run for long: it does not hold a place of the calls by which it can be stopped. A
-    // tenant without a free event stream keeps that place.
+    // A tool may run for long, so it counts as an event stream instead of a call: otherwise tools
+    // could use up the calls that are needed to stop them. A tenant without a free event stream
+    // stays counted as a call.
     let streams = answered.as_ref().is_ok_and(|reply| is_event_stream(reply.headers()));
     if kind == ConnectionKind::Call && streams {
         let stream = limiter.acquire(&owner, ConnectionKind::EventStream, connection.as_ref());
@@ -77,14 +78,14 @@ async fn answer(
         ClientRefused::Unknown => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_client",
-            "no client of this Mcp-Session-Id: it has ended, or was never begun",
-            "send `initialize` without an id",
+            "no client with this Mcp-Session-Id: the session has ended or never existed",
+            "send `initialize` without an Mcp-Session-Id",
         ),
         ClientRefused::Full => ApiError::new(
             StatusCode::TOO_MANY_REQUESTS,
             "too_many_clients",
-            format!("at most {CLIENTS_PER_OWNER_MAX} clients of a tenant, and {CLIENTS_MAX} of all, at once"),
-            "end one with DELETE and its Mcp-Session-Id; one that is silent ends after an hour",
+            format!("at most {CLIENTS_PER_OWNER_MAX} clients of a tenant, and {CLIENTS_MAX} in total, may be connected at the same time"),
+            "end a session with DELETE and its Mcp-Session-Id; an idle session ends after an hour",
         ),
     })
 }
@@ -98,7 +99,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 impl Api for RouterApi {
     fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> ApiFuture<'a> {
         Box::pin(async move {
-            let caller = on_behalf.get::<Caller>().ok_or("nobody is known to call")?;
+            let caller = on_behalf.get::<Caller>().ok_or("the caller of the tool is unknown")?;
             self.answer(request, caller.clone(), on_behalf.get::<Peer>().copied()).await
         })
     }
@@ -115,7 +116,7 @@ impl RouterApi {
         let access = RouteAccess::of(request.method(), request.uri().path());
         let reads = access.only_reads(request.method());
         let refusal = if caller.read_only && !reads {
-            Some(read_only_key("use a key that was made without --read-only"))
+            Some(read_only_key("use a key that was created without --read-only"))
         } else {
             self.not_found.check(&requester, Instant::now()).err()
         };
@@ -139,7 +140,7 @@ impl RouterApi {
         }
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| format!("the answer is not whole: {error}"))?;
+        let body = body.map_err(|error| format!("the response is incomplete: {error}"))?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 }

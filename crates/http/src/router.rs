@@ -17,7 +17,7 @@ use axum::{
     http::{Method, StatusCode, Uri},
 };
 
-/// Builds the router.
+/// Builds the router of all routes, with their middleware.
 pub(crate) fn router(app: App) -> Router {
     let (router, _) = native::native().split_for_parts();
     let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);

@@ -1,4 +1,5 @@
-//! Connections: taken, bounded in time and size, answered, and ended with grace.
+//! The server: accepts connections, limits them in time and size, answers their requests, and shuts
+//! down gracefully.
 //!
 //! HTTP/1.1 only: one request after the other on a connection, WebSocket by upgrade.
 
@@ -26,32 +27,31 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// The pause when no connection can be taken: descriptors are short, and come back.
+/// The pause after a failed accept: descriptors are exhausted, and become free again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// When the kernel asks a silent client whether it is still there: after so long, so often, and so
-/// many times in vain.
+/// TCP keepalive for silent clients: idle time, interval and number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
-/// How long a stopping server waits for what it answers.
+/// How long a stopping server waits for requests in progress.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// How the server is to answer.
+/// The settings of the server.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Names and origins beside its own.
+    /// Host names and origins that are accepted in addition to the server's own.
     pub names: ServerNames,
-    /// Below this domain each port has a host name of its own; `None`: none has.
+    /// Below this domain each port has a host name of its own; `None`: ports have no host names.
     pub ports_domain: Option<String>,
-    /// A key for the tenant `default`, beside the stored ones.
+    /// A key for the tenant `default`, in addition to the stored keys.
     pub api_key: Option<String>,
-    /// After so many requests within 10 s for what is not there, of one key, or with unknown keys from
-    /// one address, more of them are refused; 0 for no bound. See [`crate::NOT_FOUND_LIMIT`].
+    /// The limit on 401 and 404 answers per key or address within 10 s; above it, requests get 429.
+    /// 0 means no limit. See [`crate::NOT_FOUND_LIMIT`].
     pub not_found_limit_per_10s: u32,
-    /// How many connections there may be, and of which kinds.
+    /// The limits on connections, in total and by kind.
     pub connections: ConnectionLimits,
 }
 
-/// Answers on `listener` until `stop` ends, then lets what runs come to an end (2 s at most).
-/// Sandboxes stay.
+/// Serves connections of `listener` until `stop` resolves, then waits up to 2 s for requests in
+/// progress. Sandboxes keep running.
 pub async fn serve(
     listener: TcpListener,
     service: Service,
@@ -106,8 +106,8 @@ pub async fn serve(
     sweeping.abort();
 }
 
-/// Lets the kernel look after clients: connections inherit what their listener is set to. A client
-/// that takes nothing for `stalled` loses its connection, and so does one that is gone unnoticed.
+/// Sets TCP options that connections inherit from their listener, so that the kernel closes the
+/// connection of a client that acknowledges no data for `stalled`, or that has vanished.
 fn watch_clients(listener: &TcpListener, stalled: Duration) {
     let (idle, pause, count) = KEEPALIVE;
     let keepalive = TcpKeepalive::new().with_time(idle).with_interval(pause).with_retries(count);
@@ -121,10 +121,11 @@ async fn accept(
     connections: &Connections,
 ) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     match listener.accept().await {
-        // Only now: nobody is closed for a client that does not come.
+        // A slot is reserved only now, so that no idle connection is closed before a client has
+        // connected.
         Ok((stream, _)) => Some((stream, connections.acquire_slot().await)),
         Err(error) => {
-            warn!(%error, "no connection can be taken");
+            warn!(%error, "cannot accept connections");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }

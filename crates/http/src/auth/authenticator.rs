@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;
 
-/// Knows every key and ticket that opens this server.
+/// Looks up the keys and tickets that give access to this server.
 #[derive(Clone)]
 pub(crate) struct Authenticator {
     keys: Keys,
@@ -49,7 +49,7 @@ impl Authenticator {
             None => access.only_reads(method) && !headers.contains_key(header::UPGRADE),
         };
         if caller.read_only && !reads && access != RouteAccess::ChecksReadOnlyItself {
-            return Err(read_only_key("use a key that was made without --read-only"));
+            return Err(read_only_key("use a key that was created without --read-only"));
         }
         Ok(caller)
     }
@@ -101,7 +101,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 fn keys_unreadable(error: impl std::fmt::Display) -> ApiError {
     tracing::error!(%error, "keys cannot be read");
-    let hint = "look at the server's log";
+    let hint = "see the server's log";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "storage_error", "keys cannot be read", hint)
 }
 

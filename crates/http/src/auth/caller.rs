@@ -7,7 +7,7 @@ use axum::{
 };
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId, service::Access};
 
-/// Who sends a request.
+/// The authenticated sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     /// Owns the sandboxes that the request can reach.
@@ -59,7 +59,7 @@ pub(crate) enum SocketPurpose {
     /// The terminal of a session.
     Terminal,
     Shell,
-    /// A TCP port.
+    /// A TCP port of the sandbox.
     Port,
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn bad_ticket() -> ApiError {
     ApiError::new(
         StatusCode::UNAUTHORIZED,
         "bad_ticket",
-        "the ticket was used, has ended, or is for something else",
-        "make another with POST /v1/tickets; each opens one thing, once",
+        "the ticket was used, has expired, or is for another target",
+        "create another with POST /v1/tickets; each ticket opens one WebSocket once",
     )
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn unauthorized() -> ApiError {
         StatusCode::UNAUTHORIZED,
         "unauthorized",
         "the request carries no key that this server knows",
-        "send `Authorization: Bearer KEY`; `isolet keys add` makes one",
+        "send `Authorization: Bearer KEY`; `isolet keys add` creates a key",
     )
 }
 

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-/// How long a revoked key may keep what it opened.
+/// The longest time between the revocation of a key and the end of its responses.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a response ends early.
@@ -35,14 +35,14 @@ impl From<CancellationReason> for ApiError {
             CancellationReason::Revoked => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
-                "the key no longer opens this server",
-                "use another key; what runs in the sandbox goes on",
+                "the key was revoked or has expired",
+                "use another key; programs in the sandbox keep running",
             ),
             CancellationReason::Expired => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "bad_link",
-                "the link has ended",
-                "ask for another; what runs in the sandbox goes on",
+                "the link has expired",
+                "create another link; programs in the sandbox keep running",
             ),
         }
     }

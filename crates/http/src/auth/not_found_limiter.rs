@@ -1,4 +1,4 @@
-//! Limits 404 and 401 answers per caller, so that nobody finds ids or keys by trying all of them.
+//! Limits 404 and 401 answers per caller, so that a client cannot find ids or keys by trying many.
 //!
 //! An unknown key counts against the address that sent it, so that a valid key is never refused
 //! because of its neighbours. An unknown id counts against the caller.
@@ -14,8 +14,8 @@ use std::{
 
 /// The window in which answers are counted together.
 const WINDOW: Duration = Duration::from_secs(10);
-/// The default limit for one caller or address per window. No client asks for a thousand unknown
-/// things per second, ten seconds long.
+/// The default limit for one caller or address per window. A correct client never sends a thousand
+/// requests for unknown ids per second for ten seconds.
 pub const NOT_FOUND_LIMIT: u32 = 10_000;
 /// How many callers and addresses have a counter of their own; the rest share one.
 const REQUESTERS_MAX: usize = 4096;
@@ -27,7 +27,7 @@ pub(crate) enum Requester {
     Key(String),
     /// An address that sent an unknown key.
     Address(IpAddr),
-    /// All that have no counter of their own.
+    /// All callers and addresses that have no counter of their own.
     Others,
 }
 
@@ -84,7 +84,7 @@ impl NotFoundLimiter {
     pub(crate) fn check(&self, requester: &Requester, now: Instant) -> Result<(), ApiError> {
         let all = self.lock();
         let seen = all.get(requester).or_else(|| {
-            // Without a counter of its own: the shared one counts, if it exists.
+            // A requester without a counter of its own uses the shared one, if it exists.
             (all.len() > REQUESTERS_MAX).then(|| all.get(&Requester::Others)).flatten()
         });
         let Some((since, count)) = seen else { return Ok(()) };

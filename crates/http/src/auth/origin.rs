@@ -1,7 +1,8 @@
 //! Checks that a request is meant for this server, by its `Host` and `Origin` headers.
 //!
-//! A stranger's page can make a browser send requests here: under a host name that now resolves to
-//! loopback (`Host` reveals it), or from its own origin (`Origin` reveals it).
+//! A page of another site can make a browser send requests to this server, either under a host name
+//! that now resolves to loopback (then `Host` is wrong) or from its own origin (then `Origin` is
+//! wrong).
 
 use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority};
@@ -34,9 +35,8 @@ pub(crate) fn host(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Authority, ApiError> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(ApiError::bad_request("a request carries one Host header"));
+    let Some(host) = single_host(headers) else {
+        return Err(ApiError::bad_request("the request must have exactly one Host header"));
     };
     let host =
         authority(host).filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
@@ -48,7 +48,14 @@ pub(crate) fn host(
     Ok(host)
 }
 
-/// Checks `Origin`.
+/// The `Host` header; `None` unless the request has exactly one.
+pub(crate) fn single_host(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?;
+    hosts.next().is_none().then_some(host)
+}
+
+/// Refuses a request that a page of another origin sent, according to its `Origin` header.
 fn page(names: &ServerNames, host: &Authority, headers: &HeaderMap) -> Result<(), ApiError> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -64,7 +71,7 @@ pub(crate) fn bad_origin() -> ApiError {
         StatusCode::FORBIDDEN,
         "bad_origin",
         "pages of this origin may not call this server",
-        "whoever runs the server can name it in `origins` of the configuration",
+        "the operator of this server can add the origin to `origins` in the configuration",
     )
 }
 
@@ -74,7 +81,7 @@ pub(crate) fn misdirected() -> ApiError {
         StatusCode::MISDIRECTED_REQUEST,
         "bad_host",
         "the Host header does not name this server",
-        "use its address, or whoever runs it names the host in `hosts` of the configuration",
+        "use the address of this server, or ask its operator to add the host to `hosts` in the configuration",
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A link contains tenant, key, sandbox, port and expiry, signed with the port's own secret, so
 //! that the server stores nothing for it. It becomes invalid when it expires, when its key is
-//! revoked, when the port is withdrawn, and with the sandbox.
+//! revoked, when the links of the port are revoked, or the sandbox is deleted.
 
 use crate::{auth::caller::Caller, foundation::error::ApiError};
 use axum::http::StatusCode;
@@ -109,13 +109,13 @@ pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
 /// HMAC-SHA256 (RFC 2104) of the sandbox's incarnation and the signed bytes.
 fn sign(secret: &str, life: &str, text: &[u8]) -> [u8; MAC_BYTES] {
     let key = Sha256::digest(secret.as_bytes());
-    let mac = Hmac::<Sha256>::new_from_slice(&key).expect("any length of key will do");
+    let mac = Hmac::<Sha256>::new_from_slice(&key).expect("HMAC accepts a key of any length");
     // The name of an incarnation contains no NUL, so its end is unambiguous.
     mac.chain_update(life).chain_update([0]).chain_update(text).finalize().into_bytes().into()
 }
 
-/// The expiry of a link that lives until `end`, in whole seconds. Rounded up: rounded down, a link
-/// of one second would mostly have expired before anybody receives it.
+/// The expiry of a link that lives until `end`, in whole seconds. Rounded up, because a link of one
+/// second would otherwise mostly have expired before the client receives it.
 pub(crate) fn expiry_s(end: Duration) -> u64 {
     end.as_secs() + u64::from(end.subsec_nanos() > 0)
 }
@@ -134,8 +134,8 @@ pub(crate) fn bad_link() -> ApiError {
     ApiError::new(
         StatusCode::UNAUTHORIZED,
         "bad_link",
-        "the link has ended, was withdrawn, or never was",
-        "ask for another with POST /v1/sandboxes/{id}/links",
+        "the link is invalid, has expired, or was revoked",
+        "create another with POST /v1/sandboxes/{id}/links",
     )
 }
 

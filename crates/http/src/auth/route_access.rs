@@ -10,18 +10,18 @@ pub(crate) const MCP_PATH: &str = "/mcp";
 pub(crate) enum RouteAccess {
     /// No key: the route shows nothing that belongs to a tenant.
     Public,
-    /// No key: the path holds a signed link, which is itself the right to the port it names.
+    /// No key: the path contains a signed link, which itself grants access to its port.
     SignedLink,
-    /// A key. One that may only read may use GET and HEAD.
+    /// A key. A read-only key may use GET and HEAD.
     Key,
-    /// A key that may write, whatever the method: the program behind the port decides what a GET
-    /// does.
+    /// A key that is not read-only, for every method: the program behind the port decides what a
+    /// GET does.
     ForwardsToProgram,
-    /// A key. The handler itself checks what a key that may only read may do.
+    /// A key. The handler itself checks what a read-only key may do.
     ChecksReadOnlyItself,
 }
 
-/// Every route that needs something else than a key. `{x}` stands for one part of a path, and `*`
+/// Every route that needs anything other than a key. `{x}` stands for one part of a path, and `*`
 /// for the rest of it, at least one part, which may be empty.
 const ROUTES: [(&str, RouteAccess); 11] = [
     ("/", RouteAccess::Public),
@@ -37,7 +37,7 @@ const ROUTES: [(&str, RouteAccess); 11] = [
     (MCP_PATH, RouteAccess::ChecksReadOnlyItself),
 ];
 
-/// Tickets that only open a view of a terminal may be made with a key that may only read.
+/// A read-only key may create tickets that only open a view of a terminal.
 const TICKETS_PATH: &str = "/v1/tickets";
 
 impl RouteAccess {

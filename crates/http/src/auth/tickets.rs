@@ -1,7 +1,7 @@
-//! Tickets: what a browser presents instead of a key when it opens a WebSocket, for which it cannot
-//! send `Authorization`. Each ticket opens one thing, once, within seconds.
+//! Tickets: a browser, which cannot send `Authorization` when it opens a WebSocket, sends a ticket
+//! instead of a key. Each ticket opens one WebSocket once, within seconds.
 //!
-//! Only hashes are kept, in memory, so a restart invalidates all tickets.
+//! Only hashes are stored, in memory, so a restart invalidates all tickets.
 
 use crate::{
     auth::caller::{Caller, SocketPurpose, TicketScope},
@@ -16,9 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest lifetime.
+/// The longest lifetime of a ticket.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(300);
-/// The most unused tickets. One tenant may have a tenth, so that none takes them from the others.
+/// The most unused tickets. One tenant may have a tenth of them, so that it cannot use up the limit
+/// alone.
 const TICKETS_MAX: usize = 10_000;
 const TENANT_MAX: usize = 1_000;
 /// How often expired tickets are removed.
@@ -135,8 +136,8 @@ impl Tickets {
             return Err(ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_tickets",
-                "too many tickets were made and not used",
-                "use them, or wait until they end: make a ticket when it is needed",
+                "there are too many unused tickets",
+                "wait until they expire, and create a ticket only when it is needed",
             ));
         }
         // 256 bits.
@@ -152,7 +153,8 @@ impl Tickets {
         Ok(ticket)
     }
 
-    /// Redeems a ticket. It is spent even when its target is wrong: it is in wrong hands then.
+    /// Redeems a ticket. A ticket with the wrong target is used up too, because it was probably
+    /// stolen.
     pub(crate) fn redeem(&self, ticket: &str, target: &TicketTarget) -> Option<Caller> {
         // Looked up by hash, so that the time of the lookup reveals nothing about a ticket.
         let issued = self.lock().remove(&hash(ticket))?;

@@ -20,20 +20,20 @@ use tokio::{
     time::timeout,
 };
 
-/// When room is needed, one in so many connections is closed at once, so that a flood of new ones
-/// does not visit all of them each time.
+/// When the limit is reached, this fraction (one in N) of the connections is closed at once, so
+/// that a flood of new connections does not scan the list for each of them.
 const CLOSED_FRACTION: usize = 32;
 /// How long to wait for closed connections to end before more are closed.
 const SLOT_WAIT: Duration = Duration::from_millis(50);
 
-/// All open connections.
+/// The open connections of clients, and the limit on them.
 #[derive(Debug)]
 pub(crate) struct Connections {
     most: usize,
     slots: Arc<Semaphore>,
     began: Instant,
     next: AtomicU64,
-    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    open: Mutex<HashMap<u64, Arc<ClientConnection>>>,
 }
 
 /// One connection. Its slot becomes free when the last clone is dropped: a WebSocket outlives the
@@ -56,7 +56,7 @@ pub(crate) struct Connection {
 pub(crate) struct RegisteredConnection {
     all: Arc<Connections>,
     id: u64,
-    connection: Arc<Connection>,
+    connection: Arc<ClientConnection>,
 }
 
 impl Connections {
@@ -70,7 +70,7 @@ impl Connections {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<ClientConnection>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +90,7 @@ impl Connections {
 
     /// Adds a connection to the list.
     pub(crate) fn register(self: &Arc<Self>, slot: OwnedSemaphorePermit) -> RegisteredConnection {
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(ClientConnection {
             began: self.began,
             busy: AtomicUsize::new(0),
             has_sent_request: AtomicBool::new(false),
@@ -103,7 +103,7 @@ impl Connections {
         RegisteredConnection { all: Arc::clone(self), id, connection }
     }
 
-    /// Asks the connections that are needed least to close.
+    /// Asks the least important connections to close: see the order at the head of this module.
     fn close_idle(&self) {
         let open = self.lock();
         let idle = open.values().filter(|one| one.idle());
@@ -166,7 +166,7 @@ impl Connection {
 
 /// A request is being answered.
 #[derive(Debug)]
-pub(crate) struct BusyGuard(Arc<Connection>);
+pub(crate) struct BusyGuard(Arc<ClientConnection>);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
@@ -176,7 +176,7 @@ impl Drop for BusyGuard {
 }
 
 impl RegisteredConnection {
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
+    pub(crate) fn connection(&self) -> &Arc<ClientConnection> {
         &self.connection
     }
 }

@@ -1,5 +1,6 @@
-//! Scans the heads of requests before they are parsed, and refuses what two servers could read in
-//! two ways, so that a proxy in front and this server never disagree on where a request ends.
+//! Scans the heads of requests before they are parsed, and refuses heads that two servers could
+//! parse differently, so that a proxy in front and this server never disagree on where a request
+//! ends.
 //!
 //! Bodies are counted and not inspected. After a chunked body or an upgrade nothing is scanned: the
 //! connection ends with that request (see `server::request`).
@@ -23,7 +24,7 @@ enum Position {
     Rest,
 }
 
-/// What is known of the current head.
+/// The facts about the current head so far.
 #[derive(Debug, Default)]
 struct Head {
     begun: bool,
@@ -45,7 +46,7 @@ pub(crate) struct HeadScanner {
 
 /// The line is ambiguous.
 #[derive(Debug)]
-struct Refused;
+struct AmbiguousLine;
 
 impl HeadScanner {
     pub(crate) fn new() -> Self {
@@ -70,14 +71,14 @@ impl HeadScanner {
                     self.at = if left == 0 { Position::Head } else { Position::Body(left) };
                     count
                 }
-                Position::Head => self.head(rest).map_err(|Refused| done)?,
+                Position::Head => self.head(rest).map_err(|AmbiguousLine| done)?,
             };
         }
         Ok(())
     }
 
     /// Scans one line of a head, or its available part, and returns the length.
-    fn head(&mut self, rest: &[u8]) -> Result<usize, Refused> {
+    fn head(&mut self, rest: &[u8]) -> Result<usize, AmbiguousLine> {
         let end = memchr::memchr(b'\n', rest);
         let count = end.map_or(rest.len(), |end| end + 1);
         self.head.bytes += count;
@@ -99,10 +100,10 @@ impl HeadScanner {
         Ok(count)
     }
 
-    fn check_line(&mut self, line: &[u8]) -> Result<(), Refused> {
-        let line = line.strip_suffix(b"\r\n").ok_or(Refused)?;
+    fn check_line(&mut self, line: &[u8]) -> Result<(), AmbiguousLine> {
+        let line = line.strip_suffix(b"\r\n").ok_or(AmbiguousLine)?;
         if memchr::memchr(b'\r', line).is_some() {
-            return Err(Refused);
+            return Err(AmbiguousLine);
         }
         match (line.is_empty(), self.head.begun) {
             // An empty line may precede a request.
@@ -116,7 +117,7 @@ impl HeadScanner {
         }
     }
 
-    fn header(&mut self, line: &[u8]) -> Result<(), Refused> {
+    fn header(&mut self, line: &[u8]) -> Result<(), AmbiguousLine> {
         self.head.headers += 1;
         if self.head.headers > HEADERS_MAX {
             // As above: hyper answers 431.
@@ -124,24 +125,24 @@ impl HeadScanner {
             return Ok(());
         }
         if matches!(line[0], b' ' | b'\t') {
-            return Err(Refused);
+            return Err(AmbiguousLine);
         }
         // No other header affects where a request ends; the parser validates those.
         if !matches!(line[0] | 0x20, b'c' | b't' | b'u') {
             return Ok(());
         }
-        let colon = memchr::memchr(b':', line).ok_or(Refused)?;
+        let colon = memchr::memchr(b':', line).ok_or(AmbiguousLine)?;
         let name = &line[..colon];
         let value = line[colon + 1..].trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
-            let length = length(value).ok_or(Refused)?;
+            let length = length(value).ok_or(AmbiguousLine)?;
             if self.head.length.replace(length).is_some() || self.head.chunked {
-                return Err(Refused);
+                return Err(AmbiguousLine);
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             let twice = std::mem::replace(&mut self.head.chunked, true);
             if twice || self.head.length.is_some() || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(Refused);
+                return Err(AmbiguousLine);
             }
         } else if name.eq_ignore_ascii_case(b"upgrade") {
             self.head.upgrade |= websocket(value);
@@ -150,11 +151,11 @@ impl HeadScanner {
     }
 
     /// The empty line that ends a head: a body follows, if the head announces one.
-    fn end(&mut self) -> Result<(), Refused> {
+    fn end(&mut self) -> Result<(), AmbiguousLine> {
         let head = std::mem::take(&mut self.head);
         let length = head.length.unwrap_or(0);
         if head.upgrade && (head.chunked || length > 0) {
-            return Err(Refused);
+            return Err(AmbiguousLine);
         }
         self.at = match length {
             _ if head.upgrade || head.chunked => Position::Rest,

@@ -1,7 +1,7 @@
 //! HTTP connections to programs in sandboxes, and the pool of idle ones.
 //!
-//! A connection is driven by whoever waits for its response; no task stands in between. Nothing
-//! drives an idle connection, so it is polled once before it is used again.
+//! The task that waits for a response drives the connection; there is no other task. Nothing drives
+//! an idle connection, so it is polled once before it is used again.
 //!
 //! A task per connection, as is usual, would cost two wake-ups per request. A connection whose
 //! response was read stays idle for at most 2 s.
@@ -27,7 +27,7 @@ use std::{
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a response.
 const HEADERS_MAX: usize = 256;
-/// The read buffer, and so what is held of a response whose client does not read.
+/// The size of the read buffer, which bounds the memory for a response whose client does not read.
 const READ_BYTES_MAX: usize = 256 * 1024;
 /// How long a connection may idle: shorter than any server keeps one (Node: 5 s).
 const IDLE: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ const ALL_MAX: usize = 512;
 
 type Conn = Connection<TokioIo<PortConnection>, Body>;
 
-/// One connection.
+/// A connection to a program.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     sender: SendRequest<Body>,
@@ -53,7 +53,7 @@ pub(crate) struct Upstream {
 #[derive(Debug)]
 enum ConnectionState {
     Live(Conn),
-    /// HTTP has ended on it: by a protocol switch, or by a clean close.
+    /// HTTP has ended on the connection by a protocol switch or a clean close.
     Over(Conn),
     Gone,
 }
@@ -77,7 +77,7 @@ impl Upstream {
         Ok(Self { sender, conn: ConnectionState::Live(conn), asked: 0 })
     }
 
-    /// Sends a request and returns the head of the response. From here on, whoever reads the body
+    /// Sends a request and returns the head of the response. After that, the reader of the body
     /// drives the connection.
     pub(crate) async fn send(
         mut self,
@@ -93,8 +93,8 @@ impl Upstream {
                 if answer.is_ready() || matches!(conn, ConnectionState::Live(_)) {
                     return answer;
                 }
-                // Closed before it accepted the request: dropping the connection wakes whoever
-                // waits.
+                // Closed before it accepted the request: dropping the connection wakes the waiting
+                // request.
                 *conn = ConnectionState::Gone;
                 asked.as_mut().poll(cx)
             })

@@ -8,7 +8,7 @@ mod sessions;
 use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Every route.
+/// The routes of the dialect.
 pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(sessions::create, sessions::list, sessions::clean))

@@ -17,7 +17,10 @@ pub(crate) fn idempotency_key(
     let Some(key) = all.next() else { return Ok(None) };
     let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX);
     let key = key.filter(|_| all.next().is_none()).ok_or_else(|| {
-        ApiError::bad_field("Idempotency-Key", "one header of 1 to 255 visible ASCII characters")
+        ApiError::bad_field(
+            "Idempotency-Key",
+            "must be one header of 1 to 255 visible ASCII characters",
+        )
     })?;
     Ok(Some(IdempotencyKey::new(key, route, body)))
 }

@@ -23,7 +23,7 @@ pub(crate) const COMMAND_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// The longest path, in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
-/// The longest id of a command, in bytes: other clients see it after its owner's.
+/// The longest id of a command, in bytes: other clients see it prefixed with its owner's id.
 pub(crate) const COMMAND_ID_BYTES_MAX: usize = 200;
 
 /// Checks the text of a command.
@@ -31,7 +31,7 @@ pub(crate) fn command(text: &str) -> Result<(), ApiError> {
     if text.len() > COMMAND_BYTES_MAX {
         return Err(ApiError::bad_field(
             "command",
-            "at most 1 MiB; write longer text to a file first",
+            "must be at most 1 MiB; write longer text to a file first",
         ));
     }
     no_nul("command", text)
@@ -41,7 +41,7 @@ pub(crate) fn command(text: &str) -> Result<(), ApiError> {
 pub(crate) fn timeout(ms: Option<u64>) -> Result<u64, ApiError> {
     match ms.unwrap_or(0) {
         ms if ms <= TIMEOUT_MS_MAX => Ok(ms),
-        _ => Err(ApiError::bad_field("timeout_ms", "at most 86400000 (a day)")),
+        _ => Err(ApiError::bad_field("timeout_ms", "must be at most 86400000 (a day)")),
     }
 }
 
@@ -71,16 +71,13 @@ pub(crate) fn env<'a>(
     for (name, value) in env {
         let value = value.map_or("", String::as_str);
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(ApiError::bad_field(
-                "env",
-                "a name is not empty and holds neither = nor NUL",
-            ));
+            return Err(ApiError::bad_field("env", "a name must not be empty or contain = or NUL"));
         }
         no_nul("env", value)?;
         bytes += name.len() + value.len() + 2;
     }
     if bytes > ENV_BYTES_MAX {
-        return Err(ApiError::bad_field("env", "at most 128 KiB of names and values"));
+        return Err(ApiError::bad_field("env", "must be at most 128 KiB of names and values"));
     }
     Ok(())
 }
@@ -95,12 +92,13 @@ pub(crate) fn env_change(
 
 fn no_nul(name: &str, text: &str) -> Result<(), ApiError> {
     if text.contains('\0') {
-        return Err(ApiError::bad_field(name, "must not hold a NUL character"));
+        return Err(ApiError::bad_field(name, "must not contain a NUL character"));
     }
     Ok(())
 }
 
-/// Records that a request contains a field that this version does not support.
+/// Stands for a field that this version does not support, and records whether a request contains
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct NotImplemented(bool);
 
@@ -151,7 +149,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathIds {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let all = RawPathParams::from_request_parts(parts, state)
             .await
-            .map_err(|_| ApiError::bad_request("the path holds a malformed % escape"))?;
+            .map_err(|_| ApiError::bad_request("the path contains a malformed % escape"))?;
         let find = |wanted| all.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
         let sandbox = SandboxId::parse(find("id").unwrap_or("")).map_err(bad_id)?;
         let session = find("sid").map(SessionId::parse).transpose().map_err(bad_id)?;
@@ -172,7 +170,7 @@ pub(crate) fn metadata(
 ) -> Result<serde_json::Map<String, serde_json::Value>, ApiError> {
     let bytes = serde_json::to_vec(&metadata.0).map_or(usize::MAX, |text| text.len());
     if bytes > METADATA_BYTES_MAX {
-        return Err(ApiError::bad_field("metadata", "at most 16 KiB as JSON"));
+        return Err(ApiError::bad_field("metadata", "must be at most 16 KiB as JSON"));
     }
     Ok(metadata.0)
 }
@@ -208,15 +206,18 @@ pub(crate) fn program(
         }
         (None, Some(argv)) => {
             if argv.first().is_none_or(String::is_empty) {
-                return Err(ApiError::bad_field("argv", "the first word names the program"));
+                return Err(ApiError::bad_field("argv", "must begin with the name of the program"));
             }
             let bytes: usize = argv.iter().map(|word| word.len() + 1).sum();
             if bytes > COMMAND_BYTES_MAX || argv.iter().any(|word| word.contains('\0')) {
-                return Err(ApiError::bad_field("argv", "at most 1 MiB of words without NUL"));
+                return Err(ApiError::bad_field(
+                    "argv",
+                    "must be at most 1 MiB of words without NUL",
+                ));
             }
             Ok(Invocation::Argv(argv))
         }
-        _ => Err(ApiError::bad_field("command", "give command or argv, one of them")),
+        _ => Err(ApiError::bad_field("command", "pass either command or argv")),
     }
 }
 

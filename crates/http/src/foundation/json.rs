@@ -54,7 +54,7 @@ pub(crate) fn reject_content_encoding(headers: &HeaderMap) -> Result<(), ApiErro
     Err(ApiError::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "encoded_body",
-        "bodies are taken as they are, without Content-Encoding",
+        "the server does not accept bodies with a Content-Encoding",
         "send it without Content-Encoding; archives may be compressed with zstd",
     ))
 }
@@ -128,7 +128,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
             }
         }
     })?;
-    reader.end().map_err(|_| ApiError::bad_request("body: there is more after the JSON object"))?;
+    reader.end().map_err(|_| ApiError::bad_request("body: data follows the JSON object"))?;
     Ok(value)
 }
 
@@ -147,8 +147,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code)]
-    struct Body {
+    struct TestBody {
         #[serde(default, deserialize_with = "not_null")]
         ttl_s: Option<u64>,
         #[serde(default)]
@@ -164,12 +163,12 @@ mod tests {
     }
 
     fn refused(text: impl AsRef<[u8]>) -> String {
-        let failure = parse::<Body>(text.as_ref()).expect_err("must be refused");
+        let failure = parse::<TestBody>(text.as_ref()).expect_err("must be refused");
         // A debug build gets more time, and so does a busy machine.
         let limit = Duration::from_millis(if cfg!(debug_assertions) { 300 } else { 10 });
         let quick = |_| {
             let began = Instant::now();
-            drop(parse::<Body>(text.as_ref()));
+            drop(parse::<TestBody>(text.as_ref()));
             began.elapsed() < limit
         };
         assert!((0..10).any(quick), "it takes more than {limit:?}");
@@ -240,7 +239,14 @@ mod tests {
 
     #[test]
     fn a_valid_body_is_parsed() {
-        let body: Body = parse(br#" {"metadata":{"a":[1,{"b":null}],"c":-1.5}} "#).unwrap();
+        let text = br#" {"ttl_s":1,"env":{"A":"b"},"id":"c","port":2,"count":3,
+            "metadata":{"a":[1,{"b":null}],"c":-1.5}} "#;
+        let body: TestBody = parse(text).unwrap();
+        assert_eq!(body.ttl_s, Some(1));
+        assert_eq!(body.env.0.get("A").map(String::as_str), Some("b"));
+        assert_eq!(body.id.as_deref(), Some("c"));
+        assert_eq!(body.port, 2);
+        assert_eq!(body.count, 3);
         assert_eq!(
             Value::Object(body.metadata.0),
             serde_json::json!({"a":[1,{"b":null}],"c":-1.5})

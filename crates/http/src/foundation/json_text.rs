@@ -1,4 +1,4 @@
-//! Serialises answers that contain long texts, without a copy of the text on its way.
+//! Serialises answers that contain long texts, without an intermediate copy of the text.
 //!
 //! `serde_json` examines a string byte by byte. Output of commands is long and mostly needs no
 //! escapes, so that the fields of type [`OutputText`] are written by an escaper of our own, which
@@ -62,7 +62,7 @@ impl Formatter for OutputFormatter<'_> {
     }
 }
 
-/// The serialiser's writer.
+/// A writer that appends to the shared answer.
 struct SharedWriter<'a> {
     out: &'a RefCell<Vec<u8>>,
 }
@@ -83,7 +83,8 @@ impl io::Write for SharedWriter<'_> {
     }
 }
 
-/// Appends a value as JSON. A value that cannot be serialised, which no answer is, becomes `null`.
+/// Appends a value as JSON. A value that cannot be serialised becomes `null`; no answer contains
+/// one.
 pub(crate) fn append(out: &mut Vec<u8>, value: &impl Serialize) {
     let start = out.len();
     let shared = RefCell::new(std::mem::take(out));

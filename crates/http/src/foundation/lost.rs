@@ -1,4 +1,4 @@
-//! What the last sleep of a sandbox ended, as the first answer after it says.
+//! What the last sleep of a sandbox ended. The first answer after the sandbox woke reports it.
 
 use isolet_sandbox::{LossReason, Lost, LostState, Sandbox};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LostState)]
 pub(crate) struct LostStateView {
-    /// The session.
+    /// The id of the session.
     session: String,
     /// Why: `crash` (changes since the last save are lost), `too_large`, `no_answer`, `not_kept` or
     /// `not_restored`.

@@ -19,7 +19,7 @@ pub(crate) const PAGE_MAX: usize = 1000;
 /// Selects a page of a list that is sorted by id.
 #[derive(Debug)]
 pub(crate) struct Pagination {
-    /// The most entries.
+    /// The largest number of entries on the page.
     pub(crate) limit: usize,
     /// The last id of the previous page. Ids of all kinds have the same syntax.
     pub(crate) after: Option<SandboxId>,
@@ -28,7 +28,7 @@ pub(crate) struct Pagination {
 /// One page of a list.
 pub(crate) struct IdPage<T> {
     pub(crate) items: Vec<T>,
-    /// The id of the last entry, where more entries follow.
+    /// The id of the last entry, if more entries follow.
     pub(crate) last: Option<String>,
 }
 
@@ -74,7 +74,10 @@ fn decode_cursor(text: &str) -> Result<SandboxId, ApiError> {
     let id = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let id = id.and_then(|id| SandboxId::parse(&id).ok());
     id.ok_or_else(|| {
-        query::bad_parameter("cursor", "give back what the Link header of a page said")
+        query::bad_parameter(
+            "cursor",
+            "must be the cursor from the Link header of the previous page",
+        )
     })
 }
 

@@ -13,7 +13,7 @@ impl<'a> Query<'a> {
         Self::with_lists(uri, known, &[])
     }
 
-    /// As [`Query::of`]; parameters in `lists` may occur repeatedly.
+    /// Like [`Query::of`], but parameters in `lists` may occur repeatedly.
     pub(crate) fn with_lists(
         uri: &'a Uri,
         known: &[&str],

@@ -26,7 +26,9 @@ impl ToSchema for SignalValue {}
 
 /// A signal by number or name (`15`, `"TERM"`, `"SIGTERM"`).
 pub(crate) fn parse(value: &serde_json::Value) -> Result<i32, ApiError> {
-    let wrong = || ApiError::bad_field("signal", "a number from 1 to 64, or a name like \"INT\"");
+    let wrong = || {
+        ApiError::bad_field("signal", "must be a number from 1 to 64, or a name such as \"INT\"")
+    };
     if let Some(number) = value.as_i64() {
         return i32::try_from(number).ok().filter(|n| (1..=64).contains(n)).ok_or_else(wrong);
     }

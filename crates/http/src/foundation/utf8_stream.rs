@@ -22,13 +22,13 @@ struct PartialChar {
 /// A chunk of text and the position of its first byte in its stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TextChunk<'a> {
-    /// 1 or 2.
+    /// The stream: 1 for standard output, 2 for standard error.
     pub(crate) stream: u8,
     /// The id of the command.
     pub(crate) id: Cow<'a, str>,
     /// The position of the first raw byte that the text stands for.
     pub(crate) offset: u64,
-    /// Never empty.
+    /// The decoded text, never empty.
     pub(crate) text: Cow<'a, str>,
 }
 
@@ -87,7 +87,7 @@ impl Utf8Decoder {
         self.replace_partial(|held| held.stream == stream)
     }
 
-    /// Ends all streams.
+    /// Ends the streams of all commands: their partial characters become U+FFFD.
     pub(crate) fn close(&mut self) -> Vec<TextChunk<'static>> {
         self.replace_partial(|_| true)
     }

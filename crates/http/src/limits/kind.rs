@@ -5,7 +5,7 @@
 pub enum ConnectionKind {
     /// Answered at once: create, list, delete.
     Call,
-    /// Waits for something: event streams, followed logs, watched directories, waits.
+    /// Stays open until an event occurs: event streams, followed logs, watched directories, waits.
     EventStream,
     /// A WebSocket to a shell, a terminal or a TCP port.
     Socket,
@@ -39,8 +39,9 @@ impl ConnectionKind {
         self as usize
     }
 
-    /// The fraction of a tenant's connections that may be of this kind: one in so many. No kind may
-    /// take all, and file transfers may take less, since each of them keeps the disk busy.
+    /// The divisor for a tenant's connections of this kind: with `n`, at most one in `n`
+    /// connections may be of it. No kind may take all, and file transfers may take less, since each
+    /// of them keeps the disk busy.
     pub(crate) fn share(self) -> usize {
         match self {
             Self::EventStream | Self::Socket | Self::Exec | Self::Port => 2,
@@ -65,7 +66,7 @@ impl ConnectionKind {
     /// The plural in error messages.
     pub(crate) fn plural(self) -> &'static str {
         match self {
-            Self::Call => "calls that are not answered yet",
+            Self::Call => "calls in progress",
             Self::EventStream => "event streams",
             Self::Socket => "sockets",
             Self::Exec => "running commands",

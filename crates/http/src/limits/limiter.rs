@@ -16,7 +16,7 @@
 //! [`crate::connection::connections`].
 
 use crate::{
-    connection::connections::{BusyGuard, Connection},
+    connection::connections::{BusyGuard, ClientConnection},
     limits::{kind::ConnectionKind, limit_exceeded::LimitExceeded, settings::ConnectionLimits},
 };
 use isolet_sandbox::TenantId;
@@ -32,11 +32,11 @@ const IDLE_TENANTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limits: ConnectionLimits,
-    state: Mutex<State>,
+    state: Mutex<RequestCounts>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RequestCounts {
     total: usize,
     tenants: HashMap<Arc<TenantId>, Counts>,
 }
@@ -71,7 +71,7 @@ impl Limiter {
         Self { limits, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RequestCounts> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,7 +83,7 @@ impl Limiter {
         self: &Arc<Self>,
         tenant: &TenantId,
         kind: ConnectionKind,
-        connection: Option<&Arc<Connection>>,
+        connection: Option<&Arc<ClientConnection>>,
     ) -> Result<Permit, LimitExceeded> {
         let mut state = self.lock();
         let (own, counts) = match state.tenants.get_key_value(tenant) {
@@ -97,7 +97,7 @@ impl Limiter {
         }
         state.tenants.entry(Arc::clone(&own)).or_default().0[kind.index()] += 1;
         drop(state);
-        let busy = connection.map(Connection::busy);
+        let busy = connection.map(ClientConnection::busy);
         Ok(Permit { limiter: Arc::clone(self), tenant: own, kind, _busy: busy })
     }
 
@@ -126,7 +126,8 @@ impl Limiter {
             return Err(LimitExceeded::Server);
         }
         let free = limits.requests_max() - total;
-        // A client that is told to close something must be able to: calls get half of the reserve.
+        // The error asks the client to close something, which takes a call: calls get half of the
+        // reserve.
         let kept = if kind == ConnectionKind::Call { limits.reserve / 2 } else { limits.reserve };
         if free <= kept && counts.all() >= limits.assured() {
             return refused(
@@ -151,7 +152,15 @@ impl Drop for Permit {
 
 /// The permit of a request that becomes a WebSocket; the socket's task takes it over.
 #[derive(Debug, Clone)]
-pub(crate) struct SocketPermit(#[allow(dead_code)] pub(crate) Arc<Permit>);
+pub(crate) struct SocketPermit {
+    _permit: Arc<Permit>,
+}
+
+impl SocketPermit {
+    pub(crate) fn new(permit: Permit) -> Self {
+        Self { _permit: Arc::new(permit) }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -215,9 +224,9 @@ mod tests {
     fn t19_many_tenants_together_leave_the_reserve_to_others() {
         let limiter = limiter(400);
         let mut held = Vec::new();
-        for who in ["a", "b", "c", "d"] {
+        for name in ["a", "b", "c", "d"] {
             for kind in ConnectionKind::ALL {
-                held.extend(fill(&limiter, who, kind).0);
+                held.extend(fill(&limiter, name, kind).0);
             }
         }
         let limits = &limiter.limits;

@@ -30,8 +30,8 @@ pub(crate) fn with_permit(
 
 struct PermitBody {
     body: Body,
-    /// For a response that was built whole: the rest that was not handed to hyper yet. In one
-    /// piece, it would wait for its client where no limit counts it.
+    /// For a response that was built whole: the part that was not handed to hyper yet. hyper would
+    /// buffer the whole body at once, outside of every limit.
     rest: Bytes,
     permit: Option<Permit>,
     /// The memory of a response that was built whole.

@@ -15,17 +15,18 @@ use std::{
     },
 };
 
-/// The part of all memory that one tenant may gather: one in so many.
+/// One tenant may capture at most this fraction of the budget: one in N.
 const TENANT_SHARE: i64 = 2;
 
-/// The budget.
+/// The memory budget and the shares in it.
 #[derive(Debug)]
 pub(crate) struct ResponseMemory {
     /// Free bytes; negative while finished responses hold more than the budget.
     free: AtomicI64,
-    /// What one tenant may gather, in bytes.
+    /// The limit on captured output of one tenant, in bytes.
     tenant_max: i64,
-    /// What each tenant may still gather. Only those that have a share stand here.
+    /// The number of bytes that each tenant may still capture. Contains only tenants that have a
+    /// share.
     tenants: Mutex<HashMap<TenantId, Arc<AtomicI64>>>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct ResponseMemory {
 pub(crate) struct MemoryShare {
     memory: Arc<ResponseMemory>,
     tenant: TenantId,
-    /// What its tenant may still gather.
+    /// The number of bytes that the tenant may still capture.
     tenant_free: Arc<AtomicI64>,
     bytes: i64,
 }
@@ -53,7 +54,7 @@ impl ResponseMemory {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part that holds nothing yet.
+    /// Creates a share without any memory yet.
     pub(crate) fn share(self: &Arc<Self>, tenant: &TenantId) -> MemoryShare {
         let mut tenants = self.tenants();
         let new = || Arc::new(AtomicI64::new(self.tenant_max));
@@ -61,7 +62,7 @@ impl ResponseMemory {
         MemoryShare { memory: Arc::clone(self), tenant: tenant.clone(), tenant_free, bytes: 0 }
     }
 
-    /// The part of an answer that is made: all that it needs, whatever is left.
+    /// Reserves the whole size of a finished response, even if less is left.
     pub(crate) fn reserve(self: &Arc<Self>, tenant: &TenantId, bytes: u64) -> MemoryShare {
         let mut share = self.share(tenant);
         share.bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -71,7 +72,7 @@ impl ResponseMemory {
     }
 }
 
-/// Takes up to `most` of what is left; how much that was.
+/// Takes up to `most` bytes of the rest, and returns how many it took.
 fn take_from(left: &AtomicI64, most: i64) -> i64 {
     let part = |left: i64| most.min(left.max(0));
     let relaxed = Ordering::Relaxed;
@@ -99,7 +100,7 @@ impl Drop for MemoryShare {
         self.memory.free.fetch_add(self.bytes, Ordering::Relaxed);
         self.tenant_free.fetch_add(self.bytes, Ordering::Relaxed);
         let mut tenants = self.memory.tenants();
-        // The map's own, and this one: shares are made under the same lock.
+        // Two references: the map's and this one. Shares are created under the same lock.
         if Arc::strong_count(&self.tenant_free) == 2 {
             tenants.remove(&self.tenant);
         }

@@ -3,49 +3,52 @@
 use crate::limits::kind::ConnectionKind;
 use std::time::Duration;
 
-/// No more connections than this unless the operator says so.
+/// The largest default for the number of connections.
 const MAX: usize = 20_000;
-/// A client that reads nothing costs up to 600 KiB: a frame of 64 KiB whose bytes are six each in JSON,
-/// in a text that doubles as it grows. The rest is for what does not count clients.
+/// The memory for one connection. A client that does not read costs up to 600 KiB: a frame of 64
+/// KiB in which JSON escapes each byte with six, in a buffer that doubles as it grows. The rest is
+/// for everything that does not depend on the number of clients.
 const CONNECTION_BYTES: u64 = 1 << 20;
 /// A connection may need three descriptors: its own, one to an agent, and a share of what sandboxes
 /// and the server itself keep open.
 const DESCRIPTORS_EACH: u64 = 3;
-/// Fewer are never derived: a server that can answer nobody is of no use.
+/// The smallest default, with which the server can still answer requests.
 const MAX_LEAST: usize = 32;
 /// One connection in eight is left for clients that have not sent a request yet.
 const ARRIVING_SHARE: usize = 8;
-/// How many tenants can find room in the reserve at the same time.
+/// The number of tenants whose connections fit into the reserve at the same time.
 const RESERVE_TENANTS: usize = 16;
-/// Memory for answers is never derived to be more than this: sixteen of the longest.
+/// The largest default for the memory of responses: sixteen of the longest ones.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
-/// Less would cut what a single command says.
+/// The smallest default for that memory. Less would truncate the output of a single command.
 const ANSWER_BYTES_MIN: u64 = 4 << 20;
-/// An answer may take twelve times as much while it is written as its output has bytes (each may be
-/// six in JSON, in a text that doubles as it grows), and half of the memory is for everything else.
+/// The divisor from all memory to the memory for responses. While a response is serialised, it may
+/// take twelve times the size of its output (JSON may escape a byte with six, in a buffer that
+/// doubles as it grows), and half of the memory is for everything else.
 const MEMORY_SHARE: u64 = 24;
-/// A client that takes nothing for so long has gone, or has been forgotten.
+/// The default time after which a client that does not read is disconnected.
 const STALLED: Duration = Duration::from_secs(300);
 
 /// Limits on the connections of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections at once, of all tenants and of clients that have shown no key yet.
+    /// Connections at the same time, of all tenants and of clients that have not sent a key yet.
     pub max: usize,
-    /// Of one tenant, of all kinds but [`ConnectionKind::Call`].
+    /// The limit for one tenant, for all kinds but [`ConnectionKind::Call`].
     pub tenant_max: usize,
-    /// The last so many, which only tenants with few connections get.
+    /// The number of connections that are reserved for tenants with few connections.
     pub reserve: usize,
-    /// Of one tenant, of each kind.
+    /// The limit for one tenant, for each kind.
     pub kinds: [usize; ConnectionKind::COUNT],
-    /// How long a client may take nothing of what waits for it; zero: for ever.
+    /// How long a client may leave sent data unread before it is disconnected; zero means without
+    /// limit.
     pub stalled: Duration,
-    /// Output that is gathered into answers, of all requests together, in bytes.
+    /// Memory for output that is captured into responses, of all requests together, in bytes.
     pub answer_bytes: u64,
 }
 
 impl ConnectionLimits {
-    /// For a process that may have so many descriptors and so many bytes of memory.
+    /// The defaults for a process with this limit on descriptors and this much memory, in bytes.
     #[must_use]
     pub fn derived(descriptors: u64, memory_bytes: u64) -> Self {
         let max = (descriptors / DESCRIPTORS_EACH).min(memory_bytes / CONNECTION_BYTES);
@@ -53,7 +56,7 @@ impl ConnectionLimits {
         Self::of_max(max.clamp(MAX_LEAST, MAX)).with_memory(memory_bytes)
     }
 
-    /// With everything else derived from how many there may be.
+    /// Derives all other limits from the number of connections.
     #[must_use]
     pub fn of_max(max: usize) -> Self {
         let requests = max - max / ARRIVING_SHARE;
@@ -68,7 +71,7 @@ impl ConnectionLimits {
         limits.with_tenant_max((requests / 2).max(1))
     }
 
-    /// With the limits of one tenant derived from how many it may have.
+    /// Derives the limits of one tenant for each kind from its limit for all kinds.
     #[must_use]
     pub fn with_tenant_max(mut self, most: usize) -> Self {
         self.tenant_max = most;
@@ -76,25 +79,25 @@ impl ConnectionLimits {
         self
     }
 
-    /// With room for answers as a server with so many bytes of memory has it.
+    /// Sets the memory for responses to the default of a server with this much memory, in bytes.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.answer_bytes = (bytes / MEMORY_SHARE).clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX);
         self
     }
 
-    /// Of one tenant and kind.
+    /// The limit for one tenant and kind.
     #[must_use]
     pub fn of(&self, kind: ConnectionKind) -> usize {
         self.kinds[kind.index()]
     }
 
-    /// Requests that are answered at once.
+    /// The number of requests that are answered at the same time.
     pub(crate) fn requests_max(&self) -> usize {
         (self.max - self.max / ARRIVING_SHARE).max(1)
     }
 
-    /// What the reserve gives to each tenant.
+    /// The number of connections that the reserve assures to each tenant.
     pub(crate) fn assured(&self) -> usize {
         (self.reserve / RESERVE_TENANTS).max(1)
     }

@@ -1,4 +1,4 @@
-//! What each route uses its connection for, so that each kind has a limit of its own.
+//! Assigns each route the kind of its connections, so that each kind has a limit of its own.
 
 use crate::{foundation::event_encoding::accepts_event_stream, limits::kind::ConnectionKind};
 use axum::http::{HeaderMap, Method, Uri};

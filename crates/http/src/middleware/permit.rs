@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    connection::connections::Connection,
+    connection::connections::ClientConnection,
     dialects::error_response,
     foundation::error::ApiError,
     limits::{kind::ConnectionKind, limiter::SocketPermit, permit_body::with_permit},
@@ -27,24 +27,23 @@ pub(crate) async fn count_request(
     next: Next,
 ) -> Response {
     let extensions = request.extensions();
-    let route = extensions.get::<MatchedPath>();
-    let (Some(route), Some(caller)) = (route, extensions.get::<Caller>()) else {
-        return next.run(request).await;
-    };
+    let Some(route) = extensions.get::<MatchedPath>() else { return next.run(request).await };
+    let Some(caller) = extensions.get::<Caller>() else { return next.run(request).await };
     let kind = kind_of(request.method(), route.as_str(), request.uri(), request.headers());
     let Some(kind) = kind else { return next.run(request).await };
-    let connection = extensions.get::<Arc<Connection>>();
+    let connection = extensions.get::<Arc<ClientConnection>>();
     let tenant = caller.tenant.clone();
     let permit = match app.limiter.acquire(&tenant, kind, connection) {
         Ok(permit) => permit,
         Err(excess) => return error_response(ApiError::from(excess), request.uri().path()),
     };
     if kind == ConnectionKind::Socket {
-        request.extensions_mut().insert(SocketPermit(Arc::new(permit)));
+        request.extensions_mut().insert(SocketPermit::new(permit));
         return next.run(request).await;
     }
     let response = next.run(request).await;
-    // What is streamed has no size that a body knows; a program's answer may have one.
+    // A streamed body has no exact size, except that of a program, which may send a
+    // `Content-Length`.
     let bytes = response.body().size_hint().exact().filter(|_| kind != ConnectionKind::Port);
     match bytes {
         Some(bytes) if bytes <= SHORT_BYTES => response,

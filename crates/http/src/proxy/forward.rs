@@ -9,7 +9,7 @@ use crate::{
     app::App,
     auth::caller::Caller,
     connection::{
-        connections::Connection,
+        connections::ClientConnection,
         upstream::{SendError, Upstream},
     },
     foundation::{error::ApiError, extensions::Proxied},
@@ -42,7 +42,7 @@ pub(crate) async fn forward(
     mut request: Request<Body>,
 ) -> Result<Response, ApiError> {
     let mut cancellation = app.cancellations.subscribe(caller).with_deadline(target.ends);
-    let connection = request.extensions_mut().remove::<Arc<Connection>>();
+    let connection = request.extensions_mut().remove::<Arc<ClientConnection>>();
     let permit = app.limiter.acquire(&caller.tenant, ConnectionKind::Port, connection.as_ref())?;
     let sandbox = app.service.reach(&caller.tenant, &target.sandbox, Access::Awake).await?;
     caller.check_incarnation(&sandbox)?;
@@ -65,7 +65,7 @@ pub(crate) async fn forward(
     let (mut head, incoming) = answer.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
     if switched != upgrade.is_some() && switched {
-        return Err(bad_answer(target.port, "it switches protocols unasked"));
+        return Err(bad_answer(target.port, "it switched protocols without a request to do so"));
     }
     headers::rewrite_response(&mut head, &target).map_err(|what| bad_answer(target.port, what))?;
     head.extensions.insert(Proxied { own_origin: target.entry.own_origin() });
@@ -116,7 +116,7 @@ impl Exchange<'_> {
             match idle.send(request).await {
                 Ok(asked) => return Ok(asked),
                 Err(SendError { unsent: Some(unsent), .. }) => request = unsent,
-                // The program closed it in between, or sent something else than a response.
+                // The program closed it in between, or sent something other than a response.
                 Err(SendError { error, .. }) => request = again.ok_or_else(|| self.lost(&error))?,
             }
         }
@@ -175,7 +175,7 @@ fn lost(port: u16, error: &hyper::Error) -> ApiError {
         StatusCode::BAD_GATEWAY,
         "port_closed",
         format!("the program on port {port} closed the connection without an answer"),
-        "look at what it has logged; it may not speak HTTP: then use the tcp address",
+        "see the log of the program; if it does not speak HTTP, use the route /tcp/{port}",
     )
 }
 
@@ -185,6 +185,6 @@ fn bad_answer(port: u16, what: &str) -> ApiError {
         StatusCode::BAD_GATEWAY,
         "bad_answer",
         format!("the program on port {port} gave no HTTP answer that can be passed on: {what}"),
-        "look at what it has logged; it may not speak HTTP: then use the tcp address",
+        "see the log of the program; if it does not speak HTTP, use the route /tcp/{port}",
     )
 }

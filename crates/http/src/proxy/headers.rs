@@ -7,7 +7,7 @@
 use crate::{
     auth::tickets,
     foundation::{error::ApiError, extensions::Peer},
-    proxy::target::{COOKIE, Entry, TOKEN, Target},
+    proxy::target::{COOKIE, TOKEN, Target, UrlKind},
 };
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response,
@@ -65,7 +65,7 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     values.flat_map(|value| value.split(',').map(str::trim).filter(|word| !word.is_empty()))
 }
 
-/// Removes hop-by-hop headers.
+/// Removes hop-by-hop headers, including those that `Connection` lists.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = words(headers, &header::CONNECTION)
         .take(NAMED_MAX)
@@ -91,13 +91,13 @@ pub(crate) fn rewrite_request(
     let authorization = headers.get(header::AUTHORIZATION).cloned();
     STRIPPED_FROM_REQUESTS.iter().for_each(|name| drop(headers.remove(name)));
     match &target.entry {
-        Entry::Host { keep_authorization, .. } => {
+        UrlKind::Host { keep_authorization, .. } => {
             remove_port_cookie(headers);
             if let Some(value) = authorization.filter(|_| *keep_authorization) {
                 headers.insert(header::AUTHORIZATION, value);
             }
         }
-        Entry::Path(_) | Entry::Link(_) => {
+        UrlKind::Path(_) | UrlKind::Link(_) => {
             // Cookies belong to this origin and to all other ports of the host; a referrer may
             // contain a signed link.
             headers.remove(header::COOKIE);
@@ -129,7 +129,7 @@ fn add_forwarded_headers(
     let value =
         |text: String| HeaderValue::try_from(text).map_err(|_| ApiError::bad_request("a header"));
     let own = format!("localhost:{}", target.port);
-    let strange = matches!(target.entry, Entry::Host { own_page: false, .. });
+    let strange = matches!(target.entry, UrlKind::Host { own_page: false, .. });
     if headers.contains_key(header::ORIGIN) && !strange {
         headers.insert(header::ORIGIN, value(format!("http://{own}"))?);
     }
@@ -146,7 +146,7 @@ fn add_forwarded_headers(
     let proto = if proto { "https" } else { "http" };
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
     headers.remove(FORWARDED_PREFIX);
-    if let Entry::Path(prefix) = &target.entry {
+    if let UrlKind::Path(prefix) = &target.entry {
         headers.insert(FORWARDED_PREFIX, value(prefix.clone())?);
     }
     Ok(())
@@ -158,9 +158,9 @@ fn rewrite_uri(uri: &Uri, target: &Target) -> Result<Uri, ApiError> {
     let mut text = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
     if let Some(query) = uri.query() {
         let kept = match target.entry {
-            Entry::Path(_) => query_without(query, tickets::QUERY_NAME),
-            Entry::Link(_) => query.to_owned(),
-            Entry::Host { .. } => query_without(query, TOKEN),
+            UrlKind::Path(_) => query_without(query, tickets::QUERY_NAME),
+            UrlKind::Link(_) => query.to_owned(),
+            UrlKind::Host { .. } => query_without(query, TOKEN),
         };
         if !kept.is_empty() {
             text.push('?');
@@ -168,7 +168,7 @@ fn rewrite_uri(uri: &Uri, target: &Target) -> Result<Uri, ApiError> {
         }
     }
     let path = PathAndQuery::try_from(text)
-        .map_err(|_| ApiError::bad_request("the path cannot be sent"))?;
+        .map_err(|_| ApiError::bad_request("the path is not valid for a request"))?;
     Ok(Uri::from(path))
 }
 
@@ -202,13 +202,13 @@ pub(crate) fn rewrite_response(
     let both = headers.contains_key(header::TRANSFER_ENCODING)
         && headers.contains_key(header::CONTENT_LENGTH);
     if both {
-        return Err("it says its length in two ways");
+        return Err("it has two different lengths");
     }
     head.version = Version::HTTP_11;
     let switched = head.status == axum::http::StatusCode::SWITCHING_PROTOCOLS;
     if switched && !words(headers, &header::UPGRADE).any(|it| it.eq_ignore_ascii_case("websocket"))
     {
-        return Err("it switches to another protocol than WebSocket");
+        return Err("it switched to a protocol other than WebSocket");
     }
     merge_content_length(headers);
     remove_hop_by_hop(headers);
@@ -218,16 +218,16 @@ pub(crate) fn rewrite_response(
     }
     rewrite_location(headers, target);
     match &target.entry {
-        Entry::Host { .. } => confine_cookies(headers),
-        Entry::Path(_) | Entry::Link(_) => {
+        UrlKind::Host { .. } => confine_cookies(headers),
+        UrlKind::Path(_) | UrlKind::Link(_) => {
             STRIPPED_FROM_RESPONSES.iter().for_each(|name| drop(headers.remove(name)));
             // In addition to the program's own policies: all of them apply together.
             headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX_POLICY);
             headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         }
     }
-    if matches!(target.entry, Entry::Link(_)) {
-        // A page below a link has an opaque origin. Whoever knows the URL has the right to it.
+    if matches!(target.entry, UrlKind::Link(_)) {
+        // A page below a link has an opaque origin, and every client that knows the URL may use it.
         headers.remove(header::ACCESS_CONTROL_ALLOW_CREDENTIALS);
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     }

@@ -66,9 +66,7 @@ pub(super) fn parse_label(name: &str, tenant: &TenantId) -> Option<(SandboxId, u
 
 /// The first label of the request's host name, when it is directly below the domain for ports.
 pub(crate) fn label_in_host(domain: &str, headers: &HeaderMap) -> Option<String> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else { return None };
-    let host = origin::authority(host)?;
+    let host = origin::authority(origin::single_host(headers)?)?;
     if host.as_str().len() != host.host().len() && host.port_u16().is_none() {
         return None;
     }

@@ -12,7 +12,7 @@ use crate::{
     foundation::{error::ApiError, extensions::Proxied},
     proxy::{
         forward, headers, host_name,
-        target::{COOKIE, Entry, TOKEN, Target},
+        target::{COOKIE, TOKEN, Target, UrlKind},
     },
 };
 use axum::{
@@ -22,7 +22,7 @@ use axum::{
 };
 use tokio::time::Instant;
 
-/// A request that was let in.
+/// A request with access to the port.
 struct Admission {
     caller: Caller,
     target: Target,
@@ -65,7 +65,7 @@ fn authorize(
         return Err(origin::misdirected());
     }
     let known = authenticator.caller_of_key(headers)?;
-    let entry = Entry::Host { keep_authorization: known.is_none(), own_page: own_page(headers) };
+    let entry = UrlKind::Host { keep_authorization: known.is_none(), own_page: own_page(headers) };
     let opened = |token: &str| {
         let link = port_link::verify(&app.service, token)?;
         let right = host_name::label(&link.caller.tenant, &link.sandbox, link.port).as_deref()
@@ -87,7 +87,7 @@ fn authorize(
     }
     let caller = known.ok_or_else(port_link::bad_link)?;
     if caller.read_only {
-        return Err(read_only_key("use a key that was made without --read-only"));
+        return Err(read_only_key("use a key that was created without --read-only"));
     }
     let (sandbox, port) = host_name::parse_label(name, &caller.tenant).ok_or_else(|| {
         let hint = "create it with POST /v1/sandboxes";

@@ -1,5 +1,5 @@
-//! The body of a program's response, streamed: what the client does not read is not read from the
-//! program.
+//! The body of a program's response, streamed: the server reads from the program only as fast as
+//! the client reads.
 
 use crate::{
     app::App,
@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll},
 };
 
-type Ended = Pin<Box<dyn Future<Output = CancellationReason> + Send>>;
+type CancelledFuture = Pin<Box<dyn Future<Output = CancellationReason> + Send>>;
 
 pub(super) struct ProxiedBody {
     incoming: Incoming,
@@ -27,7 +27,7 @@ pub(super) struct ProxiedBody {
     sandbox: Sandbox,
     port: u16,
     /// Ends the body early; polled only while the body has no data.
-    cancellation: Ended,
+    cancellation: CancelledFuture,
 }
 
 /// Why a body ends early. Its client sees a truncated response.

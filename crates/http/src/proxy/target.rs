@@ -10,10 +10,10 @@ pub(crate) const TOKEN: &str = "isolet-token";
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) sandbox: SandboxId,
-    /// 1 to 65535.
+    /// The port inside the sandbox, 1 to 65535.
     pub(crate) port: u16,
     /// The kind of URL that the request came by.
-    pub(crate) entry: Entry,
+    pub(crate) entry: UrlKind,
     /// When the right to the port expires, for signed links.
     pub(crate) ends: Option<tokio::time::Instant>,
 }
@@ -25,12 +25,12 @@ pub(crate) const COOKIE: &str = "isolet-port";
 pub(crate) fn parse_port(text: &str) -> Result<u16, ApiError> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let port = text.parse().ok().filter(|port| digits && *port > 0);
-    port.ok_or_else(|| ApiError::bad_field("port", "a number from 1 to 65535"))
+    port.ok_or_else(|| ApiError::bad_field("port", "must be a number from 1 to 65535"))
 }
 
 /// The kind of URL that a request came by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum UrlKind {
     /// Below this path of the server's own origin.
     Path(String),
     /// Below the path of a signed link.
@@ -44,7 +44,7 @@ pub(crate) enum Entry {
     },
 }
 
-impl Entry {
+impl UrlKind {
     pub(crate) fn own_origin(&self) -> bool {
         matches!(self, Self::Host { .. })
     }

@@ -22,7 +22,7 @@ const COPY_BYTES: usize = 32 * 1024;
 /// TCP keepalive detects clients that vanished: idle time, interval and number of probes.
 ///
 /// A listener with `stalled_s` sets a user timeout, which overrides the number of probes. It stays
-/// in force here: a client with a closed window answers probes, and would never be given up.
+/// in force here: a client with a closed window answers probes, and would never be disconnected.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 /// Starts when the response that switches protocols has been sent.

@@ -1,6 +1,6 @@
 //! `/docs`: the API reference, rendered in the browser from files that were built with the console.
 //!
-//! The renderer is a large program from elsewhere, so its page runs in a sandbox with an opaque
+//! The renderer is a large third-party program, so its page runs in a sandbox with an opaque
 //! origin: it can read nothing that the console stores, such as a key, and it can send nothing. It
 //! cannot even fetch the OpenAPI document, which is therefore served to it as a script too.
 

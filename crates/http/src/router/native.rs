@@ -1,4 +1,4 @@
-//! Every documented route.
+//! The routes of the native API with their OpenAPI descriptions.
 
 use crate::{
     app::App,

@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 #[must_use]
 pub fn document() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let mut document = info::frame();
+        let mut document = info::document_base();
         document.merge(messages::messages());
         document.merge(native().into_openapi());
         operations::complete(&mut document);

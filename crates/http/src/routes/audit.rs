@@ -66,7 +66,7 @@ async fn open(app: &App, caller: &Caller, sandbox: Option<&SandboxId>) -> Result
 
 fn unread(error: AuditError) -> ApiError {
     tracing::error!(%error, "the audit log cannot be read");
-    let hint = "look at the server's log";
+    let hint = "see the server's log";
     let what = "the audit log cannot be read";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "audit", what, hint)
 }
@@ -78,7 +78,7 @@ fn answer(first: Option<Vec<u8>>, export: Export) -> Response {
             None => export.next().await.transpose()?,
         };
         let failed =
-            |error: &AuditError| tracing::error!(%error, "an export of the audit log ends");
+            |error: &AuditError| tracing::error!(%error, "an export of the audit log failed");
         Some((piece.inspect_err(failed).map(Bytes::from), (None, export)))
     });
     let mut response = Body::from_stream(body).into_response();

@@ -88,7 +88,7 @@ pub(crate) struct CreateContext {
     timeout_ms: Option<u64>,
 }
 
-/// Code to run.
+/// Code to run in a context.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = CodeRunRequest)]
@@ -115,11 +115,11 @@ pub(crate) struct RunBody {
     cancel_on_close: bool,
 }
 
-/// A code context.
+/// A code context: an interpreter that keeps its variables between runs.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Context)]
 pub(crate) struct ContextView {
-    /// The id.
+    /// The id, unique in its sandbox.
     id: String,
     /// `python`, `javascript`, `typescript`, `bash` or `jupyter`.
     language: &'static str,
@@ -189,13 +189,16 @@ impl CreateContext {
         let usual = if named { "jupyter" } else { "python" };
         let named = self.language.as_deref().unwrap_or(usual).to_ascii_lowercase();
         let language = LANGUAGES.iter().find(|(word, _)| *word == named).ok_or_else(|| {
-            ApiError::bad_field("language", "python, javascript, typescript, bash or jupyter")
+            ApiError::bad_field(
+                "language",
+                "must be python, javascript, typescript, bash or jupyter",
+            )
         })?;
         let id = self.id.map(|id| ContextId::parse(&id)).transpose().map_err(input::bad_id)?;
         if id.as_ref().and_then(default_of).is_some_and(|own| own != language.1) {
             return Err(ApiError::bad_field(
                 "id",
-                "the name of a language is for contexts of that",
+                "the name of a language is reserved for contexts of that language",
             ));
         }
         let kernel = kernel(language.1, self.kernel)?;
@@ -221,10 +224,10 @@ fn kernel(language: Language, wish: Option<String>) -> Result<Kernel, ApiError> 
         None => Ok(Kernel::Usual),
         Some(name) if name == NO_KERNEL && language != Language::Jupyter => Ok(Kernel::Without),
         Some(_) if language != Language::Jupyter => {
-            Err(ApiError::bad_field("kernel", "is for the language jupyter, or none"))
+            Err(ApiError::bad_field("kernel", "requires the language jupyter, unless it is none"))
         }
         Some(name) if name == NO_KERNEL => {
-            Err(ApiError::bad_field("kernel", "the language jupyter is for a kernel"))
+            Err(ApiError::bad_field("kernel", "the language jupyter requires a kernel"))
         }
         Some(name) if (1..=100).contains(&name.len()) && name.bytes().all(letter) => {
             Ok(Kernel::Named(name))
@@ -374,11 +377,11 @@ pub(crate) async fn run(
     let body = body.value;
     let max = captured_output::output_limit_bytes(body.max_output_bytes)?;
     input::timeout(body.timeout_ms)?;
-    let code = body.code.ok_or_else(|| ApiError::bad_field("code", "is needed"))?;
+    let code = body.code.ok_or_else(|| ApiError::bad_field("code", "is required"))?;
     if code.len() + body.stdin.as_ref().map_or(0, String::len) > input::COMMAND_BYTES_MAX {
         return Err(ApiError::bad_field(
             "code",
-            "at most 1 MiB with its stdin; write more to a file first",
+            "must be at most 1 MiB together with stdin; write longer text to a file first",
         ));
     }
     let code = Code { code, stdin: body.stdin, timeout_ms: body.timeout_ms };
@@ -406,13 +409,11 @@ async fn begin(
     code: Code,
     cancel: bool,
 ) -> Result<ContextRun, ApiError> {
-    let own = default_of(id);
-    let again = own.map(|_| code.clone());
+    let default = default_of(id).map(|language| (language, code.clone()));
     let link = sandbox.context_run(id, code).await.map_err(context_error)?;
     let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
-    let (Some(language), Some(code), Err(Error::Refused { why: RefusalReason::NoShell, .. })) =
-        (own, again, &first)
-    else {
+    let is_missing = matches!(first, Err(Error::Refused { why: RefusalReason::NoShell, .. }));
+    let Some((language, code)) = default.filter(|_| is_missing) else {
         return first.map_err(context_error);
     };
     let wish = ContextSpec {

@@ -93,7 +93,8 @@ pub(crate) async fn of_all(
 fn last(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(id) = last_event_id(headers) else { return Ok(None) };
     let id = id.filter(|id| *id < u64::MAX);
-    id.map(Some).ok_or_else(|| ApiError::bad_field("Last-Event-ID", "the id of an event, a number"))
+    id.map(Some)
+        .ok_or_else(|| ApiError::bad_field("Last-Event-ID", "must be the id of an event, a number"))
 }
 
 async fn answer(
@@ -133,7 +134,7 @@ impl EventSource for FollowedEvents {
 }
 
 fn too_slow(slow: TooSlow) -> ApiError {
-    let hint = "read faster; come back with Last-Event-ID to go on with what is held";
+    let hint = "read faster; reconnect with Last-Event-ID to continue with the events that the server still holds";
     ApiError::new(StatusCode::GONE, "too_slow", slow.to_string(), hint)
 }
 

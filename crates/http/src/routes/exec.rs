@@ -166,8 +166,8 @@ pub(crate) struct ExecAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     lost_state: Option<Vec<LostStateView>>,
-    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
-    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
+    /// The network traffic of the whole sandbox that was denied while this ran; at most 64 entries.
+    /// Absent if nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
     /// /v1/sandboxes/{id}/network`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -336,7 +336,7 @@ pub(crate) async fn run_in(
     let stdin = stdin("stdin", body.stdin, "stdin_b64", body.stdin_b64)?;
     let max = output_limit_bytes(body.max_output_bytes)?;
     input::cwd(body.cwd.as_deref())?;
-    let text = body.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
+    let text = body.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
     input::command(&text)?;
     input::timeout(body.timeout_ms)?;
     let mut run = RunCommand {

@@ -215,7 +215,7 @@ async fn answer(
     if query.flag("watch")? {
         for name in ["hidden", LIST_GLOB, "limit", "cursor", "tar"] {
             if query.bytes(name).is_some() {
-                return Err(query::bad_parameter(name, "does not stand with watch"));
+                return Err(query::bad_parameter(name, "cannot be combined with watch"));
             }
         }
         let sandbox = open_sandbox(app, caller, target, CreateMode::Read).await?;
@@ -277,7 +277,7 @@ async fn write(
     let path = target.path()?;
     let untar = query.flag("untar")?;
     if untar && how != WriteOptions::default() {
-        return Err(query::bad_parameter("untar", "stands without mode, append and fsync"));
+        return Err(query::bad_parameter("untar", "cannot be combined with mode, append or fsync"));
     }
     reject_content_encoding(request.headers())?;
     let sandbox = open_sandbox(&app, &caller, &target, CreateMode::Create).await?;

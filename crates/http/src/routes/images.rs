@@ -58,7 +58,8 @@ pub(crate) struct CollectImages {
     all: bool,
 }
 
-/// An image.
+/// A container image that sandboxes can use.
+// More than 12 fields: one for each member of the JSON object.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Image)]
 pub(crate) struct ImageView {
@@ -144,7 +145,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<Ima
 /// The image name in the path, percent-encoded or not, with its slashes.
 fn name(uri: &Uri) -> Result<String, ApiError> {
     let text = uri.path().strip_prefix("/v1/images/").unwrap_or_default();
-    let bytes = decode_path(text).ok_or_else(|| ApiError::bad_request("a malformed % escape"))?;
+    let bytes = decode_path(text)
+        .ok_or_else(|| ApiError::bad_request("the path contains a malformed % escape"))?;
     String::from_utf8(bytes).map_err(|_| ApiError::bad_request("the image's name must be UTF-8"))
 }
 
@@ -211,8 +213,9 @@ pub(crate) async fn pull(
     body: StrictJson<PullImage>,
 ) -> Result<Response, ApiError> {
     let platform = match &body.value.platform {
-        Some(text) => Platform::parse(text)
-            .ok_or_else(|| ApiError::bad_field("platform", "linux/amd64 and the like"))?,
+        Some(text) => Platform::parse(text).ok_or_else(|| {
+            ApiError::bad_field("platform", "must be a platform such as linux/amd64")
+        })?,
         None => Platform::own(),
     };
     let mut progress = app.service.pull(&caller.tenant, &body.value.image, platform)?;
@@ -228,7 +231,7 @@ pub(crate) async fn pull(
 }
 
 fn fault() -> ApiError {
-    Error::Fault("the pull ended by a fault".into()).into()
+    Error::Fault("the task of the pull failed".into()).into()
 }
 
 /// The progress of a pull.
@@ -342,7 +345,7 @@ pub(crate) async fn import(
         let frame = frame.map_err(|_| {
             let status = StatusCode::REQUEST_TIMEOUT;
             if Instant::now() < end {
-                let message = "the upload stood still for 60 s";
+                let message = "no data of the upload arrived for 60 s";
                 return ApiError::new(status, "deadline_exceeded", message, "send it again");
             }
             let message = format!("the upload took longer than {} s", most.as_secs());
@@ -385,7 +388,7 @@ pub(crate) async fn gc(
 ) -> Result<Json<Collected>, ApiError> {
     if body.value.all && caller.tenant.as_str() != "default" {
         let hint = "remove your own images with DELETE /v1/images/{image}";
-        let what = "all images are those of every tenant";
+        let what = "`all` removes images of every tenant";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "not_yours", what, hint));
     }
     let (images, layers) = app.service.collect_images(body.value.all).await?;

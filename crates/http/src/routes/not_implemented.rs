@@ -11,10 +11,9 @@ macro_rules! not_implemented {
 }
 pub(crate) use not_implemented;
 
-const LIFE: &str =
-    "snapshots and forks are not built yet; files of a persistent sandbox outlive its sleep";
+const LIFE: &str = "snapshots and forks are not implemented yet; a persistent sandbox keeps its files when it sleeps";
 
-/// All of them.
+/// The native routes that are not implemented.
 pub(crate) fn router() -> Router<App> {
     let below = [("snapshots", LIFE), ("fork", LIFE), ("hibernate", LIFE), ("resume", LIFE)];
     let mut router = Router::new();

@@ -13,7 +13,7 @@ use crate::{
     },
     proxy::{
         forward,
-        target::{Entry, Target, parse_port},
+        target::{Target, UrlKind, parse_port},
     },
 };
 use axum::{
@@ -223,7 +223,7 @@ pub(crate) async fn forward_to_port(
     if caller.ticket_scope.as_ref().is_some_and(|scope| scope.port != Some(port)) {
         return Err(crate::auth::caller::bad_ticket());
     }
-    let target = Target { sandbox, port, entry: Entry::Path(prefix), ends: None };
+    let target = Target { sandbox, port, entry: UrlKind::Path(prefix), ends: None };
     forward::forward(app, &caller, target, request).await
 }
 

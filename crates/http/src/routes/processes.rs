@@ -126,7 +126,7 @@ pub(crate) struct Input {
 #[serde(deny_unknown_fields, default)]
 #[schema(as = ProcessSignal)]
 pub(crate) struct Signal {
-    /// The signal.
+    /// The signal to send.
     #[schema(required = true, value_type = signals::SignalValue)]
     signal: Value,
     /// Send it to everything that the process started, not only to its process group.

@@ -16,7 +16,7 @@ use crate::{
     },
     routes::sandboxes::{
         credentials::{CredentialBody, CredentialList},
-        network::{NetworkBody, NetworkWanted},
+        network::NetworkBody,
         view::SandboxView,
     },
 };
@@ -35,11 +35,11 @@ const PAGE: usize = 100;
 
 /// Why fields are refused that belong elsewhere.
 pub(crate) const OWN_NETWORK: &str =
-    "all sessions of a sandbox have its network: give it to the sandbox";
+    "all sessions share the network of the sandbox: set it for the sandbox";
 const NO_NETWORK: &str = "change it with PATCH /v1/sandboxes/{id}/network";
-const NO_DISK: &str = "a disk keeps the size that it was made with";
+const NO_DISK: &str = "the size of a disk cannot be changed";
 const NO_FILE_ACCESS: &str =
-    "a scope belongs to a session: give it to POST /v1/sandboxes/{id}/sessions";
+    "a scope belongs to a session: send it to POST /v1/sandboxes/{id}/sessions";
 
 /// The settings of a new sandbox. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -79,7 +79,7 @@ pub(crate) struct CreateSandbox {
     /// Where the sandbox may connect to: `"none"`, `"open"`, or rules. The default is set by the
     /// configuration of the server; without configuration it is `"none"`.
     #[serde(deserialize_with = "not_null")]
-    #[schema(value_type = Option<NetworkWanted>, nullable = false)]
+    #[schema(nullable = false)]
     network: Option<NetworkBody>,
     /// The network profile whose rules to use, instead of `network`.
     #[serde(deserialize_with = "not_null")]
@@ -125,7 +125,7 @@ impl CreateSandbox {
             env: self.env.0,
             dialect: serde_json::Map::new(),
             network: network::wanted(app, caller, self.network, self.network_profile).await?,
-            credentials: self.credentials.lend("credentials")?,
+            credentials: self.credentials.parse_added("credentials")?,
         })
     }
 }

@@ -74,7 +74,7 @@ impl ShellRequest {
                 Ok((ShellName::Session(session.clone()), owner(of)))
             }
             (Some(_), Some(_)) => {
-                Err(query::bad_parameter("resume", "names a shell of another session"))
+                Err(query::bad_parameter("resume", "is a shell of another session"))
             }
             (None, Some((shell, of))) => {
                 let session = SessionId::parse(shell).ok();
@@ -99,15 +99,19 @@ fn resume(text: &str) -> Result<(String, Option<String>), ApiError> {
     };
     // Session ids allow all characters of shell ids.
     SessionId::parse(shell).map_err(|_| {
-        query::bad_parameter("resume", "give back what the Isolet-Shell header said")
+        query::bad_parameter("resume", "must be the value of an Isolet-Shell header")
     })?;
     Ok((shell.to_owned(), owner))
 }
 
 /// Parses `OUT[,ERR[,SEQ]]`: bytes seen of each stream, and the last exit seen.
 fn since(text: &str) -> Result<ShellPosition, ApiError> {
-    let wrong =
-        || query::bad_parameter("since", "OUT,ERR or OUT,ERR,SEQ: bytes of each stream, last exit");
+    let wrong = || {
+        query::bad_parameter(
+            "since",
+            "must be OUT,ERR or OUT,ERR,SEQ: the bytes of each stream and the last exit",
+        )
+    };
     let mut numbers = text.split(',').map(str::parse::<u64>);
     let mut next = || numbers.next().unwrap_or(Ok(0)).map_err(|_| wrong());
     let since = ShellPosition { out: next()?, err: next()?, seq: next()? };

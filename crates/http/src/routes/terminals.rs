@@ -19,7 +19,7 @@ use isolet_wire::terminal::{Size, TerminalStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A running terminal.
+/// A terminal that is running.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TerminalStatus)]
 pub(crate) struct TerminalView {
@@ -40,14 +40,14 @@ pub(crate) struct TerminalView {
     offset: u64,
     /// The title that its program set. Untrusted text.
     title: String,
-    /// The attached clients.
+    /// The clients that are attached.
     clients: Vec<ClientView<'static>>,
     /// Milliseconds since it was opened.
     age_ms: u64,
 }
 
-impl From<(SessionId, TerminalStatus)> for TerminalView {
-    fn from((session, terminal): (SessionId, TerminalStatus)) -> Self {
+impl TerminalView {
+    fn new(session: SessionId, terminal: TerminalStatus) -> Self {
         let Size { cols, rows } = terminal.size;
         let clients = terminal.clients.iter();
         let clients = clients.map(|client| ClientView::from(client).into_owned()).collect();
@@ -87,7 +87,9 @@ pub(crate) async fn list(
     Query::of(&uri, &[])?;
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?;
     let all = sandbox.terminals().await?;
-    Ok(Json(all.into_iter().map(TerminalView::from).collect()))
+    Ok(Json(
+        all.into_iter().map(|(session, terminal)| TerminalView::new(session, terminal)).collect(),
+    ))
 }
 
 /// Close a terminal

@@ -64,14 +64,17 @@ impl MakeTicket {
             "port" if session.is_some() => {
                 return Err(ApiError::bad_field(
                     "session",
-                    "a port is the sandbox's, and of no session",
+                    "a port belongs to the sandbox, not to a session",
                 ));
             }
             "port" => (SocketPurpose::Port, None),
             _ => return Err(ApiError::bad_field("use", "must be terminal, shell or port")),
         };
         if (purpose == SocketPurpose::Port) != self.port.is_some_and(|port| port > 0) {
-            return Err(ApiError::bad_field("port", "1 to 65535, with use \"port\" alone"));
+            return Err(ApiError::bad_field(
+                "port",
+                "must be 1 to 65535, and requires use \"port\"",
+            ));
         }
         let sandbox = SandboxId::parse(&self.sandbox).map_err(input::bad_id)?;
         Ok(TicketScope { sandbox, incarnation: None, session, purpose, port: self.port })
@@ -81,7 +84,7 @@ impl MakeTicket {
         match self.mode.as_deref() {
             None | Some("edit") => Ok(false),
             Some("view") if self.r#use == "terminal" => Ok(true),
-            Some("view") => Err(ApiError::bad_field("mode", "only a terminal can be looked at")),
+            Some("view") => Err(ApiError::bad_field("mode", "view is only for terminals")),
             Some(_) => Err(ApiError::bad_field("mode", "must be edit or view")),
         }
     }
@@ -95,7 +98,7 @@ impl MakeTicket {
     }
 }
 
-/// A ticket.
+/// A ticket that opens one WebSocket once.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ticket {
     /// The ticket. Send it as `?ticket=`, once.
@@ -128,7 +131,7 @@ pub(crate) async fn create(
     let ttl = wanted.ttl()?;
     scope.incarnation = app.service.incarnation(&caller.tenant, &scope.sandbox);
     if caller.read_only && !view {
-        return Err(read_only_key("make a ticket with mode \"view\", or use another key"));
+        return Err(read_only_key("create a ticket with mode \"view\", or use another key"));
     }
     let ticket = app.tickets.issue(&caller, scope, view, ttl)?;
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);

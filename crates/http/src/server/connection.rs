@@ -2,7 +2,7 @@
 
 use crate::{
     connection::{
-        connections::Connection,
+        connections::ClientConnection,
         head_scanner::{HEAD_BYTES_MAX, HEADERS_MAX},
         smuggling_guard::SmugglingGuard,
     },
@@ -15,26 +15,27 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, sync::watch};
 use tracing::debug;
 
-/// How long a new connection may take over its first request's head.
+/// How long a new connection may take to send the head of its first request.
 const HEAD_WAIT: Duration = Duration::from_secs(10);
-/// How long a kept connection may be silent: longer than clients keep theirs (60 s).
+/// How long a connection may be idle between requests: longer than clients keep theirs open (60 s).
 const IDLE_WAIT: Duration = Duration::from_secs(75);
-/// Read of one connection before it is taken: a head, and a body's first part.
+/// The size of the read buffer of one connection: a head, and the beginning of a body.
 const READ_BYTES_MAX: usize = HEAD_BYTES_MAX;
-/// What the kernel holds for one client beyond what is on its way to it. Without this it is up to
-/// 4 MB, and a thousand clients that do not read take the memory that all TCP of the machine has.
+/// How much unsent data the kernel buffers for one client. Without this limit it is up to 4 MB, and
+/// a thousand clients that do not read use up the TCP memory of the machine.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
 pub(super) async fn serve(
     stream: TcpStream,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
-    own: &Arc<Connection>,
+    own: &Arc<ClientConnection>,
 ) {
-    // An answer is one write: waiting for more of it would only cost time.
+    // A response is one write, so Nagle's algorithm would only delay it.
     let _ = stream.set_nodelay(true);
     let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return };
+    let Ok(local) = stream.local_addr() else { return };
+    let Ok(peer) = stream.peer_addr() else { return };
     let service = service_fn(|request: Request<Incoming>| {
         own.mark_request();
         let shared = Arc::clone(&shared);

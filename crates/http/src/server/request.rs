@@ -1,4 +1,5 @@
-//! One request: whether it is meant for this server, whose it is, and its answer.
+//! Answers one request: checks that it is meant for this server, authenticates the caller, and
+//! calls the router.
 
 use crate::{
     app::App,
@@ -61,7 +62,7 @@ pub(super) async fn answer(
     let (mut response, requester) =
         AssertUnwindSafe(answered).catch_unwind().await.unwrap_or_else(|_| {
             error!(%method, path, "a handler panicked");
-            let hint = "only this call suffers; look at the server's log";
+            let hint = "only this request failed; see the server's log";
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             (ApiError::new(status, "internal_error", "internal fault", hint).into_response(), None)
         });
@@ -84,7 +85,7 @@ pub(super) async fn answer(
     response
 }
 
-/// A path as it may be written down: without what is itself a right.
+/// The path for logs: without the token of a signed link, which grants access.
 fn loggable_path(uri: &Uri) -> String {
     if uri.path().starts_with(port_link::PATH_PREFIX) {
         return format!("{}…", port_link::PATH_PREFIX);
@@ -92,7 +93,7 @@ fn loggable_path(uri: &Uri) -> String {
     uri.path().to_owned()
 }
 
-/// Counts what was asked for and is not there; who has asked for too much of it is told to wait.
+/// Counts a 401 or 404 answer. Above the limit, refuses requests with unknown keys from an address.
 fn check_not_found_limit(
     shared: &Shared,
     peer: SocketAddr,
@@ -115,7 +116,7 @@ fn check_not_found_limit(
     Ok(())
 }
 
-/// A request to the server itself; beside its answer who asked with a key.
+/// Answers a request to the server itself. Also returns the caller when the request has a key.
 async fn route(
     shared: &Shared,
     local: SocketAddr,
@@ -138,7 +139,7 @@ async fn route(
     }
 }
 
-/// What lets a request in.
+/// How a request was authorised.
 enum Admission {
     /// The route is public.
     Public,
@@ -146,7 +147,7 @@ enum Admission {
     Link(SignedLink),
 }
 
-/// Decides whether a request is let in, by what its route needs.
+/// Checks a request against the requirement of its route.
 fn admit(
     shared: &Shared,
     local: SocketAddr,
@@ -156,7 +157,8 @@ fn admit(
 ) -> Result<Admission, ApiError> {
     let access = RouteAccess::of(method, uri.path());
     if access == RouteAccess::SignedLink {
-        // A page below a link has an opaque origin. Whoever knows the path has the right to it.
+        // A page below a link has an opaque origin, and every client that knows the path may use
+        // it.
         origin::host(&shared.names, local, uri, headers)?;
         let token = port_link::token_in_path(uri.path()).unwrap_or_default();
         let link = port_link::verify(&shared.app.service, token);

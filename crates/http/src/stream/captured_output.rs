@@ -16,8 +16,8 @@ pub(crate) const OUTPUT_BYTES: usize = 8 * 1024 * 1024;
 /// The highest limit that a request may ask for, in bytes.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Captured of each stream even when the memory budget is exhausted, in bytes: more than most
-/// commands write.
+/// The bytes of each stream that are captured even when the memory budget is exhausted: more than
+/// most commands write.
 const GUARANTEED_BYTES: usize = 16 * 1024;
 
 /// One stream: its first bytes, and how many were dropped.
@@ -154,7 +154,7 @@ pub(crate) struct Truncated {
 pub(crate) fn output_limit_bytes(max: Option<u64>) -> Result<usize, ApiError> {
     let max = max.map_or(Some(OUTPUT_BYTES), |max| usize::try_from(max).ok());
     max.filter(|max| *max <= OUTPUT_BYTES_MAX)
-        .ok_or_else(|| ApiError::bad_field("max_output_bytes", "at most 67108864 (64 MiB)"))
+        .ok_or_else(|| ApiError::bad_field("max_output_bytes", "must be at most 67108864 (64 MiB)"))
 }
 
 #[cfg(test)]

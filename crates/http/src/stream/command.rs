@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a command may go on when the server stops.
+/// How long a command may continue when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// An event of a command.
@@ -29,7 +29,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 pub(crate) enum CommandEvent {
     Started,
     Output {
-        /// 1 or 2.
+        /// The stream: 1 for standard output, 2 for standard error.
         stream: u8,
         /// The position in the stream of the shell or program.
         offset: u64,
@@ -38,14 +38,14 @@ pub(crate) enum CommandEvent {
     },
     /// Output that is no longer available.
     Gap {
-        /// 1 or 2.
+        /// The stream: 1 for standard output, 2 for standard error.
         stream: u8,
         /// The first missing byte.
         from: u64,
         /// The first byte that is available again.
         to: u64,
     },
-    /// The last event: the exit, and the network traffic that was denied in the meantime.
+    /// The last event: the exit, and the network traffic that was denied while the command ran.
     Exit(CommandExit, Denied),
 }
 
@@ -155,7 +155,7 @@ impl RunningCommand {
         }
     }
 
-    /// When the session has ended, that is why its connection broke.
+    /// Reports the end of the session as the cause if it has broken the connection.
     fn end_reason(&self, error: AgentError) -> AgentError {
         match error {
             AgentError::Destroyed(_) => error,
@@ -190,7 +190,7 @@ impl RunningCommand {
     async fn receive(&mut self) -> Result<AgentEvent, AgentError> {
         let link = self.link.as_mut().ok_or(AgentError::Ended)?;
         // Pushed without waiting: the output of a program that writes before it reads must be
-        // received meanwhile. The size of the request's body bounds what is pushed.
+        // received at the same time. The size of the request's body bounds what is pushed.
         while let Some(ask) = self.stdin.pop_front() {
             link.push(&ask)?;
         }
@@ -280,7 +280,8 @@ impl RunningCommand {
             None => {}
             Some(AgentConnection::Exec(link)) => link.park(),
             Some(AgentConnection::Shell(mut link)) => {
-                // What arrived since the exit belongs to others, or says that the shell has ended.
+                // Events after the exit belong to other commands, or report that the shell has
+                // ended.
                 while let Ok(message) = link.try_next() {
                     match message {
                         None => return link.park(),

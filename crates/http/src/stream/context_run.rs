@@ -73,7 +73,9 @@ pub(crate) struct ContextRun {
 
 impl Drop for ContextRun {
     fn drop(&mut self) {
-        if let (Some(link), true) = (&mut self.link, self.cancel) {
+        if self.cancel
+            && let Some(link) = &mut self.link
+        {
             let _ = link.cancel();
         }
     }
@@ -87,7 +89,7 @@ impl ContextRun {
         Self { link: Some(link), cancel, first, fresh: false, fault: false, denials, ended, denied }
     }
 
-    /// Waits a moment for a refusal.
+    /// Waits briefly for a refusal by the agent, so that it can become an HTTP status.
     pub(crate) async fn started(mut self) -> Result<Self, Error> {
         if let Ok(event) = timeout(FIRST_EVENT_WAIT, self.next()).await {
             self.first = Some(event?);
@@ -190,14 +192,14 @@ impl ContextRun {
 pub(super) fn death_exception(end: &ContextRunEnd) -> Option<Fault> {
     let died = end.died?;
     let how = match (died.code, died.signal) {
-        _ if end.timed_out => "was killed: it did not heed its timeout".to_owned(),
-        _ if end.oom => "was killed for memory".to_owned(),
+        _ if end.timed_out => "was killed because it did not stop at its timeout".to_owned(),
+        _ if end.oom => "was killed because the sandbox ran out of memory".to_owned(),
         _ if end.interrupted => "was ended while this ran".to_owned(),
-        (Some(code), _) => format!("has exited with code {code}"),
+        (Some(code), _) => format!("exited with code {code}"),
         (_, signal) => format!("was ended by signal {}", signal.unwrap_or(0)),
     };
     let message =
-        format!("the interpreter {how}; its variables are lost, and the next run begins anew");
+        format!("the interpreter {how}; its variables are lost, and the next run starts a new one");
     Some(Fault { name: "ContextDied".into(), message, traceback: Vec::new() })
 }
 
@@ -208,7 +210,7 @@ pub(crate) fn context_error(error: Error) -> ApiError {
             StatusCode::NOT_FOUND,
             "no_context",
             message,
-            "make it with POST …/contexts; contexts end when their sandbox sleeps",
+            "create it with POST …/contexts; contexts end when their sandbox sleeps",
         ),
         other => other.into(),
     }

@@ -77,8 +77,8 @@ pub(crate) struct RunAnswer<'a> {
     /// The running time, in milliseconds.
     #[schema(value_type = f64)]
     duration_ms: Millis,
-    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
-    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
+    /// The network traffic of the whole sandbox that was denied while this ran; at most 64 entries.
+    /// Absent if nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
     /// /v1/sandboxes/{id}/network`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -87,7 +87,7 @@ pub(crate) struct RunAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     denied_lost: Option<u64>,
-    /// The context.
+    /// The id of the context.
     context: String,
     /// What the last sleep ended: any of `shells`, `processes`, `files`, `shell_state`, `terminals`
     /// and others. Present only in the first answer after the sandbox woke.
@@ -244,7 +244,7 @@ impl<'a> From<&'a Shown> for ShownView<'a> {
     }
 }
 
-/// An exception.
+/// An exception that ended a run.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CodeException)]
 pub(crate) struct FaultView<'a> {

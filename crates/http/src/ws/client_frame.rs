@@ -170,7 +170,7 @@ fn fields(kind: &str, text: &str) -> Result<ShellClientFrame, ApiError> {
         "shell_stdin" => json::parse_variant(text).map(ShellClientFrame::Stdin),
         "shell_signal" => json::parse_variant(text).map(ShellClientFrame::Signal),
         "shell_cancel" => json::parse_variant(text).map(ShellClientFrame::Cancel),
-        "" => Err(ApiError::bad_field("type", "is needed")),
+        "" => Err(ApiError::bad_field("type", "is required")),
         _ => Err(ApiError::bad_field(
             "type",
             "must be shell_run, shell_stdin, shell_signal or shell_cancel",
@@ -184,7 +184,7 @@ impl ShellClientFrame {
             Self::Run(frame) => frame.check(),
             Self::Stdin(frame) => frame.check(),
             Self::Signal(ShellSignal { id, signal }) => {
-                let signal = signal.ok_or_else(|| ApiError::bad_field("signal", "is needed"))?;
+                let signal = signal.ok_or_else(|| ApiError::bad_field("signal", "is required"))?;
                 Ok(ClientFrame::Signal { id: command_id(id)?, signal: signals::parse(&signal)? })
             }
             Self::Cancel(ShellCancel { id }) => Ok(ClientFrame::Cancel { id: command_id(id)? }),
@@ -193,7 +193,7 @@ impl ShellClientFrame {
 }
 
 fn command_id(id: Option<String>) -> Result<String, ApiError> {
-    let id = id.ok_or_else(|| ApiError::bad_field("id", "is needed"))?;
+    let id = id.ok_or_else(|| ApiError::bad_field("id", "is required"))?;
     if id.is_empty() || id.len() > input::COMMAND_ID_BYTES_MAX {
         return Err(ApiError::bad_field("id", "1 to 200 bytes"));
     }
@@ -203,7 +203,7 @@ fn command_id(id: Option<String>) -> Result<String, ApiError> {
 impl ShellRun {
     fn check(self) -> Result<ClientFrame, ApiError> {
         let id = command_id(self.id)?;
-        let text = self.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
+        let text = self.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
         input::command(&text)?;
         input::cwd(self.cwd.as_deref())?;
         input::timeout(self.timeout_ms)?;
@@ -224,7 +224,7 @@ impl ShellStdin {
         let eof = self.eof.unwrap_or(false);
         let data = match (self.data, self.data_b64) {
             (Some(_), Some(_)) => {
-                return Err(ApiError::bad_field("data", "give data or data_b64, not both"));
+                return Err(ApiError::bad_field("data", "pass data or data_b64, not both"));
             }
             (Some(text), None) => text.into_bytes(),
             (None, Some(b64)) => STANDARD

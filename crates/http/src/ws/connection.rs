@@ -2,7 +2,8 @@
 //! receives the reason.
 
 use crate::{
-    auth::cancellation::CancellationReason, connection::smuggling_guard, ws::upgrade::Socket,
+    auth::cancellation::CancellationReason, connection::smuggling_guard,
+    ws::upgrade::UpgradedSocket,
 };
 use futures_util::{Sink, Stream};
 use std::{
@@ -37,7 +38,7 @@ pub(super) enum CloseReason {
     ClosedByClient,
     /// The server sends a close frame with this code and reason.
     Close(CloseCode, &'static str),
-    /// The connection broke.
+    /// The connection broke, so that no close frame can be sent.
     Gone,
 }
 
@@ -56,9 +57,9 @@ impl From<CancellationReason> for CloseReason {
         match ending {
             CancellationReason::Stopping => Self::Close(CloseCode::Restart, "come back"),
             CancellationReason::Revoked => {
-                Self::Close(CloseCode::Policy, "the key no longer opens this server")
+                Self::Close(CloseCode::Policy, "the key was revoked or has expired")
             }
-            CancellationReason::Expired => Self::Close(CloseCode::Policy, "the link has ended"),
+            CancellationReason::Expired => Self::Close(CloseCode::Policy, "the link has expired"),
         }
     }
 }
@@ -74,7 +75,7 @@ pub(super) enum SocketEvent {
 
 /// A WebSocket and the state of its peer.
 pub(super) struct WsConnection {
-    socket: Socket,
+    socket: UpgradedSocket,
     /// Whether something was written and not flushed.
     unflushed: bool,
     /// Unflushed bytes of replies to the client's own frames.
@@ -86,7 +87,7 @@ pub(super) struct WsConnection {
 }
 
 impl WsConnection {
-    pub(super) fn new(socket: Socket) -> Self {
+    pub(super) fn new(socket: UpgradedSocket) -> Self {
         Self { socket, unflushed: false, unread_replies_bytes: 0, full: false, silent: 0, ticks: 0 }
     }
 
@@ -174,7 +175,7 @@ impl WsConnection {
         ControlFlow::Continue(())
     }
 
-    /// Closes the WebSocket.
+    /// Closes the WebSocket with the closing handshake, and waits for it within limits.
     pub(super) async fn close(mut self, end: CloseReason) {
         let stopping = matches!(end, CloseReason::Close(CloseCode::Restart, _));
         let wait = if stopping { STOP_WAIT } else { CLOSE_WAIT };
@@ -212,9 +213,9 @@ pub(super) fn heartbeat() -> Interval {
 fn close_reason(error: &Error) -> CloseReason {
     match error {
         Error::Capacity(CapacityError::MessageTooLong { .. } | CapacityError::TooManyHeaders) => {
-            CloseReason::Close(CloseCode::Size, "the message is longer than this address takes")
+            CloseReason::Close(CloseCode::Size, "the message is longer than this route accepts")
         }
-        Error::Utf8(_) => CloseReason::Close(CloseCode::Invalid, "text frames are UTF-8"),
+        Error::Utf8(_) => CloseReason::Close(CloseCode::Invalid, "text frames must be UTF-8"),
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => CloseReason::Gone,
         Error::Protocol(_) => CloseReason::Close(CloseCode::Protocol, "not a WebSocket frame"),
         _ => CloseReason::Gone,

@@ -14,7 +14,7 @@ use crate::{
         client_frame,
         connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat},
         shell_frames,
-        upgrade::Socket,
+        upgrade::UpgradedSocket,
     },
 };
 use isolet_sandbox::{
@@ -66,8 +66,8 @@ struct ShellSocket {
     connection: WsConnection,
     client: AttachedShellClient,
     decoder: Utf8Decoder,
-    /// Whether the shell has ended and the client was told. A session's next command opens another
-    /// shell.
+    /// Whether the shell has ended and the client has received `shell_closed`. A session's next
+    /// command opens another shell.
     shell_ended: bool,
     /// Running commands that read standard input: cancelling them must not wait behind it.
     stdin_commands: Vec<String>,
@@ -78,7 +78,11 @@ struct ShellSocket {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: AttachedShellClient, cancellation: Cancellation) {
+pub(crate) async fn run(
+    socket: UpgradedSocket,
+    client: AttachedShellClient,
+    cancellation: Cancellation,
+) {
     let connection = WsConnection::new(socket);
     let decoder = Utf8Decoder::default();
     let since = client.sandbox.denials();
@@ -112,7 +116,7 @@ impl ShellSocket {
             let link = &mut self.client.link;
             let unflushed = connection.has_unflushed();
             let full = link.waiting() > INPUT_BYTES_MAX;
-            let go = tokio::select! {
+            let flow = tokio::select! {
                 biased;
                 // First, because the other branches are always ready under a steady load.
                 reason = &mut ended => ControlFlow::Break(reason.into()),
@@ -121,7 +125,7 @@ impl ShellSocket {
                 // A client whose input waits for its command is not read.
                 _ = clock.tick() => self.connection.tick(full),
             };
-            if let ControlFlow::Break(end) = go {
+            if let ControlFlow::Break(end) = flow {
                 return end;
             }
         }
@@ -133,9 +137,8 @@ impl ShellSocket {
                 Ok(frame) => self.handle_frame(frame).await,
                 Err((id, failure)) => self.send_error(id.as_deref(), &failure),
             },
-            Some(_) => {
-                self.send_error(None, &ApiError::bad_request("a client's frames are JSON text"))
-            }
+            Some(_) => self
+                .send_error(None, &ApiError::bad_request("frames of a client must be JSON text")),
             None => ControlFlow::Continue(()),
         }
     }
@@ -189,7 +192,7 @@ impl ShellSocket {
     }
 
     /// Sends a request that must not wait behind standard input. The agent handles the requests of
-    /// a connection in order and stops at input that nobody reads, so this one gets its own
+    /// a connection in order and stops at input that no program reads, so this one gets its own
     /// connection.
     async fn send_urgent(&mut self, ask: AgentRequest, behind_stdin: bool) -> Flow {
         if !behind_stdin {
@@ -219,7 +222,7 @@ impl ShellSocket {
             Ok(()) => ControlFlow::Continue(()),
             // The end of the connection will say why.
             Err(error) => {
-                debug!(%error, "the agent does not take what a client said");
+                debug!(%error, "cannot send a client's request to the agent");
                 ControlFlow::Continue(())
             }
         }
@@ -354,7 +357,7 @@ impl ShellSocket {
             return ControlFlow::Break(end);
         }
         let Ok(why) = timeout(CLOSE_WAIT, self.client.sandbox.ended()).await else {
-            debug!(%error, "the link of a client broke");
+            debug!(%error, "the agent connection of a client broke");
             return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         };
         if matches!(why, isolet_sandbox::Error::Stopping) {

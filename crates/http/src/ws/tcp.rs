@@ -9,7 +9,7 @@ use crate::{
     foundation::json_text,
     ws::{
         connection::{CloseReason, Flow, WsConnection, heartbeat},
-        upgrade::Socket,
+        upgrade::UpgradedSocket,
     },
 };
 use bytes::BytesMut;
@@ -55,7 +55,7 @@ pub(crate) struct TcpClient {
 }
 
 /// Copies bytes until both sides have ended or one has disconnected.
-pub(crate) async fn run(socket: Socket, client: TcpClient, cancellation: Cancellation) {
+pub(crate) async fn run(socket: UpgradedSocket, client: TcpClient, cancellation: Cancellation) {
     let TcpClient { sandbox, link, half_close } = client;
     let (read, write) = tokio::io::split(link);
     let mut conversation = TcpSocket {
@@ -100,7 +100,7 @@ impl TcpSocket {
             let full = !self.unwritten.is_empty();
             let unflushed = self.connection.has_unflushed();
             buffer.reserve(READ_BYTES);
-            let go = tokio::select! {
+            let flow = tokio::select! {
                 event = poll_fn(|cx| self.connection.poll(cx, full)) => match self.connection.receive(event) {
                     ControlFlow::Continue(Some(message)) => self.handle_message(message, &mut to).await,
                     ControlFlow::Continue(None) => Flow::Continue(()),
@@ -110,12 +110,12 @@ impl TcpSocket {
                 read = guest.read_buf(&mut buffer), if self.open.0 && !unflushed => match read {
                     Ok(1..) => self.connection.write(Message::Binary(buffer.split().freeze())),
                     Ok(_) => self.ended(),
-                    Err(_) => Flow::Break(CloseReason::Close(CloseCode::Error, "the program has reset it")),
+                    Err(_) => Flow::Break(CloseReason::Close(CloseCode::Error, "the program reset the connection")),
                 },
                 _ = clock.tick() => self.connection.tick(full),
                 reason = cancellation.cancelled() => Flow::Break(reason.into()),
             };
-            if let ControlFlow::Break(end) = go {
+            if let ControlFlow::Break(end) = flow {
                 return end;
             }
         }
@@ -149,7 +149,10 @@ impl TcpSocket {
                 let _ = self.unwritten.split_to(count);
                 Flow::Continue(())
             }
-            _ => Flow::Break(CloseReason::Close(CloseCode::Error, "the program has closed it")),
+            _ => Flow::Break(CloseReason::Close(
+                CloseCode::Error,
+                "the program closed the connection",
+            )),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     auth::cancellation::Cancellation,
     ws::{
         connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat},
-        upgrade::Socket,
+        upgrade::UpgradedSocket,
     },
 };
 use bytes::BytesMut;
@@ -70,7 +70,11 @@ struct TerminalSocket {
 }
 
 /// Serves a client until either side ends.
-pub(crate) async fn run(socket: Socket, client: TerminalClient, cancellation: Cancellation) {
+pub(crate) async fn run(
+    socket: UpgradedSocket,
+    client: TerminalClient,
+    cancellation: Cancellation,
+) {
     let offset = client.link.attached().offset;
     let connection = WsConnection::new(socket);
     let mut conversation = TerminalSocket {
@@ -92,7 +96,7 @@ pub(crate) async fn run(socket: Socket, client: TerminalClient, cancellation: Ca
 }
 
 /// Tells the client that no terminal runs, and closes.
-pub(crate) async fn refuse_none_running(socket: Socket, message: &str) {
+pub(crate) async fn refuse_none_running(socket: UpgradedSocket, message: &str) {
     let mut connection = WsConnection::new(socket);
     let end = match connection.write(frames::error(message)) {
         ControlFlow::Continue(()) => {
@@ -114,7 +118,7 @@ impl TerminalSocket {
             let link = &mut self.client.link;
             let unflushed = connection.has_unflushed();
             let full = link.waiting() > INPUT_BYTES_MAX;
-            let go = tokio::select! {
+            let flow = tokio::select! {
                 biased;
                 // First, because the other branches are always ready under a steady load.
                 reason = &mut ended => ControlFlow::Break(reason.into()),
@@ -123,7 +127,7 @@ impl TerminalSocket {
                 // A client whose input waits for its program is not read.
                 _ = clock.tick() => self.connection.tick(full),
             };
-            if let ControlFlow::Break(end) = go {
+            if let ControlFlow::Break(end) = flow {
                 return end;
             }
         }
@@ -152,7 +156,7 @@ impl TerminalSocket {
                 Err(failure) => self.send_error(&failure.message),
             },
             Some(_) if self.client.view => {
-                self.send_error("this client only looks: what it types is not taken")
+                self.send_error("this client is read-only: its input is ignored")
             }
             Some(Message::Binary(bytes)) if !bytes.is_empty() => {
                 self.push_to_agent(|link| link.type_in(&bytes))
@@ -167,7 +171,7 @@ impl TerminalSocket {
     ) -> Flow {
         if let Err(error) = push(&mut self.client.link) {
             // The end of the connection will say why.
-            debug!(%error, "the agent does not take what a client said");
+            debug!(%error, "cannot send a client's request to the agent");
         }
         ControlFlow::Continue(())
     }
@@ -313,7 +317,7 @@ impl TerminalSocket {
         let come_back = ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         match timeout(CLOSE_WAIT, self.client.sandbox.ended()).await {
             Err(_) => {
-                debug!(%error, "the link of a terminal's client broke");
+                debug!(%error, "the agent connection of a terminal client broke");
                 come_back
             }
             Ok(isolet_sandbox::Error::Stopping) => come_back,

@@ -22,13 +22,13 @@ use tokio_tungstenite::{
 
 /// The read buffer. An idle socket keeps this much.
 const READ_BYTES: usize = 8 * 1024;
-/// The write buffer.
+/// The size of the write buffer, in bytes.
 const WRITE_BYTES: usize = 128 * 1024;
 /// How long the client may take to upgrade.
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
 
 /// A WebSocket on the bare TCP connection.
-pub(crate) type Socket = WebSocketStream<TcpStream>;
+pub(crate) type UpgradedSocket = WebSocketStream<TcpStream>;
 
 /// Checks that a request is a handshake, and returns the `Sec-WebSocket-Accept` of the response.
 pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
@@ -46,7 +46,7 @@ pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderVa
         return Err(ApiError::new(
             StatusCode::UPGRADE_REQUIRED,
             "upgrade_required",
-            "this address speaks WebSocket",
+            "this route requires a WebSocket upgrade",
             "open it with a WebSocket client",
         ));
     }
@@ -78,7 +78,7 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<Body> {
 pub(crate) fn hand_over<F>(
     request: &mut Request<Body>,
     longest: usize,
-    run: impl FnOnce(Socket) -> F + Send + 'static,
+    run: impl FnOnce(UpgradedSocket) -> F + Send + 'static,
 ) where
     F: Future<Output = ()> + Send,
 {
@@ -94,7 +94,7 @@ pub(crate) fn hand_over<F>(
 
 /// The socket, once the response has been sent; `None` when the client has disconnected. A message
 /// longer than `longest` bytes closes it with 1009.
-async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<Socket> {
+async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<UpgradedSocket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
     // The bare TCP connection, so that no layer in between handles each byte.
     let parts = upgraded.downcast::<TokioIo<SmugglingGuard>>().ok()?;

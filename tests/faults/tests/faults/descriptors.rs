@@ -72,7 +72,7 @@ fn f17_a_server_without_descriptors_keeps_open_connections_and_recovers() {
     limit(pid, process::descriptors(pid).max(60) + 4);
     // Silent connections use up all descriptors.
     let mut silent = Vec::new();
-    let short = || server.log().matches("no connection can be taken").count();
+    let short = || server.log().matches("cannot accept connections").count();
     let begun = Instant::now();
     wait_until("the descriptors run out", SOON, || {
         silent.push(http.connect());

@@ -12,7 +12,7 @@ pub(super) fn sandbox(id: &str) -> Result<SandboxId, BridgeError> {
     let letters = |b: u8| b.is_ascii_lowercase() || matches!(b, b'2'..=b'7');
     let id = Some(id).filter(|id| id.bytes().all(letters)).and_then(|id| SandboxId::parse(id).ok());
     id.ok_or_else(|| {
-        let hint = "take the id that a create has answered";
+        let hint = "use the id from the response of the create call";
         let message = "id: must match [a-z2-7]{1,128}";
         ApiError::new(StatusCode::BAD_REQUEST, "invalid_request", message, hint).into()
     })
@@ -26,7 +26,7 @@ pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionId>, BridgeEr
 }
 
 /// Normalizes a path in the workspace, which relative paths begin in; `None` for a path outside.
-/// This only considers the text of the path: the sandbox decides where links lead.
+/// This only considers the text of the path: the sandbox resolves symbolic links.
 pub(super) fn within(path: &[u8]) -> Option<Vec<u8>> {
     let mut all: Vec<&[u8]> = if path.starts_with(b"/") { vec![] } else { vec![b"workspace"] };
     for part in path.split(|byte| *byte == b'/') {

@@ -26,7 +26,7 @@ pub(crate) struct RefusalView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = BridgeDone)]
 pub(crate) struct Done {
-    /// Always `true`.
+    /// Always `true`; a failure is an error response.
     ok: bool,
 }
 

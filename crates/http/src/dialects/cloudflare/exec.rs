@@ -28,7 +28,7 @@ use isolet_wire::request::{Invocation, RunCommand};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// A command.
+/// A command to run in the sandbox.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = BridgeExecRequest)]

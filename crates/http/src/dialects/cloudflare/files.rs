@@ -34,7 +34,8 @@ async fn open(
     let mut parts = uri.path().splitn(6, '/').skip(3);
     let id = sandbox(parts.next().unwrap_or_default())?;
     let path = decode_path(parts.nth(1).unwrap_or_default());
-    let path = path.ok_or_else(|| ApiError::bad_request("the path holds a malformed % escape"))?;
+    let path =
+        path.ok_or_else(|| ApiError::bad_request("the path contains a malformed % escape"))?;
     let path =
         within(&[b"/", path.as_slice()].concat()).ok_or_else(|| BridgeError::outside("path"))?;
     let path = checked("path", &path)?;
@@ -47,7 +48,7 @@ async fn open(
     Ok((sandbox.within(&session).await?, path))
 }
 
-/// Reports everything that is missing as a missing file.
+/// Reports anything that is missing as a missing file.
 fn not_found(failure: ApiError) -> BridgeError {
     let missing = failure.status() == StatusCode::NOT_FOUND;
     let same = BridgeError::from(failure);

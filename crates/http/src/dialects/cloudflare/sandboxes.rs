@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 #[schema(as = BridgeCreateSandbox)]
 pub(crate) struct BridgeCreate {}
 
-/// A sandbox.
+/// A sandbox that was created.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BridgeSandbox {
     /// The id: 26 characters of `[a-z2-7]`.
@@ -31,7 +31,7 @@ pub(crate) struct BridgeSandbox {
 /// Whether a sandbox is available.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BridgeRunning)]
-pub(crate) struct Running {
+pub(crate) struct BridgeRunning {
     /// Whether it runs, or sleeps with its files.
     running: bool,
 }
@@ -90,14 +90,14 @@ pub(crate) async fn delete(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "Whether the sandbox is available.", body = Running)
+        (status = 200, description = "Whether the sandbox is available.", body = BridgeRunning)
     )
 )]
 pub(crate) async fn running(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Running>, BridgeError> {
+) -> Result<Json<BridgeRunning>, BridgeError> {
     let running = match app.service.get(&caller.tenant, &sandbox(&id)?).await {
         Ok(info) => match info.state {
             Stands::Running | Stands::Creating => true,
@@ -107,5 +107,5 @@ pub(crate) async fn running(
         Err(Error::NoSandbox(_)) => false,
         Err(error) => return Err(error.into()),
     };
-    Ok(Json(Running { running }))
+    Ok(Json(BridgeRunning { running }))
 }

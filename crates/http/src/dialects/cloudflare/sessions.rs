@@ -37,7 +37,7 @@ pub(crate) struct BridgeSession {
     env: UniqueMap<String>,
 }
 
-/// A session.
+/// A session that was created.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BridgeSession)]
 pub(crate) struct BridgeMade {
@@ -45,12 +45,12 @@ pub(crate) struct BridgeMade {
     id: String,
 }
 
-/// A deleted session.
+/// The confirmation that a session was deleted.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = BridgeDeletedSession)]
 pub(crate) struct BridgeEnded {
-    /// Always `true`.
+    /// Always `true`; a failure is an error response.
     success: bool,
     /// The id of the session.
     session_id: String,

@@ -42,11 +42,11 @@ pub(crate) struct AccountUsage {
     active_sandboxes: u64,
     /// The number of sandboxes that have ended.
     history_sandboxes: u64,
-    /// Always 0.
+    /// Always 0, because this server bills nothing.
     active_cost_cents: u64,
-    /// Always 0.
+    /// Always 0, because this server bills nothing.
     history_cost_cents: u64,
-    /// Always 0.
+    /// Always 0, because this server bills nothing.
     total_cost_cents: u64,
     /// CPU time, in seconds.
     cpu_seconds: f64,
@@ -82,21 +82,21 @@ pub(crate) async fn usage(
     }))
 }
 
-/// Ended runs.
+/// The ended runs of the tenant.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RunHistory)]
 pub(crate) struct History {
     /// The runs, latest first; at most 1,000.
-    sandboxes: Vec<Ended>,
+    sandboxes: Vec<EndedRun>,
 }
 
-/// An ended run.
+/// An ended run and the resources that it used.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = EndedRun)]
-pub(crate) struct Ended {
-    /// The id.
+pub(crate) struct EndedRun {
+    /// The id of the run.
     id: String,
-    /// The image.
+    /// The image that the run was created from.
     image: String,
     /// The CPU limit, in cores.
     vcpus: f64,
@@ -114,11 +114,11 @@ pub(crate) struct Ended {
     cpu_ms: f64,
     /// Peak memory, in bytes.
     mem_peak_bytes: u64,
-    /// Always 0.
+    /// Always 0, because this server bills nothing.
     cost_cents: u64,
 }
 
-impl From<Past> for Ended {
+impl From<Past> for EndedRun {
     fn from(past: Past) -> Self {
         Self {
             id: past.id,
@@ -150,5 +150,5 @@ pub(crate) async fn history(
     caller: Caller,
 ) -> Result<Json<History>, ApiError> {
     let past = app.service.history(&caller.tenant).await?;
-    Ok(Json(History { sandboxes: past.into_iter().map(Ended::from).collect() }))
+    Ok(Json(History { sandboxes: past.into_iter().map(EndedRun::from).collect() }))
 }

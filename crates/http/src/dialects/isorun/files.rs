@@ -1,4 +1,4 @@
-//! Files of a run, by `?path=`. They are streamed, so that no size costs memory.
+//! Files of a run, by `?path=`. They are streamed, so that large files need no memory.
 
 use crate::{
     app::App,
@@ -93,7 +93,7 @@ pub(crate) async fn download(
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RunFileNames)]
 pub(crate) struct Names {
-    /// The names.
+    /// The names of the entries.
     entries: Vec<String>,
 }
 

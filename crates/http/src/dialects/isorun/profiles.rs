@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = NetworkProfile)]
 pub(crate) struct ProfileView {
-    /// The name.
+    /// The name, unique for the tenant.
     name: String,
     /// A description for people.
     description: String,

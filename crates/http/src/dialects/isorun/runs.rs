@@ -16,7 +16,7 @@ use crate::{
     routes::{
         sandboxes::{
             credentials::{self, CredentialList},
-            network::{self, NetworkBody, NetworkWanted},
+            network::{self, NetworkBody},
         },
         shell,
     },
@@ -73,7 +73,7 @@ pub(crate) struct CreateRun {
     disk_mib: Option<u64>,
     /// Where the run may connect to: `"none"`, `"open"`, or rules.
     #[serde(deserialize_with = "not_null")]
-    #[schema(value_type = Option<NetworkWanted>, nullable = false)]
+    #[schema(nullable = false)]
     network: Option<NetworkBody>,
     /// The network profile whose rules to use, instead of `network`.
     #[serde(deserialize_with = "not_null")]
@@ -86,16 +86,17 @@ pub(crate) struct CreateRun {
     credentials: Option<CredentialList>,
 }
 
-/// A run.
+/// A run, which is a sandbox with a limited lifetime.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Run {
-    /// The id.
+#[schema(as = Run)]
+pub(crate) struct IsorunRun {
+    /// The id of the run.
     #[schema(value_type = String)]
     id: String,
     /// `running`, `creating`, `unreachable`, `sleeping` (after a restart of the host), `failed` or
     /// `destroyed`.
     status: &'static str,
-    /// The image.
+    /// The image as it was requested.
     image: String,
     /// The CPU limit, in cores.
     vcpus: f64,
@@ -110,7 +111,7 @@ pub(crate) struct Run {
     created_at: String,
 }
 
-impl From<SandboxInfo> for Run {
+impl From<SandboxInfo> for IsorunRun {
     fn from(info: SandboxInfo) -> Self {
         Self {
             id: info.id.into(),
@@ -125,7 +126,7 @@ impl From<SandboxInfo> for Run {
     }
 }
 
-/// Rounds seconds up to a whole number, so that nothing ends too early.
+/// Rounds seconds up to a whole number, so that a run never ends too early.
 fn ttl(seconds: f64) -> Result<u64, ApiError> {
     if !(0.0..=TTL_S_MAX as f64).contains(&seconds) {
         return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 31622400 (a year)"));
@@ -143,7 +144,7 @@ fn ttl(seconds: f64) -> Result<u64, ApiError> {
     ),
     request_body(content = CreateRun, example = json!({"image": "node:22-slim", "timeout": 300})),
     responses(
-        (status = 201, description = "The run was created.", body = Run, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+        (status = 201, description = "The run was created.", body = IsorunRun, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
     )
 )]
 pub(crate) async fn create(
@@ -174,7 +175,7 @@ pub(crate) async fn create(
     };
     let made = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/runs/{}", made.info.id);
-    Ok(created(&location, made.replayed, Json(Run::from(made.info))))
+    Ok(created(&location, made.replayed, Json(IsorunRun::from(made.info))))
 }
 
 /// List runs
@@ -187,7 +188,7 @@ pub(crate) async fn create(
         ("cursor" = Option<String>, Query)
     ),
     responses(
-        (status = 200, description = "One page of runs.", body = Vec<Run>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+        (status = 200, description = "One page of runs.", body = Vec<IsorunRun>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
     )
 )]
 pub(crate) async fn list(
@@ -195,11 +196,11 @@ pub(crate) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    // The client reads a single page, so the page is as long as possible.
+    // The client reads a single page, so this page has the largest size.
     let paging = Pagination::of(&uri, PAGE_MAX)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
     let page = IdPage { items: page.items, last: page.next.map(String::from) };
-    Ok(paging.answer::<_, Run>("/v1/runs", page))
+    Ok(paging.answer::<_, IsorunRun>("/v1/runs", page))
 }
 
 /// Get a run
@@ -209,15 +210,15 @@ pub(crate) async fn list(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "The run.", body = Run)
+        (status = 200, description = "The run.", body = IsorunRun)
     )
 )]
 pub(crate) async fn get(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-) -> Result<Json<Run>, ApiError> {
-    Ok(Json(Run::from(app.service.get(&caller.tenant, &ids.sandbox).await?)))
+) -> Result<Json<IsorunRun>, ApiError> {
+    Ok(Json(IsorunRun::from(app.service.get(&caller.tenant, &ids.sandbox).await?)))
 }
 
 /// Changes to a run.
@@ -239,7 +240,7 @@ pub(crate) struct ChangeRun {
     ),
     request_body = ChangeRun,
     responses(
-        (status = 200, description = "The run.", body = Run)
+        (status = 200, description = "The run.", body = IsorunRun)
     )
 )]
 pub(crate) async fn patch(
@@ -247,17 +248,18 @@ pub(crate) async fn patch(
     caller: Caller,
     ids: PathIds,
     body: StrictJson<ChangeRun>,
-) -> Result<Json<Run>, ApiError> {
-    let timeout = body.value.timeout.ok_or_else(|| ApiError::bad_field("timeout", "is needed"))?;
+) -> Result<Json<IsorunRun>, ApiError> {
+    let timeout =
+        body.value.timeout.ok_or_else(|| ApiError::bad_field("timeout", "is required"))?;
     let patch = Patch { ttl_s: Some(ttl(timeout)?), ..Patch::default() };
-    Ok(Json(Run::from(app.service.patch(&caller.tenant, &ids.sandbox, patch).await?)))
+    Ok(Json(IsorunRun::from(app.service.patch(&caller.tenant, &ids.sandbox, patch).await?)))
 }
 
-/// A deleted run.
+/// A deleted run and the resources that it used.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DeletedRun)]
 pub(crate) struct Destroyed {
-    /// The last state.
+    /// The state after the deletion: `destroyed`.
     status: &'static str,
     /// CPU time, in milliseconds.
     cpu_ms: f64,
@@ -265,7 +267,7 @@ pub(crate) struct Destroyed {
     mem_peak_bytes: u64,
     /// Milliseconds from its creation to its end.
     uptime_ms: u64,
-    /// Always 0.
+    /// Always 0, because this server bills nothing.
     cost_cents: u64,
 }
 
@@ -296,7 +298,7 @@ pub(crate) async fn delete(
     }))
 }
 
-/// A command line.
+/// A command line to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = RunExecRequest)]
@@ -332,8 +334,8 @@ pub(crate) struct Executed<'a> {
     /// The output as text. Bytes that are not valid UTF-8 are replaced by U+FFFD.
     #[schema(value_type = String)]
     stderr: OutputText<'a>,
-    /// What the sandbox was denied while this ran, whoever tried it; at most 64 entries. Absent if
-    /// nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
+    /// The network traffic of the whole sandbox that was denied while this ran; at most 64 entries.
+    /// Absent if nothing was denied. To allow it, send `{"allow_add": denied}` to `PATCH
     /// /v1/sandboxes/{id}/network`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -381,7 +383,7 @@ pub(crate) async fn exec(
     ids: PathIds,
     body: StrictJson<ExecRun>,
 ) -> Result<Response, ApiError> {
-    let text = body.value.command.ok_or_else(|| ApiError::bad_field("command", "is needed"))?;
+    let text = body.value.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
     input::command(&text)?;
     let seconds = body.value.timeout.unwrap_or(EXEC_TIMEOUT_S);
     if !(0.0..=86_400.0).contains(&seconds) {

@@ -33,8 +33,8 @@ use utoipa::ToSchema;
 /// An entry of a directory.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PokeeFile)]
-pub(crate) struct Entry {
-    /// The name.
+pub(crate) struct PokeeFile {
+    /// The name without its directory.
     name: String,
     /// The exact bytes in base64. Present only if they are not valid UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub(crate) struct Saved {
     modified: f64,
 }
 
-impl From<FoundFile> for Entry {
+impl From<FoundFile> for PokeeFile {
     fn from(found: FoundFile) -> Self {
         let name = found.path;
         let kind = if found.stat.kind == FileKind::Directory { "directory" } else { "file" };
@@ -121,7 +121,7 @@ async fn answer(
         Fetched::Bytes(response) => Ok(response),
         Fetched::List(page, next) => Ok(with_next_link(
             next,
-            Json(page.found.into_iter().map(Entry::from).collect::<Vec<_>>()),
+            Json(page.found.into_iter().map(PokeeFile::from).collect::<Vec<_>>()),
         )),
     }
 }
@@ -142,7 +142,7 @@ fn all(query: &Query<'_>) -> Result<WalkOptions, ApiError> {
         ("If-None-Match" = Option<String>, Header)
     ),
     responses(
-        (status = 200, description = "The bytes of a file, or the entries of a directory.", content((Vec<Entry> = "application/json"), (inline(Binary) = "application/octet-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."))),
+        (status = 200, description = "The bytes of a file, or the entries of a directory.", content((Vec<PokeeFile> = "application/json"), (inline(Binary) = "application/octet-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."))),
         (status = 206, description = "The requested part of a file.", content_type = "application/octet-stream", body = inline(Binary)),
         (status = 304, description = "The file still has the `ETag` that was sent in `If-None-Match`."),
         (status = 416, description = "The range lies outside of the file.", body = ApiError)
@@ -172,7 +172,7 @@ pub(crate) async fn read(
         ("cursor" = Option<String>, Query)
     ),
     responses(
-        (status = 200, description = "The bytes of a file, or the entries of a directory.", content((Vec<Entry> = "application/json"), (inline(Binary) = "application/octet-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+        (status = 200, description = "The bytes of a file, or the entries of a directory.", content((Vec<PokeeFile> = "application/json"), (inline(Binary) = "application/octet-stream")), headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
     )
 )]
 pub(crate) async fn top(

@@ -20,7 +20,7 @@ impl FileAccessView {
         let within = parts(path).is_some_and(|path| self.holds(id, &path, what));
         within.then_some(()).ok_or_else(|| {
             let message = "Path outside session scope, or invalid file path";
-            let hint = "name a path below the workspace that is in the session's file_access";
+            let hint = "use a path below the workspace that is in the session's file_access";
             ApiError::new(StatusCode::FORBIDDEN, "outside_scope", message, hint)
         })
     }

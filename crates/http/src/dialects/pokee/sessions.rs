@@ -61,7 +61,7 @@ pub(crate) struct CreateSession {
     sandbox_id: Option<String>,
 }
 
-/// A session.
+/// A session with a limited lifetime.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PokeeSession)]
 pub(crate) struct Record {
@@ -78,14 +78,14 @@ pub(crate) struct Record {
     persistent: bool,
     /// The lifetime in seconds, counted from the creation.
     ttl: u64,
-    /// Always `ready`.
+    /// Always `ready`: sessions need no preparation.
     status: &'static str,
     /// Data of the client, returned unchanged.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
     /// The part of the workspace that the session sees.
     pub(super) file_access: FileAccessView,
-    /// The sandbox.
+    /// The id of its sandbox.
     sandbox_id: String,
 }
 
@@ -105,7 +105,8 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let all = RawPathParams::from_request_parts(parts, state).await;
-        let all = all.map_err(|_| ApiError::bad_request("the path holds a malformed % escape"))?;
+        let all =
+            all.map_err(|_| ApiError::bad_request("the path contains a malformed % escape"))?;
         let id = all.iter().find(|(name, _)| *name == "sid").map_or("", |(_, value)| value);
         SessionId::parse(id).map(Self).map_err(input::bad_id)
     }
@@ -254,7 +255,7 @@ pub(crate) async fn clean(
     let idle = match query.text("status")? {
         None => false,
         Some("idle") => true,
-        Some(_) => return Err(query::bad_parameter("status", "only idle can be asked for")),
+        Some(_) => return Err(query::bad_parameter("status", "must be idle")),
     };
     let older_than = match query.text("older_than")? {
         None => None,
@@ -263,7 +264,8 @@ pub(crate) async fn clean(
         })?),
     };
     if !idle && older_than.is_none() {
-        let message = "name status=idle, older_than=…, or both; older_than=0s is every session";
+        let message =
+            "pass status=idle, older_than=…, or both; older_than=0s matches every session";
         return Err(ApiError::bad_request(message));
     }
     let deleted = app.service.sessions_end(&caller.tenant, Only { idle, older_than }).await?;

@@ -26,17 +26,17 @@ impl<const LEAST: u16, const MOST: u16> Visitor<'_> for NumberWithin<LEAST, MOST
     }
 }
 
-/// For ports.
+/// Reads a port, 1 to 65535.
 pub(crate) fn port<'de, D: Deserializer<'de>>(reader: D) -> Result<u16, D::Error> {
     reader.deserialize_u16(NumberWithin::<1, 65_535>)
 }
 
-/// For optional ports.
+/// Reads a port that may be absent, but not `null`.
 pub(crate) fn not_null_port<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<u16>, D::Error> {
     port(reader).map(Some)
 }
 
-/// For optional HTTP status codes.
+/// Reads an HTTP status code that may be absent, but not `null`.
 pub(crate) fn not_null_status<'de, D: Deserializer<'de>>(
     reader: D,
 ) -> Result<Option<u16>, D::Error> {

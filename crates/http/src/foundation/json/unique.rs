@@ -31,7 +31,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
                 let mut all = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, T>()? {
                     if all.insert(name, value).is_some() {
-                        return Err(serde::de::Error::custom("a name stands twice"));
+                        return Err(serde::de::Error::custom("a name occurs twice"));
                     }
                 }
                 Ok(UniqueMap(all))

@@ -1,6 +1,6 @@
 //! The codes that errors carry, for the OpenAPI document.
 
-/// An error code.
+/// An error code that the server answers with.
 struct ErrorCode {
     code: &'static str,
     /// The statuses that it comes with, for readers.

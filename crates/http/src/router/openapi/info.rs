@@ -70,11 +70,11 @@ should compare the code; the schema `Error` lists all of them. New codes may be 
         (name = "pokee", description = "The dialect of Pokee: sessions across the sandboxes of a tenant, with a limited lifetime."),
     )
 )]
-struct Frame;
+struct DocumentBase;
 
 /// The document without its routes.
-pub(super) fn frame() -> OpenApi {
-    let mut document = Frame::openapi();
+pub(super) fn document_base() -> OpenApi {
+    let mut document = DocumentBase::openapi();
     document.info.description = Some(DESCRIPTION.to_owned());
     let key = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)

@@ -93,7 +93,7 @@ pub(super) fn response(reader: FileReader, asked: &ReadConditions, method: &Meth
     }
     let Some((first, count)) = asked.within(stat.size) else {
         let message = format!("the file has {} bytes", stat.size);
-        let hint = "ask for a part that it has";
+        let hint = "request a range within the file";
         let status = StatusCode::RANGE_NOT_SATISFIABLE;
         let mut response = ApiError::new(status, "bad_range", message, hint).into_response();
         put(&mut response, header::CONTENT_RANGE, format!("bytes */{}", stat.size));
@@ -165,7 +165,7 @@ fn body(reader: FileReader, most: u64, sized: bool) -> Body {
                 let left = left - bytes.len() as u64;
                 Ok::<Option<(Bytes, _)>, io::Error>(Some((bytes, (reader, left))))
             }
-            None if sized => Err(io::Error::other("the file has shrunk")),
+            None if sized => Err(io::Error::other("the file became shorter while it was read")),
             None => Ok(None),
         }
     });

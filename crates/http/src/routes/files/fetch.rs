@@ -38,8 +38,8 @@ pub(crate) async fn get(
     let asked = ReadConditions::of(headers);
     match sandbox.file_fetch(path, asked.span()).await? {
         Opened::File(_) if LIST.iter().any(|name| query.bytes(name).is_some()) => {
-            let hint = "leave recursive, hidden, glob, limit, cursor, tar and watch out";
-            let message = "this is a file; the query is one for directories";
+            let hint = "omit recursive, hidden, glob, limit, cursor, tar and watch";
+            let message = "the path is a file, but the query is for a directory";
             Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message, hint))
         }
         Opened::File(reader) if asked.holds(&reader.stat) => {
@@ -53,9 +53,9 @@ pub(crate) async fn get(
                     &ReadConditions::default(),
                     method,
                 ))),
-                Opened::Directory(_) => {
-                    Err(ApiError::bad_request("the file became a directory; ask again"))
-                }
+                Opened::Directory(_) => Err(ApiError::bad_request(
+                    "the file became a directory; send the request again",
+                )),
             }
         }
         Opened::Directory(_) if query.text("tar")? == Some("zstd") => {

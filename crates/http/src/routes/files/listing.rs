@@ -31,7 +31,12 @@ pub(crate) fn wish(query: &Query<'_>) -> Result<WalkOptions, ApiError> {
             .filter(|limit| (1..=PAGE_MAX).contains(limit))
             .ok_or_else(|| query::bad_parameter("limit", "1 to 10000"))?,
     };
-    let bad = || query::bad_parameter("cursor", "give back what the Link header of a page said");
+    let bad = || {
+        query::bad_parameter(
+            "cursor",
+            "must be the cursor from the Link header of the previous page",
+        )
+    };
     let glob = glob(query)?;
     Ok(WalkOptions {
         recursive: query.flag("recursive")?,

@@ -43,7 +43,7 @@ pub(crate) enum Op {
 #[serde(deny_unknown_fields)]
 #[schema(as = FileOperation)]
 pub(crate) struct FileOrder {
-    /// The operation.
+    /// The kind of the operation.
     op: Op,
     /// The path, relative to `/workspace` or absolute.
     #[serde(default, deserialize_with = "not_null")]
@@ -121,7 +121,7 @@ pub(super) async fn order(
     Ok(Json(task.run(&sandbox).await?))
 }
 
-/// A validated operation.
+/// An operation whose fields were checked.
 enum Task {
     Stat { path: Vec<u8>, follow: bool },
     Exists { path: Vec<u8> },
@@ -135,7 +135,7 @@ impl FileOrder {
     fn task(self) -> Result<Task, ApiError> {
         let op = self.op;
         let path = bytes("path", self.path, self.path_b64)?
-            .ok_or_else(|| ApiError::bad_field("path", "is needed"))?;
+            .ok_or_else(|| ApiError::bad_field("path", "is required"))?;
         let to = bytes("to", self.to, self.to_b64)?;
         let pair = matches!(op, Op::Move | Op::Copy);
         let idle = [
@@ -145,10 +145,10 @@ impl FileOrder {
             ("mode", self.mode.is_some() && op != Op::Chmod),
         ];
         if let Some((name, _)) = idle.iter().find(|(_, idle)| *idle) {
-            return Err(ApiError::bad_field(name, "this op does not know it"));
+            return Err(ApiError::bad_field(name, "is not a field of this op"));
         }
         let pair = |from, to: Option<Vec<u8>>| {
-            let to = to.ok_or_else(|| ApiError::bad_field("to", "is needed"))?;
+            let to = to.ok_or_else(|| ApiError::bad_field("to", "is required"))?;
             Ok::<_, ApiError>(PathPair { from, to, replace: self.replace.unwrap_or(true) })
         };
         Ok(match op {
@@ -158,7 +158,7 @@ impl FileOrder {
             Op::Move => Task::Move(pair(path, to)?),
             Op::Copy => Task::Copy(pair(path, to)?),
             Op::Chmod => {
-                let text = self.mode.ok_or_else(|| ApiError::bad_field("mode", "is needed"))?;
+                let text = self.mode.ok_or_else(|| ApiError::bad_field("mode", "is required"))?;
                 Task::Chmod { path, mode: mode("mode", &text)? }
             }
         })
@@ -210,12 +210,12 @@ fn bytes(
 ) -> Result<Option<Vec<u8>>, ApiError> {
     let path = match (text, exact) {
         (Some(_), Some(_)) => {
-            return Err(ApiError::bad_field(name, "as text or in base64, not both"));
+            return Err(ApiError::bad_field(name, "must be given as text or in base64, not both"));
         }
         (Some(text), None) => text.into_bytes(),
         (None, Some(exact)) => STANDARD
             .decode(exact)
-            .map_err(|_| ApiError::bad_field(&format!("{name}_b64"), "is not base64"))?,
+            .map_err(|_| ApiError::bad_field(&format!("{name}_b64"), "must be base64"))?,
         (None, None) => return Ok(None),
     };
     checked(name, &path).map(Some)

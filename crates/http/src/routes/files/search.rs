@@ -71,7 +71,7 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<SearchQuery>, ApiError> {
     let Some(pattern) = query.text("search")? else {
         for name in ["literal", "ignore_case", "ignored", "context"] {
             if query.bytes(name).is_some() {
-                return Err(query::bad_parameter(name, "stands with search"));
+                return Err(query::bad_parameter(name, "requires search"));
             }
         }
         return Ok(None);
@@ -81,7 +81,7 @@ pub(super) fn wish(query: &Query<'_>) -> Result<Option<SearchQuery>, ApiError> {
     }
     for name in ["recursive", "cursor", "tar", "watch"] {
         if query.bytes(name).is_some() {
-            return Err(query::bad_parameter(name, "does not stand with search"));
+            return Err(query::bad_parameter(name, "cannot be combined with search"));
         }
     }
     let number = |name: &str, min: u32, max: u32, default: u32| match query.text(name)? {

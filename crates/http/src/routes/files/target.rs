@@ -23,7 +23,7 @@ pub(crate) struct FileTarget {
     sandbox: SandboxId,
     session: Option<SessionId>,
     path: Option<Vec<u8>>,
-    /// The full URI.
+    /// The URI of the request, for links to further pages.
     pub(super) uri: Uri,
 }
 
@@ -68,7 +68,7 @@ impl FileTarget {
 
 /// Splits a URI into the part before `/files` and the path after it.
 fn split(uri: &Uri) -> Result<(&str, Option<Vec<u8>>), ApiError> {
-    let none = || ApiError::bad_request("the path holds a malformed % escape");
+    let none = || ApiError::bad_request("the path contains a malformed % escape");
     let (before, path) = parted(uri.path()).ok_or_else(none)?;
     let path = path.map(|path| decode_path(path).ok_or_else(none)).transpose()?;
     Ok((before, path.map(|path| checked("path", &path)).transpose()?))
@@ -102,9 +102,9 @@ impl<S: Send + Sync> FromRequestParts<S> for FileTarget {
 pub(crate) enum CreateMode {
     /// 404 when they do not exist.
     Never,
-    /// As `Never`; files of a failed sandbox can still be read.
+    /// Like `Never`, but files of a failed sandbox can still be read.
     Read,
-    /// Creates them.
+    /// Creates the sandbox and the session if they do not exist.
     Create,
 }
 
@@ -131,7 +131,7 @@ pub(crate) async fn open_sandbox(
 /// Checks the length of a path.
 pub(crate) fn checked(name: &str, path: &[u8]) -> Result<Vec<u8>, ApiError> {
     if path.is_empty() || path.len() >= PATH_BYTES_MAX || path.contains(&0) {
-        return Err(ApiError::bad_field(name, "1 to 4095 bytes without NUL"));
+        return Err(ApiError::bad_field(name, "must be 1 to 4095 bytes without NUL"));
     }
     Ok(path.to_vec())
 }
@@ -141,7 +141,7 @@ pub(super) fn mode(name: &str, text: &str) -> Result<u32, ApiError> {
     let octal = (1..=5).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     let mode = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
     mode.filter(|mode| *mode <= 0o7777).ok_or_else(|| {
-        ApiError::bad_field(name, "octal digits, \"0\" to \"7777\", such as \"0644\"")
+        ApiError::bad_field(name, "must be octal digits, \"0\" to \"7777\", such as \"0644\"")
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) async fn receive(mut body: Body, writer: &mut Writer) -> Result<(), A
             ApiError::new(
                 status,
                 "deadline_exceeded",
-                "the upload stood still for 60 s",
+                "no data of the upload arrived for 60 s",
                 "send it again",
             )
         })?;

@@ -16,7 +16,7 @@ use crate::{
     },
     proxy::{
         forward, host_name,
-        target::{Entry, TOKEN, Target, parse_port},
+        target::{TOKEN, Target, UrlKind, parse_port},
     },
     routes::ports::PortPath,
 };
@@ -72,9 +72,9 @@ pub(crate) struct MakeLink {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LinkedPort)]
 pub(crate) struct ExposedView {
-    /// The port.
+    /// The port inside the sandbox.
     port: u16,
-    /// Its name.
+    /// The name of the port, if it has one.
     #[schema(required = true)]
     name: Option<String>,
     /// Its URL, without the token that gives access.
@@ -87,7 +87,7 @@ pub(crate) struct ExposedView {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Link)]
 pub(crate) struct LinkView {
-    /// The port.
+    /// The port inside the sandbox.
     port: u16,
     /// The name of the port.
     #[schema(required = true)]
@@ -104,10 +104,10 @@ pub(crate) struct LinkView {
 
 /// Create a signed link to a port
 ///
-/// Gives somebody without a key access to one port: a browser, a webhook. The link is valid until
-/// its time is over, the key that created it is revoked, the port is withdrawn, or the sandbox is
-/// deleted. If the server has a domain for ports, the link leads to a host name of the port;
-/// otherwise it leads below `/v1/links/`, where pages have an opaque origin.
+/// Gives a client without a key access to one port: a browser, a webhook. The link is valid until
+/// its time is over, the key that created it is revoked, the links of the port are revoked, or the
+/// sandbox is deleted. If the server has a domain for ports, the link leads to a host name of the
+/// port; otherwise it leads below `/v1/links/`, where pages have an opaque origin.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/links", operation_id = "links_create", tag = "ports",
     params(
@@ -256,7 +256,7 @@ async fn open_link(
     request: Request,
 ) -> Result<Response, ApiError> {
     let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
-    let entry = Entry::Link(format!("{}{token}", port_link::PATH_PREFIX));
+    let entry = UrlKind::Link(format!("{}{token}", port_link::PATH_PREFIX));
     let ends = Some(Instant::now() + link.time_left());
     let target = Target { sandbox: link.sandbox, port: link.port, entry, ends };
     let mut response = forward::forward(app, &link.caller, target, request).await?;

@@ -44,7 +44,7 @@ fn compile(wish: &LineWish) -> Result<(Regex, Option<u8>), ApiError> {
     let (name, pattern) = match (&wish.text, &wish.regex) {
         (Some(text), None) => ("log.text", regex::escape(text)),
         (None, Some(pattern)) => ("log.regex", pattern.clone()),
-        _ => return Err(ApiError::bad_field("log", "give text or regex, one of them")),
+        _ => return Err(ApiError::bad_field("log", "pass either text or regex")),
     };
     let given = wish.text.as_ref().or(wish.regex.as_ref()).map_or(0, String::len);
     if given == 0 || given > PATTERN_BYTES_MAX {
@@ -57,7 +57,7 @@ fn compile(wish: &LineWish) -> Result<(Regex, Option<u8>), ApiError> {
         None => None,
         Some("stdout") => Some(STDOUT),
         Some("stderr") => Some(STDERR),
-        Some(_) => return Err(ApiError::bad_field("log.stream", "stdout or stderr")),
+        Some(_) => return Err(ApiError::bad_field("log.stream", "must be stdout or stderr")),
     };
     Ok((regex, stream))
 }

@@ -37,7 +37,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProcessLog)]
 pub(crate) struct LogView {
-    /// The process.
+    /// The id of the process.
     process: ProcessView,
     /// The position of the first byte of this part.
     from: u64,

@@ -50,14 +50,15 @@ impl PortWish {
         let Some(path) = &self.path else {
             return match self.status {
                 None => Ok(()),
-                Some(_) => {
-                    Err(ApiError::bad_field("port.status", "is of an answer: give a path, too"))
-                }
+                Some(_) => Err(ApiError::bad_field(
+                    "port.status",
+                    "is the status of an HTTP response: pass path too",
+                )),
             };
         };
         let plain = path.len() <= PATH_BYTES_MAX && path.bytes().all(|b| b.is_ascii_graphic());
         if !path.starts_with('/') || !plain {
-            let reason = "begins with /, at most 1024 visible ASCII characters";
+            let reason = "must begin with / and have at most 1024 visible ASCII characters";
             return Err(ApiError::bad_field("port.path", reason));
         }
         if self.status.is_some_and(|status| !(100..600).contains(&status)) {

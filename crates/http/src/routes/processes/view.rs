@@ -9,7 +9,7 @@ use isolet_sandbox::ProcessInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A background process.
+/// A background process of a sandbox.
 #[derive(Debug, Serialize, ToSchema)]
 // More than 12 fields: it has one for each member of the JSON object.
 pub(crate) struct ProcessView {

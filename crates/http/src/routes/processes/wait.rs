@@ -71,7 +71,7 @@ pub(crate) struct Waited {
 pub(crate) struct FoundLine {
     /// The line, as far as it was written.
     line: String,
-    /// `stdout` or `stderr`.
+    /// The stream of the line: `stdout` or `stderr`.
     stream: &'static str,
     /// The position after the line. Use it as `since` of the next wait.
     position: u64,
@@ -121,7 +121,7 @@ pub(crate) async fn wait(
             port.check()?;
             None
         }
-        _ => return Err(ApiError::bad_field("exit", "give exit, log or port, one of them")),
+        _ => return Err(ApiError::bad_field("exit", "pass exactly one of exit, log and port")),
     };
     let sandbox = app.look(&caller, &ids).await?;
     let id = ids.process()?;

@@ -14,7 +14,6 @@ const LIST_MAX: usize = 256;
 /// A credential that the server injects into requests of the sandbox. At least one of `header` and
 /// `placeholder` is needed.
 #[derive(ToSchema)]
-#[allow(dead_code)] // Stands in the document for what is read by hand.
 #[schema(as = Credential)]
 pub(crate) struct CredentialBody {
     /// The host, or `*.` and a host. Without `:PORT` it applies to TLS connections only, on every
@@ -34,15 +33,13 @@ pub(crate) struct CredentialBody {
 
 /// Selects the credentials of a host, or only those with this header or placeholder.
 #[derive(ToSchema)]
-#[allow(dead_code)] // Likewise.
-#[schema(as = CredentialSelector)]
-pub(crate) struct CredentialName {
+pub(crate) struct CredentialSelector {
     /// The host as it was given.
     host: String,
-    /// The header.
+    /// Selects only credentials with this header.
     #[schema(nullable = false)]
     header: Option<String>,
-    /// The placeholder.
+    /// Selects only credentials with this placeholder.
     #[schema(nullable = false)]
     placeholder: Option<String>,
 }
@@ -67,11 +64,11 @@ pub(crate) struct CredentialView {
 
 /// The credentials of a sandbox, without their values.
 pub(crate) fn views(info: &SandboxInfo) -> Vec<CredentialView> {
-    let view = |lent: &isolet_sandbox::InjectedCredential| CredentialView {
-        host: lent.host.clone(),
-        header: lent.header.clone(),
-        placeholder: lent.placeholder.clone(),
-        allowed: info.network.allows(lent),
+    let view = |credential: &isolet_sandbox::InjectedCredential| CredentialView {
+        host: credential.host.clone(),
+        header: credential.header.clone(),
+        placeholder: credential.placeholder.clone(),
+        allowed: info.network.allows(credential),
     };
     info.credentials.iter().map(view).collect()
 }
@@ -99,6 +96,27 @@ impl<'de> Deserialize<'de> for CredentialList {
     }
 }
 
+impl CredentialBody {
+    fn parse(at: &str, object: Map<String, Value>) -> Result<Self, ApiError> {
+        let mut fields = Fields::of(at, object, &["host", "header", "placeholder", "value"])?;
+        let host = fields.required("host")?;
+        let value = fields.required("value")?;
+        let header = fields.text("header")?;
+        let placeholder = fields.text("placeholder")?;
+        Ok(Self { host, header, placeholder, value })
+    }
+}
+
+impl CredentialSelector {
+    fn parse(at: &str, object: Map<String, Value>) -> Result<Self, ApiError> {
+        let mut fields = Fields::of(at, object, &["host", "header", "placeholder"])?;
+        let host = fields.required("host")?;
+        let header = fields.text("header")?;
+        let placeholder = fields.text("placeholder")?;
+        Ok(Self { host, header, placeholder })
+    }
+}
+
 impl CredentialList {
     fn list(self, field: &str) -> Result<Vec<Map<String, Value>>, ApiError> {
         let list = match self.0 {
@@ -116,30 +134,25 @@ impl CredentialList {
     }
 
     /// Parses credentials to add.
-    pub(crate) fn lend(self, field: &str) -> Result<Vec<CredentialSpec>, ApiError> {
+    pub(crate) fn parse_added(self, field: &str) -> Result<Vec<CredentialSpec>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
-            let mut fields = Fields::of(&at, one, &["host", "header", "placeholder", "value"])?;
-            let host = fields.needed("host")?;
-            let value = fields.needed("value")?;
-            let header = fields.text("header")?;
-            let placeholder = fields.text("placeholder")?;
+            let CredentialBody { host, header, placeholder, value } =
+                CredentialBody::parse(&at, one)?;
             CredentialSpec::new(&host, header, placeholder, value)
                 .map_err(|error| named(&at, error))
         })
         .collect()
     }
 
-    /// Parses names of credentials to remove.
-    pub(crate) fn unlend(self, field: &str) -> Result<Vec<CredentialRemoval>, ApiError> {
+    /// Parses the selectors of credentials to remove.
+    pub(crate) fn parse_removed(self, field: &str) -> Result<Vec<CredentialRemoval>, ApiError> {
         let all = self.list(field)?.into_iter().enumerate();
         all.map(|(index, one)| {
             let at = format!("{field}[{index}]");
-            let mut fields = Fields::of(&at, one, &["host", "header", "placeholder"])?;
-            let host = fields.needed("host")?;
-            let header = fields.text("header")?;
-            let placeholder = fields.text("placeholder")?;
+            let CredentialSelector { host, header, placeholder } =
+                CredentialSelector::parse(&at, one)?;
             CredentialRemoval::new(&host, header, placeholder).map_err(|error| named(&at, error))
         })
         .collect()
@@ -169,7 +182,7 @@ impl<'a> Fields<'a> {
         if all.keys().any(|name| !known.contains(&name.as_str())) {
             return Err(ApiError::bad_field(
                 at,
-                &format!("has a field beside {}", known.join(", ")),
+                &format!("has a field other than {}", known.join(", ")),
             ));
         }
         Ok(Self { at, all })
@@ -183,9 +196,9 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn needed(&mut self, name: &str) -> Result<String, ApiError> {
+    fn required(&mut self, name: &str) -> Result<String, ApiError> {
         let text = self.text(name)?;
-        text.ok_or_else(|| ApiError::bad_field(&format!("{}.{name}", self.at), "is needed"))
+        text.ok_or_else(|| ApiError::bad_field(&format!("{}.{name}", self.at), "is required"))
     }
 }
 
@@ -226,14 +239,14 @@ mod tests {
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
-    struct Body {
+    struct CredentialsBody {
         credentials: CredentialList,
     }
 
     fn refused(text: &str) -> String {
-        let read = parse::<Body>(text.as_bytes());
+        let read = parse::<CredentialsBody>(text.as_bytes());
         let failure = match read {
-            Ok(body) => body.credentials.lend("credentials").expect_err("must be refused"),
+            Ok(body) => body.credentials.parse_added("credentials").expect_err("must be refused"),
             Err(failure) => failure,
         };
         format!("{failure:?} {}", failure.message)
@@ -271,7 +284,7 @@ mod tests {
     #[test]
     fn credentials_of_isorun_are_headers_of_hosts() {
         let read = |text: &str| {
-            let body = parse::<Body>(format!("{{\"credentials\":{text}}}").as_bytes());
+            let body = parse::<CredentialsBody>(format!("{{\"credentials\":{text}}}").as_bytes());
             from_host_map(body.expect("reads").credentials)
         };
         let all = read(r#"{"api.example":"Bearer a","b.example:8443":"c","d.example:X-Key":"e"}"#);

@@ -10,7 +10,7 @@ use crate::{
         json::{StrictJson, not_null},
     },
     routes::sandboxes::credentials::{
-        self, CredentialBody, CredentialList, CredentialName, CredentialView,
+        self, CredentialBody, CredentialList, CredentialSelector, CredentialView,
     },
 };
 use axum::{Json, extract::State};
@@ -64,40 +64,25 @@ impl From<SandboxInfo> for NetworkView {
 #[serde(deny_unknown_fields, default)]
 #[schema(as = NetworkRules)]
 pub(crate) struct RulesBody {
-    /// Allowed destinations.
+    /// The rules of allowed destinations.
     allow: Vec<String>,
     /// Denied destinations. They take precedence over `allow`.
     deny: Vec<String>,
 }
 
-/// A network in a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum NetworkBody {
-    /// `"none"`
-    None,
-    /// `"open"`
-    Open,
-    #[serde(untagged)]
-    Rules(RulesBody),
-}
-
 /// `"none"`, `"open"`, or rules.
-#[derive(Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
-#[allow(dead_code)]
 #[schema(as = NetworkSpec)]
-pub(crate) enum NetworkWanted {
-    Word(NetworkWord),
+pub(crate) enum NetworkBody {
+    Mode(NetworkMode),
     Rules(RulesBody),
 }
 
 /// `none`: loopback only. `open`: everything that is not closed to every sandbox.
-#[derive(Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[allow(dead_code)]
-#[schema(as = NetworkMode)]
-pub(crate) enum NetworkWord {
+pub(crate) enum NetworkMode {
     None,
     Open,
 }
@@ -114,8 +99,8 @@ impl<'de> Deserialize<'de> for NetworkBody {
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<NetworkBody, E> {
                 match word {
-                    "none" => Ok(NetworkBody::None),
-                    "open" => Ok(NetworkBody::Open),
+                    "none" => Ok(NetworkBody::Mode(NetworkMode::None)),
+                    "open" => Ok(NetworkBody::Mode(NetworkMode::Open)),
                     other => Err(E::invalid_value(Unexpected::Str(other), &self)),
                 }
             }
@@ -140,12 +125,12 @@ pub(crate) async fn wanted(
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_field(
                 "network",
-                "give network or network_profile, not both",
+                "pass network or network_profile, not both",
             ));
         }
         (None, Some(name)) => NetworkSpec::Profile(name),
-        (Some(NetworkBody::None), None) => NetworkSpec::None,
-        (Some(NetworkBody::Open), None) => NetworkSpec::Open,
+        (Some(NetworkBody::Mode(NetworkMode::None)), None) => NetworkSpec::None,
+        (Some(NetworkBody::Mode(NetworkMode::Open)), None) => NetworkSpec::Open,
         (Some(NetworkBody::Rules(RulesBody { allow, deny })), None) => {
             NetworkSpec::Rules { allow, deny }
         }
@@ -153,44 +138,35 @@ pub(crate) async fn wanted(
     Ok(Some(app.service.network_of(&caller.tenant, wish).await?))
 }
 
-/// A rule, or an entry of `denied` from a response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A rule, or an entry of `denied` from an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
-pub(crate) enum OpeningBody {
+pub(crate) enum AllowedDestination {
     Rule(String),
     Denied(DeniedView),
 }
 
-impl<'de> Deserialize<'de> for OpeningBody {
+impl<'de> Deserialize<'de> for AllowedDestination {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         struct Rule;
         impl<'de> Visitor<'de> for Rule {
-            type Value = OpeningBody;
+            type Value = AllowedDestination;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a rule, or an entry of denied")
             }
 
-            fn visit_str<E: de::Error>(self, rule: &str) -> Result<OpeningBody, E> {
-                Ok(OpeningBody::Rule(rule.to_owned()))
+            fn visit_str<E: de::Error>(self, rule: &str) -> Result<AllowedDestination, E> {
+                Ok(AllowedDestination::Rule(rule.to_owned()))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OpeningBody, A::Error> {
-                DeniedView::deserialize(MapAccessDeserializer::new(map)).map(OpeningBody::Denied)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AllowedDestination, A::Error> {
+                DeniedView::deserialize(MapAccessDeserializer::new(map))
+                    .map(AllowedDestination::Denied)
             }
         }
         reader.deserialize_any(Rule)
     }
-}
-
-/// A rule, or an entry of `denied` from an answer.
-#[derive(Deserialize, ToSchema)]
-#[serde(untagged)]
-#[allow(dead_code)]
-#[schema(as = AllowedDestination)]
-pub(crate) enum OpeningWanted {
-    Rule(String),
-    Denied(DeniedView),
 }
 
 /// Changes to network rules. Fields that are left out change nothing. Sending the same change twice
@@ -201,15 +177,14 @@ pub(crate) enum OpeningWanted {
 pub(crate) struct ChangeNetwork {
     /// Replaces the network rules.
     #[serde(deserialize_with = "not_null")]
-    #[schema(value_type = Option<NetworkWanted>, nullable = false)]
+    #[schema(nullable = false)]
     network: Option<NetworkBody>,
     /// Replaces the network rules by those of this profile.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     network_profile: Option<String>,
     /// Destinations to allow: rules, or entries of `denied` from an answer.
-    #[schema(value_type = Vec<OpeningWanted>)]
-    allow_add: Vec<OpeningBody>,
+    allow_add: Vec<AllowedDestination>,
     /// Rules to remove from `allow`.
     allow_remove: Vec<String>,
     /// Rules to add to `deny`.
@@ -221,7 +196,7 @@ pub(crate) struct ChangeNetwork {
     #[schema(value_type = Vec<CredentialBody>)]
     credentials_add: CredentialList,
     /// Credentials to remove. They are removed before `credentials_add` takes effect.
-    #[schema(value_type = Vec<CredentialName>)]
+    #[schema(value_type = Vec<CredentialSelector>)]
     credentials_remove: CredentialList,
 }
 
@@ -277,12 +252,12 @@ pub(crate) async fn patch(
         credentials_add,
         credentials_remove,
     } = body.value;
-    let add_credentials = credentials_add.lend("credentials_add")?;
-    let remove_credentials = credentials_remove.unlend("credentials_remove")?;
+    let added = credentials_add.parse_added("credentials_add")?;
+    let removed = credentials_remove.parse_removed("credentials_remove")?;
     let whole = wanted(&app, &caller, network, network_profile).await?;
     let opening = |body| match body {
-        OpeningBody::Rule(rule) => Opening::Rule(rule),
-        OpeningBody::Denied(denied) => Opening::Denied(denied.into()),
+        AllowedDestination::Rule(rule) => Opening::Rule(rule),
+        AllowedDestination::Denied(denied) => Opening::Denied(denied.into()),
     };
     let allow_add = allow_add.into_iter().map(opening).collect();
     let change = NetworkChange {
@@ -291,8 +266,8 @@ pub(crate) async fn patch(
         allow_remove,
         deny_add,
         deny_remove,
-        add_credentials,
-        remove_credentials,
+        add_credentials: added,
+        remove_credentials: removed,
     };
     Ok(Json(app.service.network(&caller.tenant, &ids.sandbox, change).await?.into()))
 }
@@ -308,8 +283,8 @@ mod tests {
             parse::<ChangeNetwork>(format!("{{\"network\":{text}}}").as_bytes())
                 .map(|change| change.network)
         };
-        assert_eq!(read("\"none\"").unwrap(), Some(NetworkBody::None));
-        assert_eq!(read("\"open\"").unwrap(), Some(NetworkBody::Open));
+        assert_eq!(read("\"none\"").unwrap(), Some(NetworkBody::Mode(NetworkMode::None)));
+        assert_eq!(read("\"open\"").unwrap(), Some(NetworkBody::Mode(NetworkMode::Open)));
         let rules = RulesBody { allow: vec!["a.b".into()], deny: Vec::new() };
         assert_eq!(read("{\"allow\":[\"a.b\"]}").unwrap(), Some(NetworkBody::Rules(rules)));
         for bad in ["\"rules\"", "null", "1", "[]", "{\"allow\":null}", "{\"alow\":[]}"] {
@@ -324,8 +299,8 @@ mod tests {
             {"host":"c.d","port":null,"protocol":"dns","rule":"default","times":3},{"host":"e.f"}]}"#;
         let change = parse::<ChangeNetwork>(text).unwrap();
         assert_eq!(change.allow_add.len(), 3);
-        assert_eq!(change.allow_add[0], OpeningBody::Rule("a.b:443".into()));
-        assert!(matches!(&change.allow_add[1], OpeningBody::Denied(_)));
+        assert_eq!(change.allow_add[0], AllowedDestination::Rule("a.b:443".into()));
+        assert!(matches!(&change.allow_add[1], AllowedDestination::Denied(_)));
         for bad in
             [&br#"{"allow_add":[1]}"#[..], br#"{"allow_add":[{"hots":"a"}]}"#, br#"{"nope":1}"#]
         {

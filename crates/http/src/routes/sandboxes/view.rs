@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
-/// A sandbox.
+/// A sandbox and its settings.
+// More than 12 fields: one for each member of the JSON object.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Sandbox)]
 pub(crate) struct SandboxView {
@@ -100,13 +101,13 @@ pub(crate) struct UsageView {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = NetworkTraffic)]
 pub(crate) struct TrafficView {
-    /// Bytes sent.
+    /// Bytes that the sandbox sent.
     sent_bytes: u64,
-    /// Bytes received.
+    /// Bytes that the sandbox received.
     received_bytes: u64,
-    /// Packets sent.
+    /// Packets that the sandbox sent.
     sent_packets: u64,
-    /// Packets received.
+    /// Packets that the sandbox received.
     received_packets: u64,
     /// Packets, connections and DNS lookups that were denied.
     refused: u64,
@@ -168,7 +169,7 @@ impl From<SandboxInfo> for SandboxView {
 }
 
 impl SandboxView {
-    /// Adds the usage.
+    /// Sets the field `usage`, or leaves it out.
     pub(crate) fn using(mut self, usage: Option<Usage>) -> Self {
         self.usage = usage.map(UsageView::from);
         self

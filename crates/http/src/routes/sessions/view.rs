@@ -7,14 +7,15 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
-/// A session.
+/// A session of a sandbox.
+// More than 12 fields: one for each member of the JSON object.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Session)]
 pub(crate) struct SessionView {
     /// The id, unique in its sandbox.
     #[schema(value_type = String)]
     id: String,
-    /// The sandbox.
+    /// The id of its sandbox.
     #[schema(value_type = String)]
     sandbox_id: String,
     /// Where its shell starts.

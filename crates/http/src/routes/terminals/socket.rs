@@ -69,7 +69,7 @@ impl TerminalRequest {
         if since.is_some() && !events {
             return Err(query::bad_parameter(
                 "since",
-                "needs events=1: without, no offset is ever told",
+                "requires events=1, because only event frames contain offsets",
             ));
         }
         let only_running = query.text("open")?.is_some() && !query.flag("open")?;
@@ -91,9 +91,9 @@ impl TerminalRequest {
 fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, ApiError> {
     let side = |name: &str, usual: u16| match query.text(name)? {
         None => Ok(i64::from(usual)),
-        Some(text) => {
-            text.parse::<i64>().map_err(|_| query::bad_parameter(name, "a whole number, 1 or more"))
-        }
+        Some(text) => text
+            .parse::<i64>()
+            .map_err(|_| query::bad_parameter(name, "must be a whole number, 1 or more")),
     };
     if view && query.bytes("cols").is_none() && query.bytes("rows").is_none() {
         return Ok(None);
@@ -101,8 +101,8 @@ fn window(query: &Query<'_>, view: bool) -> Result<Option<Size>, ApiError> {
     let usual = Size::default();
     let cols = side("cols", usual.cols)?;
     let rows = side("rows", usual.rows)?;
-    let size =
-        size(cols, rows).ok_or_else(|| query::bad_parameter("cols", "cols and rows: 1 or more"))?;
+    let size = size(cols, rows)
+        .ok_or_else(|| query::bad_parameter("cols", "cols and rows must be 1 or more"))?;
     Ok(Some(size))
 }
 
@@ -110,7 +110,7 @@ fn argv(query: &Query<'_>) -> Result<Vec<String>, ApiError> {
     let arguments = query.list("arg")?;
     let argv = match query.text("shell")? {
         None | Some("") if arguments.is_empty() => return Ok(Vec::new()),
-        None | Some("") => return Err(query::bad_parameter("arg", "needs a program: ?shell=")),
+        None | Some("") => return Err(query::bad_parameter("arg", "requires a program: ?shell=")),
         Some(program) => {
             let mut argv = vec![program.to_owned()];
             argv.extend(arguments);
@@ -119,7 +119,10 @@ fn argv(query: &Query<'_>) -> Result<Vec<String>, ApiError> {
     };
     let bytes: usize = argv.iter().map(|part| part.len() + 1).sum();
     if bytes > ARGV_BYTES_MAX || argv.iter().any(|part| part.contains('\0')) {
-        return Err(query::bad_parameter("shell", "with its arguments at most 8 KiB, without NUL"));
+        return Err(query::bad_parameter(
+            "shell",
+            "must have at most 8 KiB with its arguments, without NUL",
+        ));
     }
     Ok(argv)
 }
@@ -129,15 +132,19 @@ fn since(query: &Query<'_>) -> Result<Option<TerminalPosition>, ApiError> {
         (None, None) => Ok(None),
         (Some(id), Some(offset)) => {
             if id.is_empty() || id.len() > TERMINAL_BYTES_MAX {
-                return Err(query::bad_parameter("terminal", "give back what an `at` frame said"));
+                return Err(query::bad_parameter(
+                    "terminal",
+                    "must be the value from an `at` frame",
+                ));
             }
-            let offset =
-                offset.parse().map_err(|_| query::bad_parameter("since", "a number of bytes"))?;
+            let offset = offset
+                .parse()
+                .map_err(|_| query::bad_parameter("since", "must be a number of bytes"))?;
             Ok(Some(TerminalPosition { id: id.to_owned(), offset }))
         }
         _ => Err(query::bad_parameter(
             "since",
-            "terminal and since go together, as an `at` frame said them",
+            "terminal and since must be passed together, as an `at` frame contains them",
         )),
     }
 }
@@ -146,7 +153,10 @@ fn since(query: &Query<'_>) -> Result<Option<TerminalPosition>, ApiError> {
 fn name(query: &Query<'_>) -> Result<String, ApiError> {
     let name = query.text("name")?.unwrap_or_default();
     if name.len() > CLIENT_BYTES_MAX || name.chars().any(char::is_control) {
-        return Err(query::bad_parameter("name", "at most 64 bytes without control characters"));
+        return Err(query::bad_parameter(
+            "name",
+            "must be at most 64 bytes without control characters",
+        ));
     }
     Ok(name.to_owned())
 }
@@ -248,7 +258,7 @@ fn none_runs(failure: &ApiError) -> bool {
 /// Starts a recording; returns why it did not start.
 async fn recorded(sandbox: &Sandbox, session: &SessionId, caller: &Caller) -> Option<String> {
     if caller.read_only {
-        return Some("not recorded: who may only look records nothing".to_owned());
+        return Some("not recorded: a read-only client cannot start a recording".to_owned());
     }
     let error = sandbox.terminal_record(session).await.err()?;
     Some(format!("not recorded: {error}"))

@@ -176,7 +176,7 @@ pub(crate) struct ClientView<'a> {
     client: u32,
     /// The name that the client gave itself.
     name: Cow<'a, str>,
-    /// `edit` or `view`.
+    /// The access of the client: `edit` or `view`.
     mode: &'static str,
     /// The width of its window, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
