@@ -39,7 +39,7 @@ pub(crate) struct Connections {
 /// One connection. Its slot becomes free when the last clone is dropped: a WebSocket outlives the
 /// HTTP that it began with.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ClientConnection {
     began: Instant,
     /// The number of requests that hold a permit.
     busy: AtomicUsize,
@@ -128,7 +128,7 @@ fn ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Connection {
+impl ClientConnection {
     /// Records that a request has arrived.
     pub(crate) fn mark_request(&self) {
         self.has_sent_request.store(true, Ordering::Relaxed);

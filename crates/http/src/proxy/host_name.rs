@@ -4,7 +4,7 @@
 //! tenants but `default` contain a hash of the tenant, so that no two tenants share an origin.
 
 use crate::{auth::origin, proxy::target::parse_port};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use isolet_sandbox::{SandboxId, TenantId};
 use sha2::{Digest, Sha256};
 
@@ -79,6 +79,7 @@ pub(crate) fn label_in_host(domain: &str, headers: &HeaderMap) -> Option<String>
 mod tests {
     use super::*;
     use axum::http::HeaderValue;
+    use axum::http::header;
 
     fn of_id(id: &str) -> Option<String> {
         label(&TenantId::default_tenant(), &SandboxId::parse(id).unwrap(), 80)
