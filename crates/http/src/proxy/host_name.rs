@@ -78,8 +78,7 @@ pub(crate) fn label_in_host(domain: &str, headers: &HeaderMap) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
-    use axum::http::header;
+    use axum::http::{HeaderValue, header};
 
     fn of_id(id: &str) -> Option<String> {
         label(&TenantId::default_tenant(), &SandboxId::parse(id).unwrap(), 80)
