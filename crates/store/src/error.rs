@@ -54,6 +54,7 @@ pub enum Error {
     Torn {
         /// The file of the records.
         file: PathBuf,
+        /// What SQLite reported about the file.
         said: String,
     },
     /// A name, slot or key is in use.

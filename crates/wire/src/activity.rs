@@ -36,6 +36,7 @@ pub enum Activity {
     /// The terminal of a session. Agents report one when it opens, when it ends, and when its
     /// visible clients change.
     Terminal {
+        /// The id of the session that the terminal belongs to.
         session: String,
         /// Process id of the terminal's program inside the sandbox.
         pid: i32,
@@ -46,6 +47,7 @@ pub enum Activity {
     },
     /// A code context with an interpreter.
     Context {
+        /// The id of the code context.
         id: String,
         /// Process id of the interpreter inside the sandbox; 0 while there is none.
         pid: i32,

@@ -37,6 +37,7 @@ pub enum FrameError {
     /// The announced length is zero or above the limit.
     #[error("frame of {length} bytes, at most {max} allowed")]
     Length {
+        /// The length that the head announces, in bytes.
         length: usize,
         /// The maximum for this direction.
         max: usize,

@@ -260,6 +260,7 @@ pub enum FileRequest {
     Walk {
         /// The path of the directory.
         path: Vec<u8>,
+        /// Which entries to list, and how many.
         options: WalkOptions,
     },
     /// Answered by `FileFound` with one entry, then `Done`.

@@ -93,6 +93,7 @@ pub enum AgentResponse {
     ShellState {
         /// The name of the shell.
         shell: ShellKey,
+        /// The part, the end, or the failure of the save.
         what: SavedState,
     },
     /// A part of the matches of a `Search`.

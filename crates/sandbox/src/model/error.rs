@@ -93,10 +93,16 @@ pub enum Error {
     Image(#[from] isolet_image::Error),
     /// The tenant has reached its limit of sandboxes.
     #[error("tenant has {max} sandboxes, the most it may have")]
-    TooManySandboxes { max: u32 },
+    TooManySandboxes {
+        /// The largest number that is allowed.
+        max: u32,
+    },
     /// The sandbox has reached its limit of sessions.
     #[error("sandbox has {max} sessions, the most it may have")]
-    TooManySessions { max: usize },
+    TooManySessions {
+        /// The largest number that is allowed.
+        max: usize,
+    },
     /// The sandbox has no such recording.
     #[error("no recording {recording} of sandbox {id}")]
     NoRecording {
@@ -123,17 +129,24 @@ pub enum Error {
     },
     /// The sandbox has reached its limit of recordings.
     #[error("sandbox has {max} recordings, the most it may have")]
-    TooManyRecordings { max: usize },
+    TooManyRecordings {
+        /// The largest number that is allowed.
+        max: usize,
+    },
     /// The port is not exposed, so there are no signed URLs for it.
     #[error("no link leads to port {port} of sandbox {id}")]
     NotExposed {
         /// The id of the sandbox.
         id: SandboxId,
+        /// The port without links.
         port: u16,
     },
     /// The sandbox has reached its limit of exposed ports.
     #[error("links lead to {max} ports of the sandbox, the most there may be")]
-    TooManyExposed { max: usize },
+    TooManyExposed {
+        /// The largest number that is allowed.
+        max: usize,
+    },
     /// The server has reached one of its limits.
     #[error("this server is full: {0}")]
     ServerFull(&'static str),
@@ -196,7 +209,10 @@ pub enum Error {
     NoProfile(String),
     /// The tenant has reached its limit of network profiles.
     #[error("at most {max} network profiles")]
-    TooManyProfiles { max: usize },
+    TooManyProfiles {
+        /// The largest number that is allowed.
+        max: usize,
+    },
     /// An internal error of this server, which affects only this call.
     #[error("internal fault: {0}")]
     Fault(String),
@@ -229,8 +245,10 @@ pub enum OpenError {
     /// An error of a file or a directory of the server.
     #[error("{path}")]
     Io {
+        /// The path on the host that the error is about.
         path: String,
         #[source]
+        /// The error of the kernel.
         source: std::io::Error,
     },
     /// An error that no other variant describes, as text for the log.

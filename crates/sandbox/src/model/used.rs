@@ -4,7 +4,7 @@
 use crate::model::{
     clock::{now_ms, steady_ms},
     error::Error,
-    info::{SandboxInfo, Usage},
+    info::Usage,
     network::traffic::Traffic,
     record::Record,
     state::State,

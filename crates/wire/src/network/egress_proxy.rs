@@ -13,6 +13,7 @@ pub const PACKET_BYTES_MAX: usize = 128 * 1024;
 pub enum ProxyRequest {
     /// Sent first, and again when the addresses of this machine change.
     Guard {
+        /// The addresses that are closed to every sandbox.
         guard: Guard,
         /// DNS resolvers to forward to; empty means the host's resolvers.
         resolvers: Vec<SocketAddr>,
