@@ -230,7 +230,7 @@ impl ExecBody {
     }
 }
 
-/// Runs a program without a shell behind it.
+/// Run a program without a shell
 ///
 /// Runs the program in a process group of its own. The server kills the whole group at its timeout,
 /// or when the client disconnects. Creates the sandbox if it does not exist. Answers 409

@@ -278,15 +278,20 @@ impl EventSource for PullEvents {
 /// The data of `progress`. Sizes are in bytes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ProgressEvent<'a> {
+    /// Bytes of all layers that have arrived.
     done: u64,
+    /// The progress of each layer.
     layers: Vec<LayerView<'a>>,
+    /// What the server is doing: `resolving`, `layers` or `finishing`.
     phase: &'static str,
+    /// The size of all layers, in bytes.
     total: u64,
 }
 
 /// The progress of one layer.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LayerView<'a> {
+    /// The digest of the compressed layer.
     digest: &'a str,
     /// Bytes that have arrived.
     done: u64,

@@ -61,6 +61,7 @@ pub(crate) struct ShellOpened<'a> {
 /// The start of a command.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ShellStart<'a> {
+    /// The id of the command; `OWNER/ID` for a command of another client.
     id: &'a str,
     /// The text of the command.
     command: &'a str,
@@ -82,6 +83,7 @@ pub(crate) struct ShellOutput<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 // More than 12 fields: it has one for each member of the JSON object.
 pub(crate) struct ShellExit<'a> {
+    /// The id of the command; `OWNER/ID` for a command of another client.
     id: &'a str,
     /// 128 and the signal where a signal ended the shell.
     code: i32,

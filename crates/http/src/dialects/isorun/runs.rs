@@ -319,11 +319,13 @@ pub(crate) struct ExecRun {
 pub(crate) struct Executed<'a> {
     /// The exit code; 128 plus the signal number if a signal ended the command.
     exit_code: i32,
+    /// The signal that ended the command, if any.
     signal: Option<i32>,
     /// Whether the timeout ended the command.
     timed_out: bool,
     /// The kernel killed a process of the sandbox for memory while it ran.
     oom: bool,
+    /// Whether a client cancelled the command.
     cancelled: bool,
     /// From its start to its end, in ms.
     #[schema(value_type = f64)]

@@ -119,12 +119,12 @@ const CODES: &[ErrorCode] = &[
     code("too_many_connections", "429", "The tenant holds too many connections."),
     code("too_many_imports", "429", "Too many imports are in progress."),
     code("too_many_links", "429", "Links lead to too many ports of the sandbox."),
+    code("too_many_network_profiles", "429", "The tenant has too many network profiles."),
     code(
-        "too_many_misses",
+        "too_many_not_found",
         "429",
         "The caller received too many 401 and 404 answers. Wait before retrying.",
     ),
-    code("too_many_network_profiles", "429", "The tenant has too many network profiles."),
     code("too_many_recordings", "429", "The sandbox has too many recordings."),
     code("too_many_sandboxes", "429", "The tenant has too many sandboxes."),
     code("too_many_sessions", "429", "The sandbox has too many sessions."),
@@ -135,6 +135,7 @@ const CODES: &[ErrorCode] = &[
         "The client read the event stream too slowly. Reconnect with `Last-Event-ID`.",
     ),
     code("unauthorized", "401", "The request carries no valid key."),
+    code("unsupported", "400", "This machine lacks what the field needs."),
     code("upgrade_required", "426", "The route needs a WebSocket upgrade."),
     code(
         "workspace_read_not_found",

@@ -1,9 +1,13 @@
 //! Corrects schemas that utoipa derives.
 
+use std::collections::BTreeMap;
 use utoipa::openapi::{
     OpenApi, RefOr, Schema, Type,
     schema::{AdditionalProperties, ArrayItems, Object, OneOf, SchemaType},
 };
+
+/// The schemas of the document by name.
+type Schemas = BTreeMap<String, RefOr<Schema>>;
 
 /// Corrects every schema of the document.
 ///
@@ -12,9 +16,39 @@ use utoipa::openapi::{
 ///   required.
 /// - Describes a field that may be `null` itself, and not only its other alternative.
 /// - Lets objects without known fields have any. Generators otherwise allow none.
+/// - Writes each variant of a tagged enum as one object. utoipa refers to the variant's schema and
+///   adds the tag with `allOf`, which generators cannot parse within `oneOf`.
 pub(super) fn correct(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
     components.schemas.values_mut().for_each(visit);
+    let known = components.schemas.clone();
+    for schema in components.schemas.values_mut() {
+        if let RefOr::T(Schema::OneOf(one)) = schema {
+            for variant in &mut one.items {
+                if let Some(object) = tagged(variant, &known) {
+                    *variant = RefOr::T(Schema::Object(object));
+                }
+            }
+        }
+    }
+}
+
+/// The object that a variant of a tagged enum stands for: the fields of the schema that it refers to,
+/// and the tag.
+fn tagged(variant: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
+    let RefOr::T(Schema::AllOf(all)) = variant else { return None };
+    let [RefOr::Ref(reference), RefOr::T(Schema::Object(tag))] = &all.items[..] else {
+        return None;
+    };
+    let name = reference.ref_location.rsplit('/').next()?;
+    let RefOr::T(Schema::Object(fields)) = known.get(name)? else { return None };
+    let mut object = fields.clone();
+    object.properties.extend(tag.properties.clone());
+    object.required.extend(tag.required.iter().cloned());
+    if !reference.description.is_empty() {
+        object.description = Some(reference.description.clone());
+    }
+    Some(object)
 }
 
 fn visit(schema: &mut RefOr<Schema>) {

@@ -162,7 +162,9 @@ pub(crate) struct TerminalAttached<'a> {
     client: u32,
     /// Whether this client opened the terminal.
     fresh: bool,
+    /// The width, in columns.
     cols: u16,
+    /// The height, in rows.
     rows: u16,
     /// The process id of the program, inside the sandbox.
     pid: i32,
