@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use utoipa::openapi::{
-    OpenApi, RefOr, Schema, Type,
+    OpenApi, Ref, RefOr, Schema, Type,
     schema::{AdditionalProperties, ArrayItems, Object, OneOf, SchemaType},
 };
 
@@ -16,26 +16,52 @@ type Schemas = BTreeMap<String, RefOr<Schema>>;
 ///   required.
 /// - Describes a field that may be `null` itself, and not only its other alternative.
 /// - Lets objects without known fields have any. Generators otherwise allow none.
-/// - Writes each variant of a tagged enum as one object. utoipa refers to the variant's schema and
-///   adds the tag with `allOf`, which generators cannot parse within `oneOf`.
+/// - Puts the tag of a tagged enum into the schemas of its variants. utoipa adds it with `allOf`, which
+///   generators cannot parse within `oneOf`.
 pub(super) fn correct(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
     components.schemas.values_mut().for_each(visit);
     let known = components.schemas.clone();
+    let mut merged = Schemas::new();
     for schema in components.schemas.values_mut() {
-        if let RefOr::T(Schema::OneOf(one)) = schema {
-            for variant in &mut one.items {
-                if let Some(object) = tagged(variant, &known) {
-                    *variant = RefOr::T(Schema::Object(object));
-                }
+        let RefOr::T(Schema::OneOf(one)) = schema else { continue };
+        for variant in &mut one.items {
+            if let Some((name, object)) = tagged(variant, &known) {
+                *variant = RefOr::Ref(Ref::from_schema_name(&name));
+                merged.insert(name, RefOr::T(Schema::Object(object)));
             }
         }
     }
+    for (name, schema) in &known {
+        if let Some(object) = flattened(schema, &known) {
+            merged.insert(name.clone(), RefOr::T(Schema::Object(object)));
+        }
+    }
+    components.schemas.extend(merged);
 }
 
-/// The object that a variant of a tagged enum stands for: the fields of the schema that it refers to,
-/// and the tag.
-fn tagged(variant: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
+/// The object that stands for a struct with a flattened untagged enum: all fields of its variants are
+/// optional in it. utoipa combines the two with `allOf`, which generators accept for objects only.
+fn flattened(schema: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
+    let RefOr::T(Schema::AllOf(all)) = schema else { return None };
+    let [RefOr::Ref(reference), RefOr::T(Schema::Object(own))] = &all.items[..] else {
+        return None;
+    };
+    let name = reference.ref_location.rsplit('/').next()?;
+    let RefOr::T(Schema::OneOf(variants)) = known.get(name)? else { return None };
+    let mut object = own.clone();
+    object.description = all.description.clone();
+    for variant in &variants.items {
+        if let RefOr::T(Schema::Object(fields)) = variant {
+            object.properties.extend(fields.properties.clone());
+        }
+    }
+    Some(object)
+}
+
+/// The object that a variant of a tagged enum stands for, and its name: the fields of the schema that
+/// it refers to, and the tag. Each such schema belongs to one variant.
+fn tagged(variant: &RefOr<Schema>, known: &Schemas) -> Option<(String, Object)> {
     let RefOr::T(Schema::AllOf(all)) = variant else { return None };
     let [RefOr::Ref(reference), RefOr::T(Schema::Object(tag))] = &all.items[..] else {
         return None;
@@ -48,7 +74,7 @@ fn tagged(variant: &RefOr<Schema>, known: &Schemas) -> Option<Object> {
     if !reference.description.is_empty() {
         object.description = Some(reference.description.clone());
     }
-    Some(object)
+    Some((name.to_owned(), object))
 }
 
 fn visit(schema: &mut RefOr<Schema>) {
