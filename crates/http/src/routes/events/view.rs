@@ -15,6 +15,7 @@ pub(crate) struct SandboxEventView<'a> {
     id: u64,
     /// Milliseconds since 1970, by the wall clock.
     at_ms: i64,
+    /// The id of the sandbox.
     sandbox: &'a str,
     #[serde(flatten)]
     fields: EventFields<'a>,
@@ -27,9 +28,15 @@ pub(crate) enum EventFields<'a> {
     /// `created`, `running`, `sleeping`, `woke` and `destroyed`.
     None {},
     /// The fields of `unreachable` and `failed`.
-    Cause { cause: &'a str },
+    Cause {
+        /// Why, as text for people.
+        cause: &'a str,
+    },
     /// `session_created`, `session_deleted`, `terminal_opened` and `terminal_ended`.
-    Session { session: &'a str },
+    Session {
+        /// The id of the session.
+        session: &'a str,
+    },
     /// The fields of `command_started`.
     CommandStarted {
         /// `null` for a program outside of sessions, and for a private shell.
@@ -47,15 +54,26 @@ pub(crate) enum EventFields<'a> {
         code: Option<i32>,
     },
     /// The fields of `port_opened` and `port_closed`.
-    Port { port: u16 },
+    Port {
+        /// The TCP port inside the sandbox.
+        port: u16,
+    },
     /// The fields of `process_started`.
-    ProcessStarted { process: &'a str, session: Option<&'a str> },
+    ProcessStarted {
+        /// The id of the process.
+        process: &'a str,
+        /// The session that the process belongs to, or `null`.
+        session: Option<&'a str>,
+    },
     /// The fields of `process_exited`.
     ProcessExited {
+        /// The id of the process.
         process: &'a str,
+        /// The session that the process belongs to, or `null`.
         session: Option<&'a str>,
         /// `null` if the process was lost.
         code: Option<i32>,
+        /// The signal that ended the process, or `null`.
         signal: Option<i32>,
     },
     /// The fields of `network_changed`.
@@ -69,6 +87,7 @@ pub(crate) enum EventFields<'a> {
         host: &'a str,
         /// `null` for a name that was looked up, and for protocols without ports.
         port: Option<u16>,
+        /// `tcp`, `udp`, `icmp`, `dns` or another protocol.
         protocol: &'a str,
         /// The rule that denied it.
         rule: &'a str,
