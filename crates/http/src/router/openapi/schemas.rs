@@ -69,7 +69,13 @@ fn tagged(variant: &RefOr<Schema>, known: &Schemas) -> Option<(String, Object)> 
     let name = reference.ref_location.rsplit('/').next()?;
     let RefOr::T(Schema::Object(fields)) = known.get(name)? else { return None };
     let mut object = fields.clone();
-    object.properties.extend(tag.properties.clone());
+    for (name, schema) in &tag.properties {
+        let mut schema = schema.clone();
+        if let RefOr::T(Schema::Object(tag)) = &mut schema {
+            tag.description.get_or_insert_with(|| "The type of the frame.".to_owned());
+        }
+        object.properties.insert(name.clone(), schema);
+    }
     object.required.extend(tag.required.iter().cloned());
     if !reference.description.is_empty() {
         object.description = Some(reference.description.clone());
