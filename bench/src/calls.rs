@@ -31,7 +31,7 @@ struct Side {
     pids: [(&'static str, i32); 2],
     /// By connection and process, one entry for each turn.
     turns: BTreeMap<String, Vec<Counts>>,
-    /// Ends with its sandbox when the side is dropped.
+    /// Stopped, with its sandbox, when the side is dropped.
     _server: BenchServer,
 }
 

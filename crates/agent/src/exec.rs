@@ -126,8 +126,8 @@ impl Exec {
         Ok(())
     }
 
-    /// The exec status is available. `Some(refusal)` means that the program was not executed and
-    /// its connection must be informed.
+    /// The exec status is available. `Some(refusal)` means that the program did not start, and
+    /// its connection must receive the reason.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
         let result = self.child.as_mut()?.exec_result()?;
         self.child = None;

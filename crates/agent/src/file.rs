@@ -41,7 +41,7 @@ const LIST_BYTES: usize = 32 * 1024;
 /// Maximum number of entries in one `FileList` message.
 const LIST_ENTRIES: usize = 256;
 
-/// Number of entries of a directory above which it is not searched for leftover temporary files.
+/// Directories with more entries than this are not searched for leftover temporary files.
 const TEMPORARY_FILES_MAX: usize = 64;
 /// Compression level of archives: fast, because the network is fast.
 const ZSTD_LEVEL: i32 = 3;

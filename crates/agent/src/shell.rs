@@ -504,7 +504,7 @@ impl Shell {
         young && self.log.only_start_after(self.flow.sent_index)
     }
 
-    /// Records that everything so far is being sent.
+    /// Marks all output so far as being sent.
     pub(crate) fn mark_sent(&mut self) {
         self.flow.sent_index = self.log.next_index();
     }

@@ -82,8 +82,8 @@ async fn layers(root: &Path, are: usize) {
     tokio::time::timeout(Duration::from_secs(5), come).await.expect("layers are ready");
 }
 
-// Two parallel first imports created the init layer in one directory: the first to finish renamed the
-// other's incomplete layer into place, and all later sandboxes without bash used it.
+// Two first imports at once built the init layer in the same directory; the first to finish renamed
+// the other's half-built layer into place, and every later sandbox without bash used it.
 /// Promises: A13.
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_first_imports_create_a_complete_init_layer() {

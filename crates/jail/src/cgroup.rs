@@ -210,7 +210,7 @@ fn enable_controllers(group: &Path) -> io::Result<()> {
 pub struct Cgroups {
     /// In the version 2 tree: the parent of `agent` and `tenant`.
     pub unified: PathBuf,
-    /// The tenant's in version 1, in the order of [`CONTROLLERS`].
+    /// The tenant's control groups in version 1, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
     unified_only: bool,
 }

@@ -257,7 +257,7 @@ impl SandboxHandle {
         let Some(name) = self.directory.file_name().and_then(|name| name.to_str()) else {
             return Ok(());
         };
-        // The files of an ephemeral sandbox's last sleep may still be in the trash.
+        // Files that an ephemeral sandbox lost in its last sleep may still be in the trash.
         for copy in 0..TRASH_COPIES_MAX {
             match fs::rename(&self.directory, self.trash.join(format!("{name}.{copy}"))) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

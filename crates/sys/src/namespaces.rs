@@ -130,6 +130,7 @@ impl Drop for PinnedUserns {
 /// # Errors
 /// `EPERM` without the privilege, `ENOSPC` at a limit.
 pub fn unshare(flags: rustix::thread::UnshareFlags) -> Result<(), rustix::io::Errno> {
-    // SAFETY: `FILES` and similar flags are unsound in a program with threads; callers have one.
+    // SAFETY: `FILES` and similar flags are unsound in a program with threads; callers are
+    // single-threaded.
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }

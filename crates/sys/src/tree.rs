@@ -87,7 +87,7 @@ pub fn clear(top: impl AsFd) -> Result<(), Errno> {
                 let Some(TreeLevel { name, .. }) = below.pop() else { return Ok(()) };
                 let above = below.last().map_or(top, |level| level.dir.as_fd());
                 match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
-                    // A file was created in it: the next pass removes that.
+                    // A file that was created in it is removed by the next pass.
                     Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                     Err(errno) => return Err(errno),
                 }

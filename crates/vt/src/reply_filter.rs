@@ -150,7 +150,7 @@ fn classify_csi(typed: &[u8]) -> Typed {
         return Typed::Keys(typed.len().min(6));
     }
     let Some(step) = typed[2..].iter().position(|byte| !(0x20..=0x3f).contains(byte)) else {
-        // `ESC [` alone is a key with Alt and passes at once.
+        // A bare `ESC [` is Alt+[ and is passed on at once.
         return if typed.len() > 2 && typed.len() < 64 { Typed::Partial } else { Typed::Keys(2) };
     };
     let body = &typed[2..2 + step];

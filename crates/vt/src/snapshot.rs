@@ -121,7 +121,7 @@ struct Lines<'p, 'a> {
     pen: &'p mut Pen<'a>,
     cols: usize,
     rows: usize,
-    /// The line before, whose last cell holds a space that it should not have.
+    /// The previous line, if its last cell holds a space that must be removed.
     hole: Option<&'a ScreenLine>,
 }
 

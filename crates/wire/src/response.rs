@@ -274,7 +274,7 @@ pub struct CommandExit {
     pub out: u64,
     /// Bytes of standard error that the command wrote.
     pub err: u64,
-    /// Bytes of these that were overwritten before this client received them.
+    /// How many of those bytes were overwritten before this client received them.
     pub lost: u64,
     /// Duration of the command, in microseconds.
     pub micros: u64,

@@ -193,7 +193,7 @@ def test_a_lost_fence_is_sent_again() -> None:
     shell.start(held)
     (second,) = _ids(shell.resume_frames())
     assert first != second
-    # The first fence had arrived: its end says nothing about the second connection.
+    # This end belongs to the first fence, so it says nothing about the second connection.
     shell.take(_exit(first, 1))
     assert shell.deferred_frames() == []
     shell.take(_exit(second, 2))

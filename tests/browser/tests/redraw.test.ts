@@ -61,7 +61,7 @@ test("vim is redrawn", async ({ lab }) => {
       await lab.type("stayed", "ofünf → 漢字 ✓");
     },
   );
-  // While typing; the shell's primary screen is restored.
+  // Cut while typing. Leaving vim restores the shell's primary screen.
   await cut(lab, proxy, async () => {
     await lab.press("stayed", "Escape");
     await lab.type("stayed", ":qa!\n");

@@ -8,7 +8,7 @@ use isolet_wire::response::{AgentResponse, RefusalReason};
 use isolet_wire::terminal::{AttachTerminal, Size, TYPE_BYTES_MAX};
 use std::time::Instant;
 
-/// Maximum number of terminals, including ended ones whose last bytes are not read yet.
+/// Maximum number of terminals, including ended ones with unread output.
 const TERMINALS_MAX: usize = 32;
 
 impl Agent {

@@ -22,7 +22,7 @@ pub(crate) struct TerminalClient {
     pub(crate) name: String,
     /// The client may only watch.
     pub(crate) view_only: bool,
-    /// The client receives changes of the size and of the attached clients.
+    /// The client receives an event when the size or the set of attached clients changes.
     pub(crate) events: bool,
     /// Other clients do not see this client.
     pub(crate) hidden: bool,

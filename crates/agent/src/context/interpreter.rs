@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Timeout of an interpreter's start, which allows for a cold disk and large libraries.
 pub(super) const START_MAX: Duration = Duration::from_secs(30);
-/// The descriptors of the driver's socket and of its source text. They are the lowest free ones:
-/// `node` closes them in its own children, but not higher ones.
+/// The descriptors of the driver's socket and of its source text. They are the lowest free
+/// descriptors, because `node` closes low descriptors in its own children, but not all higher ones.
 const FD_CONTROL: i32 = 3;
 const FD_DRIVER: i32 = 4;
 /// The descriptor on which `node` learns of an interrupt, in addition to the signal.

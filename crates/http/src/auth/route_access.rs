@@ -37,7 +37,7 @@ const ROUTES: [(&str, RouteAccess); 11] = [
     (MCP_PATH, RouteAccess::ChecksReadOnlyItself),
 ];
 
-/// A read-only key may create tickets that only open a view of a terminal.
+/// A read-only key may create tickets for viewing a terminal.
 const TICKETS_PATH: &str = "/v1/tickets";
 
 impl RouteAccess {

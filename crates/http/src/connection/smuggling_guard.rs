@@ -1,5 +1,5 @@
-//! A connection whose requests are scanned before the parser reads them, and which closes so that
-//! the client receives the last response.
+//! Scans requests before the parser reads them, and closes in a way that lets the client read the
+//! last response.
 
 use crate::connection::head_scanner::HeadScanner;
 use std::{

@@ -34,7 +34,7 @@ struct PermitBody {
     /// buffer the whole body at once, outside of every limit.
     rest: Bytes,
     permit: Option<Permit>,
-    /// The memory of a response that was built whole.
+    /// The share of the memory for responses, if this response is held in full.
     share: Option<MemoryShare>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct CapturedStream {
 
 impl CapturedStream {
     fn push(&mut self, bytes: &[u8], max: usize, share: &mut MemoryShare) {
-        // After dropped bytes nothing more is captured.
+        // Capturing stops once bytes have been dropped.
         let room = if self.cut > 0 { 0 } else { max.saturating_sub(self.bytes.len()) };
         let wanted = room.min(bytes.len());
         let assured = GUARANTEED_BYTES.saturating_sub(self.bytes.len()).min(wanted);

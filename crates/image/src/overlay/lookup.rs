@@ -174,7 +174,8 @@ fn child(stack: &Stack, name: &[u8]) -> Result<OverlayChild, Error> {
                     break;
                 }
             }
-            // Anything but a directory ends the merge: it hides the layers below, or is hidden.
+            // A non-directory ends the merge: it hides the layers below it, or a directory above
+            // hides it.
             _ if !below.is_empty() => break,
             FileType::CharacterDevice if device == 0 => return Ok(OverlayChild::Nothing),
             FileType::Symlink => {

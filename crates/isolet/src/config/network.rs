@@ -53,8 +53,8 @@ fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
     (address.to_bits() & !mask == 0).then_some((address, bits))
 }
 
-/// Parses `range`: 65,536 private or shared addresses, so that sandbox addresses hide no public
-/// host.
+/// Parses `range`. Its 65,536 addresses must be private or shared, so that no sandbox address
+/// shadows a public host.
 fn range(text: &str) -> Result<Ipv4Addr> {
     let within = |first: Ipv4Addr, network: (Ipv4Addr, u8)| {
         let (net, bits) = network;

@@ -2,7 +2,7 @@
 //!
 //! There are two user namespaces. The outer one maps 0 to the agent's id and 1 upwards to the
 //! tenant's ids; the mount, network, process and ipc namespaces belong to it. The tenant lives in
-//! the inner one, which maps 0 upwards to the outer namespace's 1 upwards and leaves out the
+//! the inner one, which maps ids 0, 1, … to the outer namespace's 1, 2, …, and leaves out the
 //! agent's id. Root inside can therefore not name, signal, trace or become the agent. The agent
 //! owns the inner namespace by its id, so it can act on tenants without any capability.
 //!

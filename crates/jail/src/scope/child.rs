@@ -1,5 +1,5 @@
-//! The child's side of a session's scope: from the sandbox's mounts to those that the session may
-//! see, in namespaces of its own, and then to its agent.
+//! The child's side of a session's scope: replaces the sandbox's mounts by those that the session
+//! may see, in its own namespaces, and starts its agent.
 //!
 //! Granted trees are copied by descriptor before anything is covered, and never looked up by name
 //! again, because others work in the same directories. What was not granted is not only covered but

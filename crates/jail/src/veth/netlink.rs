@@ -123,7 +123,8 @@ impl NetlinkSocket {
     ) -> Result<(), Errno> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let length = request.bytes.len() as u32;
-        // An answer of one message is not terminated, so the acknowledgement marks its end.
+        // A single-message answer has no terminator, so the request asks for an acknowledgement
+        // that marks its end.
         if u16_of(&request.bytes[6..]).is_none_or(|flags| flags & DUMP != DUMP) {
             request.bytes[6] |= ACK as u8;
         }

@@ -76,7 +76,7 @@ fn ports(rule: &Rule) -> (u32, u32) {
 /// The ranges that rules on addresses allow, in order and without overlap.
 pub(super) fn allowed_ranges(policy: &Policy) -> Vec<AllowedRange> {
     let denies_names = policy.deny.iter().any(|rule| rule.place.is_name());
-    // Where names are denied, "everything" is what the egress proxy can check by name.
+    // When a rule denies a name, `*` allows only connections whose name the egress proxy can check.
     let allow = policy.allow.iter().filter(|rule| !(denies_names && rule.place == RuleTarget::Any));
     let allow: Vec<_> = allow.filter_map(Span::of).collect();
     let deny: Vec<_> = policy.deny.iter().filter_map(Span::of).collect();

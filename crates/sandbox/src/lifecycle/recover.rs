@@ -12,7 +12,7 @@
 //! | none | directory | killed; removed if no client used it, otherwise moved to `orphaned/` |
 //!
 //! Before that, the data directory tells whether its last server ran on this machine and in this
-//! boot ([`isolet_jail::identity`]). After a reboot, and in a copy of the directory, nothing of the
+//! boot ([`isolet_jail::identity`]). After a reboot, or if the directory is a copy, none of its
 //! sandboxes is running.
 //!
 //! A kill may interrupt every row, and each step can be repeated.

@@ -72,8 +72,8 @@ pub enum EventKind {
         /// The session in which the process was started.
         session: Option<SessionId>,
     },
-    /// A background process has ended. An exit without a request is detected only while a client
-    /// follows the events.
+    /// A background process has ended. An exit that nobody requested is noticed only while a
+    /// client follows events.
     ProcessExited {
         /// The id of the process.
         process: ProcessId,

@@ -185,7 +185,7 @@ impl Session {
 }
 
 impl SessionEntry {
-    /// An entry for a recorded or new session. Its age comes from the wall clock.
+    /// An entry for a recorded or new session. Its age is computed from the wall clock.
     fn new(session: Session) -> Self {
         let now = Instant::now();
         let wall = now_ms();

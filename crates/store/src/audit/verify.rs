@@ -219,7 +219,7 @@ struct Check {
     /// The highest `seq` so far, and the signature of its line if that was valid.
     latest: Option<(u64, Option<String>)>,
     gaps: Vec<Gap>,
-    /// Entries that followed a later one.
+    /// Sequence numbers that appear after a higher one.
     late: BTreeSet<u64>,
     sandboxes: Seen,
 }

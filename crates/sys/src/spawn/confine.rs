@@ -123,7 +123,7 @@ unsafe fn set_identity(plan: &Plan<'_>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Duplicates the copies onto their targets. Everything else closes at the execution.
+/// Duplicates the copies onto their targets. All others are close-on-exec.
 unsafe fn install_fds(plan: &Plan<'_>, copies: &[usize; FDS_MAX]) -> Result<(), Failed> {
     // SAFETY: no pointers.
     unsafe {

@@ -11,8 +11,8 @@ from .errors import GitError, UsageError
 from .results import ExecResult
 from .values import AnyPath, path_bytes
 
-# $1 is the target directory, the rest are git's arguments. Values of the caller are arguments only,
-# never part of the script.
+# $1 is the target directory, the rest are git's arguments. The caller's values are passed only as
+# arguments, never spliced into the script.
 _CLONE = r"""dir=$1; shift
 git clone --quiet "$@" || exit
 cd -- "$dir" && pwd && { git symbolic-ref --quiet --short HEAD || echo; } \

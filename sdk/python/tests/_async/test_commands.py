@@ -165,7 +165,7 @@ async def test_output_above_the_limit_streams_completely(sandbox: AsyncSandbox) 
 async def test_closing_a_stream_ends_its_command_by_default(sandbox: AsyncSandbox) -> None:
     async with await sandbox.stream("echo begun; sleep 1000"):
         pass
-    # Queued after the abandoned command, which would run for 1000 s.
+    # This is queued behind the abandoned command, which would otherwise run for 1000 s.
     assert (await sandbox.exec("echo free")).stdout == "free\n"
     session = sandbox.session("default")
     async with await session.stream(

@@ -1,4 +1,4 @@
-//! A killed server costs its clients a reconnect and nothing else.
+//! Killing the server costs its clients one reconnect, nothing more.
 
 use isolet_kit::{
     Frame, Options, SOON, Server, Shell, Start, json, one, process, quickly, wait_until,

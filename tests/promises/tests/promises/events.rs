@@ -172,9 +172,9 @@ fn processes_and_terminals_are_reported_as_they_begin_and_end() {
     let last = ended.id.parse().expect("a number");
     let ended = serde_json_of(&ended.data);
     assert_eq!((&ended["process"], &ended["code"]), (&json!("on"), &Value::Null));
-    // An end without followers is reported to the next follower, once. The reader continues after
-    // the last event, because the server may notice its disconnection late and have sent the event
-    // to it.
+    // If nobody follows when a process ends, the next follower receives its end, once. The reader
+    // continues after the last event, because the server may notice its disconnection late and have
+    // sent the event to it.
     drop(own);
     start(&json!({"id": "late", "command": "true"}));
     sandbox.post("/processes/late/wait", &json!({"exit": true})).expect(200);

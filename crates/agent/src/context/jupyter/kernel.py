@@ -1,7 +1,7 @@
 READY_S = 28
 PR_SET_CHILD_SUBREAPER = 36
-# No debugger is served here and no completion by types, which take half of the kernel's start. It
-# does without them where they are missing; the code may import them as ever.
+# Debugging and type-based completion are disabled: loading them takes half of the kernel's start
+# time. The kernel runs without these modules; the tenant's code can still import them.
 WITHOUT = ('debugpy', 'jedi')
 # The last commands are not written to the tenant's disk, of which each run would wait.
 OPTIONS = ('--HistoryManager.enabled=False',)

@@ -236,7 +236,8 @@ impl Driver {
         if rested { Ok(()) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
     }
 
-    /// Launches a sleeping sandbox on its directories. A second caller finds it awake.
+    /// Launches a sleeping sandbox on its directories. If another caller already woke it, returns at
+    /// once.
     pub(crate) async fn wake(&mut self) -> Result<ActivityGuard, Error> {
         match self.record.state {
             State::Running => return self.hold(),

@@ -83,8 +83,8 @@ impl ShellStates {
         let _ = blocking(move || fs::remove_file(path)).await;
     }
 
-    /// Prepares the states of all sessions without an open shell for their next shell, after the
-    /// agent's inventory was read.
+    /// After reading the agent's inventory, readies the saved state of each session without a shell
+    /// for its next shell.
     pub(crate) async fn await_shells(&self, open: impl Fn(&SessionId) -> bool) {
         let _turn = self.turn.lock().await;
         let folder = self.folder.clone();

@@ -1,6 +1,6 @@
 //! The contents of the warm pool, by kind. The plain kind is always kept in stock. A kind with a
-//! veth pair or an image is kept from the first create that needs it until none has needed it for a
-//! while. This module does no I/O.
+//! veth pair or an image is stocked once a create needs it, and dropped when no create has needed it
+//! for a while. This module does no I/O.
 
 #[cfg(test)]
 #[path = "stock_test.rs"]
@@ -30,7 +30,7 @@ struct StockOfKind {
 struct InPreparation {
     kind: PoolKind,
     name: String,
-    /// The create that waits for the sandbox, if there is one.
+    /// Where to send the sandbox if a create is waiting for it.
     promised: Option<oneshot::Sender<PreparedSandbox>>,
     /// The sandbox is no longer needed.
     dropped: bool,

@@ -196,7 +196,7 @@ impl Sandbox {
     /// Runs code in a context.
     ///
     /// # Errors
-    /// [`Error::Link`]. A refusal is the first event of the connection.
+    /// [`Error::Link`]. A refusal arrives as the first event.
     pub async fn context_run(
         &self,
         id: &ContextId,
