@@ -57,7 +57,9 @@ pub(super) fn check_environment() -> Result<()> {
 /// Refuses a directory of programs that holds one under its old name alone.
 pub(super) fn check_programs(dir: &Path) -> Result<()> {
     for (old, new) in PROGRAMS {
-        if dir.join(old).exists() && !dir.join(new).exists() {
+        let old_exists = dir.join(old).try_exists().unwrap_or(false);
+        let new_exists = dir.join(new).try_exists().unwrap_or(true);
+        if old_exists && !new_exists {
             let dir = dir.display();
             bail!("{dir} holds {old}, which was renamed to {new}; install {new} there");
         }
