@@ -59,7 +59,7 @@ impl BenchServer {
 /// The name of a variable for the programs in `bin`. Versions that have `isolet-edge` use the earlier name
 /// of the warm pool's size.
 fn variable<'a>(bin: &Path, name: &'a str) -> &'a str {
-    if name == "ISOLET_WARM_POOL_SIZE" && bin.join("isolet-edge").exists() {
+    if name == "ISOLET_WARM_POOL_SIZE" && bin.join("isolet-edge").try_exists().unwrap_or(false) {
         return "ISOLET_READY";
     }
     name
