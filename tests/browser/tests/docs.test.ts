@@ -31,7 +31,8 @@ test("the API reference cannot reach what the console stores, nor the API", asyn
   });
   expect(storage).toBe("SecurityError");
   expect(await page.evaluate(() => fetch("/health").then(String, (error: Error) => error.name))).toBe("TypeError");
-  // The policy rejected only that request.
+  // The policy rejected only that request. The page reports it after the request has failed.
+  await expect.poll(() => console.violations.some((violation) => violation.startsWith("Content Security Policy: connect-src"))).toBe(true);
   expect(console.violations.filter((violation) => !/connect/i.test(violation))).toEqual([]);
   console.violations.length = 0;
 });

@@ -185,7 +185,7 @@ fn data_frames_are_as_in_the_baseline() {
 fn record_baseline_wire_frames() {
     fn write<T: Serialize>(set: &str, form: Form, rows: Vec<Row<T>>) {
         let line =
-            |(name, value): &Row<T>| format!("{name} {}\n", hex::encode(&encode(form, value)));
+            |(name, value): &Row<T>| format!("{name} {}\n", hex::encode(encode(form, value)));
         fs::write(file(set), rows.iter().map(line).collect::<String>()).expect("writes");
     }
     write("asks", Form::Frame, asks::rows());
