@@ -6,7 +6,7 @@
  *
  * @example
  * ```ts
- * const rules: NetworkRules = { allow: ["*.npmjs.org:443"] };
+ * const rules: NetworkRules = { allow: ["*.example.com:443"] };
  * ```
  */
 export interface NetworkRules {

@@ -37,7 +37,7 @@ class NetworkRules:
     may end in ``:PORT``. Each list holds at most 256 rules.
 
     Example:
-        NetworkRules(allow=["*.pypi.org:443"], deny=["test.pypi.org"])
+        NetworkRules(allow=["*.example.com:443"], deny=["test.example.com"])
     """
 
     allow: Sequence[str] = ()

@@ -101,7 +101,7 @@ pub(crate) async fn get(
     params(
         ("name" = String, Path)
     ),
-    request_body(content = WriteProfile, example = json!({"description": "Python packages", "allow": ["pypi.org", "files.pythonhosted.org"]})),
+    request_body(content = WriteProfile, example = json!({"description": "Our API", "allow": ["api.example.com", "*.example.org:443"]})),
     responses(
         (status = 200, description = "The profile was replaced.", body = ProfileView),
         (status = 201, description = "The profile was created.", body = ProfileView)

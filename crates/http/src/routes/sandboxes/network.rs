@@ -231,7 +231,7 @@ pub(crate) async fn get(
     params(
         ("id" = String, Path)
     ),
-    request_body(content = ChangeNetwork, example = json!({"allow_add": ["pypi.org", "*.pythonhosted.org:443"]})),
+    request_body(content = ChangeNetwork, example = json!({"allow_add": ["api.example.com", "*.example.org:443"]})),
     responses(
         (status = 200, description = "The network rules in force.", body = NetworkView)
     )
