@@ -30,8 +30,6 @@ pub(crate) fn ms(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
-pub(crate) use isolet_clock::{now_ms, rfc3339};
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,10 +10,10 @@ use crate::{
         error::ApiError,
         input,
         json::{self, StrictJson, not_null},
-        time::{now_ms, rfc3339},
     },
 };
 use axum::{Json, extract::State, http::StatusCode};
+use isolet_clock::{now_ms, rfc3339};
 use isolet_sandbox::{SandboxId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -8,13 +8,13 @@ use crate::{
         error::ApiError,
         input,
         json::{StrictJson, UniqueMap, not_null},
-        time::{now_ms, rfc3339},
     },
 };
 use axum::{
     Json,
     extract::{Path, State},
 };
+use isolet_clock::{now_ms, rfc3339};
 use isolet_sandbox::{SessionId, SessionSpec, ids, service::Access};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

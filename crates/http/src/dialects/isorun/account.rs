@@ -3,14 +3,11 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{
-        error::ApiError,
-        input::PathIds,
-        time::{now_ms, rfc3339},
-    },
+    foundation::{error::ApiError, input::PathIds},
     routes::audit,
 };
 use axum::{Json, extract::State, response::Response};
+use isolet_clock::{now_ms, rfc3339};
 use isolet_sandbox::Past;
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -11,7 +11,7 @@ use crate::{
         json::{StrictJson, not_null},
         json_text::{self, OutputText},
         pagination::{IdPage, PAGE_MAX, Pagination},
-        time::{Millis, rfc3339},
+        time::Millis,
     },
     routes::{
         sandboxes::{
@@ -31,6 +31,7 @@ use axum::{
     http::{HeaderMap, Uri},
     response::Response,
 };
+use isolet_clock::rfc3339;
 use isolet_sandbox::{
     Denied, Patch, ProgramSpec, SandboxInfo, SandboxSpec, info::TTL_S_MAX, service::Access,
 };

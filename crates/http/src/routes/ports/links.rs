@@ -12,7 +12,6 @@ use crate::{
         input::PathIds,
         json::{StrictJson, not_null, port},
         query::Query,
-        time::rfc3339,
     },
     proxy::{
         forward, host_name,
@@ -27,6 +26,7 @@ use axum::{
     response::Response,
     routing::any,
 };
+use isolet_clock::rfc3339;
 use isolet_sandbox::{SandboxId, TenantId, exposed_ports::ExposedPort};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::caller::Caller,
-    foundation::{binary::Binary, error::ApiError, input::PathIds, time::rfc3339},
+    foundation::{binary::Binary, error::ApiError, input::PathIds},
 };
 use axum::{
     Json,
@@ -13,6 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
+use isolet_clock::rfc3339;
 use isolet_sandbox::recordings::Recording;
 use serde::Serialize;
 use utoipa::ToSchema;
