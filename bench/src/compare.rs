@@ -22,8 +22,16 @@ const CREATES: usize = 12;
 const REST: Duration = Duration::from_millis(20);
 /// Warm-up runs of each side and row that are not counted.
 const WARM: usize = 20;
+/// Runs of each side in a round that carry 100 MB of output.
+const BULKS: usize = 1;
+/// Bytes of one bulk output. One JSON answer holds at most 64 MiB, so 100 MB are two answers.
+const BULK_BYTES: usize = 50_000_000;
+/// Writes the bulk output: lines with quotes, tabs and characters of two bytes, as JSON escapes them.
+const BULK: &str =
+    r#"yes $'"quoted"\t0123456789 \u00fc abcdefghijklmnopqrstuvwxyz' | head -c 50000000"#;
 
-/// Compare two builds: `:` over WebSocket and HTTP, create to first output, and system calls.
+/// Compare two builds: `:` over WebSocket and HTTP, create to first output, 100 MB of output in
+/// JSON, and system calls.
 #[derive(Args)]
 pub(crate) struct Compare {
     /// Directory of the old isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
@@ -64,6 +72,7 @@ impl Side {
         let server = BenchServer::start(programs)?;
         let mut http = HttpClient::connect(&server)?;
         http.create("compare")?;
+        http.session("compare", &format!("{BULK} > bulk"))?;
         let shell = SocketShell::open(&server, "compare", false)?;
         Ok(Self { http, shell, _server: server })
     }
@@ -82,6 +91,24 @@ impl Side {
         self.http.delete("created")?;
         Ok(time)
     }
+
+    fn bulk_as_answer(&mut self) -> Result<Duration> {
+        self.bulk("application/json")
+    }
+
+    fn bulk_as_events(&mut self) -> Result<Duration> {
+        self.bulk("text/event-stream")
+    }
+
+    /// Receives 100 MB of output and discards it unparsed.
+    fn bulk(&mut self, accept: &str) -> Result<Duration> {
+        let begun = Instant::now();
+        for _ in 0..2 {
+            let count = self.http.discard_output("compare", "cat bulk", accept)?;
+            ensure!(count > BULK_BYTES, "{count} bytes of {accept}");
+        }
+        Ok(begun.elapsed())
+    }
 }
 
 fn timed(work: impl FnOnce() -> Result<usize>, bytes: usize) -> Result<Duration> {
@@ -95,10 +122,12 @@ fn timed(work: impl FnOnce() -> Result<usize>, bytes: usize) -> Result<Duration>
 /// A measured step of one side, its name, and its number of runs in a round.
 type MeasuredStep = (&'static str, fn(&mut Side) -> Result<Duration>, usize);
 
-const STEPS: [MeasuredStep; 3] = [
+const STEPS: [MeasuredStep; 5] = [
     ("`:` over WebSocket", Side::command_by_socket, COMMANDS),
     ("`:` over HTTP", Side::command_by_http, COMMANDS),
     ("create to first output", Side::create, CREATES),
+    ("100 MB as JSON answers", Side::bulk_as_answer, BULKS),
+    ("100 MB as server-sent events", Side::bulk_as_events, BULKS),
 ];
 
 pub(crate) fn run(compare: &Compare) -> Result<()> {

@@ -96,6 +96,12 @@ impl HttpClient {
             .header("host", &self.host)
             .header("authorization", format!("Bearer {}", self.key))
             .body(Full::default())?;
+        self.discard(request)
+    }
+
+    /// Sends a request, discards the body of the response, and returns its length.
+    fn discard(&mut self, request: Request<Full<Bytes>>) -> Result<usize> {
+        let path = request.uri().path().to_owned();
         self.runtime.block_on(async {
             self.sender.ready().await?;
             let response = self.sender.send_request(request).await?;
@@ -149,6 +155,19 @@ impl HttpClient {
         let body = json!({ "command": text, "max_output_bytes": 64 << 20 });
         let answer = self.call(Method::POST, &path, Some(&body))?;
         Ok(answer["stdout"].as_str().context("stdout")?.len())
+    }
+
+    /// Runs a command in the default session, and discards its answer. Returns the length of the
+    /// answer's body.
+    pub(crate) fn discard_output(&mut self, id: &str, text: &str, accept: &str) -> Result<usize> {
+        let body = json!({ "command": text, "max_output_bytes": 64 << 20 }).to_string();
+        let request = Request::post(format!("/v1/sandboxes/{id}/sessions/default/exec"))
+            .header("host", &self.host)
+            .header("authorization", format!("Bearer {}", self.key))
+            .header("content-type", "application/json")
+            .header("accept", accept)
+            .body(Full::new(Bytes::from(body)))?;
+        self.discard(request)
     }
 
     /// Runs a command without a shell. Returns the number of bytes that it wrote.

@@ -55,7 +55,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Compare two builds: `:` over WebSocket and HTTP, create to first output, and system calls.
+    /// Compare two builds: `:` over WebSocket and HTTP, create to first output, 100 MB of output in
+    /// JSON, and system calls.
     Compare(compare::Compare),
 }
 
