@@ -208,7 +208,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`Error`].
-    pub fn check(&self, digest: &KeyDigest) -> Result<Option<Grant>, Error> {
+    pub fn grant_of(&self, digest: &KeyDigest) -> Result<Option<Grant>, Error> {
         let mut cache = self.lock();
         cache.reload_if_changed()?;
         let Some(key) = cache.by_hash.get(digest) else { return Ok(None) };

@@ -134,12 +134,12 @@ fn a_key_opens_until_it_is_revoked_by_another_process() {
     let new =
         NewKey { tenant: "acme".into(), label: "ci".into(), read_only: true, expires_at_ms: None };
     let (key, secret) = command.add(&new).unwrap();
-    let grant = server.check(&KeyDigest::of(&secret)).unwrap().expect("known at once");
+    let grant = server.grant_of(&KeyDigest::of(&secret)).unwrap().expect("known at once");
     assert_eq!((grant.tenant.as_str(), grant.read_only, &grant.key), ("acme", true, &key.id));
-    assert_eq!(server.check(&KeyDigest::of(&format!("{secret}0"))).unwrap(), None);
+    assert_eq!(server.grant_of(&KeyDigest::of(&format!("{secret}0"))).unwrap(), None);
     assert!(command.revoke(&key.id).unwrap());
     assert!(!command.revoke(&key.id).unwrap());
-    assert_eq!(server.check(&KeyDigest::of(&secret)).unwrap(), None);
+    assert_eq!(server.grant_of(&KeyDigest::of(&secret)).unwrap(), None);
     assert!(server.list().unwrap()[0].revoked_at_ms.is_some());
 }
 
@@ -149,7 +149,7 @@ fn an_expired_key_opens_nothing() {
     let keys = Keys::open(&file).unwrap();
     let new = NewKey { tenant: "acme".into(), expires_at_ms: Some(1), ..NewKey::default() };
     let (_, secret) = keys.add(&new).unwrap();
-    assert_eq!(keys.check(&KeyDigest::of(&secret)).unwrap(), None);
+    assert_eq!(keys.grant_of(&KeyDigest::of(&secret)).unwrap(), None);
 }
 
 /// Promises: T4.

@@ -42,7 +42,7 @@ impl Authenticator {
             return self.ticket(ticket, target)?.ok_or_else(bad_ticket);
         }
         let secret = bearer(headers).ok_or_else(unauthorized)?;
-        let caller = self.find(secret)?.ok_or_else(unauthorized)?;
+        let caller = self.caller_of_secret(secret)?.ok_or_else(unauthorized)?;
         // A WebSocket begins with a GET, and its frames run commands.
         let reads = match target {
             Some(target) => target.purpose == SocketPurpose::Terminal && target.view,
@@ -67,10 +67,10 @@ impl Authenticator {
 
     /// Returns the caller of the request's key, or `None` when the key is not one of this server's.
     pub(crate) fn caller_of_key(&self, headers: &HeaderMap) -> Result<Option<Caller>, ApiError> {
-        bearer(headers).map_or(Ok(None), |secret| self.find(secret))
+        bearer(headers).map_or(Ok(None), |secret| self.caller_of_secret(secret))
     }
 
-    fn find(&self, secret: &str) -> Result<Option<Caller>, ApiError> {
+    fn caller_of_secret(&self, secret: &str) -> Result<Option<Caller>, ApiError> {
         let digest = KeyDigest::of(secret);
         if self.env_key == Some(digest) {
             return Ok(Some(Caller {
@@ -80,7 +80,7 @@ impl Authenticator {
                 ticket_scope: None,
             }));
         }
-        let grant = self.keys.check(&digest).map_err(keys_unreadable)?;
+        let grant = self.keys.grant_of(&digest).map_err(keys_unreadable)?;
         Ok(grant.and_then(|grant| {
             let tenant = TenantId::parse(&grant.tenant).ok()?;
             let read_only = grant.read_only;

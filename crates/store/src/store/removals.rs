@@ -126,15 +126,15 @@ mod tests {
         let file = folder.path().join("isolet.db");
         let keys = Keys::open(&file).unwrap();
         let (key, secret) = keys.add(&NewKey { tenant: "t".into(), ..NewKey::default() }).unwrap();
-        assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_some());
+        assert!(keys.grant_of(&crate::KeyDigest::of(&secret)).unwrap().is_some());
         // As another process does it.
         let mut others = Tombstones::open(&file, KEY_RESERVE).unwrap();
         others.add(Removal::Key { id: key.id.clone() }).unwrap();
         keys.reload();
-        assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
+        assert!(keys.grant_of(&crate::KeyDigest::of(&secret)).unwrap().is_none());
         assert!(!keys.is_valid(&key.id).unwrap());
         let keys = Keys::open(&file).unwrap();
-        assert!(keys.check(&crate::KeyDigest::of(&secret)).unwrap().is_none());
+        assert!(keys.grant_of(&crate::KeyDigest::of(&secret)).unwrap().is_none());
         assert!(Tombstones::open(&file, KEY_RESERVE).unwrap().is_empty(), "the record was changed");
     }
 }
