@@ -50,26 +50,26 @@ pub enum Error {
         said: String,
     },
     /// A time limit was reached.
-    #[error("{what} took longer than {seconds} s")]
+    #[error("{operation} took longer than {seconds} s")]
     TooLate {
         /// What took too long.
-        what: &'static str,
+        operation: &'static str,
         /// The limit, in seconds.
         seconds: u64,
     },
     /// A size or count exceeds its limit.
-    #[error("{what}: more than {limit}")]
+    #[error("{quantity}: more than {limit}")]
     TooLarge {
         /// What is too large.
-        what: String,
+        quantity: String,
         /// The limit, with its unit.
         limit: String,
     },
     /// Too many operations of a kind run at once.
-    #[error("too many {what}: the limit is {limit}")]
+    #[error("too many {quantity}: the limit is {limit}")]
     Busy {
         /// The kind, in the plural.
-        what: &'static str,
+        quantity: &'static str,
         /// How many may run at once.
         limit: usize,
     },
@@ -115,8 +115,8 @@ impl Error {
         Self::Bad(reason.into())
     }
 
-    pub(crate) fn large(what: impl Into<String>, limit: impl Into<String>) -> Self {
-        Self::TooLarge { what: what.into(), limit: limit.into() }
+    pub(crate) fn large(quantity: impl Into<String>, limit: impl Into<String>) -> Self {
+        Self::TooLarge { quantity: quantity.into(), limit: limit.into() }
     }
 }
 

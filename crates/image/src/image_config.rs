@@ -70,7 +70,7 @@ fn env(all: &[String]) -> Result<BTreeMap<String, String>, Error> {
 
 /// Checks a working directory: it must lie in the image itself, so that it can be created there.
 fn cwd(text: &str) -> Result<String, Error> {
-    let bad = |why| Error::bad(format!("its working directory {:?} {why}", shorten(text)));
+    let bad = |problem| Error::bad(format!("its working directory {:?} {problem}", shorten(text)));
     let relative = text.trim_start_matches('/');
     let parts = parts(relative.as_bytes()).map_err(|_| bad("leads out of the image"))?;
     if !text.starts_with('/') {

@@ -182,12 +182,12 @@ pub(crate) fn shorten(text: &str) -> String {
 }
 
 /// Compares a document with the digest that it was requested by.
-pub(crate) fn check_digest(bytes: &[u8], expected: &Digest, what: &str) -> Result<(), Error> {
+pub(crate) fn check_digest(bytes: &[u8], expected: &Digest, document: &str) -> Result<(), Error> {
     let found = Digest::of(bytes);
     if found == *expected {
         return Ok(());
     }
-    Err(Error::bad(format!("{what} has the digest {found} instead of {expected}")))
+    Err(Error::bad(format!("{document} has the digest {found} instead of {expected}")))
 }
 
 /// The image names in the annotations of an index; none if it is not a valid index.

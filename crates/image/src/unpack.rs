@@ -66,8 +66,12 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Compares them with those of the manifest, if there is one, and of the configuration.
-    pub(crate) fn check(&self, expected: Option<&Blob>, diff_id: &Digest) -> Result<(), Error> {
+    /// Compares the digests with those of the manifest, if there is one, and of the configuration.
+    pub(crate) fn verify_layer(
+        &self,
+        expected: Option<&Blob>,
+        diff_id: &Digest,
+    ) -> Result<(), Error> {
         let other = |found: &Digest, expected: &Digest| {
             Err(Error::bad(format!("a layer has the digest {found} instead of {expected}")))
         };

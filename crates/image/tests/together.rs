@@ -25,9 +25,9 @@ fn named(name: &str) -> Reference {
 }
 
 /// An image without bash, with layers that no other image has.
-fn made(what: &str, layers: usize, settings: &Value) -> Made {
+fn made(content: &str, layers: usize, settings: &Value) -> Made {
     let layer = |number: usize| {
-        let text = format!("{what} {number}");
+        let text = format!("{content} {number}");
         let layer = Layer::new().directory("etc").file("etc/passwd", b"").link("lost", "/nowhere");
         layer.file("text", text.as_bytes()).bytes()
     };
@@ -68,8 +68,8 @@ fn whole(root: &Path) {
     assert!(fs::read(frame.join("bin/bash")).expect("there") == bash, "all of bash");
 }
 
-fn count(root: &Path, what: &str) -> usize {
-    fs::read_dir(root.join(what)).expect("there").count()
+fn count(root: &Path, directory: &str) -> usize {
+    fs::read_dir(root.join(directory)).expect("there").count()
 }
 
 async fn layers(root: &Path, are: usize) {
@@ -267,7 +267,7 @@ async fn an_image_without_a_usable_working_directory_is_refused() {
         let done = import(&images, "local/a", &image).await;
         assert_eq!(done.is_ok(), well, "{cwd}: {done:?}");
         if let Err(error) = done {
-            assert!(matches!(&error, Error::Bad(why) if why.contains(cwd)), "{error}");
+            assert!(matches!(&error, Error::Bad(reason) if reason.contains(cwd)), "{error}");
         }
     }
 }

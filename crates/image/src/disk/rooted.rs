@@ -216,8 +216,8 @@ fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
 
 fn too_deep(path: &[u8]) -> Error {
     let shown = String::from_utf8_lossy(&path[..path.len().min(SHOWN_BYTES_MAX)]).into_owned();
-    let what = format!("nested directories at {shown:?}, counted through symlinks");
-    Error::large(what, DEPTH_MAX.to_string())
+    let quantity = format!("nested directories at {shown:?}, counted through symlinks");
+    Error::large(quantity, DEPTH_MAX.to_string())
 }
 
 fn blocked(path: &[u8], errno: Errno) -> Error {

@@ -57,13 +57,13 @@ impl OpenDirectory {
     fn move_entry(&self, name: Vec<u8>) -> Result<Option<Self>, Error> {
         let base = self.base.as_fd();
         let top = self.top.as_fd();
-        let (what, _) = kind(top, &name)?;
+        let (top_type, _) = kind(top, &name)?;
         let under = match kind(base, &name) {
             Ok((under, _)) => Some(under),
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(errno.into()),
         };
-        if (what, under) == (FileType::Directory, Some(FileType::Directory)) {
+        if (top_type, under) == (FileType::Directory, Some(FileType::Directory)) {
             let both = Self::open(base, top, name.clone())?;
             if !opaque(both.top.as_fd()) {
                 return Ok(Some(both));

@@ -29,7 +29,7 @@ pub struct User {
 /// [`Error::Bad`] for a user that the image does not have, or whose id is too high for a sandbox.
 pub(crate) fn of(text: &str, image: &OverlayView) -> Result<User, Error> {
     let shown: String = text.chars().take(64).collect();
-    let bad = |why: &str| Error::bad(format!("its user {shown:?} {why}"));
+    let bad = |problem: &str| Error::bad(format!("its user {shown:?} {problem}"));
     let (who, group) = match text.split_once(':') {
         Some((who, group)) => (who, Some(group).filter(|group| !group.is_empty())),
         None => (text, None),

@@ -157,7 +157,7 @@ impl Repository<'_> {
         &self,
         mut body: Response,
         bytes_max: u64,
-        what: &'static str,
+        document: &'static str,
     ) -> Result<Bytes, Error> {
         let mut all = Vec::new();
         // A body that arrives slowly must end in time too.
@@ -165,7 +165,7 @@ impl Repository<'_> {
             while let Some(chunk) = self.chunk(&mut body).await? {
                 all.extend_from_slice(&chunk);
                 if all.len() as u64 > bytes_max {
-                    return Err(Error::large(what, format!("{bytes_max} bytes")));
+                    return Err(Error::large(document, format!("{bytes_max} bytes")));
                 }
             }
             Ok(())
@@ -341,7 +341,7 @@ impl Repository<'_> {
 }
 
 fn timed_out(limit: Duration) -> Error {
-    Error::TooLate { what: "the registry's response", seconds: limit.as_secs() }
+    Error::TooLate { operation: "the registry's response", seconds: limit.as_secs() }
 }
 
 /// The innermost cause: the outer ones contain the URL, which may contain a signature.

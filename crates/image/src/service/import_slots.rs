@@ -28,12 +28,12 @@ impl ImportSlots {
     pub(crate) fn begin(&self, tenant: &str) -> Result<ImportSlot, Error> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.values().sum::<usize>() >= IMPORTS_MAX {
-            return Err(Error::Busy { what: "imports at once", limit: IMPORTS_MAX });
+            return Err(Error::Busy { quantity: "imports at once", limit: IMPORTS_MAX });
         }
         let own = all.entry(tenant.to_owned()).or_default();
         if *own >= TENANT_IMPORTS_MAX {
             return Err(Error::Busy {
-                what: "imports of one tenant at once",
+                quantity: "imports of one tenant at once",
                 limit: TENANT_IMPORTS_MAX,
             });
         }

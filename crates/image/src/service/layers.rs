@@ -263,7 +263,7 @@ impl Inner {
             let tree = staged.as_ref().map(|staged| make_tree(&staged.0)).transpose()?;
             let to = tree.as_ref().map(AsFd::as_fd);
             let (stats, digests) = unpack::layer(from, to, budget, &free_space)?;
-            digests.check(expected.as_ref(), &diff_id)?;
+            digests.verify_layer(expected.as_ref(), &diff_id)?;
             Ok::<_, Error>((stats, staged))
         };
         match &requested.source {

@@ -106,7 +106,7 @@ pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender
     }
     let registration = Registration(Arc::clone(&inner), key);
     let limit = inner.config.limits.pull;
-    let late = Error::TooLate { what: "the pull", seconds: limit.as_secs() };
+    let late = Error::TooLate { operation: "the pull", seconds: limit.as_secs() };
     let end = tokio::time::timeout(limit, pull(&inner, &registration.1, &progress)).await;
     let end = end.unwrap_or(Err(late));
     if let Err(error) = &end {

@@ -84,7 +84,7 @@ fn inspect(
 /// Refuses a working directory that no program can start in. One that does not exist is accepted: it is
 /// created with each sandbox.
 fn check_workdir(whole: &OverlayView, cwd: &str) -> Result<(), Error> {
-    let bad = |why: &str| Err(Error::bad(format!("its working directory {cwd} {why}")));
+    let bad = |problem: &str| Err(Error::bad(format!("its working directory {cwd} {problem}")));
     let Lookup { found, through } = whole.resolve(cwd)?;
     if reserved(&through) {
         return bad("is reserved for the sandbox, and nothing can be created there");

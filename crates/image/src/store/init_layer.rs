@@ -21,7 +21,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The directory of init layers, below the image directory.
+/// The directory of init layers, below the image directory. The name `frames` is part of the stored
+/// form: existing data directories and the records of sandboxes refer to layers by this path.
 pub(crate) const DIRECTORY: &str = "frames";
 /// Part of the layer's name; raised whenever its contents change.
 const EDITION: &str = "2";

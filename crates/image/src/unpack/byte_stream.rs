@@ -22,15 +22,15 @@ pub(crate) struct Bounded<R> {
     inner: R,
     bytes: Rc<Cell<u64>>,
     max: u64,
-    what: &'static str,
+    stream_name: &'static str,
     /// Bytes of the same stream before it was decompressed.
     compressed_bytes: Option<Rc<Cell<u64>>>,
 }
 
 impl<R: Read> Bounded<R> {
-    /// Passes `max` bytes on, then fails with an error that names `what`.
-    pub(crate) fn new(inner: R, max: u64, what: &'static str) -> Self {
-        Self { inner, bytes: Rc::default(), max, what, compressed_bytes: None }
+    /// Passes `max` bytes on, then fails with an error that names `stream_name`.
+    pub(crate) fn new(inner: R, max: u64, stream_name: &'static str) -> Self {
+        Self { inner, bytes: Rc::default(), max, stream_name, compressed_bytes: None }
     }
 
     /// The number of bytes read so far, for [`Bounded::unpacked_from`] of a later reader.
@@ -51,15 +51,19 @@ impl<R: Read> Read for Bounded<R> {
         let bytes = self.bytes.get() + count as u64;
         self.bytes.set(bytes);
         if bytes > self.max {
-            return Err(into_io_error(Error::large(self.what, format!("{} bytes", self.max))));
+            return Err(into_io_error(Error::large(
+                self.stream_name,
+                format!("{} bytes", self.max),
+            )));
         }
         let compressed_bytes = self
             .compressed_bytes
             .as_ref()
             .map_or(bytes, |compressed_bytes| compressed_bytes.get().max(1));
         if bytes > RATIO_FREE_BYTES && bytes / compressed_bytes > RATIO_MAX {
-            let what = format!("decompressed bytes of {} per compressed byte", self.what);
-            return Err(into_io_error(Error::large(what, RATIO_MAX.to_string())));
+            let quantity =
+                format!("decompressed bytes of {} per compressed byte", self.stream_name);
+            return Err(into_io_error(Error::large(quantity, RATIO_MAX.to_string())));
         }
         Ok(count)
     }

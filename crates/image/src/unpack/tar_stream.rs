@@ -111,7 +111,7 @@ impl<R: Read> TarStream<R> {
         if extra.pax.iter().any(|(name, _)| name.starts_with("GNU.sparse.")) {
             return Err(Error::bad("sparse tar entries are not supported"));
         }
-        let what =
+        let invalid =
             |name: &'static str| move |_| Error::bad(format!("a tar header has no valid {name}"));
         let size = extra.number("size")?.unwrap_or(size);
         let path = extra.text("path").or(extra.path.clone());
@@ -129,9 +129,9 @@ impl<R: Read> TarStream<R> {
             path: path.unwrap_or_else(|| header.path_bytes().into_owned()),
             link: link.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
             kind,
-            mode: header.mode().map_err(what("mode"))? & 0o7777,
-            uid: extra.number("uid")?.map_or_else(|| header.uid(), Ok).map_err(what("owner"))?,
-            gid: extra.number("gid")?.map_or_else(|| header.gid(), Ok).map_err(what("group"))?,
+            mode: header.mode().map_err(invalid("mode"))? & 0o7777,
+            uid: extra.number("uid")?.map_or_else(|| header.uid(), Ok).map_err(invalid("owner"))?,
+            gid: extra.number("gid")?.map_or_else(|| header.gid(), Ok).map_err(invalid("group"))?,
             mtime: extra.mtime().unwrap_or_else(|| {
                 let seconds = i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0);
                 Mtime { seconds, nanos: 0 }
