@@ -185,8 +185,8 @@ impl Agent {
             EventSource::ProgramErr => exec.on_output(&mut self.reactor, conn, STDERR),
             EventSource::ProgramStdin => exec.write_stdin(&self.reactor),
             _ => {
-                if let Some((why, message)) = exec.on_exec_status(&mut self.reactor) {
-                    self.exec_refused(ready.id, why, message);
+                if let Some((reason, message)) = exec.on_exec_status(&mut self.reactor) {
+                    self.exec_refused(ready.id, reason, message);
                 }
             }
         }
@@ -328,10 +328,10 @@ impl Agent {
         &mut self,
         id: u64,
         of: Option<String>,
-        why: RefusalReason,
+        reason: RefusalReason,
         message: impl Into<String>,
     ) {
-        self.send(id, &AgentResponse::Refused { id: of, why, message: message.into() });
+        self.send(id, &AgentResponse::Refused { id: of, reason, message: message.into() });
     }
 
     fn reap(&mut self) {
@@ -370,8 +370,8 @@ impl Agent {
         let Some(exec) = self.execs.get_mut(&id).filter(|exec| exec.is(pid)) else { return };
         // Another descriptor, which may not have been read yet, tells whether the program was
         // executed at all.
-        if let Some((why, message)) = exec.on_exec_status(&mut self.reactor) {
-            return self.exec_refused(id, why, message);
+        if let Some((reason, message)) = exec.on_exec_status(&mut self.reactor) {
+            return self.exec_refused(id, reason, message);
         }
         if exec.is(pid) {
             exec.on_exit(code, signal);

@@ -31,7 +31,7 @@ mod bash_shell;
 mod end;
 mod flow;
 mod interpreter;
-mod killing;
+mod kill_state;
 mod spare_kernel;
 mod start;
 
@@ -47,7 +47,7 @@ use isolet_wire::context::{
     self, ContextResponse, Language, OpenContext, QUEUE_MAX, TIMEOUT_MS_MAX,
 };
 use isolet_wire::response::RefusalReason;
-use killing::Killing;
+use kill_state::KillState;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ pub(crate) struct Context {
     interpreter: Option<Interpreter>,
     /// The shell of a bash context, instead of an interpreter.
     bash: Option<Box<BashShell>>,
-    killing: Option<Killing>,
+    killing: Option<KillState>,
     number: u64,
     restarts: u64,
     /// Process id of the ready Jupyter kernel, if there is one besides the driver; 0 if it is
@@ -335,8 +335,8 @@ impl Context {
     }
 
     /// Refuses all queued runs.
-    fn refuse_queue(&mut self, why: RefusalReason, message: &str) {
-        let waiting = self.queue.drain(..).map(|one| (one.conn, (why, message.to_owned())));
+    fn refuse_queue(&mut self, reason: RefusalReason, message: &str) {
+        let waiting = self.queue.drain(..).map(|one| (one.conn, (reason, message.to_owned())));
         self.refusals.extend(waiting);
     }
 }

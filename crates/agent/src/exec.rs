@@ -156,10 +156,11 @@ impl Exec {
             return;
         }
         self.listening = on;
-        for (fd, what) in self.pipes.iter().zip([EventSource::ProgramOut, EventSource::ProgramErr])
+        for (fd, source) in
+            self.pipes.iter().zip([EventSource::ProgramOut, EventSource::ProgramErr])
         {
             match fd {
-                Some(fd) if on => drop(reactor.poll.add(fd, what, self.id, EventFlags::IN)),
+                Some(fd) if on => drop(reactor.poll.add(fd, source, self.id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }

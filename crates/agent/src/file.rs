@@ -61,16 +61,16 @@ pub(crate) fn serve(socket: OwnedFd, input: BytesMut, call: FileRequest) -> i32 
         return 1;
     }
     let named = named(&call);
-    let told = match connection.call(call) {
+    let sent = match connection.call(call) {
         Ok(()) => connection.send_message(&AgentResponse::Done),
-        Err(ConnectionEnded::Failure(Failure(why, message))) => {
+        Err(ConnectionEnded::Failure(Failure(reason, message))) => {
             let message =
                 named.map_or_else(|| message.clone(), |path| format!("{path}: {message}"));
-            connection.send_message(&AgentResponse::Refused { id: None, why, message })
+            connection.send_message(&AgentResponse::Refused { id: None, reason, message })
         }
         Err(ConnectionEnded::Broken) => Err(Broken),
     };
-    i32::from(told.is_err())
+    i32::from(sent.is_err())
 }
 
 /// The path of an operation, for error messages.
@@ -236,8 +236,8 @@ impl FileConnection {
         let mut part = Vec::new();
         let mut bytes = 0;
         walk::walk(&disk::path(path)?, options, |found, unread| {
-            if let Some(Failure(why, _)) = unread {
-                self.send_message(&AgentResponse::FileUnread { path: found.path.clone(), why })?;
+            if let Some(Failure(reason, _)) = unread {
+                self.send_message(&AgentResponse::FileUnread { path: found.path.clone(), reason })?;
             }
             bytes += found.path.len() + found.target.as_ref().map_or(0, Vec::len);
             part.push(found);

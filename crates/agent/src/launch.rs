@@ -22,7 +22,7 @@ pub(crate) type Refusal = (RefusalReason, String);
 /// The words of a command line that needs no shell to be parsed.
 #[must_use]
 pub(crate) fn words_without_shell(request: &StartExec) -> Option<Vec<String>> {
-    match &request.what {
+    match &request.program {
         Invocation::Command(text) => words::split(text, &request.env),
         Invocation::Argv(_) => None,
     }
@@ -42,7 +42,7 @@ pub(crate) fn spawn_request(
     };
     let mut envp = environment(&request.env).ok_or_else(bad)?;
     let path = request.env.get("PATH").map_or(words::PATH, String::as_str);
-    let (programs, argv) = match (&request.what, words) {
+    let (programs, argv) = match (&request.program, words) {
         (Invocation::Command(text), None) => {
             let programs = BASH.map(|p| p.to_string_lossy().into_owned());
             let mut argv = vec!["bash".to_owned(), "-c".to_owned()];
@@ -120,7 +120,7 @@ impl Pipes {
 /// The program's name for messages.
 #[must_use]
 pub(crate) fn program_name(request: &StartExec) -> &str {
-    match &request.what {
+    match &request.program {
         Invocation::Argv(argv) => argv.first().map_or("", String::as_str),
         Invocation::Command(_) => "bash",
     }

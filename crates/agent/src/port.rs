@@ -63,7 +63,7 @@ impl Dial {
                         (self.fd, self.tried) = (fd, tried);
                         changed = true;
                     }
-                    Err((why, message)) => return DialState::Refused(why, message),
+                    Err((reason, message)) => return DialState::Refused(reason, message),
                 },
             }
         }
@@ -213,11 +213,11 @@ mod tests {
         let gone = four.local_addr().expect("its address").port();
         drop(four);
         let refused = match Dial::begin(1, gone, now) {
-            Err((why, _)) => why,
+            Err((reason, _)) => reason,
             Ok(mut dial) => loop {
                 match dial.poll() {
                     DialState::Pending(_) => {}
-                    DialState::Refused(why, _) => break why,
+                    DialState::Refused(reason, _) => break reason,
                     DialState::Connected => panic!("nothing listens"),
                 }
             },

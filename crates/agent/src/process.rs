@@ -10,7 +10,7 @@ mod end;
 mod follow;
 mod group;
 mod journal;
-mod killing;
+mod kill_state;
 
 use crate::launch::{self, Pipes, Refusal};
 use crate::reactor::poll::EventSource;
@@ -19,12 +19,12 @@ use group::Group;
 use isolet_clock::now_ms;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::process::{
-    COMMAND_BYTES_TOLD, INPUT_BYTES_MAX, LOG_BYTES, ProcessEnd, ProcessStatus as Told, StartProcess,
+    COMMAND_BYTES_TOLD, INPUT_BYTES_MAX, LOG_BYTES, ProcessEnd, ProcessStatus, StartProcess,
 };
 use isolet_wire::request::{Invocation, StartExec};
 use isolet_wire::response::{STDERR, STDOUT};
 use journal::Journal;
-use killing::Killing;
+use kill_state::KillState;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -103,7 +103,7 @@ struct Ending {
     oom_kills_before: u64,
     timed_out: bool,
     killed: bool,
-    killing: Option<Killing>,
+    killing: Option<KillState>,
 }
 
 /// The size limit of each of `count` logs, in bytes.
@@ -123,9 +123,9 @@ impl Process {
         conn: u64,
         start: StartProcess,
     ) -> Result<Self, Refusal> {
-        let StartProcess { id: name, session, what, cwd, env, stdin, timeout_ms } = start;
-        let command = told(&what);
-        let request = StartExec { what, cwd, env, stdin, timeout_ms, uid: 0 };
+        let StartProcess { id: name, session, program, cwd, env, stdin, timeout_ms } = start;
+        let command = display_command(&program);
+        let request = StartExec { program, cwd, env, stdin, timeout_ms, uid: 0 };
         let words = launch::words_without_shell(&request);
         let without_shell = words.is_some();
         let mut process = Self {
@@ -258,9 +258,9 @@ impl Process {
 
     /// The description for clients.
     #[must_use]
-    pub(crate) fn describe(&self) -> Told {
+    pub(crate) fn describe(&self) -> ProcessStatus {
         let [out, err] = self.output.journal.counts();
-        Told {
+        ProcessStatus {
             id: self.name.clone(),
             session: self.session.clone(),
             pid: self.pid,
@@ -286,11 +286,11 @@ impl Process {
             return;
         }
         self.io.listening = on;
-        for (fd, what) in
+        for (fd, source) in
             self.io.pipes.iter().zip([EventSource::ProcessOut, EventSource::ProcessErr])
         {
             match fd {
-                Some(fd) if on => drop(reactor.poll.add(fd, what, self.id, EventFlags::IN)),
+                Some(fd) if on => drop(reactor.poll.add(fd, source, self.id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
@@ -381,8 +381,8 @@ impl Process {
 }
 
 /// The command line in a form for people.
-fn told(what: &Invocation) -> String {
-    let mut text = match what {
+fn display_command(program: &Invocation) -> String {
+    let mut text = match program {
         Invocation::Command(text) => text.clone(),
         Invocation::Argv(words) => words.join(" "),
     };

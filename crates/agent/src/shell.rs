@@ -14,17 +14,17 @@
 mod bash;
 mod bash_protocol;
 mod close;
-mod closing;
-mod end;
+mod close_state;
+mod command_steps;
 mod escalation;
 mod interrupt;
 mod parts;
-mod run;
-mod running;
-mod save;
-mod saved_state;
-mod saves;
+mod running_command;
+mod save_and_restore;
+mod save_progress;
+mod state_text;
 mod stderr_filter;
+mod stop_command;
 mod tty_warning;
 
 use crate::connection::shell_log::{CommandKey, LogCursor, LogEvent, ShellLog};
@@ -35,9 +35,9 @@ use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::request::{OpenShell, RunCommand};
 use isolet_wire::response::{CommandExit, RefusalReason, STDERR, STDOUT};
 use parts::{FlowControl, History, ShellEnd, StartDirectory, StepCounter};
-use running::RunningCommand;
+use running_command::RunningCommand;
 use rustix::event::epoll::EventFlags;
-use saves::SaveState;
+use save_progress::SaveState;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
@@ -187,7 +187,7 @@ impl Shell {
                 self.end.cause = None;
                 self.state = ShellState::Opening;
             }
-            Err((why, message)) => self.fail(why, &message),
+            Err((reason, message)) => self.fail(reason, &message),
         }
     }
 
@@ -206,9 +206,9 @@ impl Shell {
                 let again = self.bash.take().is_some_and(|bash| bash.fresh);
                 self.launch(reactor, again);
             }
-            Err((why, message)) => {
+            Err((reason, message)) => {
                 self.bash = None;
-                self.fail(why, &message);
+                self.fail(reason, &message);
             }
         }
     }
@@ -223,10 +223,10 @@ impl Shell {
         true
     }
 
-    fn fail(&mut self, why: RefusalReason, message: &str) {
-        self.refuse_queue(why, message);
+    fn fail(&mut self, reason: RefusalReason, message: &str) {
+        self.refuse_queue(reason, message);
         self.steps.awaited = None;
-        self.state = ShellState::Failed(why, message.to_owned());
+        self.state = ShellState::Failed(reason, message.to_owned());
     }
 
     /// The description for watchers.
@@ -277,7 +277,7 @@ impl Shell {
     }
 
     fn check(&self, owner: &str, run: &RunCommand) -> Result<(), (RefusalReason, String)> {
-        let refuse = |why, message: &str| Err((why, message.to_owned()));
+        let refuse = |reason, message: &str| Err((reason, message.to_owned()));
         if run.id.is_empty() || owner.len() + 1 + run.id.len() > ID_BYTES_MAX {
             return refuse(
                 RefusalReason::BadRequest,
@@ -316,9 +316,9 @@ impl Shell {
         Ok(())
     }
 
-    fn refuse_queue(&mut self, why: RefusalReason, message: &str) {
+    fn refuse_queue(&mut self, reason: RefusalReason, message: &str) {
         for waiting in self.queue.drain(..) {
-            self.log.push_event(LogEvent::Refused(waiting.key, why, message.to_owned()));
+            self.log.push_event(LogEvent::Refused(waiting.key, reason, message.to_owned()));
         }
     }
 
@@ -422,7 +422,7 @@ impl Shell {
     pub(crate) fn on_status(&mut self, reactor: &mut Reactor) {
         reactor.pending.shells.mark(self.id);
         let Some(bash) = &mut self.bash else { return };
-        match bash.read_status(reactor, self.steps.awaited) {
+        match bash.read_end_report(reactor, self.steps.awaited) {
             Status::Nothing => {}
             Status::Report(report) => self.report(reactor, report),
             // If bash is ending, this event comes shortly before its exit.

@@ -17,7 +17,7 @@
 //! - Input waits in a buffer of 1 MiB while the program does not read. An interrupt empties it and
 //!   the kernel's own buffer: otherwise an unread paste would keep Ctrl-C out.
 
-mod closing;
+mod close_state;
 mod end;
 mod flow;
 mod input;
@@ -29,14 +29,14 @@ use crate::launch;
 use crate::launch::words;
 use crate::reactor::poll::EventSource;
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
-use closing::Closing;
+use close_state::CloseState;
 use isolet_sys::pty;
 use isolet_sys::spawn::{self, Child};
 use isolet_vt::{ReplyFilter, Screen};
 use isolet_wire::activity::{Activity, ShellKey};
 use isolet_wire::response::{Closed, RefusalReason};
 use isolet_wire::terminal::{
-    COLS_MAX, OpenTerminal, ROWS_MAX, Size, TerminalClientInfo, TerminalStatus as Told,
+    COLS_MAX, OpenTerminal, ROWS_MAX, Size, TerminalClientInfo, TerminalStatus,
 };
 use ring::OutputRing;
 use rustix::event::epoll::EventFlags;
@@ -104,7 +104,7 @@ pub(crate) struct Terminal {
     /// Time when the program ended.
     pub(crate) ended: Option<Instant>,
     start: StartProgress,
-    closing: Option<Closing>,
+    closing: Option<CloseState>,
     /// The moment for which a timer is set.
     timer_at: Option<Instant>,
 }
@@ -242,9 +242,9 @@ impl Terminal {
                 self.write();
                 reactor.notify_watchers_now(self.id);
             }
-            Err((why, message)) => {
+            Err((reason, message)) => {
                 let _ = isolet_sys::signal::send(self.pid, 9);
-                self.state = TerminalState::Failed(why, message);
+                self.state = TerminalState::Failed(reason, message);
             }
         }
     }
@@ -275,7 +275,7 @@ impl Terminal {
     /// The description for a list of `count` terminals. If there are many, only the first clients
     /// are included.
     #[must_use]
-    pub(crate) fn describe(&self, now: Instant, count: usize) -> Told {
+    pub(crate) fn describe(&self, now: Instant, count: usize) -> TerminalStatus {
         let mut argv = self.argv.clone();
         let mut left = ARGV_BYTES_TOLD;
         for word in &mut argv {
@@ -283,7 +283,7 @@ impl Terminal {
             left -= word.len();
         }
         argv.truncate(64);
-        Told {
+        TerminalStatus {
             name: ShellKey::Terminal(self.session.clone()),
             id: self.run_id.clone(),
             pid: self.pid,

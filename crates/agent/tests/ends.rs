@@ -75,7 +75,7 @@ fn f46_a_log_that_says_exited_holds_the_last_byte() {
     let mut reader = agent.connect();
     let start = StartProcess {
         id: "a".into(),
-        what: Invocation::Command(waiting(&agent)),
+        program: Invocation::Command(waiting(&agent)),
         cwd: "/tmp".into(),
         env: open().env,
         ..StartProcess::default()
@@ -102,7 +102,7 @@ fn f46_a_follower_hears_the_last_byte_before_the_end() {
     let mut client = agent.connect();
     let start = StartProcess {
         id: "a".into(),
-        what: Invocation::Command(waiting(&agent)),
+        program: Invocation::Command(waiting(&agent)),
         cwd: "/tmp".into(),
         env: open().env,
         ..StartProcess::default()
@@ -124,9 +124,9 @@ fn f46_a_follower_hears_the_last_byte_before_the_end() {
 fn f46_a_program_and_a_shell_report_the_last_byte_before_the_end() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    let what = Invocation::Command(waiting(&agent));
+    let program = Invocation::Command(waiting(&agent));
     client.request(&AgentRequest::Exec(StartExec {
-        what,
+        program,
         cwd: "/tmp".into(),
         env: open().env,
         ..StartExec::default()

@@ -7,13 +7,13 @@ use isolet_wire::response::{AgentResponse, CommandExit, RefusalReason, STDOUT};
 use kit::{Agent, Client, Event, Outcome, open};
 
 fn command(text: &str) -> StartExec {
-    let what = Invocation::Command(text.into());
-    StartExec { what, cwd: "/tmp".into(), env: open().env, ..StartExec::default() }
+    let program = Invocation::Command(text.into());
+    StartExec { program, cwd: "/tmp".into(), env: open().env, ..StartExec::default() }
 }
 
 fn argv(words: &[&str]) -> StartExec {
     StartExec {
-        what: Invocation::Argv(words.iter().map(|w| (*w).to_owned()).collect()),
+        program: Invocation::Argv(words.iter().map(|w| (*w).to_owned()).collect()),
         ..command("")
     }
 }
@@ -35,7 +35,7 @@ fn finish(client: &mut Client) -> Result<Outcome, RefusalReason> {
                 outcome.exit = exit;
                 return Ok(outcome);
             }
-            Event::Response(AgentResponse::Refused { why, .. }) => return Err(why),
+            Event::Response(AgentResponse::Refused { reason, .. }) => return Err(reason),
             Event::Response(response) => panic!("{response:?}"),
         }
     }
@@ -50,7 +50,7 @@ fn exec(client: &mut Client, exec: StartExec) -> Result<Outcome, RefusalReason> 
 fn programs_say_what_they_say_and_end_as_they_end() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    for (what, code, out) in [
+    for (start, code, out) in [
         (command("echo a b"), 0, "a b\n"),
         (command("printf %s x; exit 7"), 7, "x"),
         (command("pwd"), 0, "/tmp\n"),
@@ -59,7 +59,7 @@ fn programs_say_what_they_say_and_end_as_they_end() {
         (argv(&["printf", "%s", "a b"]), 0, "a b"),
         (argv(&["/bin/sh", "-c", "kill -9 $$"]), 137, ""),
     ] {
-        let outcome = exec(&mut client, what).expect("started");
+        let outcome = exec(&mut client, start).expect("started");
         assert_eq!((outcome.exit.code, outcome.out()), (code, out));
         assert_eq!(outcome.exit.signal, (code == 137).then_some(9));
     }
@@ -82,7 +82,7 @@ fn what_is_not_there_is_told_as_a_shell_would_or_refused() {
     assert_eq!(exec(&mut client, argv(&["a\0b"])).unwrap_err(), RefusalReason::BadRequest);
     let nowhere = StartExec { cwd: "/no/such".into(), ..command("true") };
     assert_eq!(exec(&mut client, nowhere.clone()).unwrap_err(), RefusalReason::BadCwd);
-    let plain = StartExec { what: Invocation::Command("ls".into()), ..nowhere };
+    let plain = StartExec { program: Invocation::Command("ls".into()), ..nowhere };
     assert_eq!(exec(&mut client, plain).unwrap_err(), RefusalReason::BadCwd);
     assert_eq!(exec(&mut client, command("echo on")).expect("started").out(), "on\n");
 }
@@ -102,8 +102,8 @@ fn a_timeout_kills_the_program_and_all_it_started() {
     let mut client = agent.connect();
     let text = "trap '' TERM; (setsid sleep 1000 & echo $!; sleep 1000 & echo $!; wait) & wait; \
                 sleep 1000";
-    let what = StartExec { timeout_ms: 200, ..command(&format!("{text} & echo $!; sleep 1000")) };
-    let outcome = exec(&mut client, what).expect("started");
+    let start = StartExec { timeout_ms: 200, ..command(&format!("{text} & echo $!; sleep 1000")) };
+    let outcome = exec(&mut client, start).expect("started");
     assert!(outcome.exit.timed_out);
     assert_eq!((outcome.exit.code, outcome.exit.signal), (137, Some(9)));
     for pid in outcome.out().split_whitespace() {

@@ -26,7 +26,7 @@ fn call(agent: &Agent, request: FileRequest) -> Result<Told, RefusalReason> {
             Event::Response(AgentResponse::FileStat(stat)) => response.stat = Some(stat),
             Event::Response(AgentResponse::FileList(part)) => response.entries.extend(part),
             Event::Response(AgentResponse::Done) => return Ok(response),
-            Event::Response(AgentResponse::Refused { why, .. }) => return Err(why),
+            Event::Response(AgentResponse::Refused { reason, .. }) => return Err(reason),
             Event::Response(response) => panic!("{response:?}"),
         }
     }
@@ -53,7 +53,7 @@ fn write(agent: &Agent, path: &str, bytes: &[u8]) -> Result<(), RefusalReason> {
     client.stream.write_all(&out).expect("written");
     match client.response() {
         AgentResponse::Done => Ok(()),
-        AgentResponse::Refused { why, .. } => Err(why),
+        AgentResponse::Refused { reason, .. } => Err(reason),
         response => panic!("{response:?}"),
     }
 }
@@ -149,12 +149,12 @@ fn i5_what_is_no_regular_file_is_refused_at_once() {
         assert_eq!(call(&agent, read(path)).unwrap_err(), RefusalReason::WrongKind, "{path}");
         assert_eq!(write(&agent, path, b"x").unwrap_err(), RefusalReason::WrongKind, "{path}");
     }
-    for (path, why) in [
+    for (path, reason) in [
         ("/no/such", RefusalReason::NotFound),
         ("", RefusalReason::BadRequest),
         ("a\0b", RefusalReason::BadRequest),
     ] {
-        assert_eq!(call(&agent, read(path)).unwrap_err(), why, "{path:?}");
+        assert_eq!(call(&agent, read(path)).unwrap_err(), reason, "{path:?}");
     }
 }
 

@@ -115,7 +115,10 @@ fn a_signal_reaches_the_foreground_alone() {
     for signal in [0, 65] {
         shell.request(&AgentRequest::Signal { id: "s".into(), signal });
         let response = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
-        assert!(matches!(response, AgentResponse::Refused { why: RefusalReason::BadRequest, .. }));
+        assert!(matches!(
+            response,
+            AgentResponse::Refused { reason: RefusalReason::BadRequest, .. }
+        ));
     }
     let sleeping = format!("/proc/{early}/stat");
     kit::until("the second sleep runs", || {
@@ -178,7 +181,7 @@ fn f9_a_shell_that_ends_says_how_once_after_its_last_byte() {
         shell.request(&AgentRequest::Run(run("late", ":")));
         assert!(matches!(
             shell.response(),
-            AgentResponse::Refused { why: RefusalReason::NoShell, .. }
+            AgentResponse::Refused { reason: RefusalReason::NoShell, .. }
         ));
         let mut late = agent.attach(&name, "me", None);
         assert_eq!(late.response(), AgentResponse::Closed(closed), "{text}");
@@ -192,7 +195,7 @@ fn a_closed_status_channel_is_noticed_and_told() {
         let mut shell = agent.attach(name, "me", None);
         let (_, exit, closed) = ended(&mut shell, text);
         assert!(
-            matches!(exit, Some(AgentResponse::Refused { why: RefusalReason::NoShell, .. })),
+            matches!(exit, Some(AgentResponse::Refused { reason: RefusalReason::NoShell, .. })),
             "{exit:?}"
         );
         assert_eq!(closed.cause, CloseCause::StatusChannelClosed);
@@ -314,7 +317,7 @@ fn a_shell_that_nobody_wants_ends_after_its_time() {
 fn a_start_directory_that_is_not_there_is_refused() {
     let agent = Agent::start();
     let mut client = agent.connect();
-    for (open, why) in [
+    for (open, reason) in [
         (Some(OpenShell { cwd: "/no/such".into(), ..open() }), RefusalReason::BadCwd),
         (None, RefusalReason::NoShell),
         (
@@ -333,7 +336,7 @@ fn a_start_directory_that_is_not_there_is_refused() {
         }));
         let response = client.response();
         assert!(
-            matches!(&response, AgentResponse::Refused { why: w, .. } if *w == why),
+            matches!(&response, AgentResponse::Refused { reason: w, .. } if *w == reason),
             "{response:?}"
         );
     }
@@ -349,7 +352,7 @@ fn the_first_words_must_be_hello_with_our_version() {
         client.request(&request);
         assert!(matches!(
             client.response(),
-            AgentResponse::Refused { why: RefusalReason::BadRequest, .. }
+            AgentResponse::Refused { reason: RefusalReason::BadRequest, .. }
         ));
         assert!(client.try_event().is_none());
     }

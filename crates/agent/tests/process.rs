@@ -10,10 +10,10 @@ use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use kit::{Agent, Client, Event, open};
 
 fn start(id: &str, text: &str) -> StartProcess {
-    let what = Invocation::Command(text.into());
+    let program = Invocation::Command(text.into());
     StartProcess {
         id: id.into(),
-        what,
+        program,
         cwd: "/tmp".into(),
         env: open().env,
         ..StartProcess::default()
@@ -24,7 +24,7 @@ fn request(client: &mut Client, order: ProcessRequest) -> Result<ProcessStatus, 
     client.request(&AgentRequest::Process(order));
     match client.response() {
         AgentResponse::Process(process) => Ok(process),
-        AgentResponse::Refused { why, .. } => Err(why),
+        AgentResponse::Refused { reason, .. } => Err(reason),
         response => panic!("{response:?}"),
     }
 }
@@ -33,7 +33,7 @@ fn done(client: &mut Client, order: ProcessRequest) -> Result<(), RefusalReason>
     client.request(&AgentRequest::Process(order));
     match client.response() {
         AgentResponse::Done => Ok(()),
-        AgentResponse::Refused { why, .. } => Err(why),
+        AgentResponse::Refused { reason, .. } => Err(reason),
         response => panic!("{response:?}"),
     }
 }
@@ -122,7 +122,7 @@ fn what_cannot_be_started_is_refused_and_its_id_is_free() {
     let nowhere = StartProcess { cwd: "/no/such".into(), ..start("a", "true; true") };
     assert_eq!(request(&mut client, ProcessRequest::Start(nowhere)), Err(RefusalReason::BadCwd));
     let argv =
-        StartProcess { what: Invocation::Argv(vec!["no-such-thing".into()]), ..start("a", "") };
+        StartProcess { program: Invocation::Argv(vec!["no-such-thing".into()]), ..start("a", "") };
     assert_eq!(request(&mut client, ProcessRequest::Start(argv)), Err(RefusalReason::NotFound));
     assert_eq!(
         request(&mut client, ProcessRequest::Start(start("", "true"))),

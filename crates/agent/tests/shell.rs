@@ -64,13 +64,13 @@ fn commands_run_in_order_and_ids_are_unique_while_they_wait() {
     shell.request(&AgentRequest::Run(run("q3", "echo again")));
     let again = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
     assert!(
-        matches!(again, AgentResponse::Refused { why: RefusalReason::IdInUse, .. }),
+        matches!(again, AgentResponse::Refused { reason: RefusalReason::IdInUse, .. }),
         "{again:?}"
     );
     shell.request(&AgentRequest::Run(run("more", "echo")));
     let more = shell.skip_to(|response| matches!(response, AgentResponse::Refused { .. }));
     assert!(
-        matches!(more, AgentResponse::Refused { why: RefusalReason::QueueFull, .. }),
+        matches!(more, AgentResponse::Refused { reason: RefusalReason::QueueFull, .. }),
         "{more:?}"
     );
     shell.request(&AgentRequest::Cancel { id: "q3".into() });
@@ -153,7 +153,7 @@ fn a_directory_that_is_not_there_fails_the_command_alone() {
     let mut shell = agent.shell();
     shell.request(&AgentRequest::Run(own(Some("/no/such"), &[("A", Some("1"))], "echo ran")));
     match shell.response() {
-        AgentResponse::Refused { why: RefusalReason::BadCwd, message, .. } => {
+        AgentResponse::Refused { reason: RefusalReason::BadCwd, message, .. } => {
             assert!(message.contains("/no/such"))
         }
         response => panic!("{response:?}"),
@@ -173,7 +173,7 @@ fn a_name_that_is_no_variable_is_refused() {
         shell.request(&AgentRequest::Run(bad));
         let response = shell.response();
         assert!(
-            matches!(response, AgentResponse::Refused { why: RefusalReason::BadRequest, .. }),
+            matches!(response, AgentResponse::Refused { reason: RefusalReason::BadRequest, .. }),
             "{response:?}"
         );
     }

@@ -34,11 +34,11 @@ fn saved(watcher: &mut Client) -> Result<(Vec<u8>, u64), SavedState> {
     let mut state = Vec::new();
     loop {
         match watcher.skip_to(|response| matches!(response, AgentResponse::ShellState { .. })) {
-            AgentResponse::ShellState { what: SavedState::Part(part), .. } => state.extend(part),
-            AgentResponse::ShellState { what: SavedState::Complete { number }, .. } => {
+            AgentResponse::ShellState { update: SavedState::Part(part), .. } => state.extend(part),
+            AgentResponse::ShellState { update: SavedState::Complete { number }, .. } => {
                 return Ok((state, number));
             }
-            AgentResponse::ShellState { what, .. } => return Err(what),
+            AgentResponse::ShellState { update, .. } => return Err(update),
             _ => {}
         }
     }

@@ -17,7 +17,7 @@ fn refused(agent: &Agent, attach_options: AttachTerminal) -> (RefusalReason, Str
     let mut client = agent.connect();
     client.request(&AgentRequest::Terminal(attach_options));
     match client.response() {
-        AgentResponse::Refused { why, message, .. } => (why, message),
+        AgentResponse::Refused { reason, message, .. } => (reason, message),
         other => panic!("{other:?}"),
     }
 }
@@ -274,8 +274,8 @@ fn what_cannot_be_opened_says_why() {
             ..attach_options(bash())
         }));
     }
-    let (why, message) = refused(&agent, attach_options(bash()));
-    assert_eq!(why, RefusalReason::TooMany, "{message}");
+    let (reason, message) = refused(&agent, attach_options(bash()));
+    assert_eq!(reason, RefusalReason::TooMany, "{message}");
     all[0].until("$ ");
     all[0].type_in("exit\n");
     all[0].end();

@@ -42,7 +42,7 @@ impl InjectedCredentials {
 
     /// Whether a credential applies to requests to this host.
     pub(crate) fn apply_to(&self, host: &str, port: u16, tls: bool) -> bool {
-        self.credentials.iter().any(|credential| credential.holds(host, port, tls))
+        self.credentials.iter().any(|credential| credential.applies_to(host, port, tls))
     }
 
     /// Injects the credentials for this host into a request's headers.
@@ -58,7 +58,7 @@ impl InjectedCredentials {
         tls: bool,
     ) -> Result<(), HeadersTooLong> {
         for credential in
-            self.credentials.iter().filter(|credential| credential.holds(host, port, tls))
+            self.credentials.iter().filter(|credential| credential.applies_to(host, port, tls))
         {
             let header = credential.header.as_ref().map(|header| header.parse::<HeaderName>());
             match (header, &credential.placeholder) {

@@ -43,7 +43,7 @@ pub(crate) fn decide(
 ) -> Decision {
     let by_address = |missing| decide_by_address(policy, &request_for(address, None), missing);
     match destination {
-        Destination::Name(name) => match policy.judge(&request_for(address, Some(name))) {
+        Destination::Name(name) => match policy.decide(&request_for(address, Some(name))) {
             Verdict::Allowed(rule) if rule.place.is_name() => Decision::DialName(name.clone()),
             Verdict::Allowed(_) => Decision::DialOriginal,
             Verdict::Refused(rule) => Decision::Deny(rule_text(rule)),
@@ -71,7 +71,7 @@ fn decide_by_address(
     missing: Option<&str>,
 ) -> Decision {
     let names_denied = policy.deny.iter().any(|rule| rule.place.is_name());
-    match (policy.judge(to), missing) {
+    match (policy.decide(to), missing) {
         (Verdict::Allowed(rule), Some(missing))
             if rule.place == RuleTarget::Any && names_denied =>
         {
@@ -85,7 +85,7 @@ fn decide_by_address(
 
 /// Decides on a protocol that names no host, by the names that were resolved to its address.
 fn decide_unnamed(policy: &Policy, address: SocketAddrV4, names: &[String]) -> Decision {
-    let verdict = |name: &String| policy.judge(&request_for(address, Some(name)));
+    let verdict = |name: &String| policy.decide(&request_for(address, Some(name)));
     let denied_by = names.iter().map(verdict).find_map(|verdict| match verdict {
         Verdict::Refused(Some(rule)) => Some(rule),
         _ => None,
@@ -93,7 +93,7 @@ fn decide_unnamed(policy: &Policy, address: SocketAddrV4, names: &[String]) -> D
     if let Some(rule) = denied_by {
         return Decision::Deny(rule.to_string());
     }
-    match policy.judge(&request_for(address, None)) {
+    match policy.decide(&request_for(address, None)) {
         Verdict::Allowed(_) => return Decision::DialOriginal,
         Verdict::Refused(Some(rule)) => return Decision::Deny(rule.to_string()),
         Verdict::Refused(None) => {}
@@ -101,7 +101,8 @@ fn decide_unnamed(policy: &Policy, address: SocketAddrV4, names: &[String]) -> D
     let allow = policy.allow.iter().filter(|rule| rule.port.is_some()).cloned().collect();
     let rules_with_port = Policy { allow, deny: Vec::new() };
     let allowed_by = |policy: &Policy| {
-        let mut verdicts = names.iter().map(|name| policy.judge(&request_for(address, Some(name))));
+        let mut verdicts =
+            names.iter().map(|name| policy.decide(&request_for(address, Some(name))));
         verdicts.any(|verdict| matches!(verdict, Verdict::Allowed(_)))
     };
     let is_web = WEB_PORTS.contains(&address.port());

@@ -185,8 +185,8 @@ mod tests {
             [("gzip, deflate, br", true), ("br;q=1, GZIP", true), ("br", false)]
         {
             let file = found("assets/index-1a2b.js", &taking(encodings), sample).unwrap();
-            let told = file.headers().get(header::CONTENT_ENCODING).is_some();
-            assert_eq!(told, packed, "{encodings}");
+            let is_encoded = file.headers().get(header::CONTENT_ENCODING).is_some();
+            assert_eq!(is_encoded, packed, "{encodings}");
             assert_eq!(file.headers()[header::VARY], "accept-encoding");
             assert_eq!(file.headers()[header::CONTENT_TYPE], "text/javascript; charset=utf-8");
         }

@@ -21,7 +21,7 @@ use std::{path::PathBuf, process::ExitCode};
   isolet audit verify --tenant acme acme.ndjson")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: AuditCommand,
+    command: AuditCommand,
     /// Read this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
     data_dir: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         )
     })?;
     let tenant = args.tenant.as_str();
-    match args.what {
+    match args.command {
         AuditCommand::Show { sandbox } => {
             let mut written = Ok(());
             place.read(tenant, sandbox.as_ref().map(SandboxId::as_str), |line| {
@@ -78,16 +78,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 let known = place.tenants().unwrap_or_default().join(", ");
                 format!("tenant {tenant} has no audit log; tenants with a log: {known}")
             })?;
-            tell(&verdict)
+            print_verdict(&verdict)
         }
         AuditCommand::Verify { file: Some(file), earlier } => {
             let expected = if earlier { Expected::Earlier } else { Expected::Now };
-            tell(&verify(&place, tenant, &file, expected)?)
+            print_verdict(&verify(&place, tenant, &file, expected)?)
         }
     }
 }
 
-fn tell(verdict: &Verdict) -> Result<ExitCode> {
+fn print_verdict(verdict: &Verdict) -> Result<ExitCode> {
     let mut text = String::new();
     for finding in &verdict.findings {
         text.push_str(&format!("{finding}\n"));

@@ -20,7 +20,7 @@ use std::{path::PathBuf, process::ExitCode};
   isolet keys revoke key_0123456789abcdef")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: KeyCommand,
+    command: KeyCommand,
     /// Read this data directory of a server
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR", default_value = DATA_DIR, global = true)]
     data_dir: PathBuf,
@@ -80,19 +80,19 @@ fn span(text: &str) -> Result<i64, String> {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    if let KeyCommand::Add { .. } = args.what {
+    if let KeyCommand::Add { .. } = args.command {
         std::fs::create_dir_all(&args.data_dir)
             .with_context(|| format!("cannot create {}", args.data_dir.display()))?;
     }
     let file = args.data_dir.join("isolet.db");
-    if !file.try_exists()? && !matches!(args.what, KeyCommand::Add { .. }) {
+    if !file.try_exists()? && !matches!(args.command, KeyCommand::Add { .. }) {
         bail!(
             "{} is not the data directory of a server; set it with --data-dir",
             args.data_dir.display()
         );
     }
     let keys = Keys::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
-    match args.what {
+    match args.command {
         KeyCommand::Add { tenant, label, read_only, expires } => {
             let expires_at_ms = expires.map(|ms| now_ms() + ms);
             let tenant = tenant.as_str().to_owned();

@@ -89,9 +89,9 @@ fn misused() -> u8 {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) => {
-            let _ = told.print();
-            return ExitCode::from(if told.exit_code() == 0 { 0 } else { misused() });
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.exit_code() == 0 { 0 } else { misused() });
         }
     };
     let done = match cli.command {

@@ -182,15 +182,15 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
 /// Listens. Waits up to `wait` for a previous server that is shutting down and still holds the address.
 async fn bind(listen: SocketAddr, wait: Duration) -> std::io::Result<TcpListener> {
     let until = Instant::now() + wait;
-    let mut told = false;
+    let mut logged = false;
     loop {
         match TcpListener::bind(listen).await {
             Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {}
             done => return done,
         }
-        if !told {
+        if !logged {
             info!(%listen, "the address is in use; waiting for it");
-            told = true;
+            logged = true;
         }
         tokio::time::sleep(RELEASE_LOOK).await;
     }

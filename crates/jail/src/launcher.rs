@@ -107,7 +107,7 @@ impl Launcher {
     /// # Errors
     /// [`Error::Failed`] when a step failed, [`Error::Gone`] when the launcher died.
     pub fn launch(&mut self, spec: &Spec, network: Option<BorrowedFd<'_>>) -> Result<i32, Error> {
-        let spec = Spec { linked: network.is_some(), ..spec.clone() };
+        let spec = Spec { has_veth: network.is_some(), ..spec.clone() };
         let name = spec.name.clone();
         self.request(&LauncherRequest::Launch(spec), network, &name, || {})
     }

@@ -103,12 +103,12 @@ fn describe_denial(one: &Value) -> String {
     let text = |name: &str| one.get(name).and_then(Value::as_str).unwrap_or_default();
     let port = one.get("port").and_then(Value::as_u64);
     let port = port.map_or_else(String::new, |port| format!(":{port}"));
-    let why = match text("rule") {
+    let reason = match text("rule") {
         "default" => "no rule allows it".to_owned(),
         rule => rule.to_owned(),
     };
     format!(
-        "the sandbox's network rules denied {}{port} ({}): {why}",
+        "the sandbox's network rules denied {}{port} ({}): {reason}",
         text("host"),
         text("protocol")
     )

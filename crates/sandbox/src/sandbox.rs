@@ -21,7 +21,7 @@ use crate::{
     agent_client::{ca_bundle, wire::Wire},
     live::{
         cgroup_control::CgroupControl,
-        entry::{SandboxEntry, scopes::Scope},
+        entry::{SandboxEntry, running_scopes::Scope},
         inner::Inner,
     },
     model::{
@@ -227,8 +227,8 @@ impl Sandbox {
     }
 
     /// Publishes an event of this sandbox.
-    pub(crate) fn emit(&self, what: EventKind) {
-        self.inner.events.emit(&self.entry, what);
+    pub(crate) fn emit(&self, kind: EventKind) {
+        self.inner.events.emit(&self.entry, kind);
     }
 
     /// Checks of the free disk space.

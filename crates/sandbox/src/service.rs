@@ -6,8 +6,8 @@ pub(crate) mod exposed_ports;
 mod images;
 mod network;
 mod profiles;
+mod resource_usage;
 pub(crate) mod tenant_sessions;
-mod used;
 
 use crate::{
     lifecycle::{listeners, recover},

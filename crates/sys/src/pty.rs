@@ -63,8 +63,8 @@ pub(crate) unsafe fn open(terminal: &Terminal<'_>, floor: usize) -> Result<usize
         let name = c"/dev/ptmx".as_ptr() as usize;
         let at = libc::AT_FDCWD as usize;
         let control = check(syscall(libc::SYS_openat, [at, name, ours, 0, 0]))?;
-        let ioctl = |fd: usize, what: libc::Ioctl, value: usize| {
-            check(syscall(libc::SYS_ioctl, [fd, what as usize, value, 0, 0]))
+        let ioctl = |fd: usize, request: libc::Ioctl, value: usize| {
+            check(syscall(libc::SYS_ioctl, [fd, request as usize, value, 0, 0]))
         };
         ioctl(control, libc::TIOCSPTLCK, &raw const unlocked as usize)?;
         let program = ioctl(control, libc::TIOCGPTPEER, flags)?;

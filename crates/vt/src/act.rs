@@ -82,13 +82,13 @@ impl Model {
         self.clamp_cursor(0);
     }
 
-    fn tabs(&mut self, which: u8, count: usize) {
+    fn tabs(&mut self, target: u8, count: usize) {
         let buffer = self.shown();
         if buffer.x >= buffer.cols {
             return;
         }
         for _ in 0..count.min(buffer.cols) {
-            buffer.x = if which == b'I' {
+            buffer.x = if target == b'I' {
                 buffer.next_tab_stop(buffer.x)
             } else {
                 buffer.previous_tab_stop(buffer.x)
@@ -96,9 +96,9 @@ impl Model {
         }
     }
 
-    fn clear_tab_stops(&mut self, which: usize) {
+    fn clear_tab_stops(&mut self, target: usize) {
         let buffer = self.shown();
-        match which {
+        match target {
             0 => buffer.tabs.set(buffer.x, false),
             3 => buffer.tabs.clear(),
             _ => {}
@@ -119,7 +119,7 @@ impl Model {
         }
     }
 
-    fn erase_display(&mut self, which: usize, keep: bool) {
+    fn erase_display(&mut self, target: usize, keep: bool) {
         self.clamp_cursor(1);
         let erased = self.erased();
         let buffer = self.shown();
@@ -127,7 +127,7 @@ impl Model {
         let y = buffer.y;
         let cols = buffer.cols;
         let rows = buffer.rows;
-        match which {
+        match target {
             0 => {
                 buffer.cursor_line().erase(x..cols, erased, cols, keep);
                 buffer.cursor_line().wrapped &= x > 0;
@@ -149,14 +149,14 @@ impl Model {
         }
     }
 
-    fn erase_line(&mut self, which: usize, keep: bool) {
+    fn erase_line(&mut self, target: usize, keep: bool) {
         self.clamp_cursor(1);
         let erased = self.erased();
         let buffer = self.shown();
         let x = buffer.x;
         let cols = buffer.cols;
         let row = buffer.cursor_line();
-        match which {
+        match target {
             0 => {
                 row.erase(x..cols, erased, cols, keep);
                 row.wrapped &= x > 0;
@@ -171,14 +171,14 @@ impl Model {
     }
 
     /// Inserts, deletes or erases characters at the cursor.
-    fn edit_cells(&mut self, which: u8, count: usize) {
+    fn edit_cells(&mut self, target: u8, count: usize) {
         self.clamp_cursor(0);
         let erased = self.erased();
         let buffer = self.shown();
         let x = buffer.x;
         let cols = buffer.cols;
         let row = buffer.cursor_line();
-        match which {
+        match target {
             b'@' => row.insert(x, count, erased, cols),
             b'P' => row.delete(x, count, erased, cols),
             _ => row.erase(x..(x + count).min(cols), erased, cols, false),
@@ -186,7 +186,7 @@ impl Model {
     }
 
     /// Inserts or deletes lines at the cursor.
-    fn lines(&mut self, which: u8, count: usize) {
+    fn lines(&mut self, target: u8, count: usize) {
         self.clamp_cursor(0);
         let erased = self.erased();
         let buffer = self.shown();
@@ -195,7 +195,7 @@ impl Model {
         if y < buffer.top || y > bottom {
             return;
         }
-        if which == b'L' {
+        if target == b'L' {
             buffer.scroll_down(y, bottom, count, erased);
         } else {
             buffer.scroll_up(y, bottom, count, erased);
@@ -204,12 +204,12 @@ impl Model {
     }
 
     /// Scrolls the region without adding to the history.
-    fn scroll_region(&mut self, which: u8, count: usize) {
+    fn scroll_region(&mut self, target: u8, count: usize) {
         let erased = self.erased();
         let buffer = self.shown();
         let top = buffer.top;
         let bottom = buffer.bottom;
-        if which == b'S' {
+        if target == b'S' {
             buffer.scroll_up(top, bottom, count, erased);
         } else {
             buffer.scroll_down(top, bottom, count, Style::default());
@@ -291,10 +291,10 @@ impl Model {
         }
     }
 
-    fn window_operation(&mut self, what: usize, which: usize) {
-        match what {
-            22 if which != 1 => self.push_title(),
-            23 if which != 1 => self.pop_title(),
+    fn window_operation(&mut self, operation: usize, target: usize) {
+        match operation {
+            22 if target != 1 => self.push_title(),
+            23 if target != 1 => self.pop_title(),
             _ => {}
         }
     }
@@ -344,10 +344,10 @@ impl Model {
                 self.charsets.sets[0] = b'B';
             }
             b"#8" => self.alignment_test(),
-            [which @ (b'(' | b')' | b'*' | b'+' | b'-' | b'.'), set]
+            [target @ (b'(' | b')' | b'*' | b'+' | b'-' | b'.'), set]
                 if b"0ABC4567EHKQRYZ=".contains(set) =>
             {
-                let index = match which {
+                let index = match target {
                     b'(' => 0,
                     b')' | b'-' => 1,
                     b'*' | b'.' => 2,

@@ -241,8 +241,8 @@ fn dcs_kind(body: &[u8]) -> Option<QueryKind> {
     }
 }
 
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|window| window == what)
+fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
+    text.windows(needle.len()).position(|window| window == needle)
 }
 
 /// The ranges of all replies in some input.

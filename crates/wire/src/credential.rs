@@ -57,9 +57,9 @@ pub struct Credential {
 impl Credential {
     /// Whether requests to this host and port receive the value.
     #[must_use]
-    pub fn holds(&self, host: &str, port: u16, tls: bool) -> bool {
+    pub fn applies_to(&self, host: &str, port: u16, tls: bool) -> bool {
         let to = NetworkDestination { name: Some(host), address: None, port: Some(port) };
-        self.to.place.is_name() && self.to.holds(&to) && (tls || self.to.port.is_some())
+        self.to.place.is_name() && self.to.matches(&to) && (tls || self.to.port.is_some())
     }
 
     /// Whether requests within TLS may receive the value: true unless the rule names the port of
@@ -82,12 +82,12 @@ mod tests {
             placeholder: None,
             value: Secret::new("hunter2".to_owned()),
         };
-        assert!(of("api.example").holds("api.example", 443, true));
-        assert!(!of("api.example").holds("api.example", 80, false));
-        assert!(of("api.example:80").holds("api.example", 80, false));
-        assert!(!of("api.example:80").holds("api.example", 443, true));
-        assert!(!of("api.example").holds("evil.example", 443, true));
-        assert!(!of("*").holds("api.example", 443, true), "to everybody is to nobody");
+        assert!(of("api.example").applies_to("api.example", 443, true));
+        assert!(!of("api.example").applies_to("api.example", 80, false));
+        assert!(of("api.example:80").applies_to("api.example", 80, false));
+        assert!(!of("api.example:80").applies_to("api.example", 443, true));
+        assert!(!of("api.example").applies_to("evil.example", 443, true));
+        assert!(!of("*").applies_to("api.example", 443, true), "to everybody is to nobody");
         assert!(!format!("{:?}", of("api.example")).contains("hunter2"));
     }
 }

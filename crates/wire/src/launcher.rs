@@ -70,10 +70,10 @@ pub struct Spec {
     pub root: Option<Root>,
     /// The sandbox's directory exists with the files of an earlier run. The launcher uses the files
     /// and leaves them in place if a step fails.
-    pub kept: bool,
+    pub directory_exists: bool,
     /// Start the sandbox in the network namespace whose descriptor comes with the request.
     /// Otherwise, the sandbox gets a namespace with only the loopback interface.
-    pub linked: bool,
+    pub has_veth: bool,
 }
 
 /// A root file system made from an image.

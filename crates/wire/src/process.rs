@@ -81,7 +81,7 @@ pub struct StartProcess {
     /// The session in which the process was started, which the agent only reports.
     pub session: Option<String>,
     /// The program to run.
-    pub what: Invocation,
+    pub program: Invocation,
     /// The directory in which the program starts.
     pub cwd: String,
     /// The complete environment; nothing is inherited.

@@ -179,7 +179,7 @@ pub struct RunCommand {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartExec {
     /// The program to run.
-    pub what: Invocation,
+    pub program: Invocation,
     /// The directory in which the program starts.
     pub cwd: String,
     /// The complete environment; nothing is inherited.

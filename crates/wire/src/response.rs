@@ -70,7 +70,7 @@ pub enum AgentResponse {
         /// The id of the command, if the request was about one.
         id: Option<String>,
         /// The reason, for programs.
-        why: RefusalReason,
+        reason: RefusalReason,
         /// The reason, for people.
         message: String,
     },
@@ -94,7 +94,7 @@ pub enum AgentResponse {
         /// The name of the shell.
         shell: ShellKey,
         /// The part, the end, or the failure of the save.
-        what: SavedState,
+        update: SavedState,
     },
     /// A part of the matches of a `Search`.
     FileLines(Vec<SearchLine>),
@@ -154,7 +154,7 @@ pub enum AgentResponse {
         /// Path in bytes, relative to the directory of the `Walk`.
         path: Vec<u8>,
         /// Why the directory could not be read.
-        why: RefusalReason,
+        reason: RefusalReason,
     },
 }
 
@@ -225,7 +225,7 @@ pub struct SearchSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     /// The kind of change.
-    pub what: FileChangeKind,
+    pub kind: FileChangeKind,
     /// Path of the changed file, relative to the watched directory.
     pub path: Vec<u8>,
     /// The new path of a moved file.

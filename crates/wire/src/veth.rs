@@ -139,7 +139,7 @@ pub enum VethResponseBody {
     /// The request failed, and nothing has changed.
     Failed {
         /// The reason, in words.
-        why: String,
+        reason: String,
     },
     /// Event: a connection, packet or lookup was denied.
     Refused {
@@ -158,7 +158,7 @@ pub enum VethResponseBody {
     /// Event: another program changed the network configuration, and this process repaired it.
     Repaired {
         /// A description of the change and the repair.
-        what: String,
+        description: String,
     },
     /// The credentials were replaced.
     CredentialsSet {

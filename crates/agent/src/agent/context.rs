@@ -30,7 +30,7 @@ impl Agent {
                 all.sort_by(|a, b| a.open.context.cmp(&b.open.context));
                 let all: Vec<_> = all.into_iter().map(|one| one.describe(false)).collect();
                 all.into_iter()
-                    .for_each(|told| self.send(id, &response::AgentResponse::Context(told)));
+                    .for_each(|state| self.send(id, &response::AgentResponse::Context(state)));
                 self.send(id, &response::AgentResponse::Done);
             }
             ContextRequest::Close(name) => match self.named(&name) {
@@ -55,7 +55,7 @@ impl Agent {
                 self.with_context(of, |context, _| put = context.enqueue(id, run));
                 match (put, self.conns.get_mut(&id)) {
                     (Ok(()), Some(conn)) => conn.role = Role::Context(of),
-                    (Err((why, message)), _) => self.refuse(id, None, why, message),
+                    (Err((reason, message)), _) => self.refuse(id, None, reason, message),
                     _ => {}
                 }
             }
@@ -90,7 +90,7 @@ impl Agent {
                 self.contexts.insert(of, context);
                 self.reactor.pending.contexts.mark(of);
             }
-            Err((why, message)) => self.refuse(id, None, why, message),
+            Err((reason, message)) => self.refuse(id, None, reason, message),
         }
     }
 
@@ -158,9 +158,9 @@ impl Agent {
     pub(super) fn flush_context(&mut self, id: u64) {
         self.flow_context(id);
         let Some(context) = self.contexts.get_mut(&id) else { return };
-        for (conn, (why, message)) in std::mem::take(&mut context.refusals) {
+        for (conn, (reason, message)) in std::mem::take(&mut context.refusals) {
             self.free(conn);
-            self.refuse(conn, None, why, message);
+            self.refuse(conn, None, reason, message);
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };
         context.restart_if_wanted(&mut self.reactor, &mut self.spares);
@@ -171,9 +171,9 @@ impl Agent {
         let Some(context) = self.contexts.get_mut(&id) else { return };
         if context.is_ready() {
             let new = context.take_unannounced();
-            let told = context.describe(new);
+            let state = context.describe(new);
             for conn in std::mem::take(&mut context.openers) {
-                self.send(conn, &response::AgentResponse::Context(told.clone()));
+                self.send(conn, &response::AgentResponse::Context(state.clone()));
             }
         }
         let Some(context) = self.contexts.get_mut(&id) else { return };

@@ -108,17 +108,17 @@ impl Agent {
         if let Some(conn) = &mut conn {
             let _ = conn.flush();
         }
-        let told = exec.forward_output(&mut self.reactor, conn.as_deref_mut());
+        let exit_message = exec.forward_output(&mut self.reactor, conn.as_deref_mut());
         if let Some(conn) = conn {
             conn.input_paused &= !exec.has_stdin_room();
-            if let Some(told) = &told {
-                conn.queue_message(told);
+            if let Some(exit_message) = &exit_message {
+                conn.queue_message(exit_message);
                 conn.role = Role::Ready;
                 conn.input_paused = false;
             }
             let waited = conn.queued_bytes() > 0;
             let _ = conn.flush();
-            if waited && conn.queued_bytes() == 0 && told.is_none() {
+            if waited && conn.queued_bytes() == 0 && exit_message.is_none() {
                 // No event reports room in a socket that was full only briefly, so the program is
                 // flushed again.
                 self.reactor.pending.execs.mark(id);
@@ -128,7 +128,7 @@ impl Agent {
                 conn_id.into_iter().for_each(|id| self.reactor.pending.connections.mark(id));
             }
         }
-        if told.is_some() {
+        if exit_message.is_some() {
             exec.conn = None;
             self.notify_exec_count();
         }
@@ -219,9 +219,9 @@ impl Agent {
             if client.attach_reported {
                 continue;
             }
-            if let ShellState::Failed(why, message) = &shell.state {
+            if let ShellState::Failed(reason, message) = &shell.state {
                 let message = message.clone();
-                conn.queue_message(&AgentResponse::Refused { id: None, why: *why, message });
+                conn.queue_message(&AgentResponse::Refused { id: None, reason: *reason, message });
                 refused.push(*conn_id);
                 continue;
             }
@@ -251,13 +251,13 @@ impl Agent {
         let Some(shell) = self.shells.get(&id) else { return };
         if shell.over || (shell.state == ShellState::Dead && !shell.is_session()) {
             for client in shell.clients.clone() {
-                let told = self.conns.get(&client).is_none_or(|conn| match &conn.role {
+                let informed = self.conns.get(&client).is_none_or(|conn| match &conn.role {
                     Role::Shell(client) => {
                         client.attach_reported && self.shells[&id].log.lag(&client.cursor).1 == 0
                     }
                     _ => true,
                 });
-                if told {
+                if informed {
                     self.detach(client, id);
                     self.send_queued(client);
                 }

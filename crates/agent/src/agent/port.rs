@@ -31,7 +31,7 @@ impl Agent {
             );
         }
         match Dial::begin(id, port, self.reactor.now) {
-            Err((why, message)) => self.refuse(id, None, why, message),
+            Err((reason, message)) => self.refuse(id, None, reason, message),
             Ok(dial) => {
                 let number = self.reactor.next_id();
                 self.dials.insert(number, dial);
@@ -45,9 +45,9 @@ impl Agent {
     pub(super) fn check_dial(&mut self, number: u64, new: bool) {
         let Some(dial) = self.dials.get_mut(&number) else { return };
         let conn = dial.conn;
-        let (why, message) = match dial.poll() {
+        let (reason, message) = match dial.poll() {
             DialState::Connected => return self.hand_over(number),
-            DialState::Refused(why, message) => (why, message),
+            DialState::Refused(reason, message) => (reason, message),
             DialState::Pending(_) if dial.due <= self.reactor.now => dial.timeout_error(),
             DialState::Pending(changed) => {
                 let poll = &self.reactor.poll;
@@ -63,7 +63,7 @@ impl Agent {
             }
         };
         self.dials.remove(&number);
-        self.refuse(conn, None, why, message);
+        self.refuse(conn, None, reason, message);
     }
 
     fn hand_over(&mut self, number: u64) {

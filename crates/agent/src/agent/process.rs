@@ -44,8 +44,8 @@ impl Agent {
             }
             ProcessRequest::Get(name) => {
                 if let Some(process) = self.process_of(id, &name) {
-                    let told = self.processes[&process].describe();
-                    self.send(id, &AgentResponse::Process(told));
+                    let status = self.processes[&process].describe();
+                    self.send(id, &AgentResponse::Process(status));
                 }
             }
             ProcessRequest::Follow { id: name, since, follow } => {
@@ -129,7 +129,7 @@ impl Agent {
                 self.reactor.pending.processes.mark(process_id);
                 self.process_logs();
             }
-            Err((why, message)) => self.refuse(id, None, why, message),
+            Err((reason, message)) => self.refuse(id, None, reason, message),
         }
     }
 
@@ -200,12 +200,12 @@ impl Agent {
     /// reported, and is removed after its child was reaped.
     fn process_exec_status(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        let Some((why, message)) = process.on_exec_status(&mut self.reactor) else { return };
+        let Some((reason, message)) = process.on_exec_status(&mut self.reactor) else { return };
         process.forgotten = true;
         let starter = process.starter.take();
         let waiting = process.take_waiters();
         starter.into_iter().chain(waiting).for_each(|conn| {
-            self.refuse(conn, None, why, message.clone());
+            self.refuse(conn, None, reason, message.clone());
         });
     }
 
@@ -245,8 +245,8 @@ impl Agent {
         if process.is_executed()
             && let Some(starter) = process.starter.take()
         {
-            let told = process.describe();
-            self.send(starter, &AgentResponse::Process(told));
+            let status = process.describe();
+            self.send(starter, &AgentResponse::Process(status));
         }
         let gone = self.pump_process(id);
         gone.into_iter().for_each(|conn| self.close_connection(conn));
@@ -286,10 +286,10 @@ impl Agent {
                 }
             }
         }
-        let told = AgentResponse::Process(process.describe());
+        let response = AgentResponse::Process(process.describe());
         for conn in done {
             self.leave_process(conn);
-            self.send(conn, &told);
+            self.send(conn, &response);
         }
         gone
     }
@@ -301,10 +301,10 @@ impl Agent {
         let exit_waiters = std::mem::take(&mut process.exit_waiters);
         let forget_waiters = std::mem::take(&mut process.forget_waiters);
         let forgotten = process.forgotten;
-        let told = process.describe();
+        let status = process.describe();
         exit_waiters
             .into_iter()
-            .for_each(|conn| self.send(conn, &AgentResponse::Process(told.clone())));
+            .for_each(|conn| self.send(conn, &AgentResponse::Process(status.clone())));
         if forgotten {
             self.process_drop(id);
         }

@@ -45,8 +45,8 @@ impl Agent {
                 let of = Some(run.id.clone());
                 let result =
                     self.with_shell(id, |shell, reactor, owner| shell.run(reactor, owner, run));
-                if let Some(Err((why, message))) = result {
-                    self.refuse(id, of, why, message);
+                if let Some(Err((reason, message))) = result {
+                    self.refuse(id, of, reason, message);
                 } else if result.is_none() {
                     self.refuse(id, of, RefusalReason::NoShell, "no shell is attached here");
                 }
@@ -61,7 +61,7 @@ impl Agent {
             AgentRequest::Exec(exec) => self.exec(id, exec),
             AgentRequest::File(file) => self.file(id, file),
             AgentRequest::SaveStates => self.save(id),
-            AgentRequest::StateStored { shell, number } => self.kept(&shell, number),
+            AgentRequest::StateStored { shell, number } => self.state_stored(&shell, number),
             AgentRequest::Terminal(attach) => self.attach_terminal(id, attach),
             AgentRequest::Type(bytes) => self.typed(id, &bytes),
             AgentRequest::Resize(size) => self.resized(id, size),
@@ -194,18 +194,18 @@ impl Agent {
                 }
                 self.notify_exec_count();
             }
-            Err((why, message)) => self.refuse(id, None, why, message),
+            Err((reason, message)) => self.refuse(id, None, reason, message),
         }
     }
 
-    pub(super) fn exec_refused(&mut self, exec: u64, why: RefusalReason, message: String) {
+    pub(super) fn exec_refused(&mut self, exec: u64, reason: RefusalReason, message: String) {
         let Some(exec) = self.execs.remove(&exec) else { return };
         self.notify_exec_count();
         if let Some(id) = exec.conn {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.role = Role::Ready;
             }
-            self.refuse(id, None, why, message);
+            self.refuse(id, None, reason, message);
         }
     }
 
@@ -257,7 +257,7 @@ impl Agent {
                 let mut conn = Conn::new(id, spare);
                 conn.queue_message(&AgentResponse::Refused {
                     id: None,
-                    why: RefusalReason::NoProcess,
+                    reason: RefusalReason::NoProcess,
                     message,
                 });
                 let _ = conn.flush();

@@ -31,20 +31,20 @@ impl Agent {
     }
 
     /// The server has stored this state of a shell.
-    pub(super) fn kept(&mut self, shell: &ShellKey, number: u64) {
+    pub(super) fn state_stored(&mut self, shell: &ShellKey, number: u64) {
         let shell = self.shells_by_key.get(shell).and_then(|id| self.shells.get_mut(id));
         if let Some(shell) = shell {
-            shell.kept(number);
+            shell.state_stored(number);
         }
     }
 
     /// Sends the saved state of a shell to the watchers.
     pub(super) fn report_saved(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
-        let told = shell.tell_saved();
+        let updates = shell.tell_saved();
         let key = shell.key.clone();
-        for what in told {
-            let response = AgentResponse::ShellState { shell: key.clone(), what };
+        for update in updates {
+            let response = AgentResponse::ShellState { shell: key.clone(), update };
             for watcher in self.watchers.clone() {
                 self.send(watcher, &response);
             }

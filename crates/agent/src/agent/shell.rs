@@ -38,7 +38,7 @@ impl Agent {
             since if shell.state == ShellState::Dead && !shell.is_session() => {
                 shell.log.cursor_for_ended(since)
             }
-            Some(since) => shell.log.cursor_since(since),
+            Some(since) => shell.log.cursor_to_resume_from(since),
             None => shell.log.cursor_at_end(),
         };
         shell.clients.push(id);

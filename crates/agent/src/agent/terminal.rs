@@ -44,7 +44,7 @@ impl Agent {
             }
             None => match self.open_terminal(session, &mut attach) {
                 Ok(opened) => (opened, true),
-                Err((why, message)) => return self.refuse(id, None, why, message),
+                Err((reason, message)) => return self.refuse(id, None, reason, message),
             },
         };
         self.enter_terminal(id, terminal_id, attach, fresh);
@@ -179,10 +179,10 @@ impl Agent {
     /// After every round: reads, sends, and removes ended terminals.
     pub(super) fn flush_terminal(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
-        if let TerminalState::Failed(why, message) = &terminal.state {
-            let why = *why;
+        if let TerminalState::Failed(reason, message) = &terminal.state {
+            let reason = *reason;
             let message = message.clone();
-            return self.terminal_failed(id, why, message);
+            return self.terminal_failed(id, reason, message);
         }
         self.update_visible_clients(id);
         let waits = self.terminal_paused_until(id);
@@ -277,11 +277,11 @@ impl Agent {
         }
     }
 
-    fn terminal_failed(&mut self, id: u64, why: RefusalReason, message: String) {
+    fn terminal_failed(&mut self, id: u64, reason: RefusalReason, message: String) {
         let Some(terminal) = self.terminals.remove(&id) else { return };
         for client in terminal.clients {
             self.leave_terminal(client);
-            self.refuse(client, None, why, message.clone());
+            self.refuse(client, None, reason, message.clone());
         }
         terminal.closers.into_iter().for_each(|closer| self.send(closer, &AgentResponse::Done));
     }

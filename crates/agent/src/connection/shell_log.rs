@@ -246,7 +246,7 @@ impl ShellLog {
 
     /// The cursor of a client that has read up to `since`.
     #[must_use]
-    pub(crate) fn cursor_since(&self, since: ShellPosition) -> LogCursor {
+    pub(crate) fn cursor_to_resume_from(&self, since: ShellPosition) -> LogCursor {
         LogCursor {
             // One before the first entry: a cursor there has fallen behind, and its client receives
             // what it missed as a gap.
@@ -342,9 +342,13 @@ impl ShellLog {
                 (*before >= cursor.seq).then_some(response)
             }
             LogEvent::Exit(who, exit, from) => exit_message(who, exit, *from, cursor, filter),
-            LogEvent::Refused(who, why, message) => {
+            LogEvent::Refused(who, reason, message) => {
                 let id = filter.command_name(who)?;
-                Some(AgentResponse::Refused { id: Some(id), why: *why, message: message.clone() })
+                Some(AgentResponse::Refused {
+                    id: Some(id),
+                    reason: *reason,
+                    message: message.clone(),
+                })
             }
             LogEvent::Closed(closed, at) => {
                 let old = cursor.seen.is_some_and(|seen| {
@@ -360,7 +364,7 @@ impl ShellLog {
     #[must_use]
     pub(crate) fn cursor_for_ended(&self, since: Option<ShellPosition>) -> LogCursor {
         if let Some(since) = since {
-            return LogCursor { seen: None, ..self.cursor_since(since) };
+            return LogCursor { seen: None, ..self.cursor_to_resume_from(since) };
         }
         let cursor = self.cursor_at_end();
         let back = self

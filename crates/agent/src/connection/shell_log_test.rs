@@ -69,7 +69,7 @@ proptest! {
                 4 => for _ in 0..count % 3 {
                     if let Some(item) = log.next(&mut come, &view) { cut.take(item) }
                 },
-                _ => come = log.cursor_since(cut.at),
+                _ => come = log.cursor_to_resume_from(cut.at),
             }
         }
         while let Some(item) = log.next(&mut stay, &view) { whole.take(item) }
@@ -138,11 +138,11 @@ fn who_watches_is_told_the_beginning_of_a_commands_text() {
     let mut other = log.cursor_at_end();
     let text = format!("{}{}", "x".repeat(TEXT_BYTES_MAX - 1), "ä and more");
     log.started(who("me", "a"), &text);
-    let Some(Item::Message(told)) = log.next(&mut place, &view("you", true)) else { panic!() };
+    let Some(Item::Message(message)) = log.next(&mut place, &view("you", true)) else { panic!() };
     let command = "x".repeat(TEXT_BYTES_MAX - 1);
-    assert_eq!(told, AgentResponse::CommandStarted { id: "me/a".into(), command });
-    let Some(Item::Message(told)) = log.next(&mut other, &view("me", false)) else { panic!() };
-    assert_eq!(told, AgentResponse::Started { id: "a".into() });
+    assert_eq!(message, AgentResponse::CommandStarted { id: "me/a".into(), command });
+    let Some(Item::Message(message)) = log.next(&mut other, &view("me", false)) else { panic!() };
+    assert_eq!(message, AgentResponse::Started { id: "a".into() });
 }
 
 /// Promises: S13.

@@ -123,10 +123,13 @@ impl Context {
             return;
         };
         match &bash.shell.state {
-            shell::ShellState::Failed(why, message) => {
-                let why =
-                    if *why == RefusalReason::NotFound { RefusalReason::Unsupported } else { *why };
-                let refusal = (why, message.clone());
+            shell::ShellState::Failed(reason, message) => {
+                let reason = if *reason == RefusalReason::NotFound {
+                    RefusalReason::Unsupported
+                } else {
+                    *reason
+                };
+                let refusal = (reason, message.clone());
                 self.bash = None;
                 self.state = ContextState::Gone;
                 self.fail_to_start(reactor, refusal);
@@ -143,16 +146,16 @@ impl Context {
     fn deliver_log_item(&mut self, reactor: &mut Reactor, conn: Option<&mut Conn>) -> LogStep {
         let view = LogFilter { owner: String::new(), watch: false };
         let Some(bash) = &mut self.bash else { return LogStep::Nothing };
-        let told = match bash.shell.log.next(&mut bash.place, &view) {
+        let message = match bash.shell.log.next(&mut bash.place, &view) {
             None => return LogStep::Nothing,
             Some(Item::Output { stream, bytes, .. }) => {
                 let bytes = bytes.to_vec();
                 self.deliver(conn, usize::from(stream == STDERR), &bytes);
                 return LogStep::Something;
             }
-            Some(Item::Message(told)) => told,
+            Some(Item::Message(message)) => message,
         };
-        match told {
+        match message {
             response::AgentResponse::Exit(exit) => self.exited(conn, &exit),
             response::AgentResponse::Gap { from, to, .. } => self.late_lost += to - from,
             response::AgentResponse::Closed(closed) => {

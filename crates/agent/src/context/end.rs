@@ -5,7 +5,7 @@
 //! interpreter and everything that it started. The context remains, and its next run starts a new
 //! interpreter.
 
-use super::killing::Killing;
+use super::kill_state::KillState;
 use super::{Context, ContextState};
 use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
@@ -107,7 +107,7 @@ impl Context {
     /// started.
     pub(super) fn kill_all_of(&mut self, reactor: &mut Reactor, pid: i32) {
         if self.killing.is_none() && pid > 0 {
-            self.killing = Some(Killing { pid, began: reactor.now, look_at: reactor.now });
+            self.killing = Some(KillState { pid, began: reactor.now, look_at: reactor.now });
         }
         self.check_killed(reactor);
     }

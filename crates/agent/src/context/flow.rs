@@ -51,11 +51,11 @@ impl Context {
             return;
         };
         interpreter.listening = on;
-        for (fd, what) in
+        for (fd, source) in
             interpreter.pipes.iter().zip([EventSource::ContextOut, EventSource::ContextErr])
         {
             match fd {
-                Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
+                Some(fd) if on => drop(reactor.poll.add(fd, source, id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }

@@ -158,7 +158,7 @@ impl Interpreter {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let input = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
         let text = text(driver)?;
-        let (told, interrupt_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (interrupt_reader, interrupt_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&interrupt_pipe, true)?;
         request.fds = vec![
             (input.as_raw_fd(), 0),
@@ -167,7 +167,7 @@ impl Interpreter {
             (theirs.as_raw_fd(), FD_CONTROL),
             (text.as_raw_fd(), FD_DRIVER),
         ];
-        request.fds.extend(node.then_some((told.as_raw_fd(), FD_INTERRUPT)));
+        request.fds.extend(node.then_some((interrupt_reader.as_raw_fd(), FD_INTERRUPT)));
         let child = reactor.spawn(request, parent)?;
         Ok(Self {
             pid: child.pid,

@@ -50,10 +50,10 @@ impl Context {
     pub(super) fn restart_gone(&mut self, reactor: &mut Reactor, spares: &mut SpareKernels) {
         self.restarts += 1;
         self.fresh = true;
-        if let Err((why, message)) = self.start(reactor, spares) {
-            self.refuse_queue(why, &message);
+        if let Err((reason, message)) = self.start(reactor, spares) {
+            self.refuse_queue(reason, &message);
             let openers = std::mem::take(&mut self.openers);
-            self.refusals.extend(openers.into_iter().map(|one| (one, (why, message.clone()))));
+            self.refusals.extend(openers.into_iter().map(|one| (one, (reason, message.clone()))));
             self.state = ContextState::Gone;
         }
     }

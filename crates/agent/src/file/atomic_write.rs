@@ -61,7 +61,7 @@ impl AtomicWrite {
         owner: Owner,
     ) -> Result<Self, Failure> {
         let path = followed(path)?;
-        let wrong = |what: &str| Failure(RefusalReason::WrongKind, what.to_owned());
+        let wrong = |message: &str| Failure(RefusalReason::WrongKind, message.to_owned());
         let old = rustix::fs::statat(CWD, &path, AtFlags::empty()).ok();
         if old.is_some_and(|old| !is_file(&old)) {
             return Err(wrong("not a regular file"));

@@ -28,7 +28,7 @@ impl Failure {
 
 impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
-        let why = match errno {
+        let reason = match errno {
             Errno::NOENT => RefusalReason::NotFound,
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY | Errno::TXTBSY => {
                 RefusalReason::Denied
@@ -42,7 +42,7 @@ impl From<Errno> for Failure {
             Errno::EXIST => RefusalReason::Exists,
             _ => RefusalReason::Failed,
         };
-        Self(why, errno.to_string())
+        Self(reason, errno.to_string())
     }
 }
 

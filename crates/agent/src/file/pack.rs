@@ -242,7 +242,7 @@ impl<R: Read> Read for Grown<R> {
 
 /// The archive library wraps the kernel's errors and keeps their kinds.
 fn sorted(error: io::Error) -> Failure {
-    let why = match error.kind() {
+    let reason = match error.kind() {
         _ if error.raw_os_error().is_some() => return error.into(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RefusalReason::NoSpace,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => RefusalReason::Denied,
@@ -259,5 +259,5 @@ fn sorted(error: io::Error) -> Failure {
         cause = deeper.source();
     }
     message.truncate(message.floor_char_boundary(400));
-    Failure(why, message)
+    Failure(reason, message)
 }

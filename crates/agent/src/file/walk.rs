@@ -88,12 +88,12 @@ pub(super) fn gone(errno: Errno) -> bool {
 
 /// The error for a path below the root that could not be read.
 pub(super) fn failed(path: &[u8], errno: Errno) -> Failure {
-    let Failure(why, message) = errno.into();
+    let Failure(reason, message) = errno.into();
     let (shown, cut) = match path.len() {
         0..=SHOWN_BYTES_MAX => (path, ""),
         _ => (&path[..SHOWN_BYTES_MAX], "…"),
     };
-    Failure(why, format!("{}{cut}: {message}", String::from_utf8_lossy(shown).escape_debug()))
+    Failure(reason, format!("{}{cut}: {message}", String::from_utf8_lossy(shown).escape_debug()))
 }
 
 /// Opens a directory of the tree, or returns why it cannot be opened; neither if it is gone.

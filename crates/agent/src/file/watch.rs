@@ -43,7 +43,7 @@ pub(super) fn watch(
         half: None,
         listed: HashMap::new(),
         round: 0,
-        told: Vec::new(),
+        changes: Vec::new(),
         gone: false,
     };
     watch.add(Vec::new(), false).map_err(used_up)?;
@@ -98,7 +98,7 @@ struct DirectoryWatch {
     /// because the kernel may report them again.
     listed: HashMap<Vec<u8>, u64>,
     round: u64,
-    told: Vec<FileChange>,
+    changes: Vec<FileChange>,
     gone: bool,
 }
 
@@ -228,9 +228,9 @@ impl DirectoryWatch {
                 if directory {
                     self.renamed(&half.path, &path);
                 }
-                let what = FileChangeKind::Moved;
+                let kind = FileChangeKind::Moved;
                 let to = Some(path);
-                self.told.push(FileChange { what, path: half.path, to, directory });
+                self.changes.push(FileChange { kind, path: half.path, to, directory });
                 return Ok(());
             }
             self.flush_half();
@@ -270,10 +270,10 @@ impl DirectoryWatch {
         self.put(FileChangeKind::Deleted, half.path, half.directory);
     }
 
-    fn put(&mut self, what: FileChangeKind, path: Vec<u8>, directory: bool) {
-        let change = FileChange { what, path, to: None, directory };
-        if what != FileChangeKind::Modified || self.told.last() != Some(&change) {
-            self.told.push(change);
+    fn put(&mut self, kind: FileChangeKind, path: Vec<u8>, directory: bool) {
+        let change = FileChange { kind, path, to: None, directory };
+        if kind != FileChangeKind::Modified || self.changes.last() != Some(&change) {
+            self.changes.push(change);
         }
     }
 
@@ -364,8 +364,8 @@ impl DirectoryWatch {
     }
 
     fn report(&mut self, connection: &mut FileConnection) -> Result<(), ConnectionEnded> {
-        let told = std::mem::take(&mut self.told);
-        for part in told.chunks(PART_MAX) {
+        let changes = std::mem::take(&mut self.changes);
+        for part in changes.chunks(PART_MAX) {
             connection.send_message(&AgentResponse::FileChanged(part.to_vec()))?;
         }
         Ok(())

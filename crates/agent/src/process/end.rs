@@ -2,7 +2,7 @@
 //! its descendants have ended.
 
 use super::Process;
-use super::killing::Killing;
+use super::kill_state::KillState;
 use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
 use crate::signals::{KILL, TERM};
@@ -57,7 +57,7 @@ impl Process {
         let at = reactor.now + grace;
         match &mut self.ending.killing {
             Some(killing) => killing.kill_at = killing.kill_at.min(at),
-            None => self.ending.killing = Some(Killing { kill_at: at, retry_interval: AGAIN }),
+            None => self.ending.killing = Some(KillState { kill_at: at, retry_interval: AGAIN }),
         }
         self.on_timer(reactor);
     }
@@ -166,7 +166,7 @@ impl Process {
             self.group = None;
         } else if self.group.is_some() && self.ending.killing.is_none() {
             self.ending.killing =
-                Some(Killing { kill_at: reactor.now + AGAIN, retry_interval: AGAIN });
+                Some(KillState { kill_at: reactor.now + AGAIN, retry_interval: AGAIN });
         }
     }
 }

@@ -137,8 +137,8 @@ impl Bash {
         id: u64,
         open: &OpenShell,
     ) -> Result<Self, (RefusalReason, String)> {
-        let bad = |what: &str| {
-            (RefusalReason::BadRequest, format!("{what} holds a byte that it cannot hold"))
+        let bad = |subject: &str| {
+            (RefusalReason::BadRequest, format!("{subject} holds a byte that it cannot hold"))
         };
         let mut envp = environment(&open.env).ok_or_else(|| bad("the environment"))?;
         // Otherwise bash would read the user's history and rewrite it at its end.
@@ -187,8 +187,8 @@ impl Bash {
     }
 
     fn register(&self, reactor: &Reactor, id: u64) -> Result<(), Errno> {
-        let add = |fd: Option<&OwnedFd>, what, flags| match fd {
-            Some(fd) => reactor.poll.add(fd, what, id, flags),
+        let add = |fd: Option<&OwnedFd>, source, flags| match fd {
+            Some(fd) => reactor.poll.add(fd, source, id, flags),
             None => Ok(()),
         };
         add(
@@ -221,10 +221,10 @@ impl Bash {
             return;
         }
         self.listening = on;
-        for (fd, what) in [(&self.out, EventSource::Out), (&self.err, EventSource::Err)] {
+        for (fd, source) in [(&self.out, EventSource::Out), (&self.err, EventSource::Err)] {
             // Removed instead of masked, because the end of a pipe is reported with any mask.
             match fd {
-                Some(fd) if on => drop(reactor.poll.add(fd, what, id, EventFlags::IN)),
+                Some(fd) if on => drop(reactor.poll.add(fd, source, id, EventFlags::IN)),
                 Some(fd) => reactor.poll.remove(fd),
                 None => {}
             }
@@ -297,7 +297,7 @@ impl Bash {
     }
 
     /// Reads the status channel. `number` is the step whose report is awaited.
-    pub(crate) fn read_status(&mut self, reactor: &mut Reactor, number: Option<u64>) -> Status {
+    pub(crate) fn read_end_report(&mut self, reactor: &mut Reactor, number: Option<u64>) -> Status {
         let Some(status) = &self.status else { return Status::Nothing };
         match reactor.read(status, LINE_BYTES_MAX) {
             Ok(bytes) => self.lines.extend_from_slice(bytes),

@@ -292,8 +292,8 @@ mod tests {
         fn quoted_text_is_one_word_of_the_same_bytes(text in "[^\0]{0,60}") {
             let mut out = String::from("printf %s ");
             quote(&mut out, &text);
-            let told = Command::new("bash").args(["-c", &out]).output().expect("bash runs");
-            prop_assert_eq!(told.stdout, text.as_bytes());
+            let output = Command::new("bash").args(["-c", &out]).output().expect("bash runs");
+            prop_assert_eq!(output.stdout, text.as_bytes());
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! The end of a shell, on its own or on request.
 
 use super::bash::Bash;
-use super::closing::Closing;
+use super::close_state::CloseState;
 use super::{Shell, ShellState};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
@@ -34,7 +34,7 @@ impl Shell {
             process.send(HUP);
         }
         let _ = signal::send(pid, HUP);
-        self.end.closing = Some(Closing {
+        self.end.closing = Some(CloseState {
             cause,
             kill_at: reactor.now + GRACE,
             look_at: reactor.now + LOOK,

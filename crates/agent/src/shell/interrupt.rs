@@ -23,7 +23,7 @@
 
 use super::Shell;
 use super::bash::Bash;
-use super::running::{INTERRUPT_RETRY, InterruptState};
+use super::running_command::{INTERRUPT_RETRY, InterruptState};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, STOP, TERM};

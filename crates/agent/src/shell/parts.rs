@@ -1,6 +1,6 @@
 //! The parts of a shell's state, by concern.
 
-use super::closing::Closing;
+use super::close_state::CloseState;
 use isolet_wire::activity::CloseCause;
 use isolet_wire::response::Closed;
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ pub(super) struct FlowControl {
 /// The end of a bash.
 #[derive(Debug, Default)]
 pub(super) struct ShellEnd {
-    pub(super) closing: Option<Closing>,
+    pub(super) closing: Option<CloseState>,
     pub(super) ended: Option<(Closed, Instant)>,
     /// Why the agent kills bash.
     pub(super) cause: Option<CloseCause>,

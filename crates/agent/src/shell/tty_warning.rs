@@ -54,8 +54,8 @@ impl TtyWarningFilter {
     }
 }
 
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    bytes.windows(what.len()).position(|part| part == what)
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|part| part == needle)
 }
 
 /// Length of the warning after the process id, through its newline; `Some(None)` while it is

@@ -1,6 +1,6 @@
 //! The end of a terminal, with its program or on request.
 
-use super::closing::Closing;
+use super::close_state::CloseState;
 use super::{Terminal, TerminalState};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::{READ_BYTES, Reactor};
@@ -27,7 +27,7 @@ impl Terminal {
         }
         let started =
             process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
-        self.closing = Some(Closing { kill_at: reactor.now + GRACE, killed: false, started });
+        self.closing = Some(CloseState { kill_at: reactor.now + GRACE, killed: false, started });
         self.drain_pty(reactor);
         // The kernel signals the foreground group that its terminal is gone. The agent signals the
         // others.

@@ -244,8 +244,8 @@ impl Client {
                     outcome.exit = exit;
                     return outcome;
                 }
-                Event::Response(AgentResponse::Refused { id: of, why, message }) => {
-                    panic!("refused {of:?}: {why:?} {message}")
+                Event::Response(AgentResponse::Refused { id: of, reason, message }) => {
+                    panic!("refused {of:?}: {reason:?} {message}")
                 }
                 Event::Response(AgentResponse::Closed(closed)) => panic!("closed: {closed:?}"),
                 _ => {}
@@ -255,10 +255,10 @@ impl Client {
 }
 
 /// Waits for a state that no event reports.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(description: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        assert!(start.elapsed() < PATIENCE, "never: {description}");
         std::thread::yield_now();
     }
 }

@@ -140,9 +140,9 @@ impl Screen {
         }
     }
 
-    pub fn wait(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub fn wait(&mut self, description: &str, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
-            assert!(self.exit.is_none(), "never {what}: {}", self.text());
+            assert!(self.exit.is_none(), "never {description}: {}", self.text());
             self.step();
         }
     }

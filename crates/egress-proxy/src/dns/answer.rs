@@ -121,7 +121,8 @@ async fn resolve_query(
     }
     let Some(name) = host(&text) else { return deny(ResponseCode::NXDomain, "default") };
     let policy = sandbox.policy();
-    match policy.judge(&NetworkDestination { name: Some(&name), ..NetworkDestination::default() }) {
+    match policy.decide(&NetworkDestination { name: Some(&name), ..NetworkDestination::default() })
+    {
         Verdict::Allowed(_) => {}
         Verdict::Refused(rule) => return deny(ResponseCode::NXDomain, &rule_text(rule)),
     }

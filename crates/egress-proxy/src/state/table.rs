@@ -122,8 +122,9 @@ impl SandboxTable {
             out: sandbox.sent_bytes.swap(0, Relaxed),
             back: sandbox.received_bytes.swap(0, Relaxed),
         });
-        let any =
-            |tell: &ProxyResponse| !matches!(tell, ProxyResponse::Carried { out: 0, back: 0, .. });
+        let any = |response: &ProxyResponse| {
+            !matches!(response, ProxyResponse::Carried { out: 0, back: 0, .. })
+        };
         traffic.filter(any).collect()
     }
 }

@@ -154,8 +154,8 @@ fn every_byte_comes_through_and_is_counted() {
     assert_eq!(sum, BYTES);
     let mut counted = 0;
     while counted < BYTES as u64 {
-        for tell in world.reports() {
-            if let ProxyResponse::Carried { address: SANDBOX, back, .. } = tell {
+        for response in world.reports() {
+            if let ProxyResponse::Carried { address: SANDBOX, back, .. } = response {
                 counted += back;
             }
         }

@@ -42,7 +42,7 @@ pub(crate) fn authority(
     world.send(&ProxyRequest::SetCredentials { address: SANDBOX, credentials, tls });
     let reports = world.reports();
     assert!(!format!("{reports:?}").contains(VALUE));
-    reports.into_iter().find_map(|tell| match tell {
+    reports.into_iter().find_map(|response| match response {
         ProxyResponse::Authority { address: SANDBOX, certificate } => {
             assert!(!certificate.contains("PRIVATE"));
             let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());

@@ -59,7 +59,7 @@ fn no_second_host_is_smuggled_in() {
     let (world, heard) = world(&["good.example"]);
     let hidden = "GET /hidden HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     let length = hidden.len();
-    for (what, request) in [
+    for (case, request) in [
         ("two hosts", "GET / HTTP/1.1\r\nHost: good.example\r\nHost: evil.example\r\n\r\n".into()),
         ("another target", "GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n".into()),
         ("a folded host", "GET / HTTP/1.1\r\nHost: good.example\r\n evil.example\r\n\r\n".into()),
@@ -82,7 +82,7 @@ fn no_second_host_is_smuggled_in() {
         let request: String = request;
         let answer = answered(&world, request.as_bytes());
         let passed = answer.starts_with("HTTP/1.1 200") && !answer.contains("evil");
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4") || passed, "{what}: {answer}");
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4") || passed, "{case}: {answer}");
     }
     for head in heard.lock().expect("no thread panicked with the lock").iter() {
         let lower = head.to_ascii_lowercase();

@@ -222,7 +222,7 @@ impl World {
     /// The denials that were reported since the last call, as `protocol host:port rule`, sorted and
     /// each once.
     pub(crate) fn denials(&self) -> Vec<String> {
-        let all = self.reports().into_iter().filter_map(|tell| match tell {
+        let all = self.reports().into_iter().filter_map(|response| match response {
             ProxyResponse::Refused { refused, .. } => Some(line(&refused)),
             _ => None,
         });
@@ -234,7 +234,7 @@ impl World {
 
     /// How many denials with this line of [`Self::denials`] were reported since the last call.
     pub(crate) fn denial_count(&self, expected: &str) -> usize {
-        let all = self.reports().into_iter().map(|tell| match tell {
+        let all = self.reports().into_iter().map(|response| match response {
             ProxyResponse::Refused { refused, .. } if line(&refused) == expected => {
                 refused.times as usize
             }

@@ -46,8 +46,8 @@ impl TicketTarget {
         let mut parts = uri.path().strip_prefix("/v1/")?.split('/');
         let under = parts.next()?;
         let id = parts.next()?;
-        let what = parts.next()?;
-        let purpose = match (under, what, parts.next()) {
+        let kind = parts.next()?;
+        let purpose = match (under, kind, parts.next()) {
             ("sandboxes", "terminal", None) | ("sandbox", "pty", None) => SocketPurpose::Terminal,
             ("sandboxes", "shell", None) => SocketPurpose::Shell,
             ("sandboxes", "ports" | "tcp", Some(_)) => SocketPurpose::Port,

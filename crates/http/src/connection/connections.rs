@@ -205,8 +205,8 @@ mod tests {
     }
 
     fn is_asked_to_close(registered: &RegisteredConnection) -> bool {
-        let mut told = Box::pin(registered.connection().close_requested());
-        futures_util::FutureExt::now_or_never(&mut told).is_some()
+        let mut request = Box::pin(registered.connection().close_requested());
+        futures_util::FutureExt::now_or_never(&mut request).is_some()
     }
 
     #[tokio::test]

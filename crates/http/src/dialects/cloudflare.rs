@@ -10,7 +10,7 @@ pub(crate) mod pty;
 pub(crate) mod sandboxes;
 pub(crate) mod sessions;
 pub(crate) mod tunnel;
-pub(crate) mod workspace;
+pub(crate) mod workspace_archive;
 
 use crate::app::App;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -24,8 +24,8 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(exec::exec))
         .routes(routes!(files::read, files::write))
         .routes(routes!(pty::pty))
-        .routes(routes!(workspace::persist))
-        .routes(routes!(workspace::hydrate))
+        .routes(routes!(workspace_archive::persist))
+        .routes(routes!(workspace_archive::hydrate))
         .routes(routes!(sessions::create))
         .routes(routes!(sessions::delete))
         .routes(routes!(tunnel::open, tunnel::close))

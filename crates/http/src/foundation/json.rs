@@ -93,12 +93,12 @@ fn require_json_type(headers: &HeaderMap) -> Result<(), ApiError> {
 fn reword(said: &str) -> String {
     let said = said.split(" at line ").next().unwrap_or(said);
     let wrong = said.strip_prefix("invalid type: ").or(said.strip_prefix("invalid value: "));
-    let Some((told, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
+    let Some((found, expected)) = wrong.and_then(|wrong| wrong.split_once(", expected ")) else {
         return said.to_owned();
     };
     // The parser puts numbers between words and backquotes.
-    let got = ["integer `", "floating point `"].iter().find_map(|kind| told.strip_prefix(kind));
-    let got = got.and_then(|number| number.strip_suffix('`')).unwrap_or(told);
+    let got = ["integer `", "floating point `"].iter().find_map(|kind| found.strip_prefix(kind));
+    let got = got.and_then(|number| number.strip_suffix('`')).unwrap_or(found);
     let expected = match expected {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",

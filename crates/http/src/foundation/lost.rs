@@ -13,7 +13,8 @@ pub(crate) struct LostStateView {
     /// Why: `crash` (changes since the last save are lost), `too_large`, `no_answer`, `not_kept` or
     /// `not_restored`.
     #[schema(value_type = String)]
-    why: LossReason,
+    #[serde(rename = "why")]
+    reason: LossReason,
     /// When the restored state was saved, in milliseconds since 1970. `null` if nothing was
     /// restored.
     #[schema(required = true)]
@@ -46,8 +47,8 @@ impl LostFields {
 
 impl From<&LostState> for LostStateView {
     fn from(state: &LostState) -> Self {
-        let LostState { session, why, saved_at_ms } = state;
-        Self { session: session.to_string(), why: *why, saved_at_ms: *saved_at_ms }
+        let LostState { session, reason, saved_at_ms } = state;
+        Self { session: session.to_string(), reason: *reason, saved_at_ms: *saved_at_ms }
     }
 }
 
@@ -59,7 +60,7 @@ mod tests {
     fn lost_state_keeps_its_bytes() {
         let state = |session: &str, saved_at_ms| {
             let session = session.parse().unwrap();
-            Lost::ShellState(LostState { session, why: LossReason::TooLarge, saved_at_ms })
+            Lost::ShellState(LostState { session, reason: LossReason::TooLarge, saved_at_ms })
         };
         let lost = [Lost::Shells, state("a", Some(5)), state("b", None)];
         let fields = LostFields::of(&lost);

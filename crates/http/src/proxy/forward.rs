@@ -67,7 +67,8 @@ pub(crate) async fn forward(
     if switched != upgrade.is_some() && switched {
         return Err(bad_answer(target.port, "it switched protocols without a request to do so"));
     }
-    headers::rewrite_response(&mut head, &target).map_err(|what| bad_answer(target.port, what))?;
+    headers::rewrite_response(&mut head, &target)
+        .map_err(|problem| bad_answer(target.port, problem))?;
     head.extensions.insert(Proxied { own_origin: target.entry.own_origin() });
     match upgrade {
         Some(upgrade) if switched => {
@@ -139,7 +140,7 @@ impl Exchange<'_> {
 
     /// The error when the connection failed; lists the ports on which programs listen.
     async fn dial_error(&self, error: Error) -> ApiError {
-        if !matches!(error, Error::Refused { why: RefusalReason::NotListening, .. }) {
+        if !matches!(error, Error::Refused { reason: RefusalReason::NotListening, .. }) {
             return error.into();
         }
         let all = self.sandbox.listening().await.unwrap_or_default();
@@ -180,11 +181,11 @@ fn lost(port: u16, error: &hyper::Error) -> ApiError {
 }
 
 /// 502: the response cannot be forwarded.
-fn bad_answer(port: u16, what: &str) -> ApiError {
+fn bad_answer(port: u16, problem: &str) -> ApiError {
     ApiError::new(
         StatusCode::BAD_GATEWAY,
         "bad_answer",
-        format!("the program on port {port} gave no HTTP answer that can be passed on: {what}"),
+        format!("the program on port {port} gave no HTTP answer that can be passed on: {problem}"),
         "see the log of the program; if it does not speak HTTP, use the route /tcp/{port}",
     )
 }

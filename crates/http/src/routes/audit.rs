@@ -67,8 +67,8 @@ async fn open(app: &App, caller: &Caller, sandbox: Option<&SandboxId>) -> Result
 fn unread(error: AuditError) -> ApiError {
     tracing::error!(%error, "the audit log cannot be read");
     let hint = "see the server's log";
-    let what = "the audit log cannot be read";
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "audit", what, hint)
+    let message = "the audit log cannot be read";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "audit", message, hint)
 }
 
 fn answer(first: Option<Vec<u8>>, export: Export) -> Response {

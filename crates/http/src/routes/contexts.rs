@@ -412,7 +412,7 @@ async fn begin(
     let default = default_of(id).map(|language| (language, code.clone()));
     let link = sandbox.context_run(id, code).await.map_err(context_error)?;
     let first = ContextRun::new(link, sandbox.denials(), cancel).started().await;
-    let is_missing = matches!(first, Err(Error::Refused { why: RefusalReason::NoShell, .. }));
+    let is_missing = matches!(first, Err(Error::Refused { reason: RefusalReason::NoShell, .. }));
     let Some((language, code)) = default.filter(|_| is_missing) else {
         return first.map_err(context_error);
     };

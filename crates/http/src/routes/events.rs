@@ -125,7 +125,7 @@ impl EventSource for FollowedEvents {
     fn write(&mut self, events: Vec<Arc<SandboxEvent>>, out: &mut EventBuffer) -> ControlFlow<()> {
         for event in events {
             write_event(out, &event);
-            if self.one && event.what == EventKind::Destroyed {
+            if self.one && event.kind == EventKind::Destroyed {
                 return ControlFlow::Break(());
             }
         }
@@ -163,7 +163,7 @@ mod tests {
             rule: "default".into(),
             times: 2,
         };
-        for (what, name, fields) in [
+        for (kind, name, fields) in [
             (EventKind::Created, "created", ""),
             (EventKind::Running, "running", ""),
             (EventKind::Unreachable { cause: "a\"b".into() }, "unreachable", r#","cause":"a\"b""#),
@@ -225,7 +225,7 @@ mod tests {
             let sandbox = SandboxId::parse("box").unwrap();
             let mut out = EventBuffer::default();
             let incarnation = "a-life".into();
-            write_event(&mut out, &SandboxEvent { id: 7, at_ms: 5, sandbox, incarnation, what });
+            write_event(&mut out, &SandboxEvent { id: 7, at_ms: 5, sandbox, incarnation, kind });
             let data = format!(r#"{{"id":7,"at_ms":5,"sandbox":"box"{fields}}}"#);
             assert_eq!(out.as_str(), format!("id: 7\nevent: {name}\ndata: {data}\n\n"));
         }

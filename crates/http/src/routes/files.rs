@@ -229,8 +229,8 @@ async fn answer(
             let base = whole(&path);
             let Page { found, unread, .. } = page;
             let view = |one: FoundFile| {
-                let why = unread.get(&one.path).map(|why| agent_code(*why));
-                FileView::below(&base, one).unread(why)
+                let reason = unread.get(&one.path).map(|reason| agent_code(*reason));
+                FileView::below(&base, one).unread(reason)
             };
             let views = found.into_iter().map(view).collect();
             Ok(with_next_link(next, Json(DirectoryOrSearch::Directory(views))))

@@ -393,8 +393,8 @@ pub(crate) async fn gc(
 ) -> Result<Json<Collected>, ApiError> {
     if body.value.all && caller.tenant.as_str() != "default" {
         let hint = "remove your own images with DELETE /v1/images/{image}";
-        let what = "`all` removes images of every tenant";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "not_yours", what, hint));
+        let message = "`all` removes images of every tenant";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "not_yours", message, hint));
     }
     let (images, layers) = app.service.collect_images(body.value.all).await?;
     Ok(Json(Collected { images, layers }))

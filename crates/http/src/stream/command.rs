@@ -144,7 +144,7 @@ impl RunningCommand {
     pub(crate) async fn next(&mut self) -> Result<CommandEvent, ApiError> {
         loop {
             if self.ended.is_some() {
-                let denied = self.denials.told().await;
+                let denied = self.denials.settled().await;
                 let exit = self.ended.take().ok_or(AgentError::Ended)?;
                 return Ok(CommandEvent::Exit(exit, denied));
             }
@@ -225,13 +225,13 @@ impl RunningCommand {
             AgentEvent::Response(AgentResponse::Gap { stream, from, to }) => {
                 Ok(Some(CommandEvent::Gap { stream, from, to }))
             }
-            AgentEvent::Response(AgentResponse::Refused { id, why, message })
+            AgentEvent::Response(AgentResponse::Refused { id, reason, message })
                 if id.as_ref().is_none_or(|id| *id == self.id) =>
             {
                 if self.orphaned() {
                     return Err(AgentError::SessionEnded.into());
                 }
-                Err(ApiError::from_agent(why, message))
+                Err(ApiError::from_agent(reason, message))
             }
             // This includes that a session's shell has ended: the next request opens another shell
             // or is refused.

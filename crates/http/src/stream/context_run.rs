@@ -104,7 +104,7 @@ impl ContextRun {
         }
         loop {
             if self.ended.is_some() {
-                self.denied = self.denials.told().await;
+                self.denied = self.denials.settled().await;
                 let end = self.ended.take().ok_or(isolet_sandbox::AgentError::Ended)?;
                 return Ok(ContextRunEvent::End(end));
             }
@@ -206,7 +206,7 @@ pub(super) fn death_exception(end: &ContextRunEnd) -> Option<Fault> {
 /// Converts an error, with a code of its own for unknown contexts.
 pub(crate) fn context_error(error: Error) -> ApiError {
     match error {
-        Error::Refused { why: RefusalReason::NoShell, message } => ApiError::new(
+        Error::Refused { reason: RefusalReason::NoShell, message } => ApiError::new(
             StatusCode::NOT_FOUND,
             "no_context",
             message,

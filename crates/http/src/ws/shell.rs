@@ -251,15 +251,15 @@ impl ShellSocket {
 
     /// Forwards a message of the agent, and adds its size to `bytes`.
     fn forward(&mut self, message: AgentEvent, bytes: &mut usize) -> Flow {
-        let tell = match message {
-            AgentEvent::Response(tell) => tell,
+        let response = match message {
+            AgentEvent::Response(response) => response,
             AgentEvent::Data(body) => {
                 *bytes += body.len();
                 self.shell_ended = false;
                 return self.data(body);
             }
         };
-        match tell {
+        match response {
             AgentResponse::Exit(exit) => {
                 self.shell_ended = false;
                 self.stdin_commands.retain(|id| *id != exit.id);
@@ -274,20 +274,20 @@ impl ShellSocket {
                 ControlFlow::Continue(())
             }
             AgentResponse::CommandStarted { id, command } => {
-                let told = self.client.starts.then(|| shell_frames::start(&id, &command));
+                let frame = self.client.starts.then(|| shell_frames::start(&id, &command));
                 self.track_denials(id);
-                told.map_or(ControlFlow::Continue(()), |message| self.write(message))
+                frame.map_or(ControlFlow::Continue(()), |message| self.write(message))
             }
             AgentResponse::Gap { stream, from, to } => {
                 let rest = self.decoder.gap(stream);
                 self.chunks(&rest)?;
                 self.write(shell_frames::gap(stream, from, to))
             }
-            AgentResponse::Refused { id, why, message } => {
-                if let Some(id) = id.as_ref().filter(|_| why != RefusalReason::IdInUse) {
+            AgentResponse::Refused { id, reason, message } => {
+                if let Some(id) = id.as_ref().filter(|_| reason != RefusalReason::IdInUse) {
                     self.stdin_commands.retain(|other| other != id);
                 }
-                self.send_error(id.as_deref(), &ApiError::from_agent(why, message))
+                self.send_error(id.as_deref(), &ApiError::from_agent(reason, message))
             }
             AgentResponse::Closed(closed) => self.closed(&closed),
             _ => ControlFlow::Continue(()),
@@ -356,14 +356,15 @@ impl ShellSocket {
             let end = CloseReason::Close(CloseCode::Away, "session_ended");
             return ControlFlow::Break(end);
         }
-        let Ok(why) = timeout(CLOSE_WAIT, self.client.sandbox.ended()).await else {
+        let Ok(error) = timeout(CLOSE_WAIT, self.client.sandbox.ended()).await else {
             debug!(%error, "the agent connection of a client broke");
             return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         };
-        if matches!(why, isolet_sandbox::Error::Stopping) {
+        if matches!(error, isolet_sandbox::Error::Stopping) {
             return ControlFlow::Break(CloseReason::Close(CloseCode::Restart, "come back"));
         }
-        let ended = Closed { code: None, signal: None, cause: CloseCause::Other(why.to_string()) };
+        let ended =
+            Closed { code: None, signal: None, cause: CloseCause::Other(error.to_string()) };
         if !self.shell_ended {
             self.closed(&ended)?;
         }

@@ -190,7 +190,7 @@ impl TerminalSocket {
                     bytes += body.len();
                     self.data(body)?;
                 }
-                Ok(Some(AgentEvent::Response(tell))) => self.forward(tell)?,
+                Ok(Some(AgentEvent::Response(response))) => self.forward(response)?,
                 Err(error) => {
                     self.flush_output()?;
                     return self.lost(&error).await;
@@ -279,9 +279,9 @@ impl TerminalSocket {
         self.connection.write(Message::Binary(one))
     }
 
-    fn forward(&mut self, tell: AgentResponse) -> Flow {
+    fn forward(&mut self, response: AgentResponse) -> Flow {
         self.flush_output()?;
-        match tell {
+        match response {
             AgentResponse::TerminalReady => self.connection.write(frames::ready()),
             AgentResponse::TerminalSnapshot(snapshot) if self.snapshot.is_none() => {
                 self.begin_snapshot(snapshot)
@@ -321,11 +321,11 @@ impl TerminalSocket {
                 come_back
             }
             Ok(isolet_sandbox::Error::Stopping) => come_back,
-            Ok(why) => {
+            Ok(error) => {
                 let closed = Closed {
                     code: None,
                     signal: Some(KILLED),
-                    cause: CloseCause::Other(why.to_string()),
+                    cause: CloseCause::Other(error.to_string()),
                 };
                 self.connection.write(frames::exit(&closed))?;
                 ControlFlow::Break(CloseReason::Close(CloseCode::Away, "the sandbox has ended"))

@@ -98,13 +98,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         runs_the_same(&server, &args).await?;
     }
     let terminal = AttachedTerminal::new(id, session, &common_query(view), &attached);
-    let why = match (view, args.view) {
+    let reason = match (view, args.view) {
         (false, _) => None,
         (true, false) => Some(session::KEY_IS_READ_ONLY),
         (true, true) => Some("view only"),
     };
     let attach_session =
-        AttachSession::new(server.clone(), terminal, socket, args.detach_keys.clone(), why)?;
+        AttachSession::new(server.clone(), terminal, socket, args.detach_keys.clone(), reason)?;
     let (end, line_open) = attach_session.run().await?;
     if line_open {
         let _ = std::io::Write::write_all(&mut stderr(), b"\r\n");
@@ -133,8 +133,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             to_exit_code(code)
         }
         DetachReason::Signalled(code) => to_exit_code(code),
-        DetachReason::Gone(why) => {
-            print_message(why);
+        DetachReason::Gone(reason) => {
+            print_message(reason);
             ExitCode::from(EXIT_CLIENT_ERROR)
         }
     })

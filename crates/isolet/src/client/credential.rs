@@ -162,16 +162,16 @@ mod tests {
         std::fs::write(file.path(), "Bearer of-file\n").expect("written");
         let path = file.path().display();
         let read = |text: String| credentials(&[credential(&text).expect("a credential")]);
-        let told = read(format!("api.example:8443:Authorization=@{path}")).expect("it is there");
+        let parsed = read(format!("api.example:8443:Authorization=@{path}")).expect("it is there");
         let expected = json!({"host": "api.example:8443", "header": "Authorization", "value": "Bearer of-file"});
-        assert_eq!(told, [expected]);
-        let told = read(format!("*.example:{{A_KEY}}=@{path}")).expect("it is there");
+        assert_eq!(parsed, [expected]);
+        let parsed = read(format!("*.example:{{A_KEY}}=@{path}")).expect("it is there");
         let expected =
             json!({"host": "*.example", "placeholder": "A_KEY", "value": "Bearer of-file"});
-        assert_eq!(told, [expected]);
+        assert_eq!(parsed, [expected]);
         let home = std::env::var("PATH").expect("every test has one");
-        let told = read("a.example:X=env:PATH".into()).expect("it is set");
-        assert_eq!(told[0]["value"], home);
+        let parsed = read("a.example:X=env:PATH".into()).expect("it is set");
+        assert_eq!(parsed[0]["value"], home);
         assert!(read("a.example:X=env:NEVER_WAS_SET_HERE".into()).is_err());
         let input = credential("a.example:X=-").expect("a credential");
         assert!(credentials(&[input.clone(), input]).is_err(), "there is one standard input");

@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 256 * 1024;
   isolet image gc")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: ImageCommand,
+    command: ImageCommand,
     /// Print JSON for scripts instead of text
     #[arg(long, global = true)]
     json: bool,
@@ -75,7 +75,7 @@ enum ImageCommand {
 /// Runs a subcommand of `isolet image`.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let server = ApiClient::find()?;
-    match args.what {
+    match args.command {
         ImageCommand::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
         ImageCommand::Ls => list(&server, args.json).await,
         ImageCommand::Import { file, name } => import(&server, file, name, args.json).await,
@@ -84,13 +84,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let body = json!({"all": all});
             let path = "/v1/images/gc";
             let answer = server.send(Method::POST, path, "application/json", Some(&body)).await?;
-            let told: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
+            let response: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
             if args.json {
-                return pretty(&told);
+                return pretty(&response);
             }
             print_message(format_args!(
                 "removed: images {}, layers {}",
-                told["images"], told["layers"]
+                response["images"], response["layers"]
             ));
             Ok(ExitCode::SUCCESS)
         }
@@ -239,13 +239,16 @@ async fn import(
     let answer =
         sender.send_request(request).await.context("the server did not accept the archive")?;
     let status = answer.status();
-    let told: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
+    let response: Value = serde_json::from_slice(&answer.collect().await?.to_bytes())?;
     if !status.is_success() {
-        return Err(anyhow!("{}; {}", text(&told["message"]), text(&told["hint"])));
+        return Err(anyhow!("{}; {}", text(&response["message"]), text(&response["hint"])));
     }
     if json {
-        return pretty(&told);
+        return pretty(&response);
     }
-    write(true, format!("{}\n", sanitize(told["digest"].as_str().unwrap_or_default())).as_bytes())?;
+    write(
+        true,
+        format!("{}\n", sanitize(response["digest"].as_str().unwrap_or_default())).as_bytes(),
+    )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -139,15 +139,15 @@ pub(super) async fn asked(
 }
 
 /// Prints the connections that were refused while a command ran, and the command that allows each.
-pub(super) fn refusals(told: &Value, id: &str) {
-    lines(told, id).iter().for_each(print_message);
+pub(super) fn refusals(response: &Value, id: &str) {
+    lines(response, id).iter().for_each(print_message);
 }
 
-fn lines(told: &Value, id: &str) -> Vec<String> {
-    let all = told["denied"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn lines(response: &Value, id: &str) -> Vec<String> {
+    let all = response["denied"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut lines: Vec<String> = all.iter().take(SHOWN_MAX).map(|one| line(one, id)).collect();
     let more = (all.len().saturating_sub(SHOWN_MAX) as u64)
-        .saturating_add(told["denied_lost"].as_u64().unwrap_or(0));
+        .saturating_add(response["denied_lost"].as_u64().unwrap_or(0));
     if more > 0 {
         lines.push(format!("{more} more connections were refused"));
     }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_was_refused_is_said_with_the_call_that_opens_it() {
         let one = |host: &str, port: Option<u16>, rule: &str| json!({"host": host, "port": port, "protocol": "tcp", "rule": rule, "times": 1});
-        let told = json!({"denied": [
+        let response = json!({"denied": [
             one("a.example", Some(443), "default"),
             one("b.example", None, "*.example"),
             one("10.0.0.1", Some(80), "private"),
@@ -218,7 +218,7 @@ mod tests {
             one("a.example", Some(443), "limit"),
             one("a.example", Some(443), "certificate"),
         ], "denied_lost": 2});
-        let lines = lines(&told, "demo");
+        let lines = lines(&response, "demo");
         assert!(lines[0].ends_with("isolet network demo --allow-add a.example:443"), "{lines:?}");
         assert!(lines[1].ends_with("isolet network demo --deny-remove *.example"), "{lines:?}");
         assert!(lines[2].ends_with("closed to every sandbox (private)"), "{lines:?}");
@@ -229,8 +229,8 @@ mod tests {
         assert!(!lines[7].contains("isolet network"), "no call opens it: {lines:?}");
         assert_eq!(lines[8], "3 more connections were refused");
         for rule in ["headers too long", "limit", "certificate"] {
-            let told = json!({"denied": [one("a.example", Some(443), rule)]});
-            let line = &super::lines(&told, "demo")[0];
+            let response = json!({"denied": [one("a.example", Some(443), rule)]});
+            let line = &super::lines(&response, "demo")[0];
             assert!(!line.contains("isolet network"), "no call opens it: {line}");
         }
         assert!(super::lines(&json!({"exit_code": 0}), "demo").is_empty());

@@ -211,7 +211,7 @@ fn mount_usr(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 
 fn create_start_directory(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     match &child.spec.root {
-        Some(root) if !child.spec.kept => new_root::create_start_directory(root),
+        Some(root) if !child.spec.directory_exists => new_root::create_start_directory(root),
         _ => Ok(()),
     }
 }
@@ -272,7 +272,7 @@ fn enter_root(_: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 
 /// A network namespace with a veth pair was prepared with loopback up.
 fn bring_loopback_up(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
-    if child.spec.linked { Ok(()) } else { isolet_sys::loopback::bring_up() }
+    if child.spec.has_veth { Ok(()) } else { isolet_sys::loopback::bring_up() }
 }
 
 fn write(path: &str, text: &str) -> Result<(), Errno> {
@@ -281,7 +281,7 @@ fn write(path: &str, text: &str) -> Result<(), Errno> {
 }
 
 fn write_settings(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
-    if !child.spec.linked {
+    if !child.spec.has_veth {
         write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
         write("/proc/sys/net/ipv4/ping_group_range", "0 65535")?;
     }

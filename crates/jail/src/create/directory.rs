@@ -29,27 +29,28 @@ pub(super) struct Directory<'a> {
 impl<'a> Directory<'a> {
     pub(super) fn create(host: &'a Host, spec: &'a Spec) -> Result<Self, StepError> {
         let path = host.config.sandbox_dir(&spec.name);
-        if !spec.kept {
+        if !spec.directory_exists {
             rustix::fs::mkdir(&path, Mode::from_raw_mode(0o711)).map_err(at_step("directory"))?;
         }
         let fd = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(at_step("directory"))?;
         match rustix::fs::mkdirat(&fd, GIVEN, Mode::from_raw_mode(0o755)) {
             // Created before the sandbox slept.
-            Err(Errno::EXIST) if spec.kept => {}
+            Err(Errno::EXIST) if spec.directory_exists => {}
             created => created.map_err(at_step("directory"))?,
         }
-        let mut directory = Self { host, spec, fd, disk: None, remove_on_drop: !spec.kept };
-        if spec.kept {
+        let mut directory =
+            Self { host, spec, fd, disk: None, remove_on_drop: !spec.directory_exists };
+        if spec.directory_exists {
             directory.clear().map_err(at_step("directory"))?;
         }
         if spec.limits.disk_mib > 0 {
-            if !spec.kept {
+            if !spec.directory_exists {
                 disk::create_image(&path, spec.limits.disk_mib).map_err(at_step("disk image"))?;
             }
             directory.disk = Some(disk::mount(&path).map_err(at_step("disk"))?);
         }
-        if !spec.kept {
+        if !spec.directory_exists {
             directory.create_places().map_err(at_step("directories"))?;
         }
         Ok(directory)

@@ -36,7 +36,7 @@ pub fn create_sandbox(
     spec: &Spec,
     network: Option<OwnedFd>,
 ) -> Result<i32, StepError> {
-    if spec.linked != network.is_some() {
+    if spec.has_veth != network.is_some() {
         return Err(StepError::new("network namespace of the veth pair", Errno::BADF));
     }
     let mut directory = Directory::create(host, spec)?;

@@ -90,7 +90,7 @@ struct ClientState {
 }
 
 struct VethAnswer {
-    tell: VethResponseBody,
+    body: VethResponseBody,
     fd: Option<OwnedFd>,
 }
 
@@ -132,7 +132,7 @@ impl VethClient {
             .map_err(|error| gone(&error))?;
         let mut client =
             Self { shared, boot: 0, names: false, warnings: Vec::new(), child: Mutex::new(child) };
-        match client.ask(VethRequestBody::Begin(settings), None)?.tell {
+        match client.ask(VethRequestBody::Begin(settings), None)?.body {
             VethResponseBody::Ready { boot, names, missing, warnings } if missing.is_empty() => {
                 client.boot = boot;
                 client.names = names;
@@ -157,7 +157,7 @@ impl VethClient {
     pub fn claim(&self, name: &str, policy: &Policy) -> Result<(AssignedVeth, OwnedFd), VethError> {
         let ask = VethRequestBody::Take { name: name.to_owned(), policy: policy.clone() };
         match self.ask(ask, None)? {
-            VethAnswer { tell: VethResponseBody::Taken(standing), fd: Some(netns) } => {
+            VethAnswer { body: VethResponseBody::Taken(standing), fd: Some(netns) } => {
                 Ok((standing, netns))
             }
             _ => Err(unexpected_answer()),
@@ -175,7 +175,7 @@ impl VethClient {
         netns: BorrowedFd<'_>,
     ) -> Result<AssignedVeth, VethError> {
         let ask = VethRequestBody::Attach { name: name.to_owned(), policy: policy.clone() };
-        match self.ask(ask, Some(netns))?.tell {
+        match self.ask(ask, Some(netns))?.body {
             VethResponseBody::Taken(standing) => Ok(standing),
             _ => Err(unexpected_answer()),
         }
@@ -199,7 +199,7 @@ impl VethClient {
         id: u32,
         credentials: Vec<Credential>,
     ) -> Result<Option<String>, VethError> {
-        match self.ask(VethRequestBody::SetCredentials { id, credentials }, None)?.tell {
+        match self.ask(VethRequestBody::SetCredentials { id, credentials }, None)?.body {
             VethResponseBody::CredentialsSet { certificate } => Ok(certificate),
             _ => Err(unexpected_answer()),
         }
@@ -230,7 +230,7 @@ impl VethClient {
         loop {
             let after = all.last().map_or(0, |last| last.id);
             let VethResponseBody::Listed(some) =
-                self.ask(VethRequestBody::List { after }, None)?.tell
+                self.ask(VethRequestBody::List { after }, None)?.body
             else {
                 return Err(unexpected_answer());
             };
@@ -247,7 +247,7 @@ impl VethClient {
     /// # Errors
     /// See [`VethError`].
     pub fn counters(&self, id: u32) -> Result<Counters, VethError> {
-        match self.ask(VethRequestBody::Counters { id }, None)?.tell {
+        match self.ask(VethRequestBody::Counters { id }, None)?.body {
             VethResponseBody::Counted(counters) => Ok(counters),
             _ => Err(unexpected_answer()),
         }
@@ -259,7 +259,7 @@ impl VethClient {
     }
 
     fn done(&self, ask: VethRequestBody) -> Result<(), VethError> {
-        match self.ask(ask, None)?.tell {
+        match self.ask(ask, None)?.body {
             VethResponseBody::Done => Ok(()),
             _ => Err(unexpected_answer()),
         }
@@ -284,8 +284,8 @@ impl VethClient {
         };
         self.shared.waiting().remove(&number);
         match answer? {
-            VethAnswer { tell: VethResponseBody::Failed { why }, .. } => {
-                Err(VethError::Refused(why))
+            VethAnswer { body: VethResponseBody::Failed { reason }, .. } => {
+                Err(VethError::Refused(reason))
             }
             answer => Ok(answer),
         }
@@ -319,17 +319,21 @@ impl ClientState {
                 Ok(Some(packet)) => packet,
                 _ => break,
             };
-            let Ok(told) = isolet_wire::frame::decode::<VethResponse>(&packet.bytes) else { break };
-            if let Some(waiting) = self.waiting().remove(&told.number) {
-                let _ = waiting.try_send(VethAnswer { tell: told.body, fd: packet.fd });
+            let Ok(response) = isolet_wire::frame::decode::<VethResponse>(&packet.bytes) else {
+                break;
+            };
+            if let Some(waiting) = self.waiting().remove(&response.number) {
+                let _ = waiting.try_send(VethAnswer { body: response.body, fd: packet.fd });
                 continue;
             }
-            match told.body {
+            match response.body {
                 VethResponseBody::Refused { name, refused } => {
                     on_event(VethEvent::Refused { name, refused })
                 }
                 VethResponseBody::Gone { name, id } => on_event(VethEvent::Gone { name, id }),
-                VethResponseBody::Repaired { what } => on_event(VethEvent::Repaired(what)),
+                VethResponseBody::Repaired { description } => {
+                    on_event(VethEvent::Repaired(description))
+                }
                 VethResponseBody::Authority { name, certificate } => {
                     on_event(VethEvent::Authority { name, certificate });
                 }

@@ -60,8 +60,8 @@ impl ClientConn {
     }
 
     /// Sends an answer, or an event (`number` 0). False when the server does not read.
-    pub(super) fn send(&self, number: u64, tell: &VethResponseBody, fd: Option<&OwnedFd>) -> bool {
-        let packet = isolet_wire::launcher::encode(&VethResponse { number, body: tell.clone() });
+    pub(super) fn send(&self, number: u64, body: &VethResponseBody, fd: Option<&OwnedFd>) -> bool {
+        let packet = isolet_wire::launcher::encode(&VethResponse { number, body: body.clone() });
         send_packet(&self.0, &packet, fd.map(AsFd::as_fd), SendFlags::DONTWAIT).is_ok()
     }
 }

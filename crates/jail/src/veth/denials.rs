@@ -43,8 +43,8 @@ pub(super) fn denying_rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard
     if packet.over_limit {
         return "limit".to_owned();
     }
-    if let Some(why) = guard.closed(packet.address) {
-        return why.to_owned();
+    if let Some(reason) = guard.closed(packet.address) {
+        return reason.to_owned();
     }
     // A packet without a port matches rules without one.
     let destination = NetworkDestination {
@@ -52,7 +52,7 @@ pub(super) fn denying_rule(packet: &DeniedPacket, policy: &Policy, guard: &Guard
         address: Some(packet.address),
         port: Some(packet.port.unwrap_or(0)),
     };
-    match policy.judge(&destination) {
+    match policy.decide(&destination) {
         Verdict::Refused(Some(rule)) => rule.to_string(),
         _ => "default".to_owned(),
     }

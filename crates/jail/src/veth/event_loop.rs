@@ -84,13 +84,13 @@ pub fn run(options: VethOptions, first: OwnedFd) {
             event_loop.manager.gateway.remove();
         }
         Err(failure) => {
-            let tell = VethResponseBody::Ready {
+            let body = VethResponseBody::Ready {
                 boot: 0,
                 names: false,
                 missing: vec![failure],
                 warnings: Vec::new(),
             };
-            client.send(number, &tell, None);
+            client.send(number, &body, None);
         }
     }
 }
@@ -147,17 +147,17 @@ impl EventLoop {
         VethResponseBody::Ready { boot: self.boot, names, missing: Vec::new(), warnings }
     }
 
-    fn answer(&mut self, number: u64, tell: VethResponseBody) {
-        self.send(number, &tell, None);
+    fn answer(&mut self, number: u64, body: VethResponseBody) {
+        self.send(number, &body, None);
     }
 
-    fn send_event(&mut self, tell: VethResponseBody) {
-        self.send(0, &tell, None);
+    fn send_event(&mut self, body: VethResponseBody) {
+        self.send(0, &body, None);
     }
 
     /// Sends a message to the server. A server that does not read is disconnected.
-    fn send(&mut self, number: u64, tell: &VethResponseBody, fd: Option<&OwnedFd>) {
-        if self.client.as_ref().is_some_and(|client| !client.send(number, tell, fd)) {
+    fn send(&mut self, number: u64, body: &VethResponseBody, fd: Option<&OwnedFd>) {
+        if self.client.as_ref().is_some_and(|client| !client.send(number, body, fd)) {
             self.client = None;
         }
     }

@@ -65,7 +65,7 @@ proptest! {
                 for port in [1, 2, 3, 4, 80, 65_534, 65_535] {
                     let address = Ipv4Addr::new(9, 9, third, fourth);
                     let to = NetworkDestination { name: None, address: Some(address), port: Some(port) };
-                    let by_rule = matches!(policy.judge(&to), Verdict::Allowed(_));
+                    let by_rule = matches!(policy.decide(&to), Verdict::Allowed(_));
                     prop_assert_eq!(holds(&ranges, address, port), by_rule, "{}:{}", address, port);
                 }
             }

@@ -24,8 +24,8 @@ fn a_sandbox_is_created_in_the_network_of_its_veth_without_privileges_over_it() 
         hostname: "sandbox".to_owned(),
         limits,
         root: None,
-        kept: false,
-        linked: false,
+        directory_exists: false,
+        has_veth: false,
     };
     let descriptors = format!("/proc/{}/fd", launcher.pid());
     let open_in_launcher = || std::fs::read_dir(&descriptors).expect("the process runs").count();

@@ -107,7 +107,7 @@ fn the_egress_proxy_is_unprivileged_and_started_again_when_killed() {
     process::kill(first);
     let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
     assert!(
-        matches!(&event, VethEvent::Repaired(what) if what.contains("isolet-egress-proxy")),
+        matches!(&event, VethEvent::Repaired(description) if description.contains("isolet-egress-proxy")),
         "{event:?}"
     );
     wait_until("names are resolved again", SOON, || {

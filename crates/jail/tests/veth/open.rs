@@ -99,10 +99,14 @@ fn the_host_its_neighbours_and_other_sandboxes_are_closed_and_denials_reported()
     }
     assert_eq!(said.lines().count(), places.len(), "{said}");
     let denials = fixture.denials();
-    for (host, port, why) in &places[..6] {
+    for (host, port, reason) in &places[..6] {
         let found = denials.iter().find(|it| it.host == *host && it.port == Some(*port));
         let found = found.unwrap_or_else(|| panic!("{host}:{port} in {denials:?}"));
-        assert_eq!((found.rule.as_str(), found.protocol.as_str()), (*why, "tcp"), "{host}:{port}");
+        assert_eq!(
+            (found.rule.as_str(), found.protocol.as_str()),
+            (*reason, "tcp"),
+            "{host}:{port}"
+        );
         assert!(found.times >= 1);
     }
     // A denied connection is refused at once, without a timeout.

@@ -20,7 +20,10 @@ fn a_flushed_table_opens_nothing_and_is_recreated() {
     let said = says(&network, &tries(&[(&PRIVATE.to_string(), 80), (&HOST.to_string(), 7300)]));
     assert!(said.lines().all(|line| line.starts_with("ConnectionRefused")), "{said}");
     let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
-    assert!(matches!(&event, VethEvent::Repaired(what) if what.contains("ip isolet")), "{event:?}");
+    assert!(
+        matches!(&event, VethEvent::Repaired(description) if description.contains("ip isolet")),
+        "{event:?}"
+    );
     assert!(reaches(&network));
 }
 
@@ -32,7 +35,7 @@ fn flushed_gateway_rules_let_nothing_out_and_are_recreated() {
     net::inside(&fixture.gateway_netns(), "nft", "flush ruleset");
     let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
     assert!(
-        matches!(&event, VethEvent::Repaired(what) if what.contains("inet isolet")),
+        matches!(&event, VethEvent::Repaired(description) if description.contains("inet isolet")),
         "{event:?}"
     );
     assert!(reaches(&network));
@@ -48,13 +51,13 @@ fn flushed_gateway_rules_let_nothing_out_and_are_recreated() {
 fn a_renamed_or_removed_uplink_is_reported_and_repaired() {
     let fixture = VethFixture::new();
     let (_, network) = fixture.claim(&["*"], &[]);
-    for what in ["link set isolet0 down", "link set isolet0 name other0", "link del isolet0"] {
-        if what.contains("name") {
+    for command in ["link set isolet0 down", "link set isolet0 name other0", "link del isolet0"] {
+        if command.contains("name") {
             net::ip("link set isolet0 down");
         }
-        net::ip(what);
+        net::ip(command);
         wait_until("the uplink is repaired", SOON, || reaches(&network).then_some(()));
-        if !what.contains("down") {
+        if !command.contains("down") {
             let event = fixture.wait(|event| matches!(event, VethEvent::Repaired(_)));
             assert!(
                 matches!(&event, VethEvent::Repaired(it) if it.contains("isolet0")),

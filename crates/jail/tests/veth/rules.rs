@@ -69,7 +69,7 @@ fn denials_are_reported_and_names_need_the_egress_proxy() {
     assert_eq!(fixture.denials()[0].rule, "default");
     assert!(!fixture.client.names);
     let refused = fixture.client.set_policy(veth.id, &policy(&["example.com"], &[]));
-    assert!(matches!(refused, Err(VethError::Refused(why)) if why.contains("not available")));
+    assert!(matches!(refused, Err(VethError::Refused(reason)) if reason.contains("not available")));
 }
 
 /// Promises: Q5.

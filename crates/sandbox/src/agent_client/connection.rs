@@ -183,7 +183,7 @@ impl ShellConnection {
     ///
     /// # Errors
     /// [`Error::Refused`], or [`Error::Link`], also if the session has ended.
-    pub async fn reattach(&mut self) -> Result<(), Error> {
+    pub async fn attach_to_next_shell(&mut self) -> Result<(), Error> {
         let _opening = match &self.session {
             None => None,
             Some(session) => {
@@ -215,7 +215,7 @@ async fn attach_to(
     wire.send(&AgentRequest::Attach(attach.clone())).await?;
     match wire.answer().await? {
         AgentResponse::Attached { pid, fresh, at } => Ok((pid, fresh, at)),
-        AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+        AgentResponse::Refused { reason, message, .. } => Err(Error::Refused { reason, message }),
         _ => Err(AgentError::Turn("unexpected answer to attach").into()),
     }
 }
@@ -230,7 +230,7 @@ pub struct ExecConnection {
     working: Option<RunningProgram>,
     /// The driver that is asked for a health check if no process can be created.
     driver: Option<mpsc::Sender<DriverCommand>>,
-    told: Option<CommandEvents>,
+    command_events: Option<CommandEvents>,
 }
 
 impl ExecConnection {
@@ -240,7 +240,7 @@ impl ExecConnection {
         pool: Weak<Pool>,
     ) -> Result<Self, AgentError> {
         wire.send(&AgentRequest::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool, working: None, driver: None, told: None })
+        Ok(Self { wire, over: false, pool, working: None, driver: None, command_events: None })
     }
 
     /// Marks the program as running in a session.
@@ -257,13 +257,15 @@ impl ExecConnection {
 
     /// Publishes the start and the end of the program as events.
     pub(crate) fn with_events(mut self, emitter: EventEmitter) -> Self {
-        self.told = Some(CommandEvents::new(emitter));
+        self.command_events = Some(CommandEvents::new(emitter));
         self
     }
 
     fn look(&mut self, event: &AgentEvent) {
         if let (
-            AgentEvent::Response(AgentResponse::Refused { why: RefusalReason::NoProcess, .. }),
+            AgentEvent::Response(AgentResponse::Refused {
+                reason: RefusalReason::NoProcess, ..
+            }),
             Some(driver),
         ) = (event, &self.driver)
         {
@@ -272,8 +274,8 @@ impl ExecConnection {
         }
         if let AgentEvent::Response(AgentResponse::Exit(exit)) = event {
             self.over = true;
-            if let Some(told) = self.told.take() {
-                told.exited(exit.code);
+            if let Some(command_events) = self.command_events.take() {
+                command_events.exited(exit.code);
             }
         }
     }
@@ -346,8 +348,8 @@ pub(crate) async fn close(mut wire: Wire, key: ShellKey) -> Result<(), Error> {
     let answer = tokio::time::timeout(ANSWER_WAIT, wire.next()).await;
     match answer.map_err(|_| Error::TooLate("closing the shell"))?? {
         AgentEvent::Response(AgentResponse::Done) => Ok(()),
-        AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
-            Err(Error::Refused { why, message })
+        AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {
+            Err(Error::Refused { reason, message })
         }
         _ => Err(AgentError::Turn("unexpected answer to close").into()),
     }

@@ -202,8 +202,8 @@ impl Wire {
                 Some(AgentEvent::Response(AgentResponse::Dialed)) => {
                     return found.map(Ok).ok_or(AgentError::Turn("no socket came with a dial"));
                 }
-                Some(AgentEvent::Response(AgentResponse::Refused { why, message, .. })) => {
-                    return Ok(Err((why, message)));
+                Some(AgentEvent::Response(AgentResponse::Refused { reason, message, .. })) => {
+                    return Ok(Err((reason, message)));
                 }
                 Some(_) => return Err(AgentError::Turn("unexpected answer to a dial")),
             }

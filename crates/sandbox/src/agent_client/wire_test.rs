@@ -64,7 +64,7 @@ fn hello() -> Vec<u8> {
     out
 }
 
-fn told(response: &AgentResponse) -> Vec<u8> {
+fn frame_of(response: &AgentResponse) -> Vec<u8> {
     let mut out = Vec::new();
     frame::put(&mut out, response);
     out
@@ -125,12 +125,12 @@ async fn garbage_and_oversize_end_the_link_with_a_typed_error() {
         matches!(bad(after(&[0, 0, 0, 2, 0, 0x7f])).await, AgentError::Frame(_)),
         "unknown message"
     );
-    let mut long = told(&AgentResponse::Pong(1));
+    let mut long = frame_of(&AgentResponse::Pong(1));
     long[3] += 1;
     long.push(0);
     assert!(matches!(bad(after(&long)).await, AgentError::Frame(_)), "bytes left over");
-    assert_eq!(bad(told(&AgentResponse::Pong(1))).await, AgentError::Turn("no greeting"));
-    let other = told(&AgentResponse::Hello { version: VERSION + 1 });
+    assert_eq!(bad(frame_of(&AgentResponse::Pong(1))).await, AgentError::Turn("no greeting"));
+    let other = frame_of(&AgentResponse::Hello { version: VERSION + 1 });
     assert_eq!(bad(other).await, AgentError::Version { theirs: VERSION + 1, ours: VERSION });
     assert_eq!(bad(Vec::new()).await, AgentError::Ended);
 }
@@ -141,7 +141,7 @@ async fn waiting_for_the_next_frame_may_be_given_up_at_any_time() {
     let mut wire = agent.wire().await;
     wire.send(&AgentRequest::Ping(1)).await.unwrap();
     let (mut stream, _) = agent.accept().await;
-    let bytes = [hello(), told(&AgentResponse::Pong(u64::MAX))].concat();
+    let bytes = [hello(), frame_of(&AgentResponse::Pong(u64::MAX))].concat();
     let (first, rest) = bytes.split_at(bytes.len() - 3);
     stream.write_all(first).await.unwrap();
     // Cancels the read with half a frame in the buffer until the half has surely arrived.
@@ -173,7 +173,7 @@ async fn a_send_that_was_dropped_half_way_leaves_the_link_unusable() {
 #[tokio::test]
 async fn a_malformed_name_ends_the_link_and_a_new_one_can_be_opened() {
     let activity = Activity::Terminal { session: "a".into(), pid: 7, clients: 0, closed: None };
-    let good = told(&AgentResponse::Changed { activity: Some(activity), execs: 0 });
+    let good = frame_of(&AgentResponse::Changed { activity: Some(activity), execs: 0 });
     let mut bad = good.clone();
     let at = bad.windows(3).position(|part| part == b"t/a").unwrap();
     bad[at] = b'x';
@@ -209,13 +209,13 @@ async fn a_refused_attach_says_why() {
         assert!(matches!(request, AgentRequest::Attach(_)));
         let refused = AgentResponse::Refused {
             id: None,
-            why: RefusalReason::NoShell,
+            reason: RefusalReason::NoShell,
             message: "no such shell".into(),
         };
-        stream.write_all(&[hello(), told(&refused)].concat()).await.unwrap();
+        stream.write_all(&[hello(), frame_of(&refused)].concat()).await.unwrap();
     };
     let (connection, ()) = tokio::join!(ShellConnection::open(wire, attach(), Weak::new()), server);
-    assert!(matches!(connection, Err(Error::Refused { why: RefusalReason::NoShell, .. })));
+    assert!(matches!(connection, Err(Error::Refused { reason: RefusalReason::NoShell, .. })));
 }
 
 /// An attached connection of a session's pool, and the agent's end of it.
@@ -224,7 +224,7 @@ async fn parked(agent: &Agent, pool: &Arc<Pool>) -> UnixStream {
     let server = async {
         let (mut stream, _) = agent.accept().await;
         let attached = AgentResponse::Attached { pid: 2, fresh: true, at: Default::default() };
-        stream.write_all(&[hello(), told(&attached)].concat()).await.unwrap();
+        stream.write_all(&[hello(), frame_of(&attached)].concat()).await.unwrap();
         stream
     };
     let (connection, stream) =
@@ -248,7 +248,7 @@ async fn a_parked_shell_is_taken_again_unless_it_has_heard_something() {
     // A background job writes. No client may block the shell by not reading.
     let mut stream = parked(&agent, &pool).await;
     let watcher = tokio::spawn(async move { watched.run().await });
-    stream.write_all(&told(&AgentResponse::Started { id: "x".into() })).await.unwrap();
+    stream.write_all(&frame_of(&AgentResponse::Started { id: "x".into() })).await.unwrap();
     let mut rest = Vec::new();
     // A socket error (a reset with unread bytes) also ends the stream.
     let _ = stream.read_to_end(&mut rest).await;
@@ -272,7 +272,7 @@ async fn a_program_s_connection_is_used_again_after_its_exit_only() {
         } else {
             AgentResponse::Pong(0)
         };
-        stream.write_all(&[hello(), told(&last)].concat()).await.unwrap();
+        stream.write_all(&[hello(), frame_of(&last)].concat()).await.unwrap();
         assert_eq!(connection.next().await.unwrap(), AgentEvent::Response(last));
         connection.park();
         assert_eq!(pool.take().is_some(), kept);

@@ -297,10 +297,10 @@ impl Driver {
             Ok(AgentEvent::Response(AgentResponse::Changed { activity, execs })) => {
                 return self.changed(activity, execs);
             }
-            Ok(AgentEvent::Response(AgentResponse::ShellState { shell, what })) => {
+            Ok(AgentEvent::Response(AgentResponse::ShellState { shell, update })) => {
                 if let Some(wire) = &mut self.watch {
                     // A state that cannot be saved now is reported by the next sleep.
-                    let _ = self.saving.told(wire, shell, what).await;
+                    let _ = self.saving.on_update(wire, shell, update).await;
                 }
                 return;
             }
@@ -350,15 +350,15 @@ impl Driver {
         }
     }
 
-    fn spec(&self, kept: bool) -> Spec {
+    fn spec(&self, directory_exists: bool) -> Spec {
         Spec {
             name: self.record.name.clone(),
             slot: self.record.slot,
             hostname: crate::live::warm_pool::HOSTNAME.to_owned(),
             limits: self.record.body.limits,
             root: self.record.body.root.as_ref().map(crate::model::record::layers),
-            kept,
-            linked: false,
+            directory_exists,
+            has_veth: false,
         }
     }
 

@@ -56,16 +56,16 @@ async fn look(sandbox: &Sandbox) {
         State::Sleeping | State::Failed => BTreeSet::new(),
         _ => return,
     };
-    let mut told = entry.listened.lock().unwrap_or_else(PoisonError::into_inner);
-    let closed = told.difference(&now).map(|port| (*port, false));
-    let opened = now.difference(&told).map(|port| (*port, true));
+    let mut announced = entry.listened.lock().unwrap_or_else(PoisonError::into_inner);
+    let closed = announced.difference(&now).map(|port| (*port, false));
+    let opened = now.difference(&announced).map(|port| (*port, true));
     let changes: Vec<_> = closed.chain(opened).take(CHANGES_MAX).collect();
     for (port, open) in changes {
         if open {
-            told.insert(port);
+            announced.insert(port);
             sandbox.emit(EventKind::PortOpened(port));
         } else {
-            told.remove(&port);
+            announced.remove(&port);
             sandbox.emit(EventKind::PortClosed(port));
         }
     }

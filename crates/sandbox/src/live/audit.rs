@@ -20,8 +20,8 @@ impl Inner {
         let Some(event) = event(from, to) else { return };
         let entry = AuditEntry::now(of.tenant.as_str(), Some(of.id.as_str()), event);
         let entry = entry.with("from", "server");
-        let told = matches!(to, State::Failed | State::Unreachable);
-        self.audit.put(match cause.filter(|_| told) {
+        let with_cause = matches!(to, State::Failed | State::Unreachable);
+        self.audit.put(match cause.filter(|_| with_cause) {
             Some(cause) => entry.with("cause", cause.as_str()),
             None => entry,
         });

@@ -62,7 +62,7 @@ struct Up {
 impl From<VethError> for Error {
     fn from(error: VethError) -> Self {
         match error {
-            VethError::Missing(why) => Self::NoWay(why),
+            VethError::Missing(reason) => Self::NoWay(reason),
             other => Self::WayLost(other.to_string()),
         }
     }
@@ -99,10 +99,10 @@ impl Egress {
         if let Some(links) = up.links.as_ref().filter(|links| !links.has_ended()) {
             return Ok(Arc::clone(links));
         }
-        if let Some((since, why)) = &up.missing
+        if let Some((since, reason)) = &up.missing
             && since.elapsed() < MISSING_FOR
         {
-            return Err(Error::NoWay(why.clone()));
+            return Err(Error::NoWay(reason.clone()));
         }
         let config = self.config.clone();
         let settings = self.settings.clone();
@@ -121,9 +121,9 @@ impl Egress {
                 (up.links, up.missing) = (Some(Arc::clone(&links)), None);
                 Ok(links)
             }
-            Err(VethError::Missing(why)) => {
-                up.missing = Some((Instant::now(), why.clone()));
-                Err(Error::NoWay(why))
+            Err(VethError::Missing(reason)) => {
+                up.missing = Some((Instant::now(), reason.clone()));
+                Err(Error::NoWay(reason))
             }
             Err(error) => Err(error.into()),
         }
@@ -144,7 +144,7 @@ impl Egress {
         let Some(policy) = body.network.policy() else { return self.release(entry).await };
         let links = self.links().await?;
         named(&links, &policy)?;
-        if let Some(id) = entry.linked(links.boot) {
+        if let Some(id) = entry.veth_id(links.boot) {
             let setting = Arc::clone(&links);
             blocking(move || setting.set_policy(id, &policy)).await??;
             return self.set_credentials(&links, entry, body).await;
@@ -172,15 +172,15 @@ impl Egress {
     ) -> Result<(), Error> {
         let all = entry.secret_store.all(&body.credentials).await?;
         let all: Vec<_> = all.iter().filter_map(CredentialSpec::credential).collect();
-        let Some(linked) = *entry.link() else { return Ok(()) };
-        if all.is_empty() && !linked.has_credentials {
+        let Some(veth) = *entry.link() else { return Ok(()) };
+        if all.is_empty() && !veth.has_credentials {
             return Ok(());
         }
         if !all.is_empty() && !links.names {
             return Err(Error::NoWay(NO_EGRESS_PROXY.to_owned()));
         }
         let links = Arc::clone(links);
-        let id = linked.id;
+        let id = veth.id;
         let some = !all.is_empty();
         // The veth pair may have ended in the meantime.
         let note = |has_credentials| {
@@ -231,10 +231,10 @@ impl Egress {
 
     /// Removes the sandbox's veth pair, if it has one.
     pub(crate) async fn release(&self, entry: &SandboxEntry) -> Result<(), Error> {
-        let Some(linked) = *entry.link() else { return Ok(()) };
+        let Some(veth) = *entry.link() else { return Ok(()) };
         let links = self.up.lock().await.links.clone();
-        if let Some(links) = links.filter(|links| !links.has_ended() && links.boot == linked.boot) {
-            blocking(move || links.release(linked.id)).await??;
+        if let Some(links) = links.filter(|links| !links.has_ended() && links.boot == veth.boot) {
+            blocking(move || links.release(veth.id)).await??;
         }
         *entry.link() = None;
         Ok(())
@@ -243,7 +243,7 @@ impl Egress {
     /// The process and the number of the sandbox's veth pair, if it has one.
     pub(crate) async fn standing(&self, entry: &SandboxEntry) -> Option<(Arc<VethClient>, u32)> {
         let links = self.up.lock().await.links.clone().filter(|links| !links.has_ended())?;
-        let id = entry.linked(links.boot)?;
+        let id = entry.veth_id(links.boot)?;
         Some((links, id))
     }
 
@@ -316,7 +316,7 @@ async fn all(inner: &Arc<Inner>) -> Result<(), Error> {
             None if inner.ready.has(&one.name) => {}
             // The driver is creating the veth pair.
             Some(entry) if entry.state() == State::Creating => {}
-            Some(entry) if entry.linked(links.boot) == Some(one.id) => {}
+            Some(entry) if entry.veth_id(links.boot) == Some(one.id) => {}
             _ => {
                 let links = Arc::clone(&links);
                 blocking(move || links.release(one.id)).await??;
@@ -353,7 +353,7 @@ impl Inner {
                         ended.notify_one();
                     }
                 } else {
-                    self.ready.unlinked(Some(&name));
+                    self.ready.on_veth_lost(Some(&name));
                 }
             }
             VethEvent::Authority { name, certificate } => {
@@ -365,13 +365,13 @@ impl Inner {
                     }
                 }
             }
-            VethEvent::Repaired(what) => {
-                warn!(what, "network configuration was changed from outside and repaired")
+            VethEvent::Repaired(repair) => {
+                warn!(repair, "network configuration was changed from outside and repaired")
             }
             VethEvent::Ended if self.stopping.load(Ordering::Relaxed) => {}
             VethEvent::Ended => {
                 info!("the process that owns the veth pairs has ended");
-                self.ready.unlinked(None);
+                self.ready.on_veth_lost(None);
                 ended.notify_one();
             }
         }

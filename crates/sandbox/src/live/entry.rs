@@ -4,7 +4,7 @@ pub(crate) mod background;
 pub(crate) mod denial_log;
 pub(crate) mod process_records;
 pub(crate) mod recordings;
-pub(crate) mod scopes;
+pub(crate) mod running_scopes;
 pub(crate) mod secret_store;
 pub(crate) mod shell_states;
 
@@ -13,7 +13,7 @@ use crate::{
     live::{
         entry::{
             background::Background, denial_log::DenialLog, process_records::ProcessRecords,
-            recordings::Recordings, scopes::Scopes, secret_store::SecretStore,
+            recordings::Recordings, running_scopes::Scopes, secret_store::SecretStore,
             shell_states::ShellStates,
         },
         prepared::ReservedVeth,
@@ -144,7 +144,7 @@ impl SandboxEntry {
     }
 
     /// The number of the veth pair, if it belongs to this run of the process.
-    pub(crate) fn linked(&self, boot: u64) -> Option<u32> {
+    pub(crate) fn veth_id(&self, boot: u64) -> Option<u32> {
         self.link().filter(|link| link.boot == boot).map(|link| link.id)
     }
 

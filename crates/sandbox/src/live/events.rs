@@ -12,14 +12,14 @@ use crate::{
 };
 
 impl Events {
-    pub(crate) fn emit(&self, of: &SandboxEntry, what: EventKind) {
-        self.of(&of.tenant).emit(&of.id, &of.incarnation, what);
+    pub(crate) fn emit(&self, of: &SandboxEntry, kind: EventKind) {
+        self.of(&of.tenant).emit(&of.id, &of.incarnation, kind);
     }
 
     /// Publishes a change of state.
     pub(crate) fn moved(&self, of: &SandboxEntry, from: State, to: State, cause: Option<&String>) {
         let log = self.of(&of.tenant);
-        let emit = |what| log.emit(&of.id, &of.incarnation, what);
+        let emit = |kind| log.emit(&of.id, &of.incarnation, kind);
         let cause = || cause.cloned().unwrap_or_default();
         match (from, to) {
             (State::Creating, State::Running) => emit(EventKind::Created),

@@ -145,8 +145,8 @@ impl Keeper {
                     let reason = std::io::Error::from(errno).to_string();
                     return Err(Error::Launch { step, reason });
                 }
-                Err(isolet_jail::Error::Gone(why)) => {
-                    tracing::warn!(sandbox = %job.name(), why, "launcher ended; starting another");
+                Err(isolet_jail::Error::Gone(reason)) => {
+                    tracing::warn!(sandbox = %job.name(), reason, "launcher ended; starting another");
                     self.launcher = None;
                     if let Err(error) = self.clear(job) {
                         // The remains would only obstruct the next launcher.
@@ -175,6 +175,6 @@ impl Keeper {
         let _ = handle.kill();
         let _ = handle.wait_empty(CLEAR_WAIT);
         // Files of an earlier run stay.
-        if spec.kept { handle.remove_cgroups() } else { handle.remove() }
+        if spec.directory_exists { handle.remove_cgroups() } else { handle.remove() }
     }
 }

@@ -48,14 +48,14 @@ impl StateReceiver {
     }
 
     /// Handles a message about a shell's state. `Some` means that the latest state is not stored.
-    pub(crate) async fn told(
+    pub(crate) async fn on_update(
         &mut self,
         wire: &mut Wire,
         shell: ShellKey,
-        what: SavedState,
+        update: SavedState,
     ) -> Option<LostState> {
         let session = self.session(&shell)?;
-        let why = match what {
+        let reason = match update {
             SavedState::Part(part) => {
                 self.part(session, &part);
                 return None;
@@ -86,7 +86,7 @@ impl StateReceiver {
                 return None;
             }
         };
-        Some(self.lost(session, why))
+        Some(self.lost(session, reason))
     }
 
     fn part(&mut self, session: SessionId, part: &[u8]) {
@@ -98,19 +98,19 @@ impl StateReceiver {
         }
     }
 
-    fn lost(&self, session: SessionId, why: LossReason) -> LostState {
+    fn lost(&self, session: SessionId, reason: LossReason) -> LostState {
         let saved_at_ms = self.entry.shell_states.saved_at_ms().get(&session).copied();
-        LostState { session, why, saved_at_ms }
+        LostState { session, reason, saved_at_ms }
     }
 
     /// Records the loss, which the next answer reports.
     fn unrestored(&self, session: SessionId) {
         warn!(sandbox = %self.entry.id, %session, "state of a shell was not restored completely");
         let lost = self.lost(session, LossReason::NotRestored);
-        let mut told = self.entry.lost();
-        let told = told.get_or_insert_default();
-        told.retain(|of| !matches!(of, Lost::ShellState(of) if of.session == lost.session));
-        told.push(Lost::ShellState(lost));
+        let mut losses = self.entry.lost();
+        let losses = losses.get_or_insert_default();
+        losses.retain(|of| !matches!(of, Lost::ShellState(of) if of.session == lost.session));
+        losses.push(Lost::ShellState(lost));
     }
 
     /// Asks the agent to save all shells and returns what could not be saved. `changed` receives
@@ -128,8 +128,8 @@ impl StateReceiver {
                 AgentEvent::Response(AgentResponse::Changed { activity, execs }) => {
                     changed(activity, execs)
                 }
-                AgentEvent::Response(AgentResponse::ShellState { shell, what }) => {
-                    lost.extend(self.told(wire, shell, what).await.map(Lost::ShellState));
+                AgentEvent::Response(AgentResponse::ShellState { shell, update }) => {
+                    lost.extend(self.on_update(wire, shell, update).await.map(Lost::ShellState));
                 }
                 _ => return Err(AgentError::Turn("unexpected answer to save").into()),
             }

@@ -42,7 +42,7 @@ pub(crate) async fn take(inner: &Inner, kind: &PoolKind) -> Option<PreparedSandb
     if size(inner) == 0 {
         return None;
     }
-    let boot = if kind.linked { inner.egress.boot().await } else { None };
+    let boot = if kind.has_veth { inner.egress.boot().await } else { None };
     loop {
         let taken = inner.ready.lock().take(kind, Instant::now());
         inner.ready.more.notify_one();
@@ -92,7 +92,7 @@ async fn fill(inner: &Arc<Inner>, size: usize) -> bool {
     match make(inner, name, kind.clone()).await {
         Ok(made) => inner.ready.lock().put(made),
         Err(error) => {
-            warn!(%error, linked = kind.linked, image = kind.root.is_some(), "sandbox for the warm pool could not be created");
+            warn!(%error, has_veth = kind.has_veth, image = kind.root.is_some(), "sandbox for the warm pool could not be created");
             inner.ready.lock().none_made();
             if kind.plain() {
                 tokio::time::sleep(AGAIN).await;
@@ -119,7 +119,7 @@ async fn make(inner: &Arc<Inner>, name: String, kind: PoolKind) -> Result<Prepar
 
 async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Error> {
     let mut network = None;
-    if made.kind.linked {
+    if made.kind.has_veth {
         let (link, space) = inner.egress.closed(&made.name).await?;
         (made.link, network) = (Some(link), Some(space));
     }
@@ -129,8 +129,8 @@ async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Err
         hostname: HOSTNAME.to_owned(),
         limits: inner.config.limits,
         root: made.kind.root.clone(),
-        kept: false,
-        linked: false,
+        directory_exists: false,
+        has_veth: false,
     };
     inner.launch.launch(spec, network).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);

@@ -182,7 +182,7 @@ pub enum Error {
     #[error("{message}")]
     Refused {
         /// The reason, for programs.
-        why: RefusalReason,
+        reason: RefusalReason,
         /// The reason, for people.
         message: String,
     },

@@ -123,7 +123,7 @@ pub struct SandboxEvent {
     /// The internal name of the sandbox, which differs between sandboxes that used the same id.
     pub incarnation: Arc<str>,
     /// The kind of the event.
-    pub what: EventKind,
+    pub kind: EventKind,
 }
 
 /// The rings of all tenants. A ring lives as long as the server, one for each tenant that was ever
@@ -212,7 +212,7 @@ impl EventLog {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn emit(&self, sandbox: &SandboxId, incarnation: &Arc<str>, what: EventKind) {
+    pub(crate) fn emit(&self, sandbox: &SandboxId, incarnation: &Arc<str>, kind: EventKind) {
         let at_ms = now_ms();
         let mut ring = self.lock();
         if ring.held.len() >= EVENTS_MAX {
@@ -220,7 +220,7 @@ impl EventLog {
         }
         let sandbox = sandbox.clone();
         let incarnation = Arc::clone(incarnation);
-        let event = SandboxEvent { id: ring.next, at_ms, sandbox, incarnation, what };
+        let event = SandboxEvent { id: ring.next, at_ms, sandbox, incarnation, kind };
         ring.held.push_back(Arc::new(event));
         ring.next += 1;
         // Sent within the lock so that readers never see an id that is not in the ring.
@@ -250,8 +250,8 @@ impl EventEmitter {
         self.emit(EventKind::CommandExited { command: self.command(id), code });
     }
 
-    pub(crate) fn emit(&self, what: EventKind) {
-        self.log.emit(&self.sandbox, &self.incarnation, what);
+    pub(crate) fn emit(&self, kind: EventKind) {
+        self.log.emit(&self.sandbox, &self.incarnation, kind);
     }
 }
 

@@ -9,10 +9,10 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// The text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} id must match [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}")]
+#[error("{kind} id must match [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}")]
 pub struct BadId {
     /// The kind of id: `sandbox`, `session`, `process`, `context` or `tenant`.
-    pub what: &'static str,
+    pub kind: &'static str,
 }
 
 /// Whether a text is a valid id of any kind.
@@ -61,7 +61,7 @@ impl SessionId {
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $prefix:literal) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $prefix:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -73,7 +73,7 @@ macro_rules! id {
             /// # Errors
             /// [`BadId`] unless it matches `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`.
             pub fn parse(text: &str) -> Result<Self, BadId> {
-                if valid(text) { Ok(Self(text.to_owned())) } else { Err(BadId { what: $what }) }
+                if valid(text) { Ok(Self(text.to_owned())) } else { Err(BadId { kind: $kind }) }
             }
 
             /// Creates a random id: a prefix and 128 random bits.
@@ -105,7 +105,7 @@ macro_rules! id {
         impl TryFrom<String> for $name {
             type Error = BadId;
             fn try_from(text: String) -> Result<Self, BadId> {
-                if valid(&text) { Ok(Self(text)) } else { Err(BadId { what: $what }) }
+                if valid(&text) { Ok(Self(text)) } else { Err(BadId { kind: $kind }) }
             }
         }
 

@@ -188,7 +188,8 @@ pub struct LostState {
     /// The id of the session.
     pub session: SessionId,
     /// Why the state was lost.
-    pub why: LossReason,
+    #[serde(rename = "why")]
+    pub reason: LossReason,
     /// Time of the state that is restored, in milliseconds since 1970; `None` means that the shell
     /// starts fresh.
     pub saved_at_ms: Option<i64>,

@@ -48,7 +48,7 @@ pub struct ProcessInfo {
 }
 
 impl ProcessInfo {
-    pub(crate) fn told(mut process: ProcessStatus) -> Option<Self> {
+    pub(crate) fn from_status(mut process: ProcessStatus) -> Option<Self> {
         let id = ProcessId::parse(&process.id).ok()?;
         let session = process.session.take().and_then(|id| SessionId::parse(&id).ok());
         process.command.truncate(process.command.floor_char_boundary(COMMAND_BYTES_TOLD));

@@ -31,7 +31,7 @@ pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launcher::Root {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PoolKind {
     /// Whether it starts in the network namespace of a veth pair.
-    pub(crate) linked: bool,
+    pub(crate) has_veth: bool,
     /// The layers of its image; `None` means the programs of the host.
     pub(crate) root: Option<isolet_wire::launcher::Root>,
 }
@@ -161,7 +161,7 @@ impl RecordBody {
     /// The properties that a warm sandbox must have to become this one.
     pub(crate) fn kind(&self) -> PoolKind {
         PoolKind {
-            linked: self.network.mode() != crate::model::network::Mode::None,
+            has_veth: self.network.mode() != crate::model::network::Mode::None,
             root: self.root.as_ref().map(layers),
         }
     }

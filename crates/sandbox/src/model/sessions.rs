@@ -332,7 +332,7 @@ impl Sessions {
             let message = format!(
                 "at most {TERMINALS_MAX} terminals of a sandbox run at once; end one of them"
             );
-            return Err(Error::Refused { why: RefusalReason::TooMany, message });
+            return Err(Error::Refused { reason: RefusalReason::TooMany, message });
         }
         if let Some(held) = all.get_mut(id) {
             held.opening += 1;

@@ -15,7 +15,7 @@ use crate::{
         pool::Pool,
         wire::{ANSWER_WAIT, AgentEvent},
     },
-    live::entry::scopes::Scope,
+    live::entry::running_scopes::Scope,
     model::{
         agent_error::AgentError,
         error::Error,
@@ -165,10 +165,10 @@ impl Sandbox {
         let mut all = Vec::new();
         loop {
             match wire.answer().await? {
-                AgentResponse::Context(context::ContextResponse::State(told))
+                AgentResponse::Context(context::ContextResponse::State(status))
                     if all.len() < context::CONTEXTS_MAX =>
                 {
-                    all.extend(info(told).ok());
+                    all.extend(info(status).ok());
                 }
                 AgentResponse::Done => break,
                 _ => {
@@ -221,7 +221,7 @@ impl Sandbox {
         let scope = self.home(id).await?;
         let request = context::ContextRequest::Restart(id.to_string());
         match self.ask_context(scope.as_deref(), request, OPEN_WAIT).await? {
-            context::ContextResponse::State(told) => info(told),
+            context::ContextResponse::State(status) => info(status),
             _ => Err(AgentError::Turn("unexpected answer to a restart").into()),
         }
     }
@@ -233,7 +233,7 @@ impl Sandbox {
     pub async fn context_close(&self, id: &ContextId) -> Result<(), Error> {
         let closed = async {
             let scope = match self.home(id).await {
-                Err(Error::Refused { why: RefusalReason::NoShell, .. }) => return Ok(()),
+                Err(Error::Refused { reason: RefusalReason::NoShell, .. }) => return Ok(()),
                 found => found?,
             };
             let mut wire = self.wire(scope.as_deref()).await?;
@@ -279,15 +279,15 @@ impl Sandbox {
         wire.send(&AgentRequest::Context(request)).await?;
         let heard = timeout(wait, wire.next()).await.map_err(|_| AgentError::Silent)??;
         match heard {
-            AgentEvent::Response(AgentResponse::Context(told)) => {
+            AgentEvent::Response(AgentResponse::Context(response)) => {
                 self.pool_at(scope).park(wire);
-                Ok(told)
+                Ok(response)
             }
-            AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
-                if why == RefusalReason::NoProcess {
+            AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {
+                if reason == RefusalReason::NoProcess {
                     self.request_health_check();
                 }
-                Err(Error::Refused { why, message })
+                Err(Error::Refused { reason, message })
             }
             _ => Err(AgentError::Turn("unexpected answer about a context").into()),
         }
@@ -299,26 +299,26 @@ impl Sandbox {
 }
 
 fn none(id: &ContextId) -> Error {
-    Error::Refused { why: RefusalReason::NoShell, message: format!("there is no context {id}") }
+    Error::Refused { reason: RefusalReason::NoShell, message: format!("there is no context {id}") }
 }
 
 /// Checks an agent's description of a context.
-pub(crate) fn info(told: context::ContextStatus) -> Result<ContextInfo, Error> {
+pub(crate) fn info(status: context::ContextStatus) -> Result<ContextInfo, Error> {
     let bad = || Error::from(AgentError::Turn("invalid description of a context"));
-    let label: Label = serde_json::from_slice(&told.label).map_err(|_| bad())?;
+    let label: Label = serde_json::from_slice(&status.label).map_err(|_| bad())?;
     Ok(ContextInfo {
-        id: ContextId::parse(&told.context).map_err(|_| bad())?,
-        language: label.language.unwrap_or(told.language),
-        kernel: label.kernel.filter(|_| told.language == Language::Jupyter),
+        id: ContextId::parse(&status.context).map_err(|_| bad())?,
+        language: label.language.unwrap_or(status.language),
+        kernel: label.kernel.filter(|_| status.language == Language::Jupyter),
         session: label.session,
         cwd: label.cwd,
         timeout_ms: label.timeout_ms,
         created_at_ms: label.created_at_ms,
-        pid: Some(told.pid).filter(|pid| *pid > 0),
-        busy: told.busy,
-        queued: told.queued,
-        runs: told.runs,
-        restarts: told.restarts,
+        pid: Some(status.pid).filter(|pid| *pid > 0),
+        busy: status.busy,
+        queued: status.queued,
+        runs: status.runs,
+        restarts: status.restarts,
         once: label.once,
     })
 }

@@ -38,7 +38,7 @@ impl Denials {
     }
 
     /// The denials up to now. Waits briefly for those that are just being reported. Cancel-safe.
-    pub async fn told(&self) -> Denied {
+    pub async fn settled(&self) -> Denied {
         self.settle().await;
         self.now()
     }

@@ -12,12 +12,12 @@ impl Sandbox {
         let reason = match self.file_look(path.as_bytes(), true).await {
             Ok(found) if found.stat.kind == FileKind::Directory => return Ok(()),
             Ok(_) => "not a directory",
-            Err(Error::Refused { why: RefusalReason::NotFound, .. }) => "no such directory",
-            Err(Error::Refused { why: RefusalReason::WrongKind, .. }) => "not a directory",
-            Err(Error::Refused { why: RefusalReason::Denied, .. }) => "it cannot be entered",
+            Err(Error::Refused { reason: RefusalReason::NotFound, .. }) => "no such directory",
+            Err(Error::Refused { reason: RefusalReason::WrongKind, .. }) => "not a directory",
+            Err(Error::Refused { reason: RefusalReason::Denied, .. }) => "it cannot be entered",
             Err(error) => return Err(error),
         };
         let message = format!("cannot enter the start directory: {path}: {reason}");
-        Err(Error::Refused { why: RefusalReason::BadCwd, message })
+        Err(Error::Refused { reason: RefusalReason::BadCwd, message })
     }
 }

@@ -63,8 +63,8 @@ pub(crate) async fn next_event_within(
     wait: Duration,
 ) -> Result<AgentEvent, Error> {
     match timeout(wait, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
-        AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
-            Err(Error::Refused { why, message })
+        AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {
+            Err(Error::Refused { reason, message })
         }
         event => Ok(event),
     }
@@ -147,8 +147,8 @@ impl Writer {
         }
         match self.wire.try_next() {
             Ok(None) => Ok(()),
-            Ok(Some(AgentEvent::Response(AgentResponse::Refused { why, message, .. }))) => {
-                Err(Error::Refused { why, message })
+            Ok(Some(AgentEvent::Response(AgentResponse::Refused { reason, message, .. }))) => {
+                Err(Error::Refused { reason, message })
             }
             Ok(Some(_)) => Err(AgentError::Turn("an answer before the end of a file").into()),
             Err(error) => Err(error.into()),

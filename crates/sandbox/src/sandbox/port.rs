@@ -96,15 +96,15 @@ impl Sandbox {
     pub async fn dial(&self, port: u16) -> Result<PortConnection, Error> {
         let Ok(_place) = std::sync::Arc::clone(&self.entry.ports).try_acquire_owned() else {
             let message = format!("at most {CONNECTIONS_MAX} connections to ports of a sandbox");
-            return Err(Error::Refused { why: RefusalReason::TooMany, message });
+            return Err(Error::Refused { reason: RefusalReason::TooMany, message });
         };
         let mut wire = self.wire(None).await?;
         let answer = timeout(DIAL_WAIT, wire.dial(port)).await;
         let fd = match answer.map_err(|_| AgentError::Silent)?? {
             Ok(fd) => fd,
-            Err((why, message)) => {
+            Err((reason, message)) => {
                 self.entry.pool.park(wire);
-                return Err(Error::Refused { why, message });
+                return Err(Error::Refused { reason, message });
             }
         };
         self.entry.pool.park(wire);
@@ -184,8 +184,8 @@ mod tests {
             (unix.into(), "a unix socket"),
             (listener.into(), "a listening socket"),
         ];
-        for (fd, what) in hostile {
-            assert!(checked(fd, port).is_err(), "{what}");
+        for (fd, description) in hostile {
+            assert!(checked(fd, port).is_err(), "{description}");
         }
     }
 }

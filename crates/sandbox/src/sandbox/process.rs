@@ -12,7 +12,7 @@ use crate::{
     },
     live::entry::{
         process_records::{ProcessRecord, life},
-        scopes::Scope,
+        running_scopes::Scope,
     },
     model::{
         agent_error::AgentError,
@@ -124,14 +124,14 @@ impl Sandbox {
         let request = ProcessRequest::Start(StartProcess {
             id: id.to_string(),
             session: spec.session.as_ref().map(ToString::to_string),
-            what: spec.what,
+            program: spec.what,
             cwd: cwd.unwrap_or_else(|| self.start_dir()),
             env,
             stdin: spec.stdin,
             timeout_ms: spec.timeout_ms,
         });
         let answer = self.request(scope.as_deref(), request, ANSWER_WAIT).await;
-        if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &answer {
+        if let Err(Error::Refused { reason: RefusalReason::NoProcess, .. }) = &answer {
             self.request_health_check();
         }
         let info = one(answer?)?;
@@ -150,7 +150,7 @@ impl Sandbox {
     pub async fn process(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {
         match self.order_of(id, ProcessRequest::Get(id.to_string()), ANSWER_WAIT).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
-            told => one(told?).map(|info| self.with_denied(info)),
+            response => one(response?).map(|info| self.with_denied(info)),
         }
     }
 
@@ -195,7 +195,7 @@ impl Sandbox {
         loop {
             match wire.answer().await? {
                 AgentResponse::Processes(some) if all.len() < LISTED_MAX => {
-                    all.extend(some.into_iter().filter_map(ProcessInfo::told));
+                    all.extend(some.into_iter().filter_map(ProcessInfo::from_status));
                 }
                 AgentResponse::Done => break,
                 _ => {
@@ -235,10 +235,12 @@ impl Sandbox {
         .await?;
         match wire.answer().await? {
             AgentResponse::ProcessLog(log) => Ok(ProcessConnection { wire, log }),
-            AgentResponse::Refused { why: RefusalReason::NoSuchProcess, .. } => {
+            AgentResponse::Refused { reason: RefusalReason::NoSuchProcess, .. } => {
                 Err(self.not_there(id).await)
             }
-            AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+            AgentResponse::Refused { reason, message, .. } => {
+                Err(Error::Refused { reason, message })
+            }
             _ => Err(AgentError::Turn("unexpected answer to following a process").into()),
         }
     }
@@ -291,8 +293,8 @@ impl Sandbox {
         let request = ProcessRequest::Kill { id: id.to_string(), signal, grace_ms };
         match self.order_of(id, request, ANSWER_WAIT.saturating_add(grace)).await {
             Err(Error::ProcessLost { .. }) => self.process_lost(id).await,
-            told => {
-                let info = one(told?)?;
+            response => {
+                let info = one(response?)?;
                 self.entry.background.seen(self, &info);
                 Ok(self.with_denied(info))
             }
@@ -335,11 +337,11 @@ impl Sandbox {
             self.request(scope.as_deref(), request, wait).await
         };
         match request.await {
-            Err(Error::Refused { why: RefusalReason::NoSuchProcess, .. }) => {
+            Err(Error::Refused { reason: RefusalReason::NoSuchProcess, .. }) => {
                 Err(self.not_there(id).await)
             }
             Err(_) if self.entry.state() == State::Sleeping => Err(self.lost_or_none(id).await),
-            told => told,
+            response => response,
         }
     }
 
@@ -353,21 +355,22 @@ impl Sandbox {
         let mut wire = self.wire(scope).await?;
         wire.send(&AgentRequest::Process(request)).await?;
         let event = timeout(wait, wire.next()).await;
-        let told = match event.map_err(|_| Error::TooLate("the process"))?? {
-            Said(AgentResponse::Refused { why, message, .. }) => {
-                Err(Error::Refused { why, message })
+        let response = match event.map_err(|_| Error::TooLate("the process"))?? {
+            Said(AgentResponse::Refused { reason, message, .. }) => {
+                Err(Error::Refused { reason, message })
             }
-            Said(told @ (AgentResponse::Process(_) | AgentResponse::Done)) => Ok(told),
+            Said(response @ (AgentResponse::Process(_) | AgentResponse::Done)) => Ok(response),
             _ => return Err(AgentError::Turn("unexpected answer about a process").into()),
         };
         scope.map_or(&self.entry.pool, |scope| &scope.pool).park(wire);
-        told
+        response
     }
 }
 
-fn one(told: AgentResponse) -> Result<ProcessInfo, Error> {
-    let AgentResponse::Process(process) = told else {
+fn one(response: AgentResponse) -> Result<ProcessInfo, Error> {
+    let AgentResponse::Process(process) = response else {
         return Err(AgentError::Turn("unexpected answer about a process").into());
     };
-    ProcessInfo::told(process).ok_or_else(|| AgentError::Turn("a process without an id").into())
+    ProcessInfo::from_status(process)
+        .ok_or_else(|| AgentError::Turn("a process without an id").into())
 }

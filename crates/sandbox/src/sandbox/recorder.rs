@@ -170,15 +170,15 @@ impl Recorder {
                 },
             }
         };
-        if let RecordingEnd::Cut(why) = end {
+        if let RecordingEnd::Cut(reason) = end {
             self.about.cut = true;
-            self.event('m', why);
+            self.event('m', reason);
         }
         if !matches!(end, RecordingEnd::Left) {
             self.about.ended_at_ms = Some(now_ms());
         }
-        if let Err(why) = self.flush().await {
-            warn!(%sandbox, %session, recording = self.about.id, why, "recording is incomplete");
+        if let Err(reason) = self.flush().await {
+            warn!(%sandbox, %session, recording = self.about.id, reason, "recording is incomplete");
         }
         self.entry().recordings.over(&self.about);
     }
@@ -212,9 +212,9 @@ impl Recorder {
                 return Ok(end);
             }
             if (over || self.events.len() >= BATCH_BYTES)
-                && let Err(why) = self.flush().await
+                && let Err(reason) = self.flush().await
             {
-                return Ok(RecordingEnd::Cut(why));
+                return Ok(RecordingEnd::Cut(reason));
             }
         }
     }

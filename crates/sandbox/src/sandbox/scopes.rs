@@ -13,7 +13,7 @@ use crate::{
         wire::{AgentEvent, Wire},
     },
     live::{
-        entry::{SandboxEntry, scopes::Scope},
+        entry::{SandboxEntry, running_scopes::Scope},
         inner::Inner,
         state_receiver::{self, StateReceiver},
     },
@@ -117,11 +117,11 @@ impl Sandbox {
         let granted = Arc::new(Notify::new());
         let own = self.clone();
         let id = id.clone();
-        let told = Arc::clone(&granted);
+        let on_granted = Arc::clone(&granted);
         let work = async move {
             let _turn = own.entry.scopes.turn.lock().await;
             own.check()?;
-            let started = own.start(&id, grants, true, told).await.map(drop);
+            let started = own.start(&id, grants, true, on_granted).await.map(drop);
             // An invalid grant is reported to the client, so it is not logged.
             if let Err(error) = &started
                 && !matches!(error, Error::BadField { .. })
@@ -235,14 +235,14 @@ fn refused(request: &launcher::Scope, error: &Error) -> Option<Error> {
     let Error::GrantRefused { index, errno } = error else { return None };
     let grant = request.grants.get(*index)?;
     let other = std::io::Error::from(*errno).to_string();
-    let why = match *errno {
+    let problem = match *errno {
         Errno::NOENT => "is not there; make it first, or grant it for writing: then it is made",
         Errno::LOOP => "is or leads through a symbolic link",
         Errno::NOTDIR => "leads through something that is no directory",
         Errno::OPNOTSUPP => "is neither a directory nor a file",
         _ => other.as_str(),
     };
-    let reason = format!("{:?} {why}", grant.path);
+    let reason = format!("{:?} {problem}", grant.path);
     Some(match (request.strict, SessionId::parse(&request.session)) {
         (false, Ok(session)) => Error::ScopeBlocked { session, reason },
         _ => Error::BadField { field: "file_access", reason },
@@ -263,8 +263,8 @@ async fn follow_agent(entry: Arc<SandboxEntry>, id: SessionId, scope: Arc<Scope>
                     entry.sessions.changed(&activity, true);
                 }
             }
-            Ok(AgentEvent::Response(AgentResponse::ShellState { shell, what })) => {
-                let _ = saving.told(&mut wire, shell, what).await;
+            Ok(AgentEvent::Response(AgentResponse::ShellState { shell, update })) => {
+                let _ = saving.on_update(&mut wire, shell, update).await;
             }
             Ok(_) => break AgentError::Turn("unexpected message on a scope's connection"),
             Err(error) => break error,

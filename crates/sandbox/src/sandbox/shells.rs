@@ -73,7 +73,7 @@ impl Sandbox {
     pub async fn shell(&self, attach: ShellClientOptions) -> Result<ShellConnection, Error> {
         let mut scope = None;
         let mut restored = None;
-        let mut told = None;
+        let mut loss = None;
         // Held until the shell is open, because the deletion of its session waits for it.
         let mut opening = None;
         let (shell, open) = match attach.shell {
@@ -90,7 +90,7 @@ impl Sandbox {
                     linger_ms: None,
                     save,
                     restore,
-                    replaces_lost: told.insert(again).lost(),
+                    replaces_lost: loss.insert(again).lost(),
                 };
                 let key = ShellKey::Session(id.to_string());
                 restored = open.restore.is_some().then_some(id);
@@ -121,15 +121,15 @@ impl Sandbox {
         let scope = scope.as_deref();
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
         let connection = ShellConnection::open(self.wire(scope).await?, attach, pool).await;
-        if let Err(Error::Refused { why: RefusalReason::NoProcess, .. }) = &connection {
+        if let Err(Error::Refused { reason: RefusalReason::NoProcess, .. }) = &connection {
             self.request_health_check();
         }
         let connection = connection?;
         if let Some(scope) = scope
-            && let Some(again) = told
+            && let Some(again) = loss
         {
             scope.opened(connection.key());
-            again.told();
+            again.reported();
         }
         if let Some(id) = restored {
             self.entry.shell_states.taken(&id);
@@ -180,7 +180,7 @@ impl Sandbox {
         let cwd =
             start.cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
         let exec = request::StartExec {
-            what: start.what,
+            program: start.what,
             cwd,
             env,
             stdin: start.stdin,

@@ -8,7 +8,7 @@ use crate::{
         connection,
         wire::{AgentEvent, Wire},
     },
-    live::entry::{SandboxEntry, scopes::Scope},
+    live::entry::{SandboxEntry, running_scopes::Scope},
     model::{
         activity::ActivityGuard, agent_error::AgentError, error::Error, ids::SessionId,
         state::State,
@@ -73,7 +73,9 @@ impl TerminalConnection {
             AgentResponse::TerminalAttached(attached) => {
                 Ok(Self { wire, attached, entry, session, touched: Instant::now() })
             }
-            AgentResponse::Refused { why, message, .. } => Err(Error::Refused { why, message }),
+            AgentResponse::Refused { reason, message, .. } => {
+                Err(Error::Refused { reason, message })
+            }
             _ => Err(AgentError::Turn("unexpected answer to a terminal's attach").into()),
         }
     }
@@ -197,7 +199,7 @@ impl Sandbox {
         let connection =
             TerminalConnection::open(wire, attach, Arc::clone(&self.entry), session.clone()).await;
         match &connection {
-            Err(Error::Refused { why: RefusalReason::NoProcess, .. }) => {
+            Err(Error::Refused { reason: RefusalReason::NoProcess, .. }) => {
                 self.request_health_check()
             }
             Ok(connection) if connection.attached.fresh => {
@@ -301,7 +303,7 @@ fn of(terminal: &TerminalStatus) -> Option<SessionId> {
 
 fn none() -> Error {
     Error::Refused {
-        why: RefusalReason::NoShell,
+        reason: RefusalReason::NoShell,
         message: "no terminal runs in this session".into(),
     }
 }

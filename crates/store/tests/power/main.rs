@@ -145,9 +145,9 @@ fn heavy_f15_no_loss_of_power_takes_what_was_answered() {
             let left = tempfile::tempdir().expect("a directory");
             disk.write(left.path(), chance, at);
             let found = found(left.path());
-            let told = format!("after {answered} answers, at call {at}, {chance:?}");
+            let context = format!("after {answered} answers, at call {at}, {chance:?}");
             let may = [records(answered), records((answered + 1).min(CHANGES))];
-            assert!(may.contains(&found), "{told}: {found:?}, should be {:?}", may[0]);
+            assert!(may.contains(&found), "{context}: {found:?}, should be {:?}", may[0]);
             tried += 1;
         }
         match event {

@@ -297,7 +297,7 @@ fn a_snapshot_gives_the_same_screen_for_what_real_programs_write() {
 #[test]
 #[ignore = "a measurement, for release builds"]
 fn how_fast_it_is() {
-    let time = |what: &str, bytes: &[u8], size: Size| {
+    let time = |label: &str, bytes: &[u8], size: Size| {
         let mut screen = Screen::new(size);
         let start = std::time::Instant::now();
         let rounds = (64 << 20) / bytes.len();
@@ -309,7 +309,7 @@ fn how_fast_it_is() {
         let rate = (rounds * bytes.len()) as f64 / start.elapsed().as_secs_f64() / 1e6;
         let start = std::time::Instant::now();
         let snapshot = screen.snapshot().len();
-        println!("{what}: {rate:.0} MB/s, snapshot {snapshot} bytes in {:?}", start.elapsed());
+        println!("{label}: {rate:.0} MB/s, snapshot {snapshot} bytes in {:?}", start.elapsed());
     };
     let wide = Size { cols: 200, rows: 50 };
     let log: Vec<u8> = (0..20_000)

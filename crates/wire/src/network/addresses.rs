@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_ways_to_this_machine_and_its_neighbours_are_closed() {
-        for (address, why) in [
+        for (address, reason) in [
             ([10, 1, 2, 3], Some("private")),
             ([127, 0, 0, 1], Some("loopback")),
             ([169, 254, 169, 254], Some("link-local")),
@@ -86,7 +86,7 @@ mod tests {
             ([239, 1, 1, 1], Some("multicast")),
             ([8, 8, 8, 8], None),
         ] {
-            assert_eq!(closed(address.into()), why, "{address:?}");
+            assert_eq!(closed(address.into()), reason, "{address:?}");
         }
         let guard =
             Guard { host: vec![[8, 8, 4, 4].into()], opened: vec![([10, 1, 0, 0].into(), 16)] };

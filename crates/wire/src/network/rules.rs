@@ -80,8 +80,8 @@ impl Rule {
         Ok(Self { place, port: Some(port) })
     }
 
-    pub(crate) fn holds(&self, to: &NetworkDestination<'_>) -> bool {
-        self.port.is_none_or(|port| Some(port) == to.port) && self.place.holds(to)
+    pub(crate) fn matches(&self, to: &NetworkDestination<'_>) -> bool {
+        self.port.is_none_or(|port| Some(port) == to.port) && self.place.matches(to)
     }
 }
 
@@ -112,19 +112,19 @@ impl RuleTarget {
             return Some(Self::Network { address: first(address, bits), bits });
         }
         match text.strip_prefix("*.") {
-            Some(below) => Some(Self::Subdomains(host(below)?)),
+            Some(is_subdomain) => Some(Self::Subdomains(host(is_subdomain)?)),
             None => Some(Self::Name(host(text)?)),
         }
     }
 
-    fn holds(&self, to: &NetworkDestination<'_>) -> bool {
+    fn matches(&self, to: &NetworkDestination<'_>) -> bool {
         match self {
             Self::Any => true,
             Self::Network { address, bits } => {
                 to.address.is_some_and(|it| within(IpAddr::V4(it), *address, *bits))
             }
-            Self::Name(name) => to.name.is_some_and(|it| same(it, name)),
-            Self::Subdomains(name) => to.name.is_some_and(|it| below(it, name)),
+            Self::Name(name) => to.name.is_some_and(|it| is_same_host(it, name)),
+            Self::Subdomains(name) => to.name.is_some_and(|it| is_subdomain(it, name)),
         }
     }
 
@@ -187,11 +187,11 @@ fn bare(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-fn same(name: &str, rule: &str) -> bool {
+fn is_same_host(name: &str, rule: &str) -> bool {
     bare(name).eq_ignore_ascii_case(rule)
 }
 
-fn below(name: &str, rule: &str) -> bool {
+fn is_subdomain(name: &str, rule: &str) -> bool {
     let name = bare(name).as_bytes();
     let Some(split) = name.len().checked_sub(rule.len() + 1) else { return false };
     split > 0 && name[split] == b'.' && name[split + 1..].eq_ignore_ascii_case(rule.as_bytes())
@@ -227,12 +227,12 @@ impl Policy {
 
     /// Decides about one connection or lookup.
     #[must_use]
-    pub fn judge(&self, to: &NetworkDestination<'_>) -> Verdict<'_> {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.holds(to)) {
+    pub fn decide(&self, to: &NetworkDestination<'_>) -> Verdict<'_> {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.matches(to)) {
             return Verdict::Refused(Some(rule));
         }
         let lookup = to.port.is_none();
-        let allows = |rule: &&Rule| if lookup { rule.place.holds(to) } else { rule.holds(to) };
+        let allows = |rule: &&Rule| if lookup { rule.place.matches(to) } else { rule.matches(to) };
         self.allow.iter().find(allows).map_or(Verdict::Refused(None), Verdict::Allowed)
     }
 
@@ -314,7 +314,8 @@ mod tests {
             allow: rules(&["*.example.com", "93.184.0.0/16:443", "git.example.net:22"]),
             deny: rules(&["bad.example.com", "93.184.216.34"]),
         };
-        let allowed = |to: NetworkDestination<'_>| matches!(policy.judge(&to), Verdict::Allowed(_));
+        let allowed =
+            |to: NetworkDestination<'_>| matches!(policy.decide(&to), Verdict::Allowed(_));
         assert!(allowed(to(Some("www.EXAMPLE.com."), [1, 2, 3, 4], 80)));
         assert!(!allowed(to(Some("example.com"), [1, 2, 3, 4], 80)));
         assert!(!allowed(to(Some("wwwexample.com"), [1, 2, 3, 4], 80)));
@@ -327,7 +328,7 @@ mod tests {
         let lookup =
             NetworkDestination { name: Some("git.example.net"), ..NetworkDestination::default() };
         assert!(allowed(lookup), "a name that is allowed for one port can be looked up");
-        assert_eq!(policy.judge(&to(None, [9, 9, 9, 9], 53)), Verdict::Refused(None));
+        assert_eq!(policy.decide(&to(None, [9, 9, 9, 9], 53)), Verdict::Refused(None));
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn shells() -> Vec<Row<AgentRequest>> {
         merge: false,
     };
     let exec = StartExec {
-        what: Invocation::Argv(vec![text("ls"), text("-l")]),
+        program: Invocation::Argv(vec![text("ls"), text("-l")]),
         cwd: text("/workspace"),
         env: env(),
         stdin: false,
@@ -104,7 +104,7 @@ fn shells() -> Vec<Row<AgentRequest>> {
         uid: 1000,
     };
     let line =
-        StartExec { what: Invocation::Command(text("ls | wc -l")), stdin: true, ..exec.clone() };
+        StartExec { program: Invocation::Command(text("ls | wc -l")), stdin: true, ..exec.clone() };
     vec![
         ("attach", AgentRequest::Attach(attach)),
         ("attach_least", AgentRequest::Attach(least)),
@@ -177,7 +177,7 @@ fn processes() -> Vec<Row<ProcessRequest>> {
     let start = StartProcess {
         id: id(),
         session: Some(text("dev")),
-        what: Invocation::Command(text("exec server")),
+        program: Invocation::Command(text("exec server")),
         cwd: text("/workspace"),
         env: env(),
         stdin: true,

@@ -91,17 +91,17 @@ where
     for (name, expected) in rows {
         let Some(bytes) = recorded.remove(name) else { continue };
         let now = encode(form, &expected);
-        if let Some((.., why)) = CHANGED.iter().find(|(s, n, _)| (*s, *n) == (set, name)) {
-            assert_ne!(now, bytes, "{set} {name} is listed as changed ({why}), and is not");
+        if let Some((.., reason)) = CHANGED.iter().find(|(s, n, _)| (*s, *n) == (set, name)) {
+            assert_ne!(now, bytes, "{set} {name} is listed as changed ({reason}), and is not");
             continue;
         }
         let decoded: T = decode(form, &bytes);
         assert_eq!(decoded, expected, "{set} {name} decodes to another value");
         assert_eq!(hex::encode(&now), hex::encode(&bytes), "{set} {name} encodes to other bytes");
     }
-    for (_, name, why) in REFUSED.iter().filter(|(of, ..)| *of == set) {
+    for (_, name, reason) in REFUSED.iter().filter(|(of, ..)| *of == set) {
         let bytes = recorded.remove(*name).expect("it was recorded");
-        assert_eq!(try_decode::<T>(form, &bytes), Err(FrameError::Body), "{set} {name}: {why}");
+        assert_eq!(try_decode::<T>(form, &bytes), Err(FrameError::Body), "{set} {name}: {reason}");
     }
     assert!(recorded.is_empty(), "no value is known for {set} {:?}", recorded.keys());
 }

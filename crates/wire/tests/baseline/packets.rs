@@ -29,10 +29,10 @@ pub(crate) fn orders() -> Vec<Row<LauncherRequest>> {
         hostname: text("demo"),
         limits,
         root: Some(root),
-        kept: true,
-        linked: true,
+        directory_exists: true,
+        has_veth: true,
     };
-    let least = Spec { root: None, kept: false, linked: false, ..spec.clone() };
+    let least = Spec { root: None, directory_exists: false, has_veth: false, ..spec.clone() };
     let scope = Scope {
         name: text("abc123"),
         slot: 7,
@@ -122,10 +122,10 @@ pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
         ("done", VethResponseBody::Done),
         ("listed", VethResponseBody::Listed(vec![standing()])),
         ("counted", VethResponseBody::Counted(counters)),
-        ("failed", VethResponseBody::Failed { why: text("no address is left") }),
+        ("failed", VethResponseBody::Failed { reason: text("no address is left") }),
         ("refused", VethResponseBody::Refused { name: name(), refused }),
         ("gone", VethResponseBody::Gone { name: name(), id: 5 }),
-        ("repaired", VethResponseBody::Repaired { what: text("the table was flushed") }),
+        ("repaired", VethResponseBody::Repaired { description: text("the table was flushed") }),
         ("lent", VethResponseBody::CredentialsSet { certificate: Some(text("PEM")) }),
         ("authority", VethResponseBody::Authority { name: name(), certificate: text("PEM") }),
     ];

@@ -100,7 +100,7 @@ fn exits() -> Vec<Row<AgentResponse>> {
 }
 
 fn saved() -> Vec<Row<AgentResponse>> {
-    let of = |what| AgentResponse::ShellState { shell: ShellKey::Session(text("dev")), what };
+    let of = |update| AgentResponse::ShellState { shell: ShellKey::Session(text("dev")), update };
     vec![
         ("saved_part", of(SavedState::Part(b"declare -- x=1\n".to_vec()))),
         ("saved_whole", of(SavedState::Complete { number: 9 })),
@@ -146,14 +146,14 @@ fn files() -> Vec<Row<AgentResponse>> {
         ("file_watched", AgentResponse::FileWatched { directories: 3 }),
         (
             "file_unread",
-            AgentResponse::FileUnread { path: path("secret"), why: RefusalReason::Denied },
+            AgentResponse::FileUnread { path: path("secret"), reason: RefusalReason::Denied },
         ),
     ]
 }
 
 fn changes() -> Vec<Row<AgentResponse>> {
-    let change = |what, to: Option<&str>| {
-        let change = FileChange { what, path: path("a"), to: to.map(path), directory: false };
+    let change = |kind, to: Option<&str>| {
+        let change = FileChange { kind, path: path("a"), to: to.map(path), directory: false };
         AgentResponse::FileChanged(vec![change])
     };
     vec![
@@ -242,9 +242,12 @@ fn processes() -> Vec<Row<AgentResponse>> {
 }
 
 fn refusals() -> Vec<Row<AgentResponse>> {
-    let of = |why| AgentResponse::Refused { id: Some(text("c1")), why, message: text("no") };
-    let nameless =
-        AgentResponse::Refused { id: None, why: RefusalReason::BadRequest, message: String::new() };
+    let of = |reason| AgentResponse::Refused { id: Some(text("c1")), reason, message: text("no") };
+    let nameless = AgentResponse::Refused {
+        id: None,
+        reason: RefusalReason::BadRequest,
+        message: String::new(),
+    };
     vec![
         ("refused_nameless", nameless),
         ("refused_bad_ask", of(RefusalReason::BadRequest)),

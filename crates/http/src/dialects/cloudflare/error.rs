@@ -40,8 +40,8 @@ impl BridgeError {
         Self(ApiError::new(self.0.status(), code, self.0.message, self.0.hint))
     }
 
-    pub(super) fn outside(what: &str) -> Self {
-        let message = format!("{what} must resolve to a location within /workspace");
+    pub(super) fn outside(subject: &str) -> Self {
+        let message = format!("{subject} must resolve to a location within /workspace");
         let hint = "name a path below /workspace";
         Self(ApiError::new(StatusCode::FORBIDDEN, "invalid_request", message, hint))
     }

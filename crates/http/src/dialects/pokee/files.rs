@@ -93,7 +93,7 @@ async fn open(
     SessionPath(id): SessionPath,
     uri: Uri,
     path: Option<Vec<u8>>,
-    what: For,
+    purpose: For,
 ) -> Result<OpenedFile, ApiError> {
     let session = app.service.session_use(&caller.tenant, &id)?;
     let target = FileTarget::in_session(uri, session.sandbox_id.clone(), id.clone())?;
@@ -101,7 +101,7 @@ async fn open(
         Some(path) => path,
         None => target.path()?.to_vec(),
     };
-    Record::from(session).file_access.admit(id.as_str(), &path, what)?;
+    Record::from(session).file_access.admit(id.as_str(), &path, purpose)?;
     let sandbox = open_sandbox(app, caller, &target, CreateMode::Never).await?;
     Ok(OpenedFile { sandbox, target, path })
 }

@@ -16,8 +16,8 @@ pub(super) enum For {
 impl FileAccessView {
     /// Returns 403 for a path outside the scope of the session `id`, and for a path that is
     /// absolute or contains `..`.
-    pub(super) fn admit(&self, id: &str, path: &[u8], what: For) -> Result<(), ApiError> {
-        let within = parts(path).is_some_and(|path| self.holds(id, &path, what));
+    pub(super) fn admit(&self, id: &str, path: &[u8], purpose: For) -> Result<(), ApiError> {
+        let within = parts(path).is_some_and(|path| self.holds(id, &path, purpose));
         within.then_some(()).ok_or_else(|| {
             let message = "Path outside session scope, or invalid file path";
             let hint = "use a path below the workspace that is in the session's file_access";
@@ -25,15 +25,15 @@ impl FileAccessView {
         })
     }
 
-    fn holds(&self, id: &str, path: &[&[u8]], what: For) -> bool {
+    fn holds(&self, id: &str, path: &[&[u8]], purpose: For) -> bool {
         let own = format!(".sessions/{id}");
         let granted = self.write.iter().chain([&own]);
         // Writing implies reading.
-        let read = self.read.iter().filter(|_| what == For::Reading);
+        let read = self.read.iter().filter(|_| purpose == For::Reading);
         granted.chain(read).filter_map(|one| parts(one.as_bytes())).any(|granted| {
             // The directories above a granted path exist, with nothing in them but the granted
             // path.
-            path.starts_with(&granted) || what == For::Reading && granted.starts_with(path)
+            path.starts_with(&granted) || purpose == For::Reading && granted.starts_with(path)
         })
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_path_is_within_what_was_granted_or_on_the_way_to_it() {
         let some = scope(&["projects/mine", "shared/"], &["projects/mine/out"]);
-        let may = |path: &str, what| some.admit("sess_1", path.as_bytes(), what).is_ok();
+        let may = |path: &str, purpose| some.admit("sess_1", path.as_bytes(), purpose).is_ok();
         for path in ["projects/mine", "projects/mine/a", "shared/./x", "projects", "", ".sessions"]
         {
             assert!(may(path, For::Reading) && !may(path, For::Writing), "{path}");

@@ -6,14 +6,14 @@ use isolet_sandbox::AgentError;
 use isolet_wire::response::RefusalReason;
 
 /// The code for a refusal by the agent.
-pub(crate) fn agent_code(why: RefusalReason) -> &'static str {
-    classify_agent(why).1
+pub(crate) fn agent_code(reason: RefusalReason) -> &'static str {
+    classify_agent(reason).1
 }
 
 /// Status, code and hint for a refusal by the agent.
-fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str) {
+fn classify_agent(reason: RefusalReason) -> (StatusCode, &'static str, &'static str) {
     use StatusCode as S;
-    match why {
+    match reason {
         RefusalReason::BadRequest => {
             (S::BAD_REQUEST, "bad_request", "check the fields and ids of the message")
         }
@@ -91,8 +91,8 @@ fn classify_agent(why: RefusalReason) -> (StatusCode, &'static str, &'static str
 }
 
 impl ApiError {
-    pub(crate) fn from_agent(why: RefusalReason, message: impl Into<String>) -> Self {
-        let (status, code, hint) = classify_agent(why);
+    pub(crate) fn from_agent(reason: RefusalReason, message: impl Into<String>) -> Self {
+        let (status, code, hint) = classify_agent(reason);
         Self::new(status, code, message, hint)
     }
 }

@@ -8,7 +8,7 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Refused { why, .. } => Self::from_agent(why, message),
+            Error::Refused { reason, .. } => Self::from_agent(reason, message),
             Error::Link(error) => error.into(),
             Error::BadField { field, reason } => Self::bad_field(field, &reason),
             other => {
@@ -187,7 +187,7 @@ mod tests {
             (Error::Stopping, 503, "stopping"),
             (Error::TooLate("delete"), 504, "deadline_exceeded"),
             (
-                Error::Refused { why: RefusalReason::QueueFull, message: "full".into() },
+                Error::Refused { reason: RefusalReason::QueueFull, message: "full".into() },
                 429,
                 "queue_full",
             ),

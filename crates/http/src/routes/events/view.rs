@@ -99,14 +99,14 @@ pub(crate) enum EventFields<'a> {
 impl<'a> SandboxEventView<'a> {
     /// The name of an event, and its data.
     pub(super) fn of(event: &'a SandboxEvent) -> (&'static str, Self) {
-        let (name, fields) = EventFields::of(&event.what);
+        let (name, fields) = EventFields::of(&event.kind);
         (name, Self { id: event.id, at_ms: event.at_ms, sandbox: event.sandbox.as_str(), fields })
     }
 }
 
 impl<'a> EventFields<'a> {
-    fn of(what: &'a EventKind) -> (&'static str, Self) {
-        match what {
+    fn of(kind: &'a EventKind) -> (&'static str, Self) {
+        match kind {
             EventKind::Created => ("created", Self::None {}),
             EventKind::Running => ("running", Self::None {}),
             EventKind::Unreachable { cause } => ("unreachable", Self::Cause { cause }),

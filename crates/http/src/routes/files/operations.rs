@@ -172,7 +172,7 @@ impl Task {
                 let exists = match sandbox.file_look(&path, true).await {
                     Ok(_) => true,
                     Err(Error::Refused {
-                        why: RefusalReason::NotFound | RefusalReason::WrongKind,
+                        reason: RefusalReason::NotFound | RefusalReason::WrongKind,
                         ..
                     }) => false,
                     Err(error) => return Err(error),

@@ -78,7 +78,7 @@ impl EventSource for DirectoryEvents {
 }
 
 fn write_change(out: &mut EventBuffer, base: &[u8], change: &FileChange) {
-    let name = match change.what {
+    let name = match change.kind {
         FileChangeKind::Created => "created",
         FileChangeKind::Modified => "modified",
         FileChangeKind::Moved => "moved",
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn events_keep_their_bytes() {
-        let change = |what, path: &[u8], to: Option<&[u8]>, directory| FileChange {
-            what,
+        let change = |kind, path: &[u8], to: Option<&[u8]>, directory| FileChange {
+            kind,
             path: path.to_vec(),
             to: to.map(<[u8]>::to_vec),
             directory,

@@ -74,7 +74,7 @@ impl PortWish {
         let mut link = match link {
             Ok(link) => link,
             Err(Error::Refused {
-                why:
+                reason:
                     RefusalReason::NotListening
                     | RefusalReason::NoAnswer
                     | RefusalReason::ResourcesExhausted,
@@ -99,10 +99,10 @@ impl PortWish {
             }
             status(&line)
         };
-        let told = timeout_at(end, answer).await.ok().flatten();
-        Ok(told.is_some_and(|told| match self.status {
-            Some(status) => told == status,
-            None => (200..400).contains(&told),
+        let answered = timeout_at(end, answer).await.ok().flatten();
+        Ok(answered.is_some_and(|answered| match self.status {
+            Some(status) => answered == status,
+            None => (200..400).contains(&answered),
         }))
     }
 }

@@ -127,15 +127,15 @@ impl AttachSession {
             leaving,
             view: view_reason.is_some(),
         };
-        if let Some(why) = view_reason {
-            session.show_view_line(why);
+        if let Some(reason) = view_reason {
+            session.show_view_line(reason);
         }
         Ok(session)
     }
 
     /// Shows why the client is view-only, and how to detach.
-    fn show_view_line(&mut self, why: &str) {
-        self.show_line(&format!("isolet: {why}; {} or Ctrl-C detaches", self.leaving));
+    fn show_view_line(&mut self, reason: &str) {
+        self.show_line(&format!("isolet: {reason}; {} or Ctrl-C detaches", self.leaving));
     }
 
     /// Shows a status line for a moment, then redraws the screen.
@@ -381,8 +381,8 @@ impl AttachSession {
                 }
             }
             "error" => {
-                let why = sanitize(message["message"].as_str().unwrap_or_default());
-                self.show_line(&format!("isolet: {why}"));
+                let reason = sanitize(message["message"].as_str().unwrap_or_default());
+                self.show_line(&format!("isolet: {reason}"));
             }
             _ => {
                 self.terminal.apply(message);

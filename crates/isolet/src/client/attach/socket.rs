@@ -116,8 +116,8 @@ impl TerminalSocket {
                     Some(TerminalFrame::Json(said)) if said["type"] == "attached" => {
                         return Ok(said);
                     }
-                    Some(TerminalFrame::Closed(Some(why))) if !why.is_empty() => {
-                        anyhow::bail!("{why}")
+                    Some(TerminalFrame::Closed(Some(reason))) if !reason.is_empty() => {
+                        anyhow::bail!("{reason}")
                     }
                     Some(TerminalFrame::Closed(_)) => anyhow::bail!("connection lost"),
                     _ => {}

@@ -86,14 +86,14 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let mut process = post(&server, &all, &start).await?;
     let name = text(&process["id"]);
     let mut code = ExitCode::SUCCESS;
-    if let Some((wait, what)) = wait {
-        print_message(format_args!("{name} has started; waiting for {what}"));
+    if let Some((wait, condition)) = wait {
+        print_message(format_args!("{name} has started; waiting for {condition}"));
         let waited = post(&server, &path((sandbox, &name), "/wait"), &wait).await?;
         process = waited["process"].clone();
         if waited["outcome"] != "met" {
             code = ExitCode::FAILURE;
             print_message(format_args!(
-                "{what} did not appear in time; {name} is {}; see its output with: isolet logs {sandbox} {name}",
+                "{condition} did not appear in time; {name} is {}; see its output with: isolet logs {sandbox} {name}",
                 state(&process)
             ));
         }

@@ -9,8 +9,8 @@ use isolet_wire::network::{Guard, ProxyRequest};
 use isolet_wire::veth::VethResponseBody;
 
 impl EventLoop {
-    pub(super) fn report_repair(&mut self, what: String) {
-        self.send_event(VethResponseBody::Repaired { what });
+    pub(super) fn report_repair(&mut self, description: String) {
+        self.send_event(VethResponseBody::Repaired { description });
     }
 
     fn report_removed(&mut self, removed: RemovedVeth) {
@@ -58,8 +58,8 @@ impl EventLoop {
         let guard = Guard { host, ..self.manager.guard.clone() };
         let applied = self.manager.gateway.apply_ruleset(&replace_host_addresses(&guard));
         if let Err(failure) = applied {
-            let what = format!("cannot close the host's new addresses: {failure}");
-            return self.report_repair(what);
+            let description = format!("cannot close the host's new addresses: {failure}");
+            return self.report_repair(description);
         }
         self.manager.guard = guard.clone();
         let resolvers = self.resolvers.clone();
@@ -88,8 +88,8 @@ impl EventLoop {
             Ok(None) => {}
             Ok(Some(repair)) => self.report_repair(repair),
             Err(failure) => {
-                let what = format!("cannot repair the packet filter: {failure}");
-                self.report_repair(what);
+                let description = format!("cannot repair the packet filter: {failure}");
+                self.report_repair(description);
             }
         }
     }

@@ -74,7 +74,7 @@ impl EventLoop {
                 Ok(VethResponseBody::Done)
             }
         };
-        let answer = answer.unwrap_or_else(|why| VethResponseBody::Failed { why });
+        let answer = answer.unwrap_or_else(|reason| VethResponseBody::Failed { reason });
         self.answer(number, answer);
     }
 

@@ -91,9 +91,9 @@ impl Driver {
             self.limit(limits).await?;
         }
         match self.link().await {
-            Err(Error::WayLost(why)) => {
+            Err(Error::WayLost(reason)) => {
                 // The veth pair was lost while the sandbox waited in the pool, so it gets another.
-                warn!(sandbox = %self.entry.id, why, "its link is gone");
+                warn!(sandbox = %self.entry.id, reason, "its link is gone");
                 *self.entry.link() = None;
                 self.link().await
             }

@@ -157,7 +157,7 @@ pub(crate) fn crashed(entry: &SandboxEntry, persistent: bool) -> Vec<Lost> {
     let known = |id: &SessionId| entry.sessions.info(id).is_ok();
     for (session, at) in entry.shell_states.saved_at_ms().into_iter().filter(|(id, _)| known(id)) {
         let saved_at_ms = Some(at);
-        lost.push(Lost::ShellState(LostState { session, why: LossReason::Crash, saved_at_ms }));
+        lost.push(Lost::ShellState(LostState { session, reason: LossReason::Crash, saved_at_ms }));
     }
     lost
 }

@@ -43,9 +43,9 @@ impl Driver {
         if self.reading {
             return Some(READING_IDLE);
         }
-        let awake =
+        let must_not_sleep =
             self.record.state != State::Running || self.seen.busy() || self.entry.scopes.busy();
-        let after = self.record.body.sleep_after_s.filter(|_| !awake)?;
+        let after = self.record.body.sleep_after_s.filter(|_| !must_not_sleep)?;
         Some(Duration::from_secs(after))
     }
 
@@ -84,7 +84,7 @@ impl Driver {
 
     async fn fall_asleep(&mut self) -> Result<(), Error> {
         pass("sleep.closed").await?;
-        let lost = self.at_stake().await?;
+        let lost = self.losses_of_sleep().await?;
         self.keep_ends().await;
         let old = self.record.clone();
         let handle = self.handle();
@@ -111,7 +111,7 @@ impl Driver {
     }
 
     /// Returns what a sleep would lose. Refuses while a command runs that no client waits for.
-    async fn at_stake(&mut self) -> Result<Vec<Lost>, Error> {
+    async fn losses_of_sleep(&mut self) -> Result<Vec<Lost>, Error> {
         self.follow(watch(&self.entry, REATTACH_WAIT).await?);
         if self.seen.busy() {
             return Err(Error::InUse(self.entry.id.clone()));
@@ -167,9 +167,9 @@ impl Driver {
     /// Records the results of background processes, which only their agents know.
     async fn keep_ends(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
-        let told = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
-        if let Ok(Ok(told)) = told {
-            self.entry.process_records.ended(told).await;
+        let processes = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
+        if let Ok(Ok(processes)) = processes {
+            self.entry.process_records.ended(processes).await;
         }
     }
 

@@ -31,7 +31,7 @@ struct DenialRing {
     /// Number of the next denial.
     next: u64,
     /// The second in which events were last published, and their number.
-    told: (i64, u32),
+    published: (i64, u32),
 }
 
 impl DenialRing {
@@ -54,8 +54,9 @@ impl DenialLog {
         ring.held.push_back((at_ms, refused));
         ring.next += 1;
         let second = at_ms / 1000;
-        ring.told = if ring.told.0 == second { (second, ring.told.1 + 1) } else { (second, 1) };
-        ring.told.1 <= EVENTS_PER_S
+        ring.published =
+            if ring.published.0 == second { (second, ring.published.1 + 1) } else { (second, 1) };
+        ring.published.1 <= EVENTS_PER_S
     }
 
     pub(crate) fn at(&self) -> u64 {
@@ -142,7 +143,8 @@ mod tests {
     #[test]
     fn a_loop_of_refusals_makes_few_events() {
         let all = DenialLog::default();
-        let told = |at: i64| (0..100).filter(|_| all.push(refused("a.example", 1), at)).count();
-        assert_eq!((told(1_500), told(1_900), told(2_000)), (10, 0, 10));
+        let published =
+            |at: i64| (0..100).filter(|_| all.push(refused("a.example", 1), at)).count();
+        assert_eq!((published(1_500), published(1_900), published(2_000)), (10, 0, 10));
     }
 }

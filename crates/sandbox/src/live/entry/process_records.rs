@@ -173,9 +173,9 @@ impl ProcessRecords {
     }
 
     /// Records the results that the agent reported before its own end.
-    pub(crate) async fn ended(&self, told: Vec<ProcessInfo>) {
+    pub(crate) async fn ended(&self, processes: Vec<ProcessInfo>) {
         self.with(move |folder, notes| {
-            for info in told {
+            for info in processes {
                 let Some(note) = notes.get_mut(&info.id) else { continue };
                 if info.process.end.is_some() && note.end != info.process.end {
                     note.end = info.process.end;

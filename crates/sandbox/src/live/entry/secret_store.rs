@@ -111,8 +111,8 @@ pub(crate) fn path(data_dir: &Path, name: &str) -> PathBuf {
 }
 
 /// An error without the contents of the file, which are secret.
-fn fault(what: &str, error: &io::Error) -> Error {
-    Error::Fault(format!("cannot {what} the sandbox's credentials: {}", error.kind()))
+fn fault(action: &str, error: &io::Error) -> Error {
+    Error::Fault(format!("cannot {action} the sandbox's credentials: {}", error.kind()))
 }
 
 fn read(path: &Path) -> io::Result<Vec<CredentialSpec>> {

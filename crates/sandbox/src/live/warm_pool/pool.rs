@@ -42,10 +42,10 @@ impl WarmPool {
     }
 
     /// Discards the sandbox whose veth pair is gone, or every sandbox with one.
-    pub(crate) fn unlinked(&self, which: Option<&str>) {
+    pub(crate) fn on_veth_lost(&self, which: Option<&str>) {
         let gone = |name: &str, kind: &PoolKind| match which {
             Some(which) => name == which,
-            None => kind.linked,
+            None => kind.has_veth,
         };
         self.lock().lost(gone);
         self.more.notify_one();

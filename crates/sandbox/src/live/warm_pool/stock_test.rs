@@ -4,11 +4,11 @@ use super::*;
 
 fn image(name: &str) -> PoolKind {
     let root = Root { layers: vec![name.to_owned()], cwd: None, uid: 0, gid: 0 };
-    PoolKind { linked: false, root: Some(root) }
+    PoolKind { has_veth: false, root: Some(root) }
 }
 
-fn linked() -> PoolKind {
-    PoolKind { linked: true, root: None }
+fn with_veth() -> PoolKind {
+    PoolKind { has_veth: true, root: None }
 }
 
 fn made(name: &str, kind: &PoolKind) -> PreparedSandbox {
@@ -28,12 +28,12 @@ fn a_kind_is_prepared_after_its_first_request() {
     assert_eq!(stock.next(1, "a"), Some(PoolKind::default()));
     stock.put(made("a", &PoolKind::default()));
     assert_eq!(stock.next(1, "b"), None, "nobody has asked for a link");
-    assert!(matches!(stock.take(&linked(), now), Taken::None));
-    assert_eq!(stock.next(1, "b"), Some(linked()));
-    stock.put(made("b", &linked()));
+    assert!(matches!(stock.take(&with_veth(), now), Taken::None));
+    assert_eq!(stock.next(1, "b"), Some(with_veth()));
+    stock.put(made("b", &with_veth()));
     assert!(stock.has("a") && stock.has("b") && !stock.has("c"));
     assert!(matches!(stock.take(&image("x"), now), Taken::None), "of another kind");
-    let Taken::Made(taken) = stock.take(&linked(), now) else { panic!("it is there") };
+    let Taken::Made(taken) = stock.take(&with_veth(), now) else { panic!("it is there") };
     assert_eq!((taken.name.as_str(), stock.count()), ("b", 1));
 }
 
@@ -64,7 +64,7 @@ fn a_kind_without_requests_is_dropped_and_the_plain_kind_stays() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
     stock.want(&PoolKind::default(), now);
-    stock.want(&linked(), now);
+    stock.want(&with_veth(), now);
     assert_eq!(stock.age(now), Some(now + STAY));
     for name in ["a", "b"] {
         let kind = stock.next(1, name).expect("both are short");
@@ -79,24 +79,28 @@ fn a_kind_without_requests_is_dropped_and_the_plain_kind_stays() {
 fn a_sandbox_in_preparation_goes_to_the_waiting_request_unless_it_is_stale() {
     let mut stock = WarmStock::default();
     let now = Instant::now();
-    stock.want(&linked(), now);
-    assert_eq!(stock.next(1, "a"), Some(linked()));
-    let Taken::Soon(mut promise) = stock.take(&linked(), now) else { panic!("it is being made") };
-    assert!(matches!(stock.take(&linked(), now), Taken::None), "one waits for it already");
-    stock.put(made("a", &linked()));
+    stock.want(&with_veth(), now);
+    assert_eq!(stock.next(1, "a"), Some(with_veth()));
+    let Taken::Soon(mut promise) = stock.take(&with_veth(), now) else {
+        panic!("it is being made")
+    };
+    assert!(matches!(stock.take(&with_veth(), now), Taken::None), "one waits for it already");
+    stock.put(made("a", &with_veth()));
     assert_eq!(promise.try_recv().expect("it came").name, "a");
     // The veth pair is lost while the sandbox is being created.
-    assert_eq!(stock.next(1, "b"), Some(linked()));
-    let Taken::Soon(mut promise) = stock.take(&linked(), now) else { panic!("it is being made") };
+    assert_eq!(stock.next(1, "b"), Some(with_veth()));
+    let Taken::Soon(mut promise) = stock.take(&with_veth(), now) else {
+        panic!("it is being made")
+    };
     stock.lost(|name, _| name == "b");
-    stock.put(made("b", &linked()));
+    stock.put(made("b", &with_veth()));
     assert!(promise.try_recv().is_err());
     assert_eq!(names(&stock.remove()), ["b"]);
     // The veth pair is lost while the sandbox waits.
-    assert_eq!(stock.next(1, "c"), Some(linked()));
-    stock.put(made("c", &linked()));
-    stock.lost(|_, kind| kind.linked);
-    assert!(matches!(stock.take(&linked(), now), Taken::None));
+    assert_eq!(stock.next(1, "c"), Some(with_veth()));
+    stock.put(made("c", &with_veth()));
+    stock.lost(|_, kind| kind.has_veth);
+    assert!(matches!(stock.take(&with_veth(), now), Taken::None));
     assert_eq!(names(&stock.remove()), ["c"]);
 }
 

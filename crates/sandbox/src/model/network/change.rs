@@ -49,15 +49,15 @@ impl Opening {
             Self::Denied(denied) => denied,
         };
         let host = &denied.host;
-        let why = denied.rule.as_str();
-        let unfit = UNFIT.iter().find(|(word, _)| *word == why);
-        let unproven = UNPROVEN.iter().find(|(word, _)| *word == why);
-        let closed = why == HOST || CLOSED.iter().any(|(_, _, word)| *word == why);
-        let reason = if deny.iter().any(|rule| rule == why) {
-            format!("{host} is refused by {why:?} of deny: take that away with deny_remove")
+        let rule_text = denied.rule.as_str();
+        let unfit = UNFIT.iter().find(|(word, _)| *word == rule_text);
+        let unproven = UNPROVEN.iter().find(|(word, _)| *word == rule_text);
+        let closed = rule_text == HOST || CLOSED.iter().any(|(_, _, word)| *word == rule_text);
+        let reason = if deny.iter().any(|rule| rule == rule_text) {
+            format!("{host} is refused by {rule_text:?} of deny: take that away with deny_remove")
         } else if closed {
             format!(
-                "{host} is closed to every sandbox ({why}): the operator can open it with [network] opened"
+                "{host} is closed to every sandbox ({rule_text}): the operator can open it with [network] opened"
             )
         } else if let Some((_, said)) = unproven {
             format!(

@@ -174,7 +174,7 @@ impl InjectedCredential {
             }
             _ => return policy.allow.iter().any(within),
         };
-        match policy.judge(&to) {
+        match policy.decide(&to) {
             Verdict::Allowed(_) => true,
             Verdict::Refused(Some(_)) => false,
             Verdict::Refused(None) => policy.allow.iter().any(within),

@@ -38,9 +38,9 @@ impl Sandbox {
         }
         match self.open_with(spec, Some(&once), false).await {
             // Two equal requests arrived at once, and the other one has created the context.
-            Err(Error::Refused { why: RefusalReason::Exists, message }) => {
+            Err(Error::Refused { reason: RefusalReason::Exists, message }) => {
                 let found = self.made_with(&once).await?;
-                let taken = Error::Refused { why: RefusalReason::Exists, message };
+                let taken = Error::Refused { reason: RefusalReason::Exists, message };
                 found.map(|found| (found, true)).ok_or(taken)
             }
             opened => Ok((opened?, false)),
@@ -139,7 +139,7 @@ impl Sandbox {
                 return Ok(found);
             }
             let message = format!("context {id} exists");
-            return Err(Error::Refused { why: RefusalReason::Exists, message });
+            return Err(Error::Refused { reason: RefusalReason::Exists, message });
         }
         let context = id.into();
         let language = spec.language;
@@ -147,7 +147,7 @@ impl Sandbox {
         let answer =
             self.ask_context(scope.as_deref(), context::ContextRequest::Open(open), OPEN_WAIT);
         match answer.await? {
-            context::ContextResponse::State(told) => info(told),
+            context::ContextResponse::State(status) => info(status),
             _ => Err(AgentError::Turn("unexpected answer to a new context").into()),
         }
     }

@@ -82,8 +82,8 @@ pub struct Fault {
 impl Fault {
     /// A replacement for an invalid error report, because the run has failed in any case.
     fn unread(long: bool) -> Self {
-        let why = if long { "is too long" } else { "cannot be read" };
-        let message = format!("the code ended with an error; what was said of it {why}");
+        let problem = if long { "is too long" } else { "cannot be read" };
+        let message = format!("the code ended with an error; what was said of it {problem}");
         Self { name: "Error".to_owned(), message, traceback: Vec::new() }
     }
 }
@@ -144,21 +144,21 @@ impl ContextRunConnection {
     }
 
     fn event(&mut self, event: AgentEvent) -> Result<Option<ContextRunEvent>, Error> {
-        let told = match event {
+        let response = match event {
             AgentEvent::Data(body) => {
                 return Ok(Some(ContextRunEvent::Output(
                     DataFrame::parse(body).map_err(AgentError::from)?,
                 )));
             }
-            AgentEvent::Response(AgentResponse::Context(told)) => told,
-            AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
-                return Err(Error::Refused { why, message });
+            AgentEvent::Response(AgentResponse::Context(response)) => response,
+            AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {
+                return Err(Error::Refused { reason, message });
             }
             AgentEvent::Response(_) => {
                 return Err(AgentError::Turn("unexpected answer to a run").into());
             }
         };
-        Ok(match told {
+        Ok(match response {
             context::ContextResponse::RunStarted { fresh } => Some(ContextRunEvent::Began(fresh)),
             context::ContextResponse::Part { kind, bytes, last } => self.part(kind, &bytes, last),
             context::ContextResponse::RunEnded(end) => {

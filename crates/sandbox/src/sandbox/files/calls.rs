@@ -73,8 +73,8 @@ impl Watcher {
         match self.wire.next().await? {
             AgentEvent::Response(AgentResponse::FileChanged(changes)) => Ok(Some(changes)),
             AgentEvent::Response(AgentResponse::Done) => Ok(None),
-            AgentEvent::Response(AgentResponse::Refused { why, message, .. }) => {
-                Err(Error::Refused { why, message })
+            AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {
+                Err(Error::Refused { reason, message })
             }
             _ => Err(fault("a watch")),
         }
@@ -148,10 +148,10 @@ impl Sandbox {
                         found.push(one);
                     }
                 }
-                AgentEvent::Response(AgentResponse::FileUnread { path, why })
+                AgentEvent::Response(AgentResponse::FileUnread { path, reason })
                     if unread.len() <= max =>
                 {
-                    unread.insert(path, why);
+                    unread.insert(path, reason);
                 }
                 AgentEvent::Response(AgentResponse::Done) => break,
                 _ => return Err(fault("a walk")),

@@ -46,7 +46,7 @@ impl Again<'_> {
     }
 
     /// A new shell is open and reports the loss.
-    pub(crate) fn told(mut self) {
+    pub(crate) fn reported(mut self) {
         self.lost = None;
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct SaveState {
     /// The value of `commands_ended` at the last attempt to save.
     pub(super) attempted: u64,
     /// The value of `commands_ended` of the state that the server has stored.
-    pub(super) kept: u64,
+    pub(super) stored: u64,
     pub(super) idle_since: Instant,
     pub(super) current: Option<SaveInProgress>,
     /// A save was requested.
@@ -48,7 +48,7 @@ impl SaveState {
         Self {
             commands_ended: 0,
             attempted: 0,
-            kept: 0,
+            stored: 0,
             idle_since: now,
             current: None,
             requested: false,

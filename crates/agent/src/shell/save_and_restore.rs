@@ -1,13 +1,14 @@
 //! Saves the state of a session's shell while it is idle, and restores it in the next shell.
 //!
-//! A fork of bash writes the state ([`super::saved_state`]), a second after the last command or
-//! when all shells must be saved. A command that arrives in between waits for the fork at most
-//! [`super::saves::HURRY`]. Then the fork is killed, and the state is saved after the next pause.
+//! A fork of bash writes the state ([`super::state_text`]), a second after the last command or when
+//! all shells must be saved. A command that arrives in between waits for the fork at most
+//! [`super::save_progress::HURRY`]. Then the fork is killed, and the state is saved after the next
+//! pause.
 
 use super::Shell;
 use super::bash_protocol::Report;
-use super::saved_state;
-use super::saves::{SaveInProgress, SaveState};
+use super::save_progress::{SaveInProgress, SaveState};
+use super::state_text;
 use crate::process_tree;
 use crate::reactor::Reactor;
 use crate::signals::KILL;
@@ -53,18 +54,18 @@ impl Shell {
     pub(crate) fn save_now(&mut self) {
         let saves = &self.saves;
         self.saves.requested =
-            self.open.save && self.bash.is_some() && saves.commands_ended > saves.kept;
+            self.open.save && self.bash.is_some() && saves.commands_ended > saves.stored;
     }
 
     /// Requests the states again that no watcher has confirmed, because a new watcher stores
     /// states.
     pub(crate) fn save_again(&mut self) {
-        self.saves.attempted = self.saves.kept;
+        self.saves.attempted = self.saves.stored;
     }
 
     /// The server has stored the state after this number of commands.
-    pub(crate) fn kept(&mut self, number: u64) {
-        self.saves.kept = self.saves.kept.max(number.min(self.saves.commands_ended));
+    pub(crate) fn state_stored(&mut self, number: u64) {
+        self.saves.stored = self.saves.stored.max(number.min(self.saves.commands_ended));
     }
 
     /// Takes the messages about the state.
@@ -121,7 +122,7 @@ impl Shell {
             killed: false,
         });
         let mut line = String::with_capacity(1024);
-        saved_state::dump(&mut line, bash.prefix, self.steps.number);
+        state_text::dump(&mut line, bash.prefix, self.steps.number);
         let _ = bash.take_long_text(0);
         bash.write(reactor, self.id, line.as_bytes());
         reactor.saves_running += 1;
@@ -165,7 +166,7 @@ impl Shell {
         if self.queue.is_empty() {
             self.save_given_up();
         } else {
-            self.saves.attempted = self.saves.kept;
+            self.saves.attempted = self.saves.stored;
         }
         self.start_next(reactor);
     }
@@ -199,17 +200,17 @@ impl Shell {
 
     fn finish_save(&mut self, save: SaveInProgress) {
         let Some(bash) = self.bash.as_mut() else { return };
-        let raw = bash.take_long_text(saved_state::DUMP_BYTES_MAX);
+        let raw = bash.take_long_text(state_text::DUMP_BYTES_MAX);
         self.saves.requested = false;
         let unreported = &mut self.saves.unreported;
-        match saved_state::compose(&raw, &self.open.env) {
+        match state_text::compose(&raw, &self.open.env) {
             Some(text) if text.len() <= STATE_BYTES_MAX => {
                 unreported
                     .extend(text.chunks(64 * 1024).map(|part| SavedState::Part(part.to_vec())));
                 unreported.push(SavedState::Complete { number: save.ended });
             }
             Some(_) => unreported.push(SavedState::Failed(SaveFailure::TooLarge)),
-            None if raw.len() >= saved_state::DUMP_BYTES_MAX => {
+            None if raw.len() >= state_text::DUMP_BYTES_MAX => {
                 unreported.push(SavedState::Failed(SaveFailure::TooLarge));
             }
             None => unreported.push(SavedState::Failed(SaveFailure::NoAnswer)),
@@ -233,7 +234,7 @@ impl Shell {
         (self.steps.awaited, self.saves.restoring) =
             (Some(self.steps.number), Some(self.steps.number));
         let mut lines = String::with_capacity(512);
-        saved_state::restore(&mut lines, bash.prefix, self.steps.number);
+        state_text::restore(&mut lines, bash.prefix, self.steps.number);
         bash.write(reactor, self.id, lines.as_bytes());
         true
     }

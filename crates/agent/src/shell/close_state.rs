@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// A shell that is being closed.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub(super) struct CloseState {
     pub(super) cause: CloseCause,
     pub(super) kill_at: Instant,
     pub(super) look_at: Instant,
@@ -17,7 +17,7 @@ pub(super) struct Closing {
     pub(super) closed: Option<Closed>,
 }
 
-impl Closing {
+impl CloseState {
     pub(super) fn due(&self) -> Option<Instant> {
         if self.killed && self.closed.is_none() {
             // Only the exit of bash itself is missing, which is reported by an event.

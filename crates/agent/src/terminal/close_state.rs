@@ -5,7 +5,7 @@ use std::time::Instant;
 
 /// A terminal that is being closed.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub(super) struct CloseState {
     pub(super) kill_at: Instant,
     pub(super) killed: bool,
     /// The processes that it had started when the close began.

@@ -3,7 +3,7 @@
 use super::bash::Bash;
 use super::escalation::{Escalation, EscalationStep};
 use super::parts::Resync;
-use super::running::{
+use super::running_command::{
     INTERRUPT_RETRY, InterruptState, ProbeStep, ReaderProbe, RunningCommand, Stage,
 };
 use super::{START_MAX, Shell, ShellState};
@@ -94,7 +94,7 @@ impl Shell {
     }
 
     fn send_each(&mut self, reactor: &Reactor, number: i32, all: bool) {
-        self.started_processes(reactor, all).iter().for_each(|process| process.send(number));
+        self.processes_to_signal(reactor, all).iter().for_each(|process| process.send(number));
         // The next program of the command has started by now.
         let pid = self.pid();
         if !self.bash.as_ref().is_some_and(Bash::has_read_everything) {
@@ -111,7 +111,7 @@ impl Shell {
     }
 
     /// Processes that the running command started: all of them, or those that do not ignore SIGINT.
-    fn started_processes(&self, reactor: &Reactor, all: bool) -> Vec<ProcessHandle> {
+    fn processes_to_signal(&self, reactor: &Reactor, all: bool) -> Vec<ProcessHandle> {
         let Some(running) = &self.running else { return Vec::new() };
         if !all {
             return self.interruptible(reactor, running.started_ticks).0;
@@ -136,9 +136,9 @@ impl Shell {
         if !self.running.as_ref().is_some_and(|running| own(running)) {
             return false;
         }
-        let mut targets = self.started_processes(reactor, false);
+        let mut targets = self.processes_to_signal(reactor, false);
         if targets.is_empty() {
-            targets = self.started_processes(reactor, true);
+            targets = self.processes_to_signal(reactor, true);
         }
         if !targets.is_empty() {
             targets.iter().for_each(|process| process.send(number));
@@ -186,7 +186,7 @@ impl Shell {
             sooner((running.output.unread.is_none()).then_some(running.step.probe.due));
         }
         sooner(self.steps.resync.map(|resync| resync.due));
-        sooner(self.end.closing.as_ref().and_then(super::closing::Closing::due));
+        sooner(self.end.closing.as_ref().and_then(super::close_state::CloseState::due));
         sooner(self.linger_deadline());
         sooner(self.log_expiry());
         sooner(self.save_due(reactor));

@@ -211,9 +211,9 @@ fn values(out: &mut Vec<u8>, variables: &[u8], env: &BTreeMap<String, String>) {
             out.extend_from_slice(line);
         }
     }
-    for (what, names) in [("unset -v", missing), ("declare +x", hidden)] {
+    for (builtin, names) in [("unset -v", missing), ("declare +x", hidden)] {
         if !names.is_empty() {
-            out.extend_from_slice(format!("{what} {}\n", names.join(" ")).as_bytes());
+            out.extend_from_slice(format!("{builtin} {}\n", names.join(" ")).as_bytes());
         }
     }
 }
@@ -247,5 +247,5 @@ fn loud(out: &mut Vec<u8>, set: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "saved_state_test.rs"]
+#[path = "state_text_test.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use super::bash::Bash;
 use super::bash_protocol::{self, Report, ReportedStep};
 use super::parts::Resync;
-use super::running::{
+use super::running_command::{
     CommandInput, CommandOutput, CommandResult, InterruptState, Interrupts, ProbeStep, ReaderProbe,
     RunningCommand, Stage, StepProgress,
 };
@@ -421,7 +421,7 @@ impl Shell {
             seq: 0,
         };
         let note = match running.result.refusal.take() {
-            Some((why, message)) => LogEvent::Refused(running.key.clone(), why, message),
+            Some((reason, message)) => LogEvent::Refused(running.key.clone(), reason, message),
             None => LogEvent::Exit(running.key.clone(), exit, running.output.start),
         };
         self.log.push_event(note);
