@@ -1,16 +1,14 @@
 //! A background process: a program with an id, its log, and everything that it started. It belongs
 //! to no connection, and its output is logged whether or not a client follows it.
 //!
-//! ```text
-//! opening ──executed──▶ running ──the program exits──▶ ended ──nothing of it is left──▶ over
-//!    └──not executed──▶ refused: never reported again
-//! ```
+//! [`phase`] draws the phases of a process.
 
 mod end;
 mod follow;
 mod group;
 mod journal;
 mod kill_state;
+mod phase;
 
 use crate::launch::{self, Pipes, Refusal};
 use crate::reactor::poll::EventSource;
@@ -19,12 +17,13 @@ use group::Group;
 use isolet_clock::now_ms;
 use isolet_sys::spawn::{Child, Stage};
 use isolet_wire::process::{
-    COMMAND_BYTES_TOLD, INPUT_BYTES_MAX, LOG_BYTES, ProcessEnd, ProcessStatus, StartProcess,
+    COMMAND_BYTES_TOLD, INPUT_BYTES_MAX, LOG_BYTES, ProcessStatus, StartProcess,
 };
 use isolet_wire::request::{Invocation, StartExec};
 use isolet_wire::response::{STDERR, STDOUT};
 use journal::Journal;
 use kill_state::KillState;
+use phase::Phase;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -54,23 +53,23 @@ pub(crate) struct Process {
     pub(crate) followers: Vec<u64>,
     /// The process is no longer reported.
     pub(crate) forgotten: bool,
-    /// The result, once the process has ended.
-    pub(crate) end: Option<ProcessEnd>,
     id: u64,
     session: Option<String>,
     command: String,
     request: StartExec,
     pid: i32,
-    child: Option<Child>,
+    phase: Phase,
     /// The program was started without a shell to save time. If that fails, `bash -c` reports the
     /// error.
     without_shell: bool,
+    /// The cgroup, until the process is over; `None` on a machine without cgroups.
     group: Option<Group>,
     started_at: Instant,
     started_at_ms: i64,
     io: ProcessIo,
     output: ProcessOutput,
-    ending: Ending,
+    causes: EndCauses,
+    kill_state: Option<KillState>,
     /// The moment for which a timer is set.
     timer_at: Option<Instant>,
 }
@@ -93,17 +92,20 @@ struct ProcessOutput {
     journal: Journal,
     /// Size limit of the log, in bytes.
     limit: usize,
-    /// Position in the log at which the program's own output ends. Its descendants may write more.
-    own_end: u64,
 }
 
-/// What is known about the end of a process before it has ended.
+/// Facts that the description of the end will contain.
 #[derive(Debug)]
-struct Ending {
+struct EndCauses {
     oom_kills_before: u64,
     timed_out: bool,
     killed: bool,
-    killing: Option<KillState>,
+}
+
+/// A program that was started and that may not be executed yet.
+struct SpawnedProgram {
+    child: Child,
+    pipes: Pipes,
 }
 
 /// The size limit of each of `count` logs, in bytes.
@@ -128,6 +130,15 @@ impl Process {
         let request = StartExec { program, cwd, env, stdin, timeout_ms, uid: 0 };
         let words = launch::words_without_shell(&request);
         let without_shell = words.is_some();
+        let oom_kills_before = reactor.oom_kills(true);
+        let spawn = launch::spawn_request(&request, words)?;
+        let (group, dir) =
+            Group::make(reactor, id).map_err(|errno| launch::no_process(&errno))?.unzip();
+        let spawned = spawn_program(reactor, id, stdin, SpawnRequest { group: dir, ..spawn });
+        let program = spawned.map_err(|error| {
+            group.as_ref().map(|group| group.remove(reactor));
+            launch::no_process(&error)
+        })?;
         let mut process = Self {
             name,
             starter: Some(conn),
@@ -135,79 +146,55 @@ impl Process {
             forget_waiters: Vec::new(),
             followers: Vec::new(),
             forgotten: false,
-            end: None,
             id,
             session,
             command,
             request,
-            pid: 0,
-            child: None,
+            pid: program.child.pid,
+            phase: Phase::Opening { child: program.child },
             without_shell,
-            group: None,
+            group,
             started_at: reactor.now,
             started_at_ms: now_ms(),
             io: ProcessIo::default(),
-            output: ProcessOutput { journal: Journal::default(), limit: LOG_BYTES, own_end: 0 },
-            ending: Ending {
-                oom_kills_before: reactor.oom_kills(true),
-                timed_out: false,
-                killed: false,
-                killing: None,
-            },
+            output: ProcessOutput { journal: Journal::default(), limit: LOG_BYTES },
+            causes: EndCauses { oom_kills_before, timed_out: false, killed: false },
+            kill_state: None,
             timer_at: None,
         };
-        let request = launch::spawn_request(&process.request, words)?;
-        let (group, dir) =
-            Group::make(reactor, id).map_err(|errno| launch::no_process(&errno))?.unzip();
-        process.group = group;
-        if let Err(error) = process.spawn(reactor, SpawnRequest { group: dir, ..request }) {
-            process.leave_group(reactor);
-            return Err(launch::no_process(&error));
-        }
+        process.connect(reactor, program.pipes);
         Ok(process)
     }
 
-    fn spawn(&mut self, reactor: &mut Reactor, mut request: SpawnRequest) -> std::io::Result<()> {
-        let pipes = Pipes::new(self.request.stdin)?;
-        request.fds = pipes.fds();
-        let child = reactor.spawn(request, ChildOwner::Process(self.id))?;
-        if let Err(errno) = reactor.poll.add(
-            &child.started,
-            EventSource::ProcessExecStatus,
-            self.id,
-            EventFlags::IN,
-        ) {
-            let _ = isolet_sys::signal::send(child.pid, 9);
-            return Err(errno.into());
-        }
-        self.pid = child.pid;
-        self.child = Some(child);
+    /// Connects the standard streams of the program.
+    fn connect(&mut self, reactor: &Reactor, pipes: Pipes) {
         self.io.pipes = pipes.out.map(Some);
         self.io.stdin = pipes.stdin_pipe;
         self.io.listening = false;
         self.set_listening(reactor, true);
-        Ok(())
     }
 
     /// The exec status may be available. `Some(refusal)` means that the program was not executed
     /// and nothing of it is left.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) -> Option<Refusal> {
-        let result = self.child.as_mut()?.exec_result()?;
-        self.child = None;
+        let Phase::Opening { child } = &mut self.phase else { return None };
+        let result = child.exec_result()?;
         reactor.pending.processes.mark(self.id);
-        let failed = match result {
+        let refusal = match result {
             Ok(()) => {
+                self.enter(Phase::Running);
                 self.write_stdin(reactor);
                 return None;
             }
-            Err(failed) => failed,
+            Err((Stage::Exec, _)) if std::mem::take(&mut self.without_shell) => {
+                self.retry_with_shell(reactor).err()?
+            }
+            Err((stage, errno)) => {
+                launch::refusal(launch::program_name(&self.request), stage, errno)
+            }
         };
-        let again = failed.0 == Stage::Exec && std::mem::take(&mut self.without_shell);
-        if again {
-            self.retry_with_shell(reactor).err()
-        } else {
-            Some(launch::refusal(launch::program_name(&self.request), failed.0, failed.1))
-        }
+        self.enter(Phase::NotExecuted);
+        Some(refusal)
     }
 
     /// Starts the same command with `bash -c`.
@@ -215,14 +202,19 @@ impl Process {
         let request = launch::spawn_request(&self.request, None)?;
         let dir = self.group.as_ref().map(|group| group.dir(reactor)).transpose();
         let dir = dir.map_err(|errno| launch::no_process(&errno))?;
-        self.spawn(reactor, SpawnRequest { group: dir, ..request })
-            .map_err(|error| launch::no_process(&error))
+        let request = SpawnRequest { group: dir, ..request };
+        let program = spawn_program(reactor, self.id, self.request.stdin, request)
+            .map_err(|error| launch::no_process(&error))?;
+        self.pid = program.child.pid;
+        self.enter(Phase::Opening { child: program.child });
+        self.connect(reactor, program.pipes);
+        Ok(())
     }
 
     /// Whether the program has been executed.
     #[must_use]
     pub(crate) fn is_executed(&self) -> bool {
-        self.child.is_none()
+        !matches!(self.phase, Phase::Opening { .. } | Phase::NotExecuted)
     }
 
     /// Whether the process is reported: it has been executed and is not to be forgotten.
@@ -247,13 +239,13 @@ impl Process {
     /// The program has ended, but a descendant is alive.
     #[must_use]
     pub(crate) fn has_survivors(&self) -> bool {
-        self.end.is_some() && self.group.as_ref().is_some_and(Group::populated)
+        matches!(self.phase, Phase::Ended(_)) && self.group.as_ref().is_some_and(Group::populated)
     }
 
     /// Nothing of the process is left.
     #[must_use]
     pub(crate) fn is_over(&self) -> bool {
-        self.end.is_some() && self.group.is_none()
+        matches!(self.phase, Phase::Over(_))
     }
 
     /// The description for clients.
@@ -266,7 +258,7 @@ impl Process {
             pid: self.pid,
             command: self.command.clone(),
             started_at_ms: self.started_at_ms,
-            end: self.end.clone(),
+            end: self.phase.ended().map(|ended| ended.status.clone()),
             remains: self.has_survivors(),
             stdin: self.io.stdin.is_some() && !self.io.eof,
             out,
@@ -363,7 +355,7 @@ impl Process {
 
     /// Writes as much input as the process accepts.
     pub(crate) fn write_stdin(&mut self, reactor: &Reactor) {
-        let Some(fd) = self.io.stdin.as_ref().filter(|_| self.child.is_none()) else { return };
+        let Some(fd) = self.io.stdin.as_ref().filter(|_| self.is_executed()) else { return };
         match rustix::io::write(fd, &self.io.input) {
             Ok(count) => drop(self.io.input.drain(..count)),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -378,6 +370,25 @@ impl Process {
             let _ = reactor.poll.add(fd, EventSource::ProcessStdin, self.id, EventFlags::OUT);
         }
     }
+}
+
+/// Starts a program. Its exec status is reported as an event of the process `id`.
+fn spawn_program(
+    reactor: &mut Reactor,
+    id: u64,
+    stdin: bool,
+    mut request: SpawnRequest,
+) -> std::io::Result<SpawnedProgram> {
+    let pipes = Pipes::new(stdin)?;
+    request.fds = pipes.fds();
+    let child = reactor.spawn(request, ChildOwner::Process(id))?;
+    let polled =
+        reactor.poll.add(&child.started, EventSource::ProcessExecStatus, id, EventFlags::IN);
+    if let Err(errno) = polled {
+        let _ = isolet_sys::signal::send(child.pid, 9);
+        return Err(errno.into());
+    }
+    Ok(SpawnedProgram { child, pipes })
 }
 
 /// The command line in a form for people.

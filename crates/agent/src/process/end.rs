@@ -3,6 +3,7 @@
 
 use super::Process;
 use super::kill_state::KillState;
+use super::phase::{EndedProgram, Phase};
 use crate::process_tree;
 use crate::reactor::{Reactor, Timer};
 use crate::signals::{KILL, TERM};
@@ -23,13 +24,13 @@ impl Process {
     pub(crate) fn signal(&self, reactor: &Reactor, number: i32, all: bool) -> bool {
         match (&self.group, all) {
             (Some(group), true) => group.signal(reactor, number),
-            (None, true) if self.end.is_none() => {
+            (None, true) if !self.has_ended() => {
                 let below =
                     process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
                 below.iter().for_each(|process| process.send(number));
                 self.signal_program(number);
             }
-            (_, false) if self.end.is_none() => self.signal_program(number),
+            (_, false) if !self.has_ended() => self.signal_program(number),
             _ => return false,
         }
         true
@@ -49,15 +50,15 @@ impl Process {
         if self.is_over() {
             return;
         }
-        self.ending.killed |= self.end.is_none() && !self.ending.timed_out;
+        self.causes.killed |= !self.has_ended() && !self.causes.timed_out;
         let grace = if number == KILL { Duration::ZERO } else { grace };
         if !grace.is_zero() {
             self.signal(reactor, number, true);
         }
         let at = reactor.now + grace;
-        match &mut self.ending.killing {
-            Some(killing) => killing.kill_at = killing.kill_at.min(at),
-            None => self.ending.killing = Some(KillState { kill_at: at, retry_interval: AGAIN }),
+        match &mut self.kill_state {
+            Some(state) => state.kill_at = state.kill_at.min(at),
+            None => self.kill_state = Some(KillState { kill_at: at, retry_interval: AGAIN }),
         }
         self.on_timer(reactor);
     }
@@ -69,7 +70,7 @@ impl Process {
         let below = process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
         // After the program was reaped, another process may have its id. Its orphans are recognised
         // by their session.
-        if self.end.is_none() {
+        if !self.has_ended() {
             self.signal_program(KILL);
         }
         below.iter().for_each(|process| process.send(KILL));
@@ -79,7 +80,7 @@ impl Process {
     }
 
     fn timeout(&self) -> Option<Instant> {
-        if self.ending.timed_out || self.end.is_some() || self.request.timeout_ms == 0 {
+        if self.causes.timed_out || self.has_ended() || self.request.timeout_ms == 0 {
             return None;
         }
         self.started_at.checked_add(Duration::from_millis(self.request.timeout_ms))
@@ -92,26 +93,22 @@ impl Process {
         }
         reactor.pending.processes.mark(self.id);
         if self.timeout().is_some_and(|due| due <= reactor.now) {
-            self.ending.timed_out = true;
+            self.causes.timed_out = true;
             self.kill(reactor, TERM, GRACE);
         }
-        let due =
-            self.ending.killing.as_ref().is_some_and(|killing| killing.kill_at <= reactor.now);
-        if due && !self.is_over() {
+        let Some(state) = &mut self.kill_state else { return };
+        if state.kill_at <= reactor.now {
+            state.kill_at = reactor.now + state.retry_interval;
+            state.retry_interval = (state.retry_interval * 2).min(AGAIN_MAX);
             self.kill_all(reactor);
-            if let Some(killing) = &mut self.ending.killing {
-                killing.kill_at = reactor.now + killing.retry_interval;
-                killing.retry_interval = (killing.retry_interval * 2).min(AGAIN_MAX);
-            }
             self.on_group_changed(reactor);
         }
     }
 
     /// Sets the timer for what is due next.
     pub(super) fn arm_timer(&mut self, reactor: &mut Reactor, waits: Option<Instant>) {
-        let killing =
-            self.ending.killing.as_ref().filter(|_| !self.is_over()).map(|killing| killing.kill_at);
-        let next = [waits, self.timeout(), killing].into_iter().flatten().min();
+        let kill_at = self.kill_state.as_ref().map(|state| state.kill_at);
+        let next = [waits, self.timeout(), kill_at].into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.timer_at.is_none_or(|armed| *next < armed)) {
             self.timer_at = Some(next);
             reactor.set_timer(next, Timer::Process(self.id));
@@ -127,17 +124,19 @@ impl Process {
     ) {
         reactor.pending.processes.mark(self.id);
         self.drain_pipes(reactor);
-        self.output.own_end = self.output.journal.head();
-        (self.io.stdin, self.io.input) = (None, Vec::new());
-        self.end = Some(ProcessEnd {
+        self.io.stdin = None;
+        self.io.input = Vec::new();
+        let status = ProcessEnd {
             code: code.unwrap_or_else(|| 128 + number.unwrap_or(0)),
             signal: number,
-            timed_out: self.ending.timed_out,
-            killed: self.ending.killed,
-            oom: reactor.oom_kills(false) > self.ending.oom_kills_before,
+            timed_out: self.causes.timed_out,
+            killed: self.causes.killed,
+            oom: reactor.oom_kills(false) > self.causes.oom_kills_before,
             at_ms: now_ms(),
             micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
-        });
+        };
+        let output_end = self.output.journal.head();
+        self.enter(Phase::Ended(EndedProgram { status, output_end }));
         self.on_group_changed(reactor);
     }
 
@@ -145,7 +144,7 @@ impl Process {
     pub(crate) fn on_group_changed(&mut self, reactor: &mut Reactor) {
         reactor.pending.processes.mark(self.id);
         let left = self.group.as_mut().is_some_and(|group| group.look());
-        if left || self.end.is_none() {
+        if left || !matches!(self.phase, Phase::Ended(_)) {
             return;
         }
         self.drain_pipes(reactor);
@@ -160,12 +159,15 @@ impl Process {
         self.leave_group(reactor);
     }
 
-    /// Removes the cgroup once it is empty, and retries if it is not.
-    pub(super) fn leave_group(&mut self, reactor: &mut Reactor) {
-        if self.group.as_ref().is_some_and(|group| group.remove(reactor)) {
+    /// Removes the cgroup of an ended process once it is empty, and retries if it is not.
+    fn leave_group(&mut self, reactor: &mut Reactor) {
+        let Phase::Ended(ended) = &self.phase else { return };
+        if self.group.as_ref().is_none_or(|group| group.remove(reactor)) {
+            let ended = ended.clone();
             self.group = None;
-        } else if self.group.is_some() && self.ending.killing.is_none() {
-            self.ending.killing =
+            self.enter(Phase::Over(ended));
+        } else if self.kill_state.is_none() {
+            self.kill_state =
                 Some(KillState { kill_at: reactor.now + AGAIN, retry_interval: AGAIN });
         }
     }

@@ -26,7 +26,7 @@ impl Process {
 
     /// The end of the log for a follower that does not wait, or that comes after the end.
     pub(crate) fn follow_end(&self, follow: bool) -> Option<u64> {
-        (!follow || self.end.is_some()).then(|| self.output.journal.head())
+        (!follow || self.has_ended()).then(|| self.output.journal.head())
     }
 
     /// Sends a follower what it lacks and accepts now. Returns `true` if it has everything.
@@ -62,7 +62,7 @@ impl Process {
     /// the process ends after a follower asked for the current log, the follower also receives the
     /// last bytes, so that no follower learns of the end before the output.
     fn follower_end(&self, follower: &Follower) -> Option<u64> {
-        let last = self.end.as_ref().map(|_| self.output.own_end);
+        let last = self.phase.ended().map(|ended| ended.output_end);
         match follower.until {
             Some(until) => Some(last.map_or(until, |last| until.max(last))),
             None => last,
