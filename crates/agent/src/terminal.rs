@@ -23,18 +23,19 @@ mod flow;
 mod input;
 mod pump;
 mod ring;
+mod state;
 
 use crate::connection::TerminalClient;
 use crate::launch;
 use crate::launch::words;
 use crate::reactor::poll::EventSource;
 use crate::reactor::{ChildOwner, Reactor, SpawnRequest, environment};
-use close_state::CloseState;
+use close_state::CloseProgress;
 use isolet_sys::pty;
-use isolet_sys::spawn::{self, Child};
+use isolet_sys::spawn;
 use isolet_vt::{ReplyFilter, Screen};
 use isolet_wire::activity::{Activity, ShellKey};
-use isolet_wire::response::{Closed, RefusalReason};
+use isolet_wire::response::RefusalReason;
 use isolet_wire::terminal::{
     COLS_MAX, OpenTerminal, ROWS_MAX, Size, TerminalClientInfo, TerminalStatus,
 };
@@ -42,6 +43,8 @@ use ring::OutputRing;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use state::StartProgress;
+pub(crate) use state::TerminalState;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::rc::Weak;
@@ -58,19 +61,6 @@ const ARGV_BYTES_TOLD: usize = 512;
 /// Maximum number of clients in a list of terminals, all terminals together.
 const CLIENTS_TOLD: usize = 1024;
 
-/// The state of a terminal.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum TerminalState {
-    /// The program has not been executed yet.
-    Opening,
-    /// The program is running.
-    Live,
-    /// The program could not be executed.
-    Failed(RefusalReason, String),
-    /// The program has ended.
-    Ended(Closed),
-}
-
 /// A snapshot that may still be in transit, with the offset and the number of size changes that it
 /// shows.
 type Drawn = ((u64, u64), Weak<[u8]>);
@@ -81,14 +71,14 @@ type Drawn = ((u64, u64), Weak<[u8]>);
 pub(crate) struct Terminal {
     /// The id of the session whose terminal this is.
     pub(crate) session: String,
-    /// The state of the terminal.
+    /// The state of the program; `enter` changes it.
     pub(crate) state: TerminalState,
+    /// Whether a client requested the end of the terminal, and how far it got.
+    close_progress: CloseProgress,
     /// Connections of the clients.
     pub(crate) clients: Vec<u64>,
     /// Connections that wait for the end of the terminal.
     pub(crate) closers: Vec<u64>,
-    /// The terminal was closed, and nothing of it is left.
-    pub(crate) over: bool,
     /// The clients, or what others see of them, may have changed.
     pub(crate) clients_changed: bool,
     id: u64,
@@ -101,10 +91,6 @@ pub(crate) struct Terminal {
     display: Display,
     pty: Pty,
     opened: Instant,
-    /// Time when the program ended.
-    pub(crate) ended: Option<Instant>,
-    start: StartProgress,
-    closing: Option<CloseState>,
     /// The moment for which a timer is set.
     timer_at: Option<Instant>,
 }
@@ -143,14 +129,6 @@ struct Pty {
     input: Vec<u8>,
 }
 
-/// The start of a terminal's program, until it is executed.
-#[derive(Debug)]
-struct StartProgress {
-    child: Option<Child>,
-    /// The socket on which the child passes the PTY's master.
-    handover: Option<OwnedFd>,
-}
-
 /// The reason why a terminal was not opened, with a message.
 pub(crate) type Refusal = (RefusalReason, String);
 
@@ -181,17 +159,24 @@ impl Terminal {
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
             .map_err(|errno| failed(errno.into()))?;
         let request = SpawnRequest { terminal: Some((theirs, size)), ..spawn_request(&open)? };
+        let run_id = run_id().map_err(|errno| failed(errno.into()))?;
         let child = reactor.spawn(request, ChildOwner::Terminal(id)).map_err(failed)?;
-        let mut terminal = Self {
+        if let Err(errno) =
+            reactor.poll.add(&child.started, EventSource::PtyExecStatus, id, EventFlags::IN)
+        {
+            let _ = isolet_sys::signal::send(child.pid, 9);
+            return Err(no_process(&errno));
+        }
+        Ok(Self {
             session,
-            state: TerminalState::Opening,
+            pid: child.pid,
+            state: TerminalState::Opening(StartProgress { child, handover: ours }),
+            close_progress: CloseProgress::NotRequested,
             clients: Vec::new(),
             closers: Vec::new(),
-            over: false,
             clients_changed: false,
             id,
-            run_id: run_id().map_err(|errno| failed(errno.into()))?,
-            pid: child.pid,
+            run_id,
             argv,
             size,
             roster: ClientRoster::default(),
@@ -204,27 +189,16 @@ impl Terminal {
             },
             pty: Pty::default(),
             opened: reactor.now,
-            ended: None,
-            start: StartProgress { child: None, handover: Some(ours) },
-            closing: None,
             timer_at: None,
-        };
-        if let Err(errno) =
-            reactor.poll.add(&child.started, EventSource::PtyExecStatus, id, EventFlags::IN)
-        {
-            let _ = isolet_sys::signal::send(child.pid, 9);
-            return Err(no_process(&errno));
-        }
-        terminal.start.child = Some(child);
-        Ok(terminal)
+        })
     }
 
     /// The exec status of the program may be available.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
-        let Some(result) = self.start.child.as_mut().and_then(Child::exec_result) else { return };
-        self.start.child = None;
+        let TerminalState::Opening(start) = &mut self.state else { return };
+        let Some(result) = start.child.exec_result() else { return };
         reactor.pending.terminals.mark(self.id);
-        let handed = self.start.handover.take().ok_or(Errno::AGAIN).and_then(pty::receive);
+        let handed = pty::receive(&start.handover);
         let master = result.map_err(|failed| self.refusal(failed)).and_then(|()| {
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
             let master = handed.map_err(|errno| no_process(&errno))?;
@@ -237,14 +211,14 @@ impl Terminal {
         match master {
             Ok(master) => {
                 self.pty.master = Some(master);
-                self.state = TerminalState::Live;
+                self.enter(TerminalState::Live);
                 self.pty.readable = true;
                 self.write();
                 reactor.notify_watchers_now(self.id);
             }
             Err((reason, message)) => {
                 let _ = isolet_sys::signal::send(self.pid, 9);
-                self.state = TerminalState::Failed(reason, message);
+                self.enter(TerminalState::Failed(reason, message));
             }
         }
     }
@@ -264,8 +238,8 @@ impl Terminal {
     pub(crate) fn activity(&self) -> Option<Activity> {
         let closed = match &self.state {
             TerminalState::Live => None,
-            TerminalState::Ended(closed) => Some(closed.clone()),
-            TerminalState::Opening | TerminalState::Failed(..) => return None,
+            TerminalState::Ended(ended) => Some(ended.closed.clone()),
+            TerminalState::Opening(_) | TerminalState::Failed(..) => return None,
         };
         let session = self.session.clone();
         let clients = self.roster.visible.len() as u32;
@@ -305,13 +279,19 @@ impl Terminal {
     /// Whether clients can attach to the terminal.
     #[must_use]
     pub(crate) fn is_running(&self) -> bool {
-        matches!(self.state, TerminalState::Opening | TerminalState::Live) && self.closing.is_none()
+        self.state.has_program() && matches!(self.close_progress, CloseProgress::NotRequested)
     }
 
     /// Whether the terminal is being closed and some of its processes may be left.
     #[must_use]
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.is_some() && !self.over
+        matches!(self.close_progress, CloseProgress::Closing(_))
+    }
+
+    /// Whether the terminal was closed and nothing of it is left.
+    #[must_use]
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.close_progress, CloseProgress::Done)
     }
 
     /// Replaces the list of visible clients.

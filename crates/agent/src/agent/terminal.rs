@@ -233,7 +233,7 @@ impl Agent {
         let mut over = Vec::new();
         let Some(terminal) = self.terminals.get_mut(&id) else { return (gone, over) };
         let now = self.reactor.now;
-        let ended = terminal.ended;
+        let ended = terminal.ended_at();
         for client in terminal.clients.clone() {
             let Some(conn) = self.conns.get_mut(&client) else { continue };
             let sent = terminal.pump(conn, now);
@@ -290,7 +290,7 @@ impl Agent {
     /// longer needed.
     fn forget_terminal_if_done(&mut self, id: u64) {
         let Some(terminal) = self.terminals.get_mut(&id) else { return };
-        if terminal.over {
+        if terminal.is_closed() {
             for closer in std::mem::take(&mut terminal.closers) {
                 self.send(closer, &AgentResponse::Done);
             }

@@ -1,7 +1,16 @@
-//! The state of a terminal that is being closed.
+//! The close of a terminal on request.
 
 use crate::process_tree::ProcessHandle;
 use std::time::Instant;
+
+/// `NotRequested ──close()──► Closing ──nothing of the terminal is left──► Done`
+#[derive(Debug)]
+pub(super) enum CloseProgress {
+    NotRequested,
+    Closing(CloseState),
+    /// The terminal was closed, and nothing of it is left.
+    Done,
+}
 
 /// A terminal that is being closed.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The end of a terminal, with its program or on request.
 
-use super::close_state::CloseState;
+use super::close_state::{CloseProgress, CloseState};
+use super::state::EndedProgram;
 use super::{Terminal, TerminalState};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::{READ_BYTES, Reactor};
@@ -22,25 +23,25 @@ impl Terminal {
     /// Hangs up, and kills what is left of the terminal's session after 200 ms.
     pub(crate) fn close(&mut self, reactor: &mut Reactor) {
         reactor.pending.terminals.mark(self.id);
-        if self.closing.is_some() || !self.is_running() {
+        if !self.is_running() {
             return;
         }
         let started =
             process_tree::descendants(self.pid, |pid| reactor.children.contains_key(&pid));
-        self.closing = Some(CloseState { kill_at: reactor.now + GRACE, killed: false, started });
         self.drain_pty(reactor);
         // The kernel signals the foreground group that its terminal is gone. The agent signals the
         // others.
         self.pty.master = None;
         self.pty.input.clear();
-        if let Some(closing) = &self.closing {
-            closing.started.iter().for_each(|process| process.send(HUP));
-        }
+        started.iter().for_each(|process| process.send(HUP));
         let _ = signal::send(self.pid, HUP);
+        let kill_at = reactor.now + GRACE;
+        self.close_progress =
+            CloseProgress::Closing(CloseState { kill_at, killed: false, started });
     }
 
     pub(super) fn closing_due(&self, now: Instant) -> Option<Instant> {
-        let closing = self.closing.as_ref().filter(|_| !self.over)?;
+        let CloseProgress::Closing(closing) = &self.close_progress else { return None };
         let ended = matches!(self.state, TerminalState::Ended(_));
         if closing.killed && !ended {
             // Only the exit of the program itself is missing, which is reported by an event.
@@ -50,10 +51,9 @@ impl Terminal {
     }
 
     pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
-        let ended = !matches!(self.state, TerminalState::Opening | TerminalState::Live);
+        let ended = !self.state.has_program();
         let pid = self.pid;
-        let over = self.over;
-        let Some(closing) = self.closing.as_mut().filter(|_| !over) else { return };
+        let CloseProgress::Closing(closing) = &mut self.close_progress else { return };
         if reactor.now >= closing.kill_at && !closing.killed {
             let more = process_tree::descendants(pid, |pid| reactor.children.contains_key(&pid));
             // After the program was reaped, another process may have its id. Its orphans are
@@ -66,7 +66,7 @@ impl Terminal {
             }
         }
         if ended && (closing.killed || !closing.started.iter().any(ProcessHandle::is_alive)) {
-            self.over = true;
+            self.close_progress = CloseProgress::Done;
             reactor.pending.terminals.mark(self.id);
         }
     }
@@ -83,19 +83,19 @@ impl Terminal {
         // Another descriptor, which may not have been read yet, tells whether the program was
         // executed at all.
         self.on_exec_status(reactor);
-        if !matches!(self.state, TerminalState::Opening | TerminalState::Live) {
+        if !self.state.has_program() {
             return;
         }
         self.drain_pty(reactor);
-        let cause = match (&self.closing, code) {
-            (Some(_), _) => CloseCause::ClosedByClient,
-            (None, Some(_)) => CloseCause::Exit,
-            (None, None) => CloseCause::Killed,
+        let cause = match (&self.close_progress, code) {
+            (CloseProgress::Closing(_) | CloseProgress::Done, _) => CloseCause::ClosedByClient,
+            (CloseProgress::NotRequested, Some(_)) => CloseCause::Exit,
+            (CloseProgress::NotRequested, None) => CloseCause::Killed,
         };
         self.pty.master = None;
         self.pty.input.clear();
-        self.ended = Some(reactor.now);
-        self.state = TerminalState::Ended(Closed { code, signal: number, cause });
+        let closed = Closed { code, signal: number, cause };
+        self.enter(TerminalState::Ended(EndedProgram { closed, at: reactor.now }));
         self.closing_elapsed(reactor);
     }
 

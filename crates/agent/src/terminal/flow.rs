@@ -103,11 +103,12 @@ impl Terminal {
 
     /// Sets a timer for the next moment at which something is due.
     pub(crate) fn arm_timer(&mut self, reactor: &mut Reactor, paused: Option<Instant>) {
-        let opening = (self.state == TerminalState::Opening).then(|| self.opened + START_MAX);
+        let opening =
+            matches!(self.state, TerminalState::Opening(_)).then(|| self.opened + START_MAX);
         let writing = (!self.pty.input.is_empty() && self.pty.master.is_some())
             .then(|| reactor.now + INPUT_PAUSE);
         // A client that does not read the last bytes is disconnected then.
-        let parting = self.ended.filter(|_| !self.clients.is_empty());
+        let parting = self.ended_at().filter(|_| !self.clients.is_empty());
         let parting = parting.map(|_| reactor.now + reactor.config.stall);
         let dues = [paused, opening, writing, parting, self.closing_due(reactor.now)];
         let due = dues.into_iter().flatten().min();
@@ -123,12 +124,13 @@ impl Terminal {
     pub(crate) fn on_timer(&mut self, reactor: &mut Reactor) {
         self.timer_at = None;
         reactor.pending.terminals.mark(self.id);
-        if self.state == TerminalState::Opening && reactor.now >= self.opened + START_MAX {
+        if matches!(self.state, TerminalState::Opening(_)) && reactor.now >= self.opened + START_MAX
+        {
             let _ = isolet_sys::signal::send(self.pid, 9);
-            self.state = TerminalState::Failed(
+            self.enter(TerminalState::Failed(
                 RefusalReason::NoProcess,
                 "the program did not start".to_owned(),
-            );
+            ));
         }
         self.write();
         self.closing_elapsed(reactor);

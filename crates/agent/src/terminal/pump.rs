@@ -220,8 +220,8 @@ impl Terminal {
             at += piece.len() as u64;
         }
         if pieces.is_empty() {
-            if let TerminalState::Ended(closed) = &self.state {
-                conn.queue_message(&AgentResponse::TerminalExit(closed.clone()));
+            if let TerminalState::Ended(ended) = &self.state {
+                conn.queue_message(&AgentResponse::TerminalExit(ended.closed.clone()));
                 client.stage = ClientStage::Ended;
             }
             return Ok(false);
