@@ -1,14 +1,7 @@
 //! One shell: its name, the bash process behind it, its queue of commands and the log of its
 //! output. A shell outlives its bash: a session's shell gets a new one, and the log continues.
 //!
-//! ```text
-//!            start            exec status, first report
-//!  (nothing) ─────► Opening ────────────────────────► Open ──► Dead ──► (removed)
-//!                      │ cannot be executed            │ ▲      │ a command or a client arrives,
-//!                      └────────► Failed               │ └──────┘ and the shell is a session's
-//!                                                      └─► closing: SIGHUP, then SIGKILL
-//! ```
-//! A command runs in up to three steps: the agent's setup step, the command's text, and the agent's
+//! [`state`] draws the states of a shell. A command runs in up to three steps: the agent's setup step, the command's text, and the agent's
 //! cleanup step.
 
 mod bash;
@@ -22,6 +15,7 @@ mod parts;
 mod running_command;
 mod save_and_restore;
 mod save_progress;
+mod state;
 mod state_text;
 mod stderr_filter;
 mod stop_command;
@@ -34,10 +28,12 @@ use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::frame::ID_BYTES_MAX;
 use isolet_wire::request::{OpenShell, RunCommand};
 use isolet_wire::response::{CommandExit, RefusalReason, STDERR, STDOUT};
-use parts::{FlowControl, History, ShellEnd, StartDirectory, StepCounter};
+use parts::{FlowControl, History, StartDirectory, StepCounter};
 use running_command::RunningCommand;
 use rustix::event::epoll::EventFlags;
 use save_progress::SaveState;
+use state::CloseProgress;
+pub(crate) use state::ShellState;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
@@ -62,18 +58,6 @@ const START_MAX: Duration = Duration::from_secs(30);
 const DEAD_KEPT: Duration = Duration::from_secs(60);
 /// Maximum number of earlier commands for `history`, and their total size in bytes.
 const HISTORY_MAX: (usize, usize) = (1000, 256 * 1024);
-
-/// The state of a shell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ShellState {
-    /// Bash has been started.
-    Opening,
-    /// Bash has been executed.
-    Open,
-    /// Bash could not be executed.
-    Failed(RefusalReason, String),
-    Dead,
-}
 
 #[derive(Debug)]
 struct Waiting {
@@ -102,16 +86,13 @@ pub(crate) struct Shell {
     pub(crate) clients: Vec<u64>,
     /// The parameters for the next bash.
     pub(crate) open: OpenShell,
-    /// The state of the shell.
+    /// The state of the shell, which holds its bash; `enter` changes it.
     pub(crate) state: ShellState,
     /// Connections that wait for the end of the shell.
     pub(crate) closers: Vec<u64>,
     /// The last client whose output the shell waits for and that has left.
     pub(crate) last_detached: Detached,
-    /// The shell has ended for good, and only its remaining clients must be informed.
-    pub(crate) over: bool,
     id: u64,
-    bash: Option<Bash>,
     running: Option<Box<RunningCommand>>,
     queue: VecDeque<Waiting>,
     steps: StepCounter,
@@ -121,7 +102,9 @@ pub(crate) struct Shell {
     /// A command's text contained `trap`, so this bash may have a trap for interrupts.
     may_have_traps: bool,
     flow: FlowControl,
-    end: ShellEnd,
+    close_progress: CloseProgress,
+    /// Why the agent kills bash.
+    kill_cause: Option<CloseCause>,
     timer_at: Option<Instant>,
     saves: SaveState,
     start_dir: StartDirectory,
@@ -138,11 +121,9 @@ impl Shell {
             log,
             clients: Vec::new(),
             open,
-            state: ShellState::Dead,
+            state: ShellState::NotStarted,
             closers: Vec::new(),
-            over: false,
             id,
-            bash: None,
             running: None,
             queue: VecDeque::new(),
             steps: StepCounter::default(),
@@ -150,7 +131,8 @@ impl Shell {
             background_jobs: Vec::new(),
             may_have_traps: false,
             flow: FlowControl { reading: true, stalled_until: None, sent_index: 0 },
-            end: ShellEnd::default(),
+            close_progress: CloseProgress::NotRequested,
+            kill_cause: None,
             timer_at: None,
             saves: SaveState::new(now),
             start_dir: StartDirectory::default(),
@@ -165,8 +147,9 @@ impl Shell {
 
     /// Starts a new bash.
     pub(crate) fn start(&mut self, reactor: &mut Reactor) {
-        let again = self.end.ended.take().is_some() | std::mem::take(&mut self.open.replaces_lost);
-        (self.start_dir.fallback, self.start_dir.notice) = (None, None);
+        let replaces_ended = matches!(self.state, ShellState::Ended(_));
+        let again = std::mem::take(&mut self.open.replaces_lost) || replaces_ended;
+        self.start_dir = StartDirectory::default();
         self.launch(reactor, again);
     }
 
@@ -179,13 +162,12 @@ impl Shell {
             Ok(mut bash) => {
                 bash.fresh = again;
                 bash.write(reactor, self.id, bash_protocol::INIT.as_bytes());
-                self.bash = Some(bash);
                 self.steps.awaited = Some(0);
                 self.steps.resync = None;
                 self.steps.sweep_since = None;
                 self.may_have_traps = false;
-                self.end.cause = None;
-                self.state = ShellState::Opening;
+                self.kill_cause = None;
+                self.enter(ShellState::Opening(bash));
             }
             Err((reason, message)) => self.fail(reason, &message),
         }
@@ -193,21 +175,21 @@ impl Shell {
 
     /// The exec status of bash may be available.
     pub(crate) fn on_exec_status(&mut self, reactor: &mut Reactor) {
-        let Some(result) = self.bash.as_mut().and_then(Bash::exec_result) else { return };
+        let ShellState::Opening(bash) = &mut self.state else { return };
+        let Some(result) = bash.exec_result() else { return };
+        let again = bash.fresh;
         reactor.pending.shells.mark(self.id);
         reactor.notify_watchers_now(self.id);
         match result {
             Ok(()) => {
-                self.state = ShellState::Open;
+                self.mark_executed();
                 self.start_dir.notice.clone_from(&self.start_dir.fallback);
             }
             // A session outlives the directory that it was created in.
             Err((RefusalReason::BadCwd, _)) if self.is_session() && self.use_parent_directory() => {
-                let again = self.bash.take().is_some_and(|bash| bash.fresh);
                 self.launch(reactor, again);
             }
             Err((reason, message)) => {
-                self.bash = None;
                 self.fail(reason, &message);
             }
         }
@@ -226,7 +208,7 @@ impl Shell {
     fn fail(&mut self, reason: RefusalReason, message: &str) {
         self.refuse_queue(reason, message);
         self.steps.awaited = None;
-        self.state = ShellState::Failed(reason, message.to_owned());
+        self.enter(ShellState::Failed(reason, message.to_owned()));
     }
 
     /// The description for watchers.
@@ -238,20 +220,20 @@ impl Shell {
             busy: self.running.is_some(),
             queued: self.queue.len() as u32,
             clients: self.clients.len() as u32,
-            closed: self.end.ended.as_ref().map(|(closed, _)| closed.clone()),
+            closed: self.state.ended().map(|ended| ended.closed.clone()),
         }
     }
 
     /// Whether bash accepts commands.
     #[must_use]
     pub(crate) fn ready(&self) -> bool {
-        self.bash.as_ref().is_some_and(|bash| bash.ready)
+        self.state.bash().is_some_and(|bash| bash.ready)
     }
 
     /// Process id of bash; 0 without one.
     #[must_use]
     pub(crate) fn pid(&self) -> i32 {
-        self.bash.as_ref().map_or(0, |bash| bash.pid)
+        self.state.bash().map_or(0, |bash| bash.pid)
     }
 
     /// Adds a command to the queue.
@@ -269,7 +251,7 @@ impl Shell {
         self.queue.push_back(Waiting { key, run, input: Vec::new(), eof: false });
         self.saves.command_waits(reactor.now);
         reactor.pending.shells.mark(self.id);
-        if matches!(self.state, ShellState::Dead | ShellState::Failed(..)) {
+        if self.state.can_start() {
             self.start(reactor);
         }
         self.start_next(reactor);
@@ -297,9 +279,9 @@ impl Shell {
         if run.text.len() > TEXT_BYTES_MAX {
             return refuse(RefusalReason::TooLarge, "a command's text has at most 1 MiB");
         }
-        if self.over
-            || self.end.closing.is_some()
-            || (!self.is_session() && self.end.ended.is_some())
+        if self.is_over()
+            || self.is_closing()
+            || (!self.is_session() && self.state.ended().is_some())
         {
             return refuse(RefusalReason::NoShell, "the shell has ended");
         }
@@ -388,7 +370,7 @@ impl Shell {
     /// Reads once, at most `limit` bytes, and returns the number of bytes.
     fn pull(&mut self, reactor: &mut Reactor, stream: u8, limit: usize) -> usize {
         let plain = self.is_unfiltered(stream);
-        let Some(bash) = &mut self.bash else { return 0 };
+        let Some(bash) = self.state.bash_mut() else { return 0 };
         let slot = if stream == STDOUT { &mut bash.out } else { &mut bash.err };
         let Some(fd) = slot.as_ref() else { return 0 };
         let ready = rustix::io::ioctl_fionread(fd).map_or(0, |count| count as usize);
@@ -421,7 +403,7 @@ impl Shell {
     /// The status channel is readable.
     pub(crate) fn on_status(&mut self, reactor: &mut Reactor) {
         reactor.pending.shells.mark(self.id);
-        let Some(bash) = &mut self.bash else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         match bash.read_end_report(reactor, self.steps.awaited) {
             Status::Nothing => {}
             Status::Report(report) => self.report(reactor, report),
@@ -433,7 +415,7 @@ impl Shell {
 
     /// Bash may accept more input lines.
     pub(crate) fn on_control_writable(&mut self, reactor: &mut Reactor) {
-        if let Some(bash) = &mut self.bash {
+        if let Some(bash) = self.state.bash_mut() {
             bash.write_backlog(reactor, self.id);
         }
     }
@@ -480,7 +462,7 @@ impl Shell {
         self.flow.reading = self.flow.stalled_until.is_none();
         let listen = self.flow.reading
             && self.running.as_ref().is_none_or(|running| running.output.unread.is_none());
-        if let Some(bash) = &mut self.bash {
+        if let Some(bash) = self.state.bash_mut() {
             let ready = bash.ready;
             bash.set_listening(reactor, self.id, listen && ready);
         }
@@ -530,13 +512,12 @@ impl Shell {
     /// Whether the shell can be removed.
     #[must_use]
     pub(crate) fn can_be_forgotten(&self, now: Instant) -> bool {
-        let dead = self.bash.is_none() && self.clients.is_empty() && self.end.closing.is_none();
+        let dead = self.state.bash().is_none() && self.clients.is_empty() && !self.is_closing();
         let kept = self
-            .end
-            .ended
-            .as_ref()
-            .is_some_and(|(_, at)| self.is_session() || now.duration_since(*at) < DEAD_KEPT);
-        dead && self.queue.is_empty() && (self.over || !kept)
+            .state
+            .ended()
+            .is_some_and(|ended| self.is_session() || now.duration_since(ended.at) < DEAD_KEPT);
+        dead && self.queue.is_empty() && (self.is_over() || !kept)
     }
 }
 

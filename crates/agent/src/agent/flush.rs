@@ -209,7 +209,7 @@ impl Agent {
     /// Answers clients that wait for the result of opening their shell.
     pub(super) fn report_opened(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
-        if shell.state == ShellState::Opening {
+        if matches!(shell.state, ShellState::Opening(_)) {
             return;
         }
         let mut refused = Vec::new();
@@ -240,7 +240,7 @@ impl Agent {
     /// needed.
     pub(super) fn forget_shell_if_done(&mut self, id: u64) {
         let Some(shell) = self.shells.get_mut(&id) else { return };
-        if shell.over {
+        if shell.is_over() {
             if self.shells_by_key.get(&shell.key) == Some(&id) {
                 self.shells_by_key.remove(&shell.key);
             }
@@ -249,7 +249,7 @@ impl Agent {
             }
         }
         let Some(shell) = self.shells.get(&id) else { return };
-        if shell.over || (shell.state == ShellState::Dead && !shell.is_session()) {
+        if shell.is_over() || (shell.state.is_dead() && !shell.is_session()) {
             for client in shell.clients.clone() {
                 let informed = self.conns.get(&client).is_none_or(|conn| match &conn.role {
                     Role::Shell(client) => {

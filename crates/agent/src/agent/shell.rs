@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::connection::shell_log::LogFilter;
 use crate::connection::{Role, ShellClient};
-use crate::shell::{Detached, Shell, ShellState};
+use crate::shell::{Detached, Shell};
 use isolet_wire::activity::KEY_BYTES_MAX;
 use isolet_wire::request::AttachShell;
 use isolet_wire::response::RefusalReason;
@@ -17,7 +17,7 @@ impl Agent {
             Some(Role::Ready) => {}
             Some(Role::Shell(client)) => {
                 let shell = client.shell;
-                if self.shells.get(&shell).is_some_and(|shell| shell.state != ShellState::Dead) {
+                if self.shells.get(&shell).is_some_and(|shell| !shell.state.is_dead()) {
                     let message = "this connection is a client of a shell already";
                     return self.refuse(id, None, RefusalReason::BadRequest, message);
                 }
@@ -35,7 +35,7 @@ impl Agent {
         let Some((shell_id, opened_shell)) = self.shell_for(id, &attach) else { return };
         let Some(shell) = self.shells.get_mut(&shell_id) else { return };
         let cursor = match attach.since {
-            since if shell.state == ShellState::Dead && !shell.is_session() => {
+            since if shell.state.is_dead() && !shell.is_session() => {
                 shell.log.cursor_for_ended(since)
             }
             Some(since) => shell.log.cursor_to_resume_from(since),
@@ -66,7 +66,7 @@ impl Agent {
         }
         if let Some(shell_id) = self.shells_by_key.get(&attach.shell).copied() {
             let shell = self.shells.get_mut(&shell_id)?;
-            let dead = matches!(shell.state, ShellState::Dead | ShellState::Failed(..));
+            let dead = shell.state.can_start();
             let again = dead && shell.is_session();
             if again {
                 if let Some(open) = &attach.open {
@@ -95,7 +95,7 @@ impl Agent {
     /// Removes an ended shell without clients.
     pub(super) fn evict_ended_shell(&mut self) -> bool {
         let dead = self.shells.iter().find(|(_, shell)| {
-            shell.state == ShellState::Dead && shell.clients.is_empty() && shell.pid() == 0
+            shell.state.is_dead() && shell.clients.is_empty() && shell.pid() == 0
         });
         let Some(id) = dead.map(|(id, _)| *id) else { return false };
         self.forget(id);

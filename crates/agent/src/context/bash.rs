@@ -134,7 +134,7 @@ impl Context {
                 self.state = ContextState::Gone;
                 self.fail_to_start(reactor, refusal);
             }
-            shell::ShellState::Open if bash.shell.ready() && self.killing.is_none() => {
+            shell::ShellState::Open(_) if bash.shell.ready() && self.killing.is_none() => {
                 self.state = ContextState::Idle;
                 reactor.notify_watchers(self.id);
             }

@@ -2,6 +2,7 @@
 
 use super::bash::Bash;
 use super::close_state::CloseState;
+use super::state::{CloseProgress, EndedBash};
 use super::{Shell, ShellState};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
@@ -20,12 +21,12 @@ impl Shell {
     /// Ends the shell and everything that it started: SIGHUP first, and SIGKILL after 200 ms.
     pub(crate) fn close(&mut self, reactor: &mut Reactor, cause: CloseCause) {
         reactor.pending.shells.mark(self.id);
-        if self.end.closing.is_some() {
+        if self.is_closing() {
             return;
         }
         self.refuse_queue(RefusalReason::NoShell, "the shell was closed");
-        let Some(bash) = &self.bash else {
-            self.over = true;
+        let Some(bash) = self.state.bash() else {
+            self.close_progress = CloseProgress::Done;
             return;
         };
         let pid = bash.pid;
@@ -34,7 +35,7 @@ impl Shell {
             process.send(HUP);
         }
         let _ = signal::send(pid, HUP);
-        self.end.closing = Some(CloseState {
+        self.close_progress = CloseProgress::Closing(CloseState {
             cause,
             kill_at: reactor.now + GRACE,
             look_at: reactor.now + LOOK,
@@ -46,7 +47,7 @@ impl Shell {
 
     pub(super) fn closing_elapsed(&mut self, reactor: &mut Reactor) {
         let pid = self.pid();
-        let Some(closing) = self.end.closing.as_mut() else { return };
+        let CloseProgress::Closing(closing) = &mut self.close_progress else { return };
         if closing.closed.is_some() && !closing.started.iter().any(ProcessHandle::is_alive) {
             self.closed_whole();
             return;
@@ -71,10 +72,10 @@ impl Shell {
 
     /// Bash and everything that it started have ended.
     fn closed_whole(&mut self) {
-        if let Some(closed) = self.end.closing.take().and_then(|closing| closing.closed) {
+        let progress = std::mem::replace(&mut self.close_progress, CloseProgress::Done);
+        if let CloseProgress::Closing(CloseState { closed: Some(closed), .. }) = progress {
             self.log.closed(closed);
         }
-        self.over = true;
     }
 
     /// Bash has ended with this code or signal.
@@ -93,7 +94,7 @@ impl Shell {
         if self.pid() != pid {
             return;
         }
-        let Some(left) = self.bash.as_ref().map(Bash::unread_output) else { return };
+        let Some(left) = self.state.bash().map(Bash::unread_output) else { return };
         for (stream, mut left) in [(STDOUT, left[0]), (STDERR, left[1])] {
             while left > 0 {
                 match self.pull(reactor, stream, left) {
@@ -104,26 +105,31 @@ impl Shell {
         }
         let number = code.unwrap_or_else(|| 128 + signal.unwrap_or(0));
         self.finish(reactor, Some((number, signal)));
-        let Some(bash) = self.bash.take() else { return };
-        let unused = !bash.ready;
+        let unused = !self.ready();
         let restoring = self.state_died(reactor);
+        let kill_cause = self.kill_cause.take();
+        let own_cause = if code.is_some() { CloseCause::Exit } else { CloseCause::Killed };
+        let cause = match &self.close_progress {
+            CloseProgress::Closing(closing) => closing.cause.clone(),
+            CloseProgress::NotRequested | CloseProgress::Done => kill_cause.unwrap_or(own_cause),
+        };
+        let closed = Closed { code, signal, cause };
+        let next = if restoring {
+            ShellState::NotStarted
+        } else {
+            ShellState::Ended(EndedBash { closed: closed.clone(), at: reactor.now })
+        };
+        let Some(bash) = self.enter(next) else { return };
         // Background processes of the shell may continue to write.
         [bash.out, bash.err].into_iter().flatten().for_each(|fd| reactor.drain(fd));
         self.steps.awaited = None;
         self.steps.resync = None;
         self.history.texts.clear();
         self.history.bytes = 0;
-        self.state = ShellState::Dead;
         if restoring {
             return self.start(reactor);
         }
-        let own_cause = if code.is_some() { CloseCause::Exit } else { CloseCause::Killed };
-        let cause = self.end.cause.take().unwrap_or(own_cause);
-        let mut closed = Closed { code, signal, cause };
-        self.end.ended = Some((closed.clone(), reactor.now));
-        if let Some(closing) = self.end.closing.as_mut() {
-            closed.cause = closing.cause.clone();
-            self.end.ended = Some((closed.clone(), reactor.now));
+        if let CloseProgress::Closing(closing) = &mut self.close_progress {
             closing.closed = Some(closed);
             closing.look_at = reactor.now;
             self.closing_elapsed(reactor);

@@ -36,9 +36,8 @@ fn no_directory(noise: &[u8]) -> String {
 impl Shell {
     /// Starts the next queued command if the shell is free.
     pub(super) fn start_next(&mut self, reactor: &mut Reactor) {
-        let free =
-            self.running.is_none() && self.steps.awaited.is_none() && self.end.closing.is_none();
-        let Some(bash) = self.bash.as_mut().filter(|bash| free && bash.ready) else { return };
+        let free = self.running.is_none() && self.steps.awaited.is_none() && !self.is_closing();
+        let Some(bash) = self.state.bash_mut().filter(|bash| free && bash.ready) else { return };
         let Some(waiting) = self.queue.pop_front() else { return };
         bash.reset_garbage();
         let fresh = std::mem::take(&mut bash.fresh);
@@ -110,7 +109,7 @@ impl Shell {
     }
 
     fn run_setup(&mut self, reactor: &mut Reactor, history: bool) {
-        let Some(word) = self.bash.as_ref().map(|bash| bash.prefix) else { return };
+        let Some(word) = self.state.bash().map(|bash| bash.prefix) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.step.stage = Stage::Before;
         running.step.own_deadline = Some(reactor.now + OWN_STEP_MAX);
@@ -151,7 +150,7 @@ impl Shell {
         self.report_start();
         self.report_cwd_fallback();
         let Some(running) = self.running.as_mut() else { return };
-        let Some(bash) = self.bash.as_mut() else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         if running.run.text.contains(bash_protocol::BUILTIN) {
             bash.prefix = bash_protocol::COMMAND_BUILTIN;
         }
@@ -181,7 +180,7 @@ impl Shell {
     }
 
     fn run_cleanup(&mut self, reactor: &mut Reactor) {
-        let Some(word) = self.bash.as_ref().map(|bash| bash.prefix) else { return };
+        let Some(word) = self.state.bash().map(|bash| bash.prefix) else { return };
         let Some(running) = self.running.as_mut() else { return };
         running.step.stage = Stage::After;
         running.interrupts.escalation = None;
@@ -192,7 +191,7 @@ impl Shell {
     }
 
     fn write_step(&mut self, reactor: &mut Reactor, how: ReportedStep, text: &str) {
-        let Some(bash) = self.bash.as_mut() else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         self.steps.number += 1;
         self.steps.awaited = Some(self.steps.number);
         let long = text.len() >= bash_protocol::INLINE_BYTES_MAX && !bash.long_text_busy;
@@ -209,11 +208,11 @@ impl Shell {
     /// Filters output of the shell and appends it to the log.
     pub(super) fn push_output(&mut self, stream: u8, bytes: &[u8]) {
         let Some(running) = self.running.as_deref_mut() else {
-            let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
+            let ready = self.state.bash().is_some_and(|bash| bash.ready);
             // Before the first report, bash complains about the missing terminal, and after an
             // interrupt it prints a newline of its own.
             let own = stream == STDERR
-                && (!ready && self.state != super::ShellState::Dead
+                && (!ready && !self.state.is_dead()
                     || self.steps.resync.is_some() && bytes == b"\n");
             if !own {
                 self.log.push_output(stream, None, bytes);
@@ -241,14 +240,14 @@ impl Shell {
 
     /// Whether output on this stream goes into the log unchanged.
     pub(super) fn is_unfiltered(&self, stream: u8) -> bool {
-        let ready = self.bash.as_ref().is_some_and(|bash| bash.ready);
+        let ready = self.state.bash().is_some_and(|bash| bash.ready);
         let free = self.running.is_none() || stream == STDOUT;
         ready && self.steps.resync.is_none() && free
     }
 
     /// Handles a report of the awaited step.
     pub(super) fn report(&mut self, reactor: &mut Reactor, report: Report) {
-        let Some(bash) = self.bash.as_mut() else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         self.steps.awaited = None;
         bash.xtrace = report.flags.contains('x');
         bash.long_text_busy = false;
@@ -259,7 +258,7 @@ impl Shell {
             if self.report_of_state(reactor, &report) {
                 return;
             }
-            if let Some(bash) = self.bash.as_mut() {
+            if let Some(bash) = self.state.bash_mut() {
                 bash.ready = true;
             }
             self.steps.resync = None;
@@ -316,7 +315,7 @@ impl Shell {
     /// Handles the end of a step after all of its output was read.
     fn step_ended(&mut self, reactor: &mut Reactor, report: &Report) {
         let Some(running) = self.running.as_deref_mut() else { return };
-        let Some(bash) = self.bash.as_mut() else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         match running.step.stage {
             Stage::Before => {
                 let failed =
@@ -332,7 +331,7 @@ impl Shell {
                     self.report_start();
                 }
                 let Some(running) = self.running.as_deref_mut() else { return };
-                let traced = self.bash.as_ref().is_some_and(|bash| bash.xtrace);
+                let traced = self.state.bash().is_some_and(|bash| bash.xtrace);
                 if failed || !traced {
                     running.output.counts[1] += noise.len() as u64;
                     self.log.push_output(STDERR, Some(&running.key), &noise);
@@ -400,7 +399,7 @@ impl Shell {
                 .finish_at_exit(death.is_some_and(|(_, signal)| signal.is_none())),
         );
         let noise = std::mem::take(&mut running.output.own_step_stderr);
-        let traced = self.bash.as_ref().is_some_and(|bash| bash.xtrace);
+        let traced = self.state.bash().is_some_and(|bash| bash.xtrace);
         for bytes in [rest, if traced { Vec::new() } else { noise }] {
             running.output.counts[1] += bytes.len() as u64;
             self.log.push_output(STDERR, Some(&running.key), &bytes);
@@ -452,7 +451,7 @@ impl Shell {
         self.steps.resync = Some(Resync { due: reactor.now + pause, tries });
         self.steps.number += 1;
         self.steps.awaited = Some(self.steps.number);
-        if let Some(bash) = self.bash.as_mut() {
+        if let Some(bash) = self.state.bash_mut() {
             let mut lines = String::new();
             bash_protocol::request_report(&mut lines, bash.prefix, self.steps.number);
             bash.write(reactor, self.id, lines.as_bytes());
@@ -462,7 +461,7 @@ impl Shell {
     /// Requests the report of the awaited step again.
     pub(super) fn request_report_again(&mut self, reactor: &Reactor) {
         let Some(number) = self.steps.awaited else { return };
-        if let Some(bash) = self.bash.as_mut() {
+        if let Some(bash) = self.state.bash_mut() {
             let mut lines = String::new();
             bash_protocol::request_report(&mut lines, bash.prefix, number);
             bash.write(reactor, self.id, lines.as_bytes());

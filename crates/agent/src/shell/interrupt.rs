@@ -110,7 +110,7 @@ impl Shell {
             && (bash.is_stopped() && bash_forks(&bash, running.started_ticks).is_empty()
                 || reactor.now >= until)
         {
-            if self.bash.as_ref().is_some_and(Bash::has_read_everything) {
+            if self.state.bash().is_some_and(Bash::has_read_everything) {
                 // Bash has read the line with which it reports, and an interrupt would damage the
                 // report.
                 let _ = signal::send(pid, CONT);
@@ -148,7 +148,7 @@ impl Shell {
         if let InterruptState::WaitingForReport(until) = running.interrupts.state
             && (process_tree::waits_for_child(pid) || reactor.now >= until)
         {
-            if self.bash.as_ref().is_some_and(Bash::has_read_everything) {
+            if self.state.bash().is_some_and(Bash::has_read_everything) {
                 running.interrupts.state = InterruptState::Idle;
                 if let Some(escalation) = running.interrupts.escalation.as_mut() {
                     escalation.retry_at(reactor.now + INTERRUPT_RETRY);

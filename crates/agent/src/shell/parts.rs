@@ -1,8 +1,5 @@
 //! The parts of a shell's state, by concern.
 
-use super::close_state::CloseState;
-use isolet_wire::activity::CloseCause;
-use isolet_wire::response::Closed;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -43,15 +40,6 @@ pub(super) struct FlowControl {
     pub(super) stalled_until: Option<Instant>,
     /// Index of the first entry of the log that was not sent yet.
     pub(super) sent_index: u64,
-}
-
-/// The end of a bash.
-#[derive(Debug, Default)]
-pub(super) struct ShellEnd {
-    pub(super) closing: Option<CloseState>,
-    pub(super) ended: Option<(Closed, Instant)>,
-    /// Why the agent kills bash.
-    pub(super) cause: Option<CloseCause>,
 }
 
 /// What replaces a start directory that bash cannot enter.

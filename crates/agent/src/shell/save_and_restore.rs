@@ -35,9 +35,9 @@ const COMPLAINT_BYTES: usize = 16;
 
 impl Shell {
     fn save_free(&self) -> bool {
-        let bash = self.bash.as_ref().is_some_and(|bash| bash.ready);
+        let bash = self.state.bash().is_some_and(|bash| bash.ready);
         let idle = self.running.is_none() && self.steps.awaited.is_none() && self.queue.is_empty();
-        bash && idle && self.end.closing.is_none() && self.steps.resync.is_none()
+        bash && idle && !self.is_closing() && self.steps.resync.is_none()
     }
 
     /// Whether the state must be saved and is not.
@@ -54,7 +54,7 @@ impl Shell {
     pub(crate) fn save_now(&mut self) {
         let saves = &self.saves;
         self.saves.requested =
-            self.open.save && self.bash.is_some() && saves.commands_ended > saves.stored;
+            self.open.save && self.state.bash().is_some() && saves.commands_ended > saves.stored;
     }
 
     /// Requests the states again that no watcher has confirmed, because a new watcher stores
@@ -103,7 +103,7 @@ impl Shell {
         if !self.save_free() || self.saving() {
             return false;
         }
-        let Some(bash) = self.bash.as_mut() else { return false };
+        let Some(bash) = self.state.bash_mut() else { return false };
         self.saves.attempted = self.saves.commands_ended;
         reactor.pending.shells.mark(self.id);
         if process_tree::resident_mib(bash.pid) > RESIDENT_MIB_MAX {
@@ -140,7 +140,7 @@ impl Shell {
         let patience = save.command_waits_since.map(|since| since + STUCK <= reactor.now);
         let Some(now) = self.saves.current.as_mut() else { return };
         if killed && copies.is_empty() || patience == Some(true) {
-            if let Some(bash) = self.bash.as_mut() {
+            if let Some(bash) = self.state.bash_mut() {
                 bash.long_text_busy = !copies.is_empty() || !killed;
             }
             self.abandon_save(reactor);
@@ -185,7 +185,7 @@ impl Shell {
             reactor.saves_running -= 1;
             self.finish_save(save);
         }
-        let Some(bash) = self.bash.as_mut().filter(|bash| !bash.ready) else { return false };
+        let Some(bash) = self.state.bash_mut().filter(|bash| !bash.ready) else { return false };
         if self.saves.restoring.take().is_some() {
             if !bash.take_long_text(COMPLAINT_BYTES).is_empty() {
                 self.saves.unreported.push(SavedState::NotRestored);
@@ -199,7 +199,7 @@ impl Shell {
     }
 
     fn finish_save(&mut self, save: SaveInProgress) {
-        let Some(bash) = self.bash.as_mut() else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         let raw = bash.take_long_text(state_text::DUMP_BYTES_MAX);
         self.saves.requested = false;
         let unreported = &mut self.saves.unreported;
@@ -219,7 +219,7 @@ impl Shell {
 
     /// Sends an earlier shell's state to a new bash.
     fn restore_state(&mut self, reactor: &Reactor, text: &[u8]) -> bool {
-        let Some(bash) = self.bash.as_mut() else { return false };
+        let Some(bash) = self.state.bash_mut() else { return false };
         if bash.write_long_text(text).is_err() {
             self.saves.unreported.push(SavedState::NotRestored);
             return false;
@@ -242,7 +242,7 @@ impl Shell {
     /// Handles the end of bash. Returns whether it ended while restoring a state, so that the next
     /// bash starts without it.
     pub(super) fn state_died(&mut self, reactor: &mut Reactor) -> bool {
-        let restoring = self.saves.restoring.is_some() && self.end.closing.is_none();
+        let restoring = self.saves.restoring.is_some() && !self.is_closing();
         reactor.saves_running -= usize::from(self.saving());
         let mut unreported = std::mem::take(&mut self.saves.unreported);
         if self.open.save && self.is_session() {

@@ -6,7 +6,8 @@ use super::parts::Resync;
 use super::running_command::{
     INTERRUPT_RETRY, InterruptState, ProbeStep, ReaderProbe, RunningCommand, Stage,
 };
-use super::{START_MAX, Shell, ShellState};
+use super::state::CloseProgress;
+use super::{START_MAX, Shell};
 use crate::process_tree::{self, ProcessHandle};
 use crate::reactor::Reactor;
 use crate::signals::{CONT, INT, KILL, TERM};
@@ -46,7 +47,7 @@ impl Shell {
     fn escalate(&mut self, reactor: &mut Reactor) {
         // An interrupt before bash has read the line would have no effect on it.
         if let Some(running) = self.running.as_mut()
-            && let Some(bash) = self.bash.as_ref()
+            && let Some(bash) = self.state.bash()
             && let Some(escalation) = running.interrupts.escalation.as_mut()
             && reactor.now.duration_since(running.step.written_at) < BEGIN_MAX
             && bash.has_not_begun_reading(running.step.bytes)
@@ -72,7 +73,7 @@ impl Shell {
             EscalationStep::InterruptAgain => {
                 // An interrupted process may be cleaning up and is not disturbed.
                 let still = running.interrupts.processes.iter().any(ProcessHandle::is_alive);
-                let back = self.bash.as_ref().is_some_and(Bash::has_read_everything);
+                let back = self.state.bash().is_some_and(Bash::has_read_everything);
                 if running.interrupts.state != InterruptState::Idle || !still && !back {
                     self.advance_interrupt(reactor);
                     return;
@@ -97,7 +98,7 @@ impl Shell {
         self.processes_to_signal(reactor, all).iter().for_each(|process| process.send(number));
         // The next program of the command has started by now.
         let pid = self.pid();
-        if !self.bash.as_ref().is_some_and(Bash::has_read_everything) {
+        if !self.state.bash().is_some_and(Bash::has_read_everything) {
             let _ = signal::send(pid, INT);
         }
         let _ = signal::send(pid, CONT);
@@ -172,7 +173,7 @@ impl Shell {
                 (a, b) => a.or(b),
             }
         };
-        let starting = self.bash.as_ref().filter(|bash| !bash.ready && self.end.cause.is_none());
+        let starting = self.state.bash().filter(|bash| !bash.ready && self.kill_cause.is_none());
         if let Some(bash) = starting {
             sooner(Some(bash.opened + START_MAX));
         }
@@ -186,7 +187,9 @@ impl Shell {
             sooner((running.output.unread.is_none()).then_some(running.step.probe.due));
         }
         sooner(self.steps.resync.map(|resync| resync.due));
-        sooner(self.end.closing.as_ref().and_then(super::close_state::CloseState::due));
+        if let CloseProgress::Closing(closing) = &self.close_progress {
+            sooner(closing.due());
+        }
         sooner(self.linger_deadline());
         sooner(self.log_expiry());
         sooner(self.save_due(reactor));
@@ -195,21 +198,21 @@ impl Shell {
 
     /// When the log of an ended private shell is removed.
     fn log_expiry(&self) -> Option<Instant> {
-        let unseen = !self.is_session() && self.clients.is_empty() && self.end.closing.is_none();
-        self.end.ended.as_ref().filter(|_| unseen).map(|(_, at)| *at + super::DEAD_KEPT)
+        let unseen = !self.is_session() && self.clients.is_empty() && !self.is_closing();
+        self.state.ended().filter(|_| unseen).map(|ended| ended.at + super::DEAD_KEPT)
     }
 
     /// When the shell is closed because no client is attached.
     fn linger_deadline(&self) -> Option<Instant> {
         let linger = Duration::from_millis(self.open.linger_ms?);
-        let alone = self.clients.is_empty() && self.bash.is_some() && self.end.closing.is_none();
+        let alone = self.clients.is_empty() && self.state.bash().is_some() && !self.is_closing();
         alone.then(|| self.last_detached.at.checked_add(linger)).flatten()
     }
 
     /// Handles everything that is due.
     pub(super) fn on_deadline(&mut self, reactor: &mut Reactor) {
         let now = reactor.now;
-        if self.bash.as_ref().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
+        if self.state.bash().is_some_and(|bash| !bash.ready && now >= bash.opened + START_MAX) {
             self.kill_for(reactor, CloseCause::DidNotStart);
         }
         if self.linger_deadline().is_some_and(|when| now >= when) {
@@ -250,7 +253,7 @@ impl Shell {
     fn check_reader(&mut self, reactor: &mut Reactor) {
         let id = self.id;
         let Some(running) = self.running.as_mut() else { return };
-        let Some(bash) = self.bash.as_mut() else { return };
+        let Some(bash) = self.state.bash_mut() else { return };
         let ReaderProbe { due: when, pause, step } = running.step.probe;
         if reactor.now < when || running.output.unread.is_some() {
             return;
@@ -310,11 +313,11 @@ impl Shell {
 
     /// Kills the shell for a reason of the agent.
     pub(super) fn kill_for(&mut self, reactor: &mut Reactor, cause: CloseCause) {
-        self.end.cause = Some(cause);
+        self.kill_cause = Some(cause);
         self.steps.awaited = None;
         self.steps.resync = None;
         reactor.pending.shells.mark(self.id);
-        if self.state == ShellState::Dead || self.end.closing.is_some() {
+        if self.state.is_dead() || self.is_closing() {
             return;
         }
         for process in
