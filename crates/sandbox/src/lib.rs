@@ -42,6 +42,10 @@ pub use model::{
         self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState,
         Page, Patch, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
     },
+    input::{
+        Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,
+        WorkingDirectory,
+    },
     network::{
         self, CredentialRemoval, CredentialSpec, Denied, InjectedCredential, Network,
         NetworkChange, NetworkDenial, NetworkSpec, Traffic, profiles,

@@ -26,7 +26,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{
-    ContextId, Error, Sandbox, SessionId,
+    CommandText, ContextId, EnvironmentChange, Error, Sandbox, SessionId,
     contexts::{Code, ContextInfo, ContextSpec, Kernel},
     service::Access,
 };
@@ -202,7 +202,7 @@ impl CreateContext {
             ));
         }
         let kernel = kernel(language.1, self.kernel)?;
-        input::cwd(self.cwd.as_deref())?;
+        let cwd = input::cwd(self.cwd)?;
         input::timeout(self.timeout_ms)?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         Ok(ContextSpec {
@@ -210,8 +210,8 @@ impl CreateContext {
             language: language.1,
             kernel,
             session: session.map_err(input::bad_id)?,
-            cwd: self.cwd,
-            env: input::env_change(self.env)?,
+            cwd,
+            env: EnvironmentChange::parse(self.env.0)?,
             timeout_ms: self.timeout_ms,
         })
     }
@@ -378,7 +378,7 @@ pub(crate) async fn run(
     let max = captured_output::output_limit_bytes(body.max_output_bytes)?;
     input::timeout(body.timeout_ms)?;
     let code = body.code.ok_or_else(|| ApiError::bad_field("code", "is required"))?;
-    if code.len() + body.stdin.as_ref().map_or(0, String::len) > input::COMMAND_BYTES_MAX {
+    if code.len() + body.stdin.as_ref().map_or(0, String::len) > CommandText::BYTES_MAX {
         return Err(ApiError::bad_field(
             "code",
             "must be at most 1 MiB together with stdin; write longer text to a file first",
@@ -422,7 +422,7 @@ async fn begin(
         kernel: Kernel::Usual,
         session: None,
         cwd: None,
-        env: std::collections::BTreeMap::new(),
+        env: EnvironmentChange::default(),
         timeout_ms: None,
     };
     sandbox.context_open(wish, true).await.map_err(context_error)?;

@@ -15,13 +15,15 @@ use crate::{
     },
     stream::{
         captured_output::{CapturedOutput, OutputFields, Truncated, output_limit_bytes},
-        command::RunningCommand,
+        command::{RunningCommand, ShellCommand},
         command_events::{self, ExitReport},
     },
 };
 use axum::{extract::State, http::HeaderMap, response::Response};
-use isolet_sandbox::{Denied, ProgramSpec, SandboxId, SessionId, service::Access};
-use isolet_wire::{request::RunCommand, response::CommandExit};
+use isolet_sandbox::{
+    CommandText, Denied, EnvironmentChange, ProgramSpec, SandboxId, SessionId, service::Access,
+};
+use isolet_wire::response::CommandExit;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -216,17 +218,44 @@ impl ExecBody {
     /// What to start, and its standard input.
     fn start(self) -> Result<(ProgramSpec, Option<Vec<u8>>), ApiError> {
         let stdin = stdin("stdin", self.stdin, "stdin_b64", self.stdin_b64)?;
-        input::cwd(self.cwd.as_deref())?;
+        let cwd = input::cwd(self.cwd)?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let start = ProgramSpec {
             what: program(self.command, self.argv)?,
-            cwd: self.cwd,
-            env: input::env_change(self.env)?,
+            cwd,
+            env: EnvironmentChange::parse(self.env.0)?,
             session: session.map_err(input::bad_id)?,
             stdin: stdin.is_some(),
             timeout_ms: input::timeout(self.timeout_ms)?,
         };
         Ok((start, stdin))
+    }
+}
+
+/// A parsed [`SessionExecBody`].
+pub(crate) struct SessionExec {
+    command: ShellCommand,
+    output_limit_bytes: usize,
+}
+
+impl SessionExecBody {
+    pub(crate) fn parse(self) -> Result<SessionExec, ApiError> {
+        let stdin = stdin("stdin", self.stdin, "stdin_b64", self.stdin_b64)?;
+        let output_limit_bytes = output_limit_bytes(self.max_output_bytes)?;
+        let cwd = input::cwd(self.cwd)?;
+        let text = self.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
+        let text = CommandText::parse(text)?;
+        input::timeout(self.timeout_ms)?;
+        let command = ShellCommand {
+            text,
+            cwd,
+            env: EnvironmentChange::parse(self.env.0)?,
+            stdin,
+            timeout_ms: self.timeout_ms,
+            merge: self.merge,
+            ends_with_client: self.cancel_on_close,
+        };
+        Ok(SessionExec { command, output_limit_bytes })
     }
 }
 
@@ -321,52 +350,37 @@ pub(crate) async fn in_session(
     headers: HeaderMap,
     body: StrictJson<SessionExecBody>,
 ) -> Result<Response, ApiError> {
-    run_in(app, &caller, &ids.sandbox, ids.session()?, &headers, body.value).await
+    let exec = body.value.parse()?;
+    exec.run(&app, &caller, &ids.sandbox, ids.session()?.clone(), &headers).await
 }
 
-/// Runs a command in the shell of a session.
-pub(crate) async fn run_in(
-    app: App,
-    caller: &Caller,
-    sandbox: &SandboxId,
-    session: &SessionId,
-    headers: &HeaderMap,
-    body: SessionExecBody,
-) -> Result<Response, ApiError> {
-    let stdin = stdin("stdin", body.stdin, "stdin_b64", body.stdin_b64)?;
-    let max = output_limit_bytes(body.max_output_bytes)?;
-    input::cwd(body.cwd.as_deref())?;
-    let text = body.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
-    input::command(&text)?;
-    input::timeout(body.timeout_ms)?;
-    let mut run = RunCommand {
-        text,
-        cwd: body.cwd,
-        env: input::env_change(body.env)?,
-        merge: body.merge,
-        ..RunCommand::default()
-    };
-    let sandbox = app.service.reach(&caller.tenant, sandbox, Access::CreateIfMissing).await?;
-    run.timeout_ms = match body.timeout_ms {
-        Some(ms) => ms,
-        None => sandbox.session_reach(session).await?.command_timeout_ms,
-    };
-    let command =
-        RunningCommand::in_session(&sandbox, session, run, stdin, body.cancel_on_close).await?;
-    let session = Some(session.clone());
-    let cancellation = app.cancellations.subscribe(caller);
-    if let Some(encoding) = accepts_event_stream(headers) {
-        let report = ExitReport { session, lost: LostFields::take(&sandbox) };
-        return command_events::answer(command, encoding, report, cancellation).await;
+impl SessionExec {
+    /// Runs the command in the shell of a session, and answers with its result or its events.
+    pub(crate) async fn run(
+        self,
+        app: &App,
+        caller: &Caller,
+        sandbox: &SandboxId,
+        session: SessionId,
+        headers: &HeaderMap,
+    ) -> Result<Response, ApiError> {
+        let sandbox = app.service.reach(&caller.tenant, sandbox, Access::CreateIfMissing).await?;
+        let command = RunningCommand::in_session(&sandbox, &session, self.command).await?;
+        let cancellation = app.cancellations.subscribe(caller);
+        if let Some(encoding) = accepts_event_stream(headers) {
+            let report = ExitReport { session: Some(session), lost: LostFields::take(&sandbox) };
+            return command_events::answer(command, encoding, report, cancellation).await;
+        }
+        let memory = app.response_memory.share(&caller.tenant);
+        let gathered = CapturedOutput::new(self.output_limit_bytes, memory);
+        let (exit, output, denied) = command.finish(gathered, cancellation).await?;
+        let report = ExitReport { session: Some(session), lost: LostFields::take(&sandbox) };
+        let fields = output.fields();
+        let text_bytes = fields.text_bytes;
+        let mut answer = ExecAnswer::new(&exit, fields, report, denied);
+        answer.fresh = Some(exit.fresh);
+        Ok(json_text::response(&answer, text_bytes))
     }
-    let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
-    let (exit, output, denied) = command.finish(gathered, cancellation).await?;
-    let report = ExitReport { session, lost: LostFields::take(&sandbox) };
-    let fields = output.fields();
-    let text_bytes = fields.text_bytes;
-    let mut answer = ExecAnswer::new(&exit, fields, report, denied);
-    answer.fresh = Some(exit.fresh);
-    Ok(json_text::response(&answer, text_bytes))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use isolet_sandbox::{ProcessId, ProcessSpec, SessionId, service::Access};
+use isolet_sandbox::{EnvironmentChange, ProcessId, ProcessSpec, SessionId, service::Access};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -89,14 +89,14 @@ pub(crate) struct StartProcess {
 
 impl StartProcess {
     fn wish(self) -> Result<ProcessSpec, ApiError> {
-        input::cwd(self.cwd.as_deref())?;
+        let cwd = input::cwd(self.cwd)?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let id = self.id.map(|id| ProcessId::parse(&id)).transpose();
         Ok(ProcessSpec {
             id: id.map_err(input::bad_id)?,
             what: program(self.command, self.argv)?,
-            cwd: self.cwd,
-            env: input::env_change(self.env)?,
+            cwd,
+            env: EnvironmentChange::parse(self.env.0)?,
             session: session.map_err(input::bad_id)?,
             stdin: self.stdin,
             timeout_ms: input::timeout(self.timeout_ms)?,

@@ -10,7 +10,7 @@ use crate::{
     foundation::{
         creation::{created, idempotency_key},
         error::ApiError,
-        input::{self, NotImplemented, PathIds, metadata},
+        input::{self, NotImplemented, PathIds},
         json::{Object, StrictJson, UniqueMap, not_null, null_as_zero},
         pagination::{IdPage, Pagination},
     },
@@ -26,7 +26,9 @@ use axum::{
     http::{HeaderMap, Uri},
     response::Response,
 };
-use isolet_sandbox::{Patch, SandboxId, SandboxSpec, service::Access};
+use isolet_sandbox::{
+    Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec, service::Access,
+};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -110,7 +112,7 @@ pub(crate) struct CreateSandbox {
 impl CreateSandbox {
     async fn wish(self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
         self.file_access.reject("file_access", NO_FILE_ACCESS)?;
-        input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
+        let env = Environment::parse(self.env.0)?;
         Ok(SandboxSpec {
             id: self.id.map(|id| SandboxId::parse(&id)).transpose().map_err(input::bad_id)?,
             image: self.image,
@@ -121,9 +123,9 @@ impl CreateSandbox {
             ttl_s: self.ttl_s,
             sleep_after_s: self.sleep_after_s,
             persistent: self.persistent,
-            metadata: metadata(self.metadata)?,
-            env: self.env.0,
-            dialect: serde_json::Map::new(),
+            metadata: Metadata::parse(self.metadata.0)?,
+            env,
+            dialect: Metadata::default(),
             network: network::wanted(app, caller, self.network, self.network_profile).await?,
             credentials: self.credentials.parse_added("credentials")?,
         })
@@ -281,8 +283,8 @@ pub(crate) async fn patch(
     let patch = Patch {
         ttl_s: change.ttl_s,
         sleep_after_s: change.sleep_after_s,
-        metadata: change.metadata.map(metadata).transpose()?,
-        env: input::env_change(change.env)?,
+        metadata: change.metadata.map(|new| Metadata::parse(new.0)).transpose()?,
+        env: EnvironmentChange::parse(change.env.0)?,
         memory_mib: change.memory_mib,
         cpu_millis: change.cpu_millis,
         pids: change.pids,

@@ -8,7 +8,7 @@ use crate::{
     foundation::{
         creation::{created, idempotency_key},
         error::ApiError,
-        input::{self, NotImplemented, PathIds, metadata},
+        input::{self, NotImplemented, PathIds},
         json::{Object, StrictJson, UniqueMap, not_null},
         pagination::Pagination,
     },
@@ -20,7 +20,9 @@ use axum::{
     http::{HeaderMap, StatusCode, Uri},
     response::Response,
 };
-use isolet_sandbox::{Life, SessionId, SessionSpec, info::TTL_S_MAX, service::Access};
+use isolet_sandbox::{
+    Environment, Life, Metadata, SessionId, SessionSpec, info::TTL_S_MAX, service::Access,
+};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -65,17 +67,17 @@ pub(crate) struct CreateSession {
 impl CreateSession {
     fn wish(self) -> Result<SessionSpec, ApiError> {
         self.network.reject("network", crate::routes::sandboxes::OWN_NETWORK)?;
-        input::cwd(self.cwd.as_deref())?;
-        input::env(self.env.0.iter().map(|(name, value)| (name, Some(value))))?;
+        let cwd = input::cwd(self.cwd)?;
+        let env = Environment::parse(self.env.0)?;
         input::timeout(self.command_timeout_ms).map_err(|_| {
             ApiError::bad_field("command_timeout_ms", "0 (never) to 86400000 (a day)")
         })?;
         Ok(SessionSpec {
             id: self.id.map(|id| SessionId::parse(&id)).transpose().map_err(input::bad_id)?,
-            cwd: self.cwd,
-            env: self.env.0,
+            cwd,
+            env,
             command_timeout_ms: self.command_timeout_ms,
-            metadata: metadata(self.metadata)?,
+            metadata: Metadata::parse(self.metadata.0)?,
             life: ttl(self.ttl_s)?,
             file_access: self.file_access.map(FileAccess::wish).transpose()?,
         })

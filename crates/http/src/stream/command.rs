@@ -7,8 +7,8 @@ use crate::{
 };
 use bytes::Bytes;
 use isolet_sandbox::{
-    AgentError, AgentEvent, Denials, Denied, ExecConnection, ProgramSpec, Sandbox, SessionId,
-    ShellConnection,
+    AgentError, AgentEvent, CommandText, Denials, Denied, EnvironmentChange, ExecConnection,
+    ProgramSpec, Sandbox, SessionId, ShellConnection, WorkingDirectory,
 };
 use isolet_wire::{
     frame::{DATA_BYTES_MAX, DataFrame},
@@ -47,6 +47,24 @@ pub(crate) enum CommandEvent {
     },
     /// The last event: the exit, and the network traffic that was denied while the command ran.
     Exit(CommandExit, Denied),
+}
+
+/// A command for the shell of a session.
+#[derive(Debug, Default)]
+pub(crate) struct ShellCommand {
+    pub(crate) text: CommandText,
+    /// For this command only.
+    pub(crate) cwd: Option<WorkingDirectory>,
+    /// For this command only.
+    pub(crate) env: EnvironmentChange,
+    /// Without it, the command reads end of file.
+    pub(crate) stdin: Option<Vec<u8>>,
+    /// In ms; 0 means never, `None` means the timeout of the session.
+    pub(crate) timeout_ms: Option<u64>,
+    /// Send standard error to standard output.
+    pub(crate) merge: bool,
+    /// Cancel the command if the client disconnects before its end.
+    pub(crate) ends_with_client: bool,
 }
 
 enum AgentConnection {
@@ -93,27 +111,35 @@ fn fresh_id() -> String {
 }
 
 impl RunningCommand {
-    /// Runs a command in a session's shell. If `bound`, dropping this cancels the command;
-    /// otherwise the command goes on.
+    /// Runs a command in a session's shell.
     pub(crate) async fn in_session(
         sandbox: &Sandbox,
         session: &SessionId,
-        mut run: RunCommand,
-        stdin: Option<Vec<u8>>,
-        ends_with_client: bool,
+        command: ShellCommand,
     ) -> Result<Self, ApiError> {
+        let timeout_ms = match command.timeout_ms {
+            Some(ms) => ms,
+            None => sandbox.session_reach(session).await?.command_timeout_ms,
+        };
         let mut link = sandbox.commands(session).await?;
         let denials = sandbox.denials();
-        run.id = fresh_id();
-        run.stdin = stdin.is_some();
-        let id = run.id.clone();
+        let id = fresh_id();
+        let run = RunCommand {
+            id: id.clone(),
+            text: command.text.into_inner(),
+            timeout_ms,
+            cwd: command.cwd.map(WorkingDirectory::into_inner),
+            env: command.env.into_inner(),
+            stdin: command.stdin.is_some(),
+            merge: command.merge,
+        };
         link.send(&AgentRequest::Run(run)).await?;
-        let stdin = stdin_requests(&id, stdin);
+        let stdin = stdin_requests(&id, command.stdin);
         Ok(Self {
             link: Some(AgentConnection::Shell(link)),
             id,
             stdin,
-            ends_with_client,
+            ends_with_client: command.ends_with_client,
             denials,
             ended: None,
         })

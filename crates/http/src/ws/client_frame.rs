@@ -7,6 +7,7 @@ use crate::foundation::{
     signals,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
+use isolet_sandbox::{CommandText, EnvironmentChange, WorkingDirectory};
 use isolet_wire::request::RunCommand;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -204,17 +205,24 @@ impl ShellRun {
     fn check(self) -> Result<ClientFrame, ApiError> {
         let id = command_id(self.id)?;
         let text = self.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
-        input::command(&text)?;
-        input::cwd(self.cwd.as_deref())?;
+        let text = CommandText::parse(text)?;
+        let cwd = input::cwd(self.cwd)?;
         input::timeout(self.timeout_ms)?;
         let (follows, stdin) = match self.stdin {
             None | Some(ShellRunStdin::Follows(false)) => (false, None),
             Some(ShellRunStdin::Follows(true)) => (true, None),
             Some(ShellRunStdin::Whole(text)) => (true, Some(text.into_bytes())),
         };
-        let env = input::env_change(self.env.unwrap_or_default())?;
-        let merge = self.merge.unwrap_or(false);
-        let run = RunCommand { id, text, timeout_ms: 0, cwd: self.cwd, env, stdin: follows, merge };
+        let env = EnvironmentChange::parse(self.env.unwrap_or_default().0)?;
+        let run = RunCommand {
+            id,
+            text: text.into_inner(),
+            timeout_ms: 0,
+            cwd: cwd.map(WorkingDirectory::into_inner),
+            env: env.into_inner(),
+            stdin: follows,
+            merge: self.merge.unwrap_or(false),
+        };
         Ok(ClientFrame::Run { run: Box::new(run), timeout_ms: self.timeout_ms, stdin })
     }
 }

@@ -4,6 +4,7 @@
 use crate::model::{
     agent_error::AgentError,
     ids::{ProcessId, SandboxId, SessionId},
+    input::BadInput,
 };
 use isolet_wire::response::RefusalReason;
 use rustix::io::Errno;
@@ -216,6 +217,12 @@ pub enum Error {
     /// An internal error of this server, which affects only this call.
     #[error("internal fault: {0}")]
     Fault(String),
+}
+
+impl From<BadInput> for Error {
+    fn from(BadInput { field, reason }: BadInput) -> Self {
+        Self::BadField { field, reason }
+    }
 }
 
 impl From<isolet_store::Error> for Error {

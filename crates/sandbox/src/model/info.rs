@@ -5,6 +5,7 @@ pub use isolet_wire::launcher::Limits;
 use crate::model::{
     access::FileAccess,
     ids::{SandboxId, SessionId, TenantId},
+    input::{Environment, EnvironmentChange, Metadata, WorkingDirectory},
     network::{
         Network,
         injected_credential::{CredentialSpec, InjectedCredential},
@@ -13,12 +14,8 @@ use crate::model::{
     state::State,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// Maximum size of the metadata as JSON, in bytes.
-pub const METADATA_BYTES_MAX: usize = 16 * 1024;
-/// Maximum size of an environment, names and values together, in bytes.
-pub const ENV_BYTES_MAX: usize = 128 * 1024;
 /// Maximum ttl in seconds: one year.
 pub const TTL_S_MAX: u64 = 366 * 24 * 3600;
 /// Maximum length of an idempotency key, in bytes.
@@ -27,7 +24,7 @@ pub const KEY_BYTES_MAX: usize = 255;
 pub const SESSIONS_MAX: usize = 1024;
 
 /// The parameters of a new sandbox. Every field is optional.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxSpec {
     /// The id; the server generates one by default.
     pub id: Option<SandboxId>,
@@ -49,15 +46,14 @@ pub struct SandboxSpec {
     /// Whether files survive a sleep; true by default.
     pub persistent: Option<bool>,
     /// Arbitrary JSON of the client.
-    pub metadata: serde_json::Map<String, serde_json::Value>,
+    pub metadata: Metadata,
     /// Environment of every shell and program.
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Fields that a dialect must return unchanged, such as `vcpus` and `mem_mib`.
-    pub dialect: serde_json::Map<String, serde_json::Value>,
+    pub dialect: Metadata,
     /// The network policy; `None` means the configured default.
     pub network: Option<Network>,
     /// Credentials to inject into requests. Their values are stored apart from the record.
-    #[serde(skip)]
     pub credentials: Vec<CredentialSpec>,
 }
 
@@ -69,10 +65,9 @@ pub struct Patch {
     /// New idle time before a sleep; see [`SandboxSpec::sleep_after_s`].
     pub sleep_after_s: Option<u64>,
     /// New metadata, which replaces all of the old.
-    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Environment of shells and programs that start later: a value sets a variable, `None` removes
-    /// it.
-    pub env: BTreeMap<String, Option<String>>,
+    pub metadata: Option<Metadata>,
+    /// Change of the environment of shells and programs that start later.
+    pub env: EnvironmentChange,
     /// Memory limit in MiB.
     pub memory_mib: Option<u64>,
     /// Processor time, in thousandths of one core.
@@ -301,18 +296,19 @@ pub struct EndedSandbox {
 }
 
 /// The parameters of a new session.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSpec {
     /// The id; the server generates one by default.
     pub id: Option<SessionId>,
-    /// The directory in which shells start; `/workspace` by default.
-    pub cwd: Option<String>,
+    /// The directory in which shells start, absolute or below [`crate::WORKSPACE`]; by default the
+    /// image's, or [`crate::WORKSPACE`].
+    pub cwd: Option<WorkingDirectory>,
     /// Variables that override the sandbox's environment.
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Default timeout of commands, in ms; 0 or `None` means no timeout.
     pub command_timeout_ms: Option<u64>,
     /// Arbitrary JSON of the client.
-    pub metadata: serde_json::Map<String, serde_json::Value>,
+    pub metadata: Metadata,
     /// When the session ends; `None` means with its sandbox.
     pub life: Option<Life>,
     /// The part of the workspace that the session sees; `None` means all of it.

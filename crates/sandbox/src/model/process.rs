@@ -2,13 +2,10 @@
 
 use crate::model::{
     ids::{ProcessId, SessionId},
+    input::{EnvironmentChange, Program, WorkingDirectory},
     network::denied::Denied,
 };
-use isolet_wire::{
-    process::{COMMAND_BYTES_TOLD, ProcessStatus},
-    request::Invocation,
-};
-use std::collections::BTreeMap;
+use isolet_wire::process::{COMMAND_BYTES_TOLD, ProcessStatus};
 
 /// The parameters of a new process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,12 +13,11 @@ pub struct ProcessSpec {
     /// The id; the server generates one by default.
     pub id: Option<ProcessId>,
     /// The program to run.
-    pub what: Invocation,
+    pub what: Program,
     /// The directory in which the program starts; by default the session's, then the sandbox's.
-    pub cwd: Option<String>,
-    /// Variables that override the environment of the session and the sandbox; `None` unsets a
-    /// variable.
-    pub env: BTreeMap<String, Option<String>>,
+    pub cwd: Option<WorkingDirectory>,
+    /// Overrides the environment of the session and the sandbox.
+    pub env: EnvironmentChange,
     /// The session whose directory and environment the process inherits. It is created if it does
     /// not exist.
     pub session: Option<SessionId>,

@@ -8,9 +8,9 @@ use crate::model::{
     error::Error,
     ids::{SandboxId, TenantId},
     info::{EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX},
+    input::check_merged_size,
     network::{Network, injected_credential::InjectedCredential},
     state::State,
-    validation::{bad, check_env, check_metadata},
 };
 use isolet_wire::launcher::Limits;
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,10 @@ fn yes() -> bool {
     true
 }
 
+fn bad(field: &'static str, reason: String) -> Error {
+    Error::BadField { field, reason }
+}
+
 /// Checks a time in seconds; 0 means never.
 fn check_time(field: &'static str, seconds: Option<u64>) -> Result<Option<u64>, Error> {
     match seconds {
@@ -168,9 +172,6 @@ impl RecordBody {
 
     /// Checks a request and fills in the defaults of the configuration.
     pub(crate) fn plan(config: &Config, spec: SandboxSpec) -> Result<Self, Error> {
-        check_env(spec.env.iter().map(|(name, value)| (name, value.as_str())))?;
-        check_metadata(&spec.metadata)?;
-        check_metadata(&spec.dialect)?;
         let limits = Limits {
             memory_mib: spec.memory_mib.unwrap_or(config.limits.memory_mib),
             cpu_millis: spec.cpu_millis.unwrap_or(config.limits.cpu_millis),
@@ -192,10 +193,10 @@ impl RecordBody {
             create_ms: 0.0,
             ttl_s,
             expires_at_ms: expiry(ttl_s),
-            metadata: spec.metadata,
-            env: spec.env,
+            metadata: spec.metadata.into_inner(),
+            env: spec.env.into_inner(),
             limits: check_limits(config, limits)?,
-            dialect: spec.dialect,
+            dialect: spec.dialect.into_inner(),
             cause: None,
             sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
             persistent: spec.persistent.unwrap_or(true),
@@ -218,16 +219,10 @@ impl RecordBody {
             new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
         }
         if let Some(metadata) = patch.metadata {
-            check_metadata(&metadata)?;
-            new.metadata = metadata;
+            new.metadata = metadata.into_inner();
         }
-        for (name, value) in patch.env {
-            match value {
-                Some(value) => new.env.insert(name, value),
-                None => new.env.remove(&name),
-            };
-        }
-        check_env(new.env.iter().map(|(name, value)| (name, value.as_str())))?;
+        patch.env.apply(&mut new.env);
+        check_merged_size(&new.env)?;
         let limits = Limits {
             memory_mib: patch.memory_mib.unwrap_or(self.limits.memory_mib),
             cpu_millis: patch.cpu_millis.unwrap_or(self.limits.cpu_millis),
@@ -357,6 +352,7 @@ pub(crate) fn failed(record: &Record) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::input::EnvironmentChange;
 
     fn config() -> Config {
         let mut config = Config::new("/nowhere".into(), std::path::Path::new("/nowhere"));
@@ -398,29 +394,6 @@ mod tests {
         assert_eq!(field(SandboxSpec { ttl_s: Some(u64::MAX), ..SandboxSpec::default() }), "ttl_s");
         let never = SandboxSpec { sleep_after_s: Some(u64::MAX), ..SandboxSpec::default() };
         assert_eq!(field(never), "sleep_after_s");
-        assert_eq!(
-            field(SandboxSpec {
-                env: [("A=B".into(), "x".into())].into(),
-                ..SandboxSpec::default()
-            }),
-            "env"
-        );
-        assert_eq!(
-            field(SandboxSpec {
-                env: [("A".into(), "\0".into())].into(),
-                ..SandboxSpec::default()
-            }),
-            "env"
-        );
-        assert_eq!(
-            field(SandboxSpec {
-                env: [("A".into(), "x".repeat(1 << 20))].into(),
-                ..SandboxSpec::default()
-            }),
-            "env"
-        );
-        let big = [("a".to_owned(), Value::String("x".repeat(1 << 15)))].into_iter().collect();
-        assert_eq!(field(SandboxSpec { metadata: big, ..SandboxSpec::default() }), "metadata");
     }
 
     #[test]
@@ -444,6 +417,19 @@ mod tests {
         assert!(body.patched(&config(), patch).is_err());
         let new = body.patched(&config(), Patch { ttl_s: Some(0), ..Patch::default() }).unwrap();
         assert_eq!((new.ttl_s, new.expires_at_ms), (None, None));
+    }
+
+    #[test]
+    fn patches_cannot_grow_the_environment_beyond_its_limit() {
+        let set = |name: &str| {
+            let env = [(name.to_owned(), Some("x".repeat(100_000)))].into();
+            Patch { env: EnvironmentChange::parse(env).unwrap(), ..Patch::default() }
+        };
+        let body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
+        let body = body.patched(&config(), set("A")).unwrap();
+        let error = body.patched(&config(), set("B")).unwrap_err();
+        assert_eq!(error.to_string(), "env: 200006 bytes, at most 131072");
+        assert!(body.patched(&config(), set("A")).is_ok());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::model::{
     error::Error,
     ids::{SandboxId, SessionId},
     info::{Life, SESSIONS_MAX, SessionInfo, SessionSpec, TTL_S_MAX},
-    validation::{check_env, check_metadata},
+    input::WorkingDirectory,
 };
 use isolet_wire::{
     activity::{Activity, ShellKey},
@@ -32,9 +32,6 @@ pub(crate) use lifetime::{Lifetime, OpeningGuard};
 /// The directory in which shells and programs start unless the image sets another, and to which
 /// relative paths refer.
 pub const WORKSPACE: &str = "/workspace";
-
-/// Maximum length of a start directory, in bytes, as in the kernel.
-const CWD_BYTES_MAX: usize = 4095;
 
 /// Maximum number of terminals of a sandbox. The agent holds the screen and the output of each in
 /// memory that no limit of the sandbox covers.
@@ -135,25 +132,20 @@ impl Session {
         }
     }
 
-    /// Checks a client's request for a session.
-    pub(crate) fn plan(spec: SessionSpec) -> Result<Self, Error> {
-        check_env(spec.env.iter().map(|(name, value)| (name, value.as_str())))?;
-        check_metadata(&spec.metadata)?;
+    /// The session that a client requests, which starts in `home` unless the request names another
+    /// directory.
+    pub(crate) fn plan(spec: SessionSpec, home: String) -> Result<Self, Error> {
         if spec.life.is_some_and(|life| life.ttl_s == 0 || life.ttl_s > TTL_S_MAX) {
             let reason = format!("1 to {TTL_S_MAX} (a year)");
             return Err(Error::BadField { field: "ttl", reason });
         }
-        let cwd = spec.cwd.unwrap_or_else(|| WORKSPACE.to_owned());
-        if cwd.is_empty() || cwd.len() > CWD_BYTES_MAX || cwd.contains('\0') {
-            let reason = format!("1 to {CWD_BYTES_MAX} bytes without NUL");
-            return Err(Error::BadField { field: "cwd", reason });
-        }
+        let cwd = spec.cwd.map_or(home, WorkingDirectory::into_inner);
         let now = now_ms();
         Ok(Self {
             cwd: if cwd.starts_with('/') { cwd } else { format!("{WORKSPACE}/{cwd}") },
-            env: spec.env,
+            env: spec.env.into_inner(),
             command_timeout_ms: spec.command_timeout_ms.unwrap_or(0),
-            metadata: spec.metadata,
+            metadata: spec.metadata.into_inner(),
             created_at_ms: now,
             last_activity_ms: now,
             life: spec.life,
@@ -546,11 +538,12 @@ mod tests {
 
     #[test]
     fn a_start_directory_is_below_the_workspace_unless_absolute() {
-        let plan = |cwd: &str| {
-            Session::plan(SessionSpec { cwd: Some(cwd.into()), ..SessionSpec::default() })
+        let plan = |cwd: Option<&str>| {
+            let cwd = cwd.map(|cwd| WorkingDirectory::parse(cwd.into()).unwrap());
+            Session::plan(SessionSpec { cwd, ..SessionSpec::default() }, "/home".into())
         };
-        assert_eq!(plan("app").unwrap().cwd, "/workspace/app");
-        assert_eq!(plan("/srv").unwrap().cwd, "/srv");
-        assert!(plan("").is_err() && plan("a\0b").is_err());
+        assert_eq!(plan(Some("app")).unwrap().cwd, "/workspace/app");
+        assert_eq!(plan(Some("/srv")).unwrap().cwd, "/srv");
+        assert_eq!(plan(None).unwrap().cwd, "/home");
     }
 }

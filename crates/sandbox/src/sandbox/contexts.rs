@@ -20,6 +20,7 @@ use crate::{
         agent_error::AgentError,
         error::Error,
         ids::{ContextId, SessionId},
+        input::{EnvironmentChange, WorkingDirectory},
         state::State,
     },
     sandbox::Sandbox,
@@ -30,7 +31,7 @@ use isolet_wire::{
     response::{AgentResponse, RefusalReason},
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 /// Default timeout of a run, in ms.
@@ -72,10 +73,9 @@ pub struct ContextSpec {
     /// ends.
     pub session: Option<SessionId>,
     /// The directory in which the interpreter starts; by default the session's, or `/workspace`.
-    pub cwd: Option<String>,
-    /// Variables that override the environment of the session and the sandbox; `None` unsets a
-    /// variable.
-    pub env: BTreeMap<String, Option<String>>,
+    pub cwd: Option<WorkingDirectory>,
+    /// Overrides the environment of the session and the sandbox.
+    pub env: EnvironmentChange,
     /// Default timeout of runs, in ms; 0 means one day. [`TIMEOUT_MS`] by default.
     pub timeout_ms: Option<u64>,
 }

@@ -19,6 +19,7 @@ use crate::{
         error::Error,
         ids::ProcessId,
         info::IdempotencyKey,
+        input::WorkingDirectory,
         process::{ProcessInfo, ProcessSpec},
         state::State,
     },
@@ -114,17 +115,13 @@ impl Sandbox {
             None => (None, None),
         };
         let mut env = self.env(session.as_ref());
-        for (name, value) in spec.env {
-            match value {
-                Some(value) => env.insert(name, value),
-                None => env.remove(&name),
-            };
-        }
-        let cwd = spec.cwd.or(session.map(|session| session.cwd));
+        spec.env.apply(&mut env);
+        let cwd = spec.cwd.map(WorkingDirectory::into_inner);
+        let cwd = cwd.or(session.map(|session| session.cwd));
         let request = ProcessRequest::Start(StartProcess {
             id: id.to_string(),
             session: spec.session.as_ref().map(ToString::to_string),
-            program: spec.what,
+            program: spec.what.into(),
             cwd: cwd.unwrap_or_else(|| self.start_dir()),
             env,
             stdin: spec.stdin,

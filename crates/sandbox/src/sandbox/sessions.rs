@@ -130,8 +130,7 @@ impl Sandbox {
         let id = spec.id.clone().unwrap_or_else(SessionId::random);
         // The paths that a scope may write are created when its agent starts.
         let named = spec.cwd.is_some() && spec.file_access.is_none();
-        let cwd = spec.cwd.or_else(|| Some(self.start_dir()));
-        let session = Session::plan(SessionSpec { cwd, ..spec })?;
+        let session = Session::plan(spec, self.start_dir())?;
         let own = self.clone();
         let key = once.clone();
         let work = async move {

@@ -8,16 +8,17 @@ use crate::{
     model::{
         error::Error,
         ids::{self, SessionId},
+        input::{EnvironmentChange, Program, WorkingDirectory},
         state::State,
     },
     sandbox::Sandbox,
 };
 use isolet_wire::{
     activity::ShellKey,
-    request::{self, Invocation, OpenShell, ShellPosition},
+    request::{self, OpenShell, ShellPosition},
     response::RefusalReason,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// How long a private shell waits for its client to reconnect, in ms.
 pub const PRIVATE_LINGER_MS: u64 = 60_000;
@@ -50,12 +51,11 @@ pub struct ShellClientOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramSpec {
     /// The program to run.
-    pub what: Invocation,
+    pub what: Program,
     /// The directory in which the program starts; by default the image's, or [`crate::WORKSPACE`].
-    pub cwd: Option<String>,
-    /// Variables that override the environment of the session and the sandbox; `None` unsets a
-    /// variable.
-    pub env: BTreeMap<String, Option<String>>,
+    pub cwd: Option<WorkingDirectory>,
+    /// Overrides the environment of the session and the sandbox.
+    pub env: EnvironmentChange,
     /// The session whose directory and environment the program inherits. It is created if it does
     /// not exist.
     pub session: Option<SessionId>,
@@ -171,16 +171,11 @@ impl Sandbox {
             None => (None, None),
         };
         let mut env = self.env(session.as_ref());
-        for (name, value) in start.env {
-            match value {
-                Some(value) => env.insert(name, value),
-                None => env.remove(&name),
-            };
-        }
-        let cwd =
-            start.cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
+        start.env.apply(&mut env);
+        let cwd = start.cwd.map(WorkingDirectory::into_inner);
+        let cwd = cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
         let exec = request::StartExec {
-            program: start.what,
+            program: start.what.into(),
             cwd,
             env,
             stdin: start.stdin,

@@ -55,6 +55,12 @@ impl From<ApiError> for BridgeError {
     }
 }
 
+impl From<isolet_sandbox::BadInput> for BridgeError {
+    fn from(error: isolet_sandbox::BadInput) -> Self {
+        ApiError::from(error).into()
+    }
+}
+
 impl From<isolet_sandbox::Error> for BridgeError {
     fn from(error: isolet_sandbox::Error) -> Self {
         ApiError::from(error).into()

@@ -14,7 +14,7 @@ use crate::{
         json::{StrictJson, not_null},
     },
     stream::{
-        command::RunningCommand,
+        command::{RunningCommand, ShellCommand},
         command_events::{self, ExitReport},
     },
 };
@@ -23,8 +23,7 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use isolet_sandbox::{ProgramSpec, service::Access};
-use isolet_wire::request::{Invocation, RunCommand};
+use isolet_sandbox::{CommandText, Program, ProgramSpec, WorkingDirectory, service::Access};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -47,19 +46,29 @@ pub(crate) struct BridgeExec {
 }
 
 impl BridgeExec {
-    /// The working directory and the command line. A shell runs it, so that `cd` and `export` work
-    /// in a session and an unknown program exits with 127.
-    fn text(&self) -> Result<(Option<String>, String), BridgeError> {
+    /// Quotes the program and its arguments. A shell runs them, so that `cd` and `export` work in a
+    /// session and an unknown program exits with 127.
+    fn parse(self) -> Result<ShellCommand, BridgeError> {
         if self.argv.is_empty() {
             return Err(ApiError::bad_request("argv must be a non-empty array").into());
         }
-        let text = quoted(&self.argv);
-        input::command(&text)?;
-        input::cwd(self.cwd.as_deref())?;
-        let Some(cwd) = &self.cwd else { return Ok((None, text)) };
-        let inside = within(cwd.as_bytes()).and_then(|cwd| String::from_utf8(cwd).ok());
-        Ok((Some(inside.ok_or_else(|| BridgeError::outside("cwd"))?), text))
+        let text = CommandText::parse(quoted(&self.argv))?;
+        let cwd = input::cwd(self.cwd)?.map(below_workspace).transpose()?;
+        input::timeout(self.timeout_ms)?;
+        Ok(ShellCommand {
+            text,
+            cwd,
+            timeout_ms: self.timeout_ms,
+            ends_with_client: true,
+            ..ShellCommand::default()
+        })
     }
+}
+
+/// Normalizes a working directory, which must lie in the workspace.
+fn below_workspace(cwd: WorkingDirectory) -> Result<WorkingDirectory, BridgeError> {
+    let inside = within(cwd.as_str().as_bytes()).and_then(|path| String::from_utf8(path).ok());
+    Ok(WorkingDirectory::parse(inside.ok_or_else(|| BridgeError::outside("cwd"))?)?)
 }
 
 /// Quotes words for a shell.
@@ -98,22 +107,19 @@ pub(crate) async fn exec(
 ) -> Result<Response, BridgeError> {
     let id = sandbox(&id)?;
     let session = session(&headers)?;
-    let body = body?.value;
-    let (cwd, text) = body.text()?;
-    let timeout_ms = input::timeout(body.timeout_ms)?;
+    let command = body?.value.parse()?;
     let sandbox = app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let command = match session {
         None => {
-            let what = Invocation::Command(text);
-            let start = ProgramSpec { what, cwd, timeout_ms, ..ProgramSpec::default() };
+            let start = ProgramSpec {
+                what: Program::Command(command.text),
+                cwd: command.cwd,
+                timeout_ms: command.timeout_ms.unwrap_or(0),
+                ..ProgramSpec::default()
+            };
             RunningCommand::start_program(&sandbox, start, None).await?
         }
-        Some(session) => {
-            let own = sandbox.session_reach(&session).await?.command_timeout_ms;
-            let timeout_ms = if body.timeout_ms.is_some() { timeout_ms } else { own };
-            let run = RunCommand { text, cwd, timeout_ms, ..RunCommand::default() };
-            RunningCommand::in_session(&sandbox, &session, run, None, true).await?
-        }
+        Some(session) => RunningCommand::in_session(&sandbox, &session, command).await?,
     };
     let cancellation = app.cancellations.subscribe(&caller);
     Ok(command_events::answer(command, EventEncoding::Bridge, ExitReport::default(), cancellation)

@@ -15,7 +15,7 @@ use axum::{
     extract::{Path, State},
 };
 use isolet_clock::{now_ms, rfc3339};
-use isolet_sandbox::{SessionId, SessionSpec, ids, service::Access};
+use isolet_sandbox::{Environment, SessionId, SessionSpec, ids, service::Access};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -79,12 +79,11 @@ pub(crate) async fn create(
 ) -> Result<Json<BridgeMade>, BridgeError> {
     let id = sandbox(&id)?;
     let body = body?.value;
-    input::cwd(body.cwd.as_deref())?;
-    input::env(body.env.0.iter().map(|(name, value)| (name, Some(value))))?;
+    let cwd = input::cwd(body.cwd)?;
+    let env = Environment::parse(body.env.0)?;
     let session = body.id.unwrap_or_else(|| format!("sess_{}", ids::random()));
     let session = SessionId::parse(&session).map_err(input::bad_id)?;
-    let wish =
-        SessionSpec { id: Some(session), cwd: body.cwd, env: body.env.0, ..SessionSpec::default() };
+    let wish = SessionSpec { id: Some(session), cwd, env, ..SessionSpec::default() };
     let sandbox = app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
     let (info, _) = sandbox.session_create(wish, None).await?;
     Ok(Json(BridgeMade { id: info.id.into() }))

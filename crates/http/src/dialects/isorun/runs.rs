@@ -7,7 +7,7 @@ use crate::{
         creation::{created, idempotency_key},
         denied::{DeniedFields, DeniedView},
         error::ApiError,
-        input::{self, PathIds},
+        input::PathIds,
         json::{StrictJson, not_null},
         json_text::{self, OutputText},
         pagination::{IdPage, PAGE_MAX, Pagination},
@@ -33,9 +33,10 @@ use axum::{
 };
 use isolet_clock::rfc3339;
 use isolet_sandbox::{
-    Denied, Patch, ProgramSpec, SandboxInfo, SandboxSpec, info::TTL_S_MAX, service::Access,
+    CommandText, Denied, Patch, Program, ProgramSpec, SandboxInfo, SandboxSpec, info::TTL_S_MAX,
+    service::Access,
 };
-use isolet_wire::{request::Invocation, response::CommandExit};
+use isolet_wire::response::CommandExit;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -387,13 +388,13 @@ pub(crate) async fn exec(
     body: StrictJson<ExecRun>,
 ) -> Result<Response, ApiError> {
     let text = body.value.command.ok_or_else(|| ApiError::bad_field("command", "is required"))?;
-    input::command(&text)?;
+    let text = CommandText::parse(text)?;
     let seconds = body.value.timeout.unwrap_or(EXEC_TIMEOUT_S);
     if !(0.0..=86_400.0).contains(&seconds) {
         return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 86400 (a day)"));
     }
     let start = ProgramSpec {
-        what: Invocation::Command(text),
+        what: Program::Command(text),
         timeout_ms: (seconds * 1000.0).ceil() as u64,
         ..ProgramSpec::default()
     };

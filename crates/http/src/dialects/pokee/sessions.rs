@@ -8,13 +8,13 @@ use crate::{
         creation::{created, idempotency_key},
         error::ApiError,
         extensions::AuditedSandbox,
-        input::{self, metadata},
+        input,
         json::{Object, StrictJson, not_null},
         pagination::Pagination,
         query::{self, Query},
     },
     routes::{
-        exec::{ExecAnswer, SessionExecBody, run_in},
+        exec::{ExecAnswer, SessionExecBody},
         sessions::view::{FileAccess, FileAccessView},
     },
 };
@@ -25,7 +25,7 @@ use axum::{
     response::Response,
 };
 use isolet_sandbox::{
-    HOME, Life, Only, SandboxId, SessionId, SessionInfo, SessionSpec, info::TTL_S_MAX,
+    HOME, Life, Metadata, Only, SandboxId, SessionId, SessionInfo, SessionSpec, info::TTL_S_MAX,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -157,7 +157,7 @@ pub(crate) async fn create(
         return Err(ApiError::bad_field("ttl", "seconds from 1 to 31622400 (a year)"));
     }
     let wish = SessionSpec {
-        metadata: metadata(body.metadata)?,
+        metadata: Metadata::parse(body.metadata.0)?,
         file_access: body.file_access.map(FileAccess::wish).transpose()?,
         life: Some(Life { ttl_s, ends_idle: !body.persistent, across: true }),
         ..SessionSpec::default()
@@ -293,5 +293,5 @@ pub(crate) async fn exec(
     body: StrictJson<SessionExecBody>,
 ) -> Result<Response, ApiError> {
     let session = app.service.session(&caller.tenant, &id)?;
-    run_in(app, &caller, &session.sandbox_id, &id, &headers, body.value).await
+    body.value.parse()?.run(&app, &caller, &session.sandbox_id, id, &headers).await
 }

@@ -2,7 +2,13 @@
 
 use crate::foundation::error::{ApiError, image::classify_image};
 use axum::http::StatusCode;
-use isolet_sandbox::Error;
+use isolet_sandbox::{BadInput, Error};
+
+impl From<BadInput> for ApiError {
+    fn from(BadInput { field, reason }: BadInput) -> Self {
+        Self::bad_field(field, &reason)
+    }
+}
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {

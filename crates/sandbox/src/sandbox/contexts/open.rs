@@ -2,8 +2,12 @@
 
 use crate::{
     model::{
-        agent_error::AgentError, clock::now_ms, error::Error, ids::ContextId, info::IdempotencyKey,
-        validation::check_env,
+        agent_error::AgentError,
+        clock::now_ms,
+        error::Error,
+        ids::ContextId,
+        info::IdempotencyKey,
+        input::{WorkingDirectory, check_merged_size},
     },
     sandbox::{
         Sandbox,
@@ -101,17 +105,13 @@ impl Sandbox {
             None => (None, None),
         };
         let mut env = self.env(session.as_ref());
-        for (name, value) in spec.env {
-            match value {
-                Some(value) => env.insert(name, value),
-                None => env.remove(&name),
-            };
-        }
+        spec.env.apply(&mut env);
         env.remove(context::KERNEL);
         env.remove(context::SPARE);
-        check_env(env.iter().map(|(name, value)| (name, value.as_str())))?;
+        check_merged_size(&env)?;
         let own = session.map(|session| session.cwd);
-        let cwd = spec.cwd.or(own).unwrap_or_else(|| self.start_dir());
+        let cwd = spec.cwd.map(WorkingDirectory::into_inner);
+        let cwd = cwd.or(own).unwrap_or_else(|| self.start_dir());
         let timeout_ms = match spec.timeout_ms.unwrap_or(TIMEOUT_MS) {
             0 => TIMEOUT_MS_MAX,
             ms => ms.min(TIMEOUT_MS_MAX),
