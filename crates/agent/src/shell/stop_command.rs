@@ -317,14 +317,15 @@ impl Shell {
         self.steps.awaited = None;
         self.steps.resync = None;
         reactor.pending.shells.mark(self.id);
-        if self.state.is_dead() || self.is_closing() {
+        let Some(bash) = self.state.bash() else { return };
+        if self.is_closing() {
             return;
         }
         for process in
-            process_tree::descendants(self.pid(), |pid| reactor.children.contains_key(&pid))
+            process_tree::descendants(bash.pid, |pid| reactor.children.contains_key(&pid))
         {
             process.send(KILL);
         }
-        let _ = signal::send(self.pid(), KILL);
+        let _ = signal::send(bash.pid, KILL);
     }
 }

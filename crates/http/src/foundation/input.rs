@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(error.hint, "change command and send the request again");
         assert_eq!(error, ApiError::from(CommandText::parse("a\0".into()).unwrap_err()));
         let error = ApiError::from(cwd(Some(String::new())).unwrap_err());
-        assert_eq!((error.code, error.message.as_str()), ("bad_field", "cwd: 1 to 4096 bytes"));
+        assert_eq!((error.code, error.message.as_str()), ("bad_field", "cwd: 1 to 4095 bytes"));
         assert_eq!(cwd(None), Ok(None));
     }
 }

@@ -221,7 +221,7 @@ impl ExecBody {
         let cwd = input::cwd(self.cwd)?;
         let session = self.session.map(|id| SessionId::parse(&id)).transpose();
         let start = ProgramSpec {
-            what: program(self.command, self.argv)?,
+            program: program(self.command, self.argv)?,
             cwd,
             env: EnvironmentChange::parse(self.env.0)?,
             session: session.map_err(input::bad_id)?,

@@ -94,7 +94,7 @@ impl StartProcess {
         let id = self.id.map(|id| ProcessId::parse(&id)).transpose();
         Ok(ProcessSpec {
             id: id.map_err(input::bad_id)?,
-            what: program(self.command, self.argv)?,
+            program: program(self.command, self.argv)?,
             cwd,
             env: EnvironmentChange::parse(self.env.0)?,
             session: session.map_err(input::bad_id)?,

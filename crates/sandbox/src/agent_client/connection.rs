@@ -179,24 +179,6 @@ impl ShellConnection {
         Ok(event)
     }
 
-    /// Attaches to a fresh shell after `AgentResponse::Closed`. Only for a session's shell.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], or [`Error::Link`], also if the session has ended.
-    pub async fn attach_to_next_shell(&mut self) -> Result<(), Error> {
-        let _opening = match &self.session {
-            None => None,
-            Some(session) => {
-                let opening = session.upgrade().and_then(|life| life.opening());
-                Some(opening.ok_or(AgentError::SessionEnded)?)
-            }
-        };
-        // Positions in the log of the ended shell have no meaning for the next one.
-        self.attach.since = None;
-        (self.pid, self.fresh, self.at) = attach_to(&mut self.wire, &self.attach).await?;
-        Ok(())
-    }
-
     /// Returns a connection of [`crate::Sandbox::commands`] to the pool when no command of it is
     /// queued or running. Dropping the connection instead is always allowed.
     pub fn park(self) {

@@ -13,7 +13,7 @@ pub struct ProcessSpec {
     /// The id; the server generates one by default.
     pub id: Option<ProcessId>,
     /// The program to run.
-    pub what: Program,
+    pub program: Program,
     /// The directory in which the program starts; by default the session's, then the sandbox's.
     pub cwd: Option<WorkingDirectory>,
     /// Overrides the environment of the session and the sandbox.

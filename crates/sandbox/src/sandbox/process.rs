@@ -121,7 +121,7 @@ impl Sandbox {
         let request = ProcessRequest::Start(StartProcess {
             id: id.to_string(),
             session: spec.session.as_ref().map(ToString::to_string),
-            program: spec.what.into(),
+            program: spec.program.into(),
             cwd: cwd.unwrap_or_else(|| self.start_dir()),
             env,
             stdin: spec.stdin,

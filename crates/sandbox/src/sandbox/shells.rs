@@ -51,7 +51,7 @@ pub struct ShellClientOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramSpec {
     /// The program to run.
-    pub what: Program,
+    pub program: Program,
     /// The directory in which the program starts; by default the image's, or [`crate::WORKSPACE`].
     pub cwd: Option<WorkingDirectory>,
     /// Overrides the environment of the session and the sandbox.
@@ -175,7 +175,7 @@ impl Sandbox {
         let cwd = start.cwd.map(WorkingDirectory::into_inner);
         let cwd = cwd.or(session.map(|session| session.cwd)).unwrap_or_else(|| self.start_dir());
         let exec = request::StartExec {
-            program: start.what.into(),
+            program: start.program.into(),
             cwd,
             env,
             stdin: start.stdin,

@@ -112,7 +112,7 @@ pub(crate) async fn exec(
     let command = match session {
         None => {
             let start = ProgramSpec {
-                what: Program::Command(command.text),
+                program: Program::Command(command.text),
                 cwd: command.cwd,
                 timeout_ms: command.timeout_ms.unwrap_or(0),
                 ..ProgramSpec::default()

@@ -394,7 +394,7 @@ pub(crate) async fn exec(
         return Err(ApiError::bad_field("timeout", "seconds from 0 (never) to 86400 (a day)"));
     }
     let start = ProgramSpec {
-        what: Program::Command(text),
+        program: Program::Command(text),
         timeout_ms: (seconds * 1000.0).ceil() as u64,
         ..ProgramSpec::default()
     };
