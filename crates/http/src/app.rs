@@ -1,12 +1,15 @@
 //! The state that all handlers share.
 
-use crate::{
-    auth::{caller::Caller, cancellation::CancellationRegistry, tickets::Tickets},
-    connection::upstream::UpstreamPool,
-    foundation::{error::ApiError, input::PathIds},
-    limits::{limiter::Limiter, response_memory::ResponseMemory},
-};
-use isolet_sandbox::{Sandbox, Service, service::Access};
+use crate::auth::caller::Caller;
+use crate::auth::cancellation::CancellationRegistry;
+use crate::auth::tickets::Tickets;
+use crate::connection::upstream::UpstreamPool;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::limits::limiter::Limiter;
+use crate::limits::response_memory::ResponseMemory;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Sandbox, Service};
 use std::sync::Arc;
 
 /// The state that all handlers share. Clones are cheap.

@@ -3,13 +3,11 @@
 //! They are the same for all users and need no key; their data comes from the API, which needs one.
 //! Debug builds embed them too, so that tests see what is shipped.
 
-use axum::{
-    Router,
-    extract::Path,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use rust_embed::RustEmbed;
 use std::borrow::Cow;
 

@@ -21,7 +21,9 @@ mod server;
 mod stream;
 mod ws;
 
-pub use auth::{not_found_limiter::NOT_FOUND_LIMIT, origin::ServerNames};
-pub use limits::{kind::ConnectionKind, settings::ConnectionLimits};
+pub use auth::not_found_limiter::NOT_FOUND_LIMIT;
+pub use auth::origin::ServerNames;
+pub use limits::kind::ConnectionKind;
+pub use limits::settings::ConnectionLimits;
 pub use router::openapi::document;
 pub use server::{Options, serve};

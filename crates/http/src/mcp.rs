@@ -1,31 +1,28 @@
 //! `/mcp`: the tools of the Model Context Protocol over streamable HTTP. Every tool call becomes a
 //! request to the API's routes, on behalf of the client's caller and with its rights.
 
-use crate::{
-    app::App,
-    auth::{
-        caller::{Caller, read_only_key, unauthorized},
-        not_found_limiter::{NotFoundLimiter, Requester},
-        route_access::{MCP_PATH, RouteAccess},
-    },
-    connection::connections::ClientConnection,
-    foundation::{
-        error::ApiError,
-        extensions::{Peer, Proxied},
-    },
-    limits::{kind::ConnectionKind, limiter::Limiter, permit_body::hold_permit},
+use crate::app::App;
+use crate::auth::caller::{Caller, read_only_key, unauthorized};
+use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
+use crate::auth::route_access::{MCP_PATH, RouteAccess};
+use crate::connection::connections::ClientConnection;
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::{Peer, Proxied};
+use crate::limits::kind::ConnectionKind;
+use crate::limits::limiter::Limiter;
+use crate::limits::permit_body::hold_permit;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{
+    Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header,
 };
-use axum::{
-    Router,
-    body::Body,
-    http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header},
-    response::IntoResponse,
-    routing::any,
-};
+use axum::response::IntoResponse;
+use axum::routing::any;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use isolet_mcp::{Api, ApiFuture, CLIENTS_MAX, CLIENTS_PER_OWNER_MAX, ClientRefused, Clients};
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 

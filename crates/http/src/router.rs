@@ -5,17 +5,14 @@ mod messages;
 pub(crate) mod native;
 pub(crate) mod openapi;
 
-use crate::{
-    app::App,
-    console,
-    foundation::error::ApiError,
-    middleware::{audit, permit},
-    routes::{not_implemented, ports::links},
-};
-use axum::{
-    Router,
-    http::{Method, StatusCode, Uri},
-};
+use crate::app::App;
+use crate::console;
+use crate::foundation::error::ApiError;
+use crate::middleware::{audit, permit};
+use crate::routes::not_implemented;
+use crate::routes::ports::links;
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
 
 /// Builds the router of all routes, with their middleware.
 pub(crate) fn router(app: App) -> Router {

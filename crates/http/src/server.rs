@@ -6,24 +6,26 @@
 mod connection;
 mod request;
 
-use crate::{
-    app::App,
-    auth::{
-        authenticator::Authenticator, cancellation::CancellationRegistry,
-        not_found_limiter::NotFoundLimiter, origin::ServerNames, tickets::Tickets,
-    },
-    connection::{connections::Connections, upstream::UpstreamPool},
-    limits::{limiter::Limiter, response_memory::ResponseMemory, settings::ConnectionLimits},
-    mcp, router,
-    server::request::Shared,
-};
+use crate::app::App;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::cancellation::CancellationRegistry;
+use crate::auth::not_found_limiter::NotFoundLimiter;
+use crate::auth::origin::ServerNames;
+use crate::auth::tickets::Tickets;
+use crate::connection::connections::Connections;
+use crate::connection::upstream::UpstreamPool;
+use crate::limits::limiter::Limiter;
+use crate::limits::response_memory::ResponseMemory;
+use crate::limits::settings::ConnectionLimits;
+use crate::server::request::Shared;
+use crate::{mcp, router};
 use isolet_sandbox::Service;
 use socket2::TcpKeepalive;
-use std::{future::Future, sync::Arc, time::Duration};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, watch},
-};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

@@ -1,7 +1,6 @@
 //! The platform that an image runs on: `linux/amd64`, `linux/arm/v7`.
 
-use oci_spec::image::Platform as OciPlatform;
-use oci_spec::image::{Arch, Os};
+use oci_spec::image::{Arch, Os, Platform as OciPlatform};
 
 /// A platform of Linux. Images for other systems are never selected.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

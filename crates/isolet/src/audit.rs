@@ -1,17 +1,14 @@
 //! `isolet audit`: shows the audit log of a tenant, and verifies the log or an export of it against
 //! its hash chain. Reads the data directory, so no server needs to run.
 
-use crate::{
-    client::output::{print_message, write},
-    config::DATA_DIR,
-};
+use crate::client::output::{print_message, write};
+use crate::config::DATA_DIR;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use isolet_sandbox::{
-    SandboxId, TenantId,
-    audit::{AuditDirectory, Expected, Verdict, verify},
-};
-use std::{path::PathBuf, process::ExitCode};
+use isolet_sandbox::audit::{AuditDirectory, Expected, Verdict, verify};
+use isolet_sandbox::{SandboxId, TenantId};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Arguments of `isolet audit`.
 #[derive(Parser)]

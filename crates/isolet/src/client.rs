@@ -24,12 +24,16 @@ use crate::config::{DATA_DIR, LISTEN};
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Method, Request, Response, body::Incoming};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use output::{EXIT_OUTPUT_CLOSED, OutputClosed, print_message};
 use serde_json::Value;
 use server_error::ServerError;
-use std::{future::Future, io::ErrorKind, path::PathBuf, process::ExitCode};
+use std::future::Future;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use tokio::net::TcpStream;
 
 /// Exit code of `attach`, `exec` and `shell` when this program or the server fails. Every other exit code

@@ -11,13 +11,11 @@ use isolet_http::ConnectionLimits;
 use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
 use network::NetworkFile;
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    io::ErrorKind,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The default address of the server.
 pub(crate) const LISTEN: &str = "127.0.0.1:7300";

@@ -1,15 +1,14 @@
 //! `isolet keys`: creates, lists and revokes API keys in a data directory. A running server sees the
 //! change at once.
 
-use crate::{
-    client::output::{print_message, write},
-    config::DATA_DIR,
-};
+use crate::client::output::{print_message, write};
+use crate::config::DATA_DIR;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use isolet_clock::now_ms;
 use isolet_sandbox::{Keys, NewKey, TenantId};
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Arguments of `isolet keys`.
 #[derive(Parser)]

@@ -15,10 +15,9 @@ use crate::kernel::absent::absent_as_none;
 use isolet_wire::launcher::Limits;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The period of the processor time quota.
 const PERIOD_US: u64 = 100_000;

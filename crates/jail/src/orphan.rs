@@ -101,7 +101,8 @@ fn start_time(pid: i32) -> io::Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{os::fd::AsFd, process::Command};
+    use std::os::fd::AsFd;
+    use std::process::Command;
 
     #[test]
     fn only_the_process_that_was_recorded_is_killed() {

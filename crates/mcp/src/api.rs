@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
-use std::{future::Future, pin::Pin};
+use std::future::Future;
+use std::pin::Pin;
 
 /// Resolves to the API's response, whatever its status, or to the reason why there is none.
 pub type ApiFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, String>> + Send + 'a>>;

@@ -4,8 +4,11 @@ use crate::progress;
 use crate::server::{McpServer, NAME_LETTERS, SHARED_SHELL};
 use crate::tool_result::{self, failure};
 use bytes::Bytes;
-use http::{Extensions, Method, Request, Response, request::Parts};
-use rmcp::{RoleServer, model::CallToolResult, service::RequestContext};
+use http::request::Parts;
+use http::{Extensions, Method, Request, Response};
+use rmcp::RoleServer;
+use rmcp::model::CallToolResult;
+use rmcp::service::RequestContext;
 use serde_json::Value;
 use std::sync::PoisonError;
 

@@ -8,16 +8,13 @@ use crate::transport;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::BoxBody;
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpService,
-    session::{SessionManager, local::LocalSessionManager},
-};
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    fmt::Display,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use rmcp::transport::streamable_http_server::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::SessionManager;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 /// Limit on connected clients.

@@ -1,8 +1,12 @@
 //! Progress notifications for clients that request them: many clients abandon a call after a minute of
 //! silence.
 
-use rmcp::{RoleServer, model::ProgressNotificationParam, service::RequestContext};
-use std::{convert::Infallible, future::pending, time::Duration};
+use rmcp::RoleServer;
+use rmcp::model::ProgressNotificationParam;
+use rmcp::service::RequestContext;
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Interval of notifications. Even the notifications of ten minutes fit into the socket buffers of a client

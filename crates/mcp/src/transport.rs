@@ -2,17 +2,12 @@
 
 use crate::api::Api;
 use crate::server::McpServer;
-use rmcp::{
-    ServiceExt,
-    transport::{
-        stdio,
-        streamable_http_server::{
-            StreamableHttpServerConfig, StreamableHttpService,
-            session::local::{LocalSessionManager, SessionConfig},
-        },
-    },
-};
-use std::{sync::Arc, time::Duration};
+use rmcp::ServiceExt;
+use rmcp::transport::stdio;
+use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Silence after which a client counts as disconnected.

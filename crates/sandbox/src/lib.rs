@@ -21,45 +21,39 @@ mod model;
 pub mod sandbox;
 pub mod service;
 
-pub use agent_client::{
-    connection::{ExecConnection, ShellConnection},
-    wire::AgentEvent,
-};
+pub use agent_client::connection::{ExecConnection, ShellConnection};
+pub use agent_client::wire::AgentEvent;
 pub use isolet_image as image;
-pub use isolet_store::{
-    KeyDigest, audit,
-    keys::{Grant, Key, Keys, NewKey},
-};
+pub use isolet_store::keys::{Grant, Key, Keys, NewKey};
+pub use isolet_store::{KeyDigest, audit};
 pub use live::warm_pool::READY_MAX;
-pub use model::{
-    access::{self, FileAccess},
-    agent_error::AgentError,
-    config::{Config, TenantLimits},
-    error::{Error, OpenError},
-    events, exposed_ports,
-    ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId},
-    info::{
-        self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState,
-        Page, Patch, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
-    },
-    input::{
-        Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,
-        WorkingDirectory,
-    },
-    network::{
-        self, CredentialRemoval, CredentialSpec, Denied, InjectedCredential, Network,
-        NetworkChange, NetworkDenial, NetworkSpec, Traffic, profiles,
-    },
-    process::{ProcessInfo, ProcessSpec},
-    sessions::{Only, WORKSPACE},
-    state::State,
-    used::{Account, Past},
+pub use model::access::{self, FileAccess};
+pub use model::agent_error::AgentError;
+pub use model::config::{Config, TenantLimits};
+pub use model::error::{Error, OpenError};
+pub use model::ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId};
+pub use model::info::{
+    self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState, Page,
+    Patch, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
 };
+pub use model::input::{
+    Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,
+    WorkingDirectory,
+};
+pub use model::network::{
+    self, CredentialRemoval, CredentialSpec, Denied, InjectedCredential, Network, NetworkChange,
+    NetworkDenial, NetworkSpec, Traffic, profiles,
+};
+pub use model::process::{ProcessInfo, ProcessSpec};
+pub use model::sessions::{Only, WORKSPACE};
+pub use model::state::State;
+pub use model::used::{Account, Past};
+pub use model::{events, exposed_ports};
+pub use sandbox::port::PortConnection;
+pub use sandbox::process::ProcessConnection;
+pub use sandbox::terminal::{self, TerminalConnection};
 pub use sandbox::{
-    Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files,
-    port::PortConnection,
-    process::ProcessConnection,
-    recordings,
-    terminal::{self, TerminalConnection},
+    Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files, recordings,
 };
-pub use service::{Access, Service, tenant_sessions::HOME};
+pub use service::tenant_sessions::HOME;
+pub use service::{Access, Service};

@@ -17,29 +17,27 @@ pub mod terminal;
 pub use denials::Denials;
 pub use shells::{PRIVATE_LINGER_MS, ProgramSpec, ShellClientOptions, ShellName};
 
-use crate::{
-    agent_client::{ca_bundle, wire::Wire},
-    live::{
-        cgroup_control::CgroupControl,
-        entry::{SandboxEntry, running_scopes::Scope},
-        inner::Inner,
-    },
-    model::{
-        activity::ActivityGuard,
-        agent_error::AgentError,
-        blocking::blocking,
-        command::DriverCommand,
-        error::Error,
-        events::{EventEmitter, EventKind},
-        ids::{SandboxId, TenantId},
-        info::{Lost, SandboxInfo, Usage},
-        network::injected_credential::InjectedCredential,
-        record::failed,
-        sessions::Session,
-        state::State,
-    },
-};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use crate::agent_client::ca_bundle;
+use crate::agent_client::wire::Wire;
+use crate::live::cgroup_control::CgroupControl;
+use crate::live::entry::SandboxEntry;
+use crate::live::entry::running_scopes::Scope;
+use crate::live::inner::Inner;
+use crate::model::activity::ActivityGuard;
+use crate::model::agent_error::AgentError;
+use crate::model::blocking::blocking;
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::events::{EventEmitter, EventKind};
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::{Lost, SandboxInfo, Usage};
+use crate::model::network::injected_credential::InjectedCredential;
+use crate::model::record::failed;
+use crate::model::sessions::Session;
+use crate::model::state::State;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 /// How long the driver may take to check the cgroups.
 const CHECK_WAIT: Duration = Duration::from_secs(5);

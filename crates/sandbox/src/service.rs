@@ -9,26 +9,28 @@ mod profiles;
 mod resource_usage;
 pub(crate) mod tenant_sessions;
 
-use crate::{
-    lifecycle::{listeners, recover},
-    live::{entry::SandboxEntry, inner::Inner, registry::Reserved, warm_pool},
-    model::{
-        command::DriverCommand,
-        config::Config,
-        error::{Error, OpenError},
-        ids::{SandboxId, TenantId},
-        info::{Created, EndedSandbox, IdempotencyKey, Page, Patch, SandboxInfo, SandboxSpec},
-        record::{RecordBody, failed},
-        state::State,
-    },
-    sandbox::Sandbox,
+use crate::lifecycle::{listeners, recover};
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::live::registry::Reserved;
+use crate::live::warm_pool;
+use crate::model::command::DriverCommand;
+use crate::model::config::Config;
+use crate::model::error::{Error, OpenError};
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::{
+    Created, EndedSandbox, IdempotencyKey, Page, Patch, SandboxInfo, SandboxSpec,
 };
-use isolet_store::{audit::Audit, keys::Keys};
-use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Duration,
-};
-use tokio::{sync::oneshot, time::timeout};
+use crate::model::record::{RecordBody, failed};
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use isolet_store::audit::Audit;
+use isolet_store::keys::Keys;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Maximum number of sandboxes in one page of a list.
 pub const PAGE_MAX: usize = 1000;

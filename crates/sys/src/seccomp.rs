@@ -28,12 +28,12 @@ pub fn read(fd: OwnedFd) -> io::Result<Vec<u64>> {
 /// `EINVAL` for a program that is malformed or longer than 4,096 steps.
 pub fn install(program: &[u64]) -> io::Result<()> {
     #[repr(C)]
-    struct Program {
+    struct SockFprog {
         count: u16,
         filters: *const u64,
     }
     let count = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = Program { count, filters: program.as_ptr() };
+    let program = SockFprog { count, filters: program.as_ptr() };
     // SAFETY: the kernel copies the program; a sock_filter is 8 bytes.
     let result = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)

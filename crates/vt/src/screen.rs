@@ -3,12 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::Size;
 use crate::csi::Csi;
 use crate::model::Model;
 use crate::query::{self, Query};
 use crate::scan::{self, ScanResult, SequenceKind};
-use crate::snapshot;
+use crate::{Size, snapshot};
 use isolet_wire::terminal::{COLS_MAX, ROWS_MAX};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

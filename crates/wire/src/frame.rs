@@ -6,7 +6,8 @@
 //! `u8 stream | u64 offset | u16 id length | id | bytes`.
 
 use bytes::{Buf, Bytes, BytesMut};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Maximum size of a frame from an agent: 64 KiB of data, its header and an id. Longer lists are
 /// split into several messages.

@@ -2,7 +2,8 @@
 #![allow(missing_docs)]
 
 use isolet_kit::{Server, one};
-use isolet_wire::{VERSION, frame, request::AgentRequest};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::{VERSION, frame};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

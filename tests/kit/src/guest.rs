@@ -1,6 +1,7 @@
 //! Programs that listen on ports inside a sandbox.
 
-use crate::{SOON, Sandbox, Socket, shell::upgrade, wait_until};
+use crate::shell::upgrade;
+use crate::{SOON, Sandbox, Socket, wait_until};
 
 const GUEST: &str = include_str!("guest.py");
 

@@ -2,7 +2,8 @@
 
 use crate::image::{EntryType, Image, Layer, digest};
 use crate::json;
-use flate2::{Compression, write::GzEncoder};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::io::Write as _;
 
 /// How many levels of directories one entry creates.

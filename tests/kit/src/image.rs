@@ -1,7 +1,8 @@
 //! Builds images, and runs a registry that misbehaves on command.
 
 use crate::{Value, json};
-use flate2::{Compression, write::GzEncoder};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs;

@@ -1,11 +1,9 @@
 //! Counts the system calls of a process while a piece of work runs, by means of strace.
 
 use crate::{SOON, process};
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Read},
-    process::{Command, Stdio},
-};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 /// The calls by which threads wait for and wake each other, and those of the allocator: their
 /// number depends on the machine's load and not on the work.

@@ -1,6 +1,7 @@
 //! A client of a terminal: its output by offset, and the control frames.
 
-use crate::{Http, LONG, SOON, Sandbox, Value, json, shell::upgrade};
+use crate::shell::upgrade;
+use crate::{Http, LONG, SOON, Sandbox, Value, json};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::TcpStream;

@@ -4,7 +4,8 @@
 use crate::{Value, json};
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
 use rcgen::{CertificateParams, KeyPair};
-use ring::{rand::SystemRandom, signature};
+use ring::rand::SystemRandom;
+use ring::signature;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;

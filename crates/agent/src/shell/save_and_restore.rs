@@ -5,10 +5,9 @@
 //! [`super::save_progress::HURRY`]. Then the fork is killed, and the state is saved after the next
 //! pause.
 
-use super::Shell;
 use super::bash_protocol::Report;
 use super::save_progress::{SaveInProgress, SaveState};
-use super::state_text;
+use super::{Shell, state_text};
 use crate::process_tree;
 use crate::reactor::Reactor;
 use crate::signals::KILL;

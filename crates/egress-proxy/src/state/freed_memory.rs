@@ -1,7 +1,8 @@
 //! Decides when to return freed memory to the kernel: once after each burst.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Freed memory that is worth a walk through the allocator's arenas.
 const BURST_BYTES: usize = 8 * 1024 * 1024;

@@ -1,14 +1,10 @@
 //! Finds the caller of a request by its key or ticket. Keys are never logged, echoed or read from a
 //! URL.
 
-use crate::{
-    auth::{
-        caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized},
-        route_access::RouteAccess,
-        tickets::{TicketTarget, Tickets},
-    },
-    foundation::error::ApiError,
-};
+use crate::auth::caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized};
+use crate::auth::route_access::RouteAccess;
+use crate::auth::tickets::{TicketTarget, Tickets};
+use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! The caller of a request, and what it may do.
 
 use crate::foundation::error::ApiError;
-use axum::{
-    extract::FromRequestParts,
-    http::{StatusCode, request::Parts},
-};
-use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId, service::Access};
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId};
 
 /// The authenticated sender of a request.
 #[derive(Debug, Clone)]

@@ -1,18 +1,15 @@
 //! Ends long responses early: when the server stops, the caller's key is revoked, or a link
 //! expires.
 
-use crate::{auth::caller::Caller, foundation::error::ApiError};
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
 use isolet_sandbox::Keys;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::{
-    sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// The longest time between the revocation of a key and the end of its responses.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);

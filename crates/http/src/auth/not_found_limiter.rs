@@ -3,14 +3,13 @@
 //! An unknown key counts against the address that sent it, so that a valid key is never refused
 //! because of its neighbours. An unknown id counts against the caller.
 
-use crate::{auth::caller::Caller, foundation::error::ApiError};
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The window in which answers are counted together.
 const WINDOW: Duration = Duration::from_secs(10);

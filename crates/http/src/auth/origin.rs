@@ -5,7 +5,8 @@
 //! wrong).
 
 use crate::foundation::error::ApiError;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use std::net::{IpAddr, SocketAddr};
 
 /// The names of this server besides loopback and the address that a connection came to.

@@ -4,9 +4,11 @@
 //! that the server stores nothing for it. It becomes invalid when it expires, when its key is
 //! revoked, when the links of the port are revoked, or the sandbox is deleted.
 
-use crate::{auth::caller::Caller, foundation::error::ApiError};
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use isolet_sandbox::{SandboxId, Service, TenantId};
 use sha2::{Digest, Sha256};

@@ -3,18 +3,14 @@
 //!
 //! Only hashes are stored, in memory, so a restart invalidates all tickets.
 
-use crate::{
-    auth::caller::{Caller, SocketPurpose, TicketScope},
-    foundation::error::ApiError,
-};
+use crate::auth::caller::{Caller, SocketPurpose, TicketScope};
+use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{SandboxId, TenantId, ids};
 use sha2::{Digest, Sha256};
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The longest lifetime of a ticket.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(300);

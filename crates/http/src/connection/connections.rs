@@ -7,18 +7,12 @@
 //! sent a request are closed first, then those that have been idle longest. A client without a key
 //! can therefore not keep others out, however many connections it opens.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// When the limit is reached, this fraction (one in N) of the connections is closed at once, so
 /// that a flood of new connections does not scan the list for each of them.

@@ -2,18 +2,14 @@
 //! last response.
 
 use crate::connection::head_scanner::HeadScanner;
-use std::{
-    future::Future,
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    time::Sleep,
-};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 /// What the parser reads instead of a refused line. Anywhere in a head, it makes the parser answer
 /// 400.

@@ -6,22 +6,19 @@
 //! A task per connection, as is usual, would cost two wake-ups per request. A connection whose
 //! response was read stays idle for at most 2 s.
 
-use axum::{body::Body, http::Request};
-use hyper::{
-    Response,
-    body::Incoming,
-    client::conn::http1::{self, Connection, SendRequest},
-};
+use axum::body::Body;
+use axum::http::Request;
+use hyper::Response;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use isolet_sandbox::{PortConnection, Sandbox};
-use std::{
-    collections::HashMap,
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// The longest head of a response, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;

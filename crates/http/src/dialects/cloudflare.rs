@@ -13,7 +13,8 @@ pub(crate) mod tunnel;
 pub(crate) mod workspace_archive;
 
 use crate::app::App;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Every route, including those that are not implemented.
 pub(crate) fn router() -> OpenApiRouter<App> {

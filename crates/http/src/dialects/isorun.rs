@@ -8,7 +8,8 @@ pub(crate) mod proxy;
 pub(crate) mod runs;
 
 use crate::app::App;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Every route that the public client uses.
 pub(crate) fn router() -> OpenApiRouter<App> {

@@ -6,7 +6,8 @@ mod scope;
 mod sessions;
 
 use crate::app::App;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// The routes of the dialect.
 pub(crate) fn router() -> OpenApiRouter<App> {

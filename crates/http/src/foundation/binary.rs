@@ -1,9 +1,7 @@
 //! How the OpenAPI document describes a body of raw bytes.
 
-use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{KnownFormat, Object, ObjectBuilder, RefOr, Schema, SchemaFormat, Type},
-};
+use utoipa::openapi::{KnownFormat, Object, ObjectBuilder, RefOr, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Raw bytes. `Vec<u8>` would be described as an array of numbers.
 pub(crate) enum Binary {}

@@ -1,11 +1,10 @@
 //! Requests that create something: their idempotency key, and the response with its location.
 
 use crate::foundation::error::ApiError;
-use axum::{
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-};
-use isolet_sandbox::{IdempotencyKey, info::KEY_BYTES_MAX};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use isolet_sandbox::IdempotencyKey;
+use isolet_sandbox::info::KEY_BYTES_MAX;
 
 /// Parses `Idempotency-Key`, which is bound to the route and the body.
 pub(crate) fn idempotency_key(

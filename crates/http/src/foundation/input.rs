@@ -1,11 +1,10 @@
 //! Parses what several requests contain: programs, standard input, timeouts, paths and ids.
 
 use crate::foundation::error::ApiError;
-use axum::{
-    extract::{FromRequestParts, RawPathParams},
-    http::request::Parts,
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_sandbox::{
     Argv, BadInput, CommandText, ContextId, ProcessId, Program, SandboxId, SessionId,
     WorkingDirectory,

@@ -9,13 +9,12 @@ pub(crate) use tagged::parse_variant;
 pub(crate) use unique::{Object, UniqueMap, unique_json};
 
 use crate::foundation::error::ApiError;
-use axum::{
-    body::{Body, Bytes},
-    extract::{FromRequest, Request},
-    http::{HeaderMap, StatusCode, header},
-};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use std::time::Duration;
 
 /// The longest JSON body: a command of 1 MiB, escaped, and its environment.

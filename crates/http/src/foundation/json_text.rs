@@ -6,14 +6,14 @@
 
 mod escape;
 
-use axum::{
-    http::{HeaderValue, header},
-    response::{IntoResponse, Response},
-};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use escape::write_escaped;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
-use std::{borrow::Cow, cell::RefCell, io};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
 
 /// A text that may be long, such as the output of a command.
 ///

@@ -1,15 +1,12 @@
 //! Pages of lists: how many entries, after which one, and where the next page begins.
 
-use crate::foundation::{
-    error::ApiError,
-    query::{self, Query},
-};
-use axum::{
-    Json,
-    http::{HeaderValue, Uri, header},
-    response::{IntoResponse, Response},
-};
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use crate::foundation::error::ApiError;
+use crate::foundation::query::{self, Query};
+use axum::Json;
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use isolet_sandbox::SandboxId;
 use serde::Serialize;
 

@@ -1,10 +1,8 @@
 //! Signals by name and number.
 
 use crate::foundation::error::ApiError;
-use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type},
-};
+use utoipa::openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// How the OpenAPI document describes a signal that [`parse`] accepts.
 pub(crate) enum SignalValue {}

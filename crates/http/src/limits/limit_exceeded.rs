@@ -1,6 +1,7 @@
 //! Why a request is over a limit, as the client reads it.
 
-use crate::{foundation::error::ApiError, limits::kind::ConnectionKind};
+use crate::foundation::error::ApiError;
+use crate::limits::kind::ConnectionKind;
 use axum::http::StatusCode;
 use isolet_sandbox::TenantId;
 use std::sync::Arc;

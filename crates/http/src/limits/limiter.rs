@@ -15,15 +15,13 @@
 //! Connections without a permit (they are idle, or have not sent a key yet) are the concern of
 //! [`crate::connection::connections`].
 
-use crate::{
-    connection::connections::{BusyGuard, ClientConnection},
-    limits::{kind::ConnectionKind, limit_exceeded::LimitExceeded, settings::ConnectionLimits},
-};
+use crate::connection::connections::{BusyGuard, ClientConnection};
+use crate::limits::kind::ConnectionKind;
+use crate::limits::limit_exceeded::LimitExceeded;
+use crate::limits::settings::ConnectionLimits;
 use isolet_sandbox::TenantId;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many tenants without requests keep their entry, so that a request rarely allocates one.
 const IDLE_TENANTS_MAX: usize = 1024;

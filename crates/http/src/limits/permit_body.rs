@@ -1,15 +1,12 @@
 //! A response body that holds the permit of its request.
 
-use crate::limits::{limiter::Permit, response_memory::MemoryShare};
-use axum::{
-    body::{Body, Bytes},
-    response::Response,
-};
+use crate::limits::limiter::Permit;
+use crate::limits::response_memory::MemoryShare;
+use axum::body::{Body, Bytes};
+use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
-use std::{
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 /// The chunk size of a response that was built whole.
 const PIECE_BYTES: usize = 256 * 1024;

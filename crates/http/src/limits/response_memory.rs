@@ -7,13 +7,9 @@
 //! however long they run, do not truncate the output of all others.
 
 use isolet_sandbox::TenantId;
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One tenant may capture at most this fraction of the budget: one in N.
 const TENANT_SHARE: i64 = 2;

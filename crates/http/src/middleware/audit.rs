@@ -4,24 +4,17 @@
 //! An entry is written when its request has ended, also when its client disconnected before.
 //! Programs and shells may run for days, so their entry is written before they start.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        extensions::{AuditedSandbox, Peer},
-        query,
-    },
-};
-use axum::{
-    extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State},
-    http::{Method, Uri, header, request::Parts},
-    middleware::Next,
-    response::Response,
-};
-use isolet_sandbox::{
-    SandboxId, SessionId,
-    audit::{Audit, AuditEntry},
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::extensions::{AuditedSandbox, Peer};
+use crate::foundation::query;
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, Uri, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use isolet_sandbox::audit::{Audit, AuditEntry};
+use isolet_sandbox::{SandboxId, SessionId};
 
 /// The longest recorded name from a client, in characters; the rest is cut off.
 const NAME_LETTERS_MAX: usize = 512;

@@ -1,8 +1,10 @@
 //! Assigns each route the kind of its connections, so that each kind has a limit of its own.
 
-use crate::{foundation::event_encoding::accepts_event_stream, limits::kind::ConnectionKind};
+use crate::foundation::event_encoding::accepts_event_stream;
+use crate::limits::kind::ConnectionKind;
 use axum::http::{HeaderMap, Method, Uri};
-use std::{collections::HashMap, sync::LazyLock};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// The kind of a request to this route; `None` when the route counts its requests itself.
 pub(crate) fn kind_of(

@@ -1,19 +1,17 @@
 //! Acquires a permit for each request, and holds it until the response has been sent.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    connection::connections::ClientConnection,
-    dialects::error_response,
-    foundation::error::ApiError,
-    limits::{kind::ConnectionKind, limiter::SocketPermit, permit_body::with_permit},
-    middleware::connection_use::kind_of,
-};
-use axum::{
-    extract::{MatchedPath, Request, State},
-    middleware::Next,
-    response::Response,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::connection::connections::ClientConnection;
+use crate::dialects::error_response;
+use crate::foundation::error::ApiError;
+use crate::limits::kind::ConnectionKind;
+use crate::limits::limiter::SocketPermit;
+use crate::limits::permit_body::with_permit;
+use crate::middleware::connection_use::kind_of;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use hyper::body::Body as _;
 use std::sync::Arc;
 

@@ -5,27 +5,27 @@
 //! hosts; nothing is resolved, and no redirect is followed. Both sides are parsed strictly and
 //! rewritten, so that client, server and program never disagree on where a message ends.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    connection::{
-        connections::ClientConnection,
-        upstream::{SendError, Upstream},
-    },
-    foundation::{error::ApiError, extensions::Proxied},
-    limits::{kind::ConnectionKind, permit_body::hold_permit},
-    proxy::{headers, response_body, target::Target, tunnel},
-    ws::upgrade::handshake,
-};
-use axum::{
-    body::Body,
-    http::{Method, Request, StatusCode, request::Parts},
-    response::Response,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::connection::connections::ClientConnection;
+use crate::connection::upstream::{SendError, Upstream};
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Proxied;
+use crate::limits::kind::ConnectionKind;
+use crate::limits::permit_body::hold_permit;
+use crate::proxy::target::Target;
+use crate::proxy::{headers, response_body, tunnel};
+use crate::ws::upgrade::handshake;
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{Method, Request, StatusCode};
+use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
-use isolet_sandbox::{Error, Sandbox, service::Access};
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Error, Sandbox};
 use isolet_wire::response::RefusalReason;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long a program may take to begin its response. Many programs hold a request open for minutes

@@ -4,14 +4,13 @@
 //! under this server's own origin no response may turn the program's page into one of the server's
 //! pages.
 
-use crate::{
-    auth::tickets,
-    foundation::{error::ApiError, extensions::Peer},
-    proxy::target::{COOKIE, TOKEN, Target, UrlKind},
-};
+use crate::auth::tickets;
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Peer;
+use crate::proxy::target::{COOKIE, TOKEN, Target, UrlKind};
+use axum::http::uri::PathAndQuery;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, request, response,
-    uri::PathAndQuery,
 };
 
 /// The policy for a program's page under this server's origin: its scripts run with an opaque

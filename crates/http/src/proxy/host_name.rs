@@ -3,7 +3,8 @@
 //! The name contains port and sandbox id; the tenant follows from the key or the link. Names of all
 //! tenants but `default` contain a hash of the tenant, so that no two tenants share an origin.
 
-use crate::{auth::origin, proxy::target::parse_port};
+use crate::auth::origin;
+use crate::proxy::target::parse_port;
 use axum::http::HeaderMap;
 use isolet_sandbox::{SandboxId, TenantId};
 use sha2::{Digest, Sha256};

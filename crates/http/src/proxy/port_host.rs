@@ -1,25 +1,18 @@
 //! Requests to a port's own host name. A key, the token of a signed link, or the cookie that
 //! replaces the token grants access.
 
-use crate::{
-    app::App,
-    auth::{
-        authenticator::Authenticator,
-        caller::{Caller, read_only_key},
-        origin,
-        port_link::{self, SignedLink},
-    },
-    foundation::{error::ApiError, extensions::Proxied},
-    proxy::{
-        forward, headers, host_name,
-        target::{COOKIE, TOKEN, Target, UrlKind},
-    },
-};
-use axum::{
-    body::Body,
-    http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header},
-    response::{IntoResponse, Response},
-};
+use crate::app::App;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::caller::{Caller, read_only_key};
+use crate::auth::origin;
+use crate::auth::port_link::{self, SignedLink};
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Proxied;
+use crate::proxy::target::{COOKIE, TOKEN, Target, UrlKind};
+use crate::proxy::{forward, headers, host_name};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
 
 /// A request with access to the port.

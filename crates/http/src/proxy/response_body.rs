@@ -1,20 +1,16 @@
 //! The body of a program's response, streamed: the server reads from the program only as fast as
 //! the client reads.
 
-use crate::{
-    app::App,
-    auth::cancellation::{Cancellation, CancellationReason},
-    connection::upstream::{Upstream, UpstreamPool},
-};
+use crate::app::App;
+use crate::auth::cancellation::{Cancellation, CancellationReason};
+use crate::connection::upstream::{Upstream, UpstreamPool};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use isolet_sandbox::Sandbox;
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 type CancelledFuture = Pin<Box<dyn Future<Output = CancellationReason> + Send>>;
 

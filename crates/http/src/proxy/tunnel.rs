@@ -1,19 +1,16 @@
 //! Copies bytes both ways on a connection that was upgraded, without inspecting them.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    connection::{smuggling_guard::SmugglingGuard, upstream::Upstream},
-    limits::limiter::Permit,
-};
+use crate::auth::cancellation::Cancellation;
+use crate::connection::smuggling_guard::SmugglingGuard;
+use crate::connection::upstream::Upstream;
+use crate::limits::limiter::Permit;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use isolet_sandbox::Sandbox;
 use std::time::Duration;
-use tokio::{
-    io::{AsyncWriteExt, copy_bidirectional_with_sizes},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// How long either side may take to upgrade.
 const SWITCH_WAIT: Duration = Duration::from_secs(10);

@@ -4,17 +4,13 @@
 //! origin: it can read nothing that the console stores, such as a key, and it can send nothing. It
 //! cannot even fetch the OpenAPI document, which is therefore served to it as a script too.
 
-use crate::{
-    console::{self, Bytes},
-    router::openapi,
-};
-use axum::{
-    Router,
-    extract::Path,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
-};
+use crate::console::{self, Bytes};
+use crate::router::openapi;
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use std::sync::LazyLock;
 
 /// What the page may do: run and show what this server sent, and nothing else. `sandbox` without

@@ -1,26 +1,18 @@
 //! The data of server-sent events and the frames of WebSockets, for the OpenAPI document. Routes
 //! cannot name them, because OpenAPI only describes whole bodies.
 
-use crate::{
-    foundation::error::ApiError,
-    routes::{
-        events::view::SandboxEventView,
-        files::watch::{ChangeEvent, WatchingEvent},
-        images::ProgressEvent,
-    },
-    stream::{
-        bridge_events::{BridgeErrorEvent, BridgeExitEvent},
-        command_events::CommandExitEvent,
-        context_run_view::{FaultView, RunEndEvent, ShownView},
-        event_data::{BytesEvent, GapEvent, OutputGapEvent, TextEvent},
-    },
-    ws::{
-        client_frame::ShellClientFrame,
-        shell_frames::ShellServerFrame,
-        tcp::TcpFrame,
-        terminal::frames::{TerminalClientFrame, TerminalServerFrame},
-    },
-};
+use crate::foundation::error::ApiError;
+use crate::routes::events::view::SandboxEventView;
+use crate::routes::files::watch::{ChangeEvent, WatchingEvent};
+use crate::routes::images::ProgressEvent;
+use crate::stream::bridge_events::{BridgeErrorEvent, BridgeExitEvent};
+use crate::stream::command_events::CommandExitEvent;
+use crate::stream::context_run_view::{FaultView, RunEndEvent, ShownView};
+use crate::stream::event_data::{BytesEvent, GapEvent, OutputGapEvent, TextEvent};
+use crate::ws::client_frame::ShellClientFrame;
+use crate::ws::shell_frames::ShellServerFrame;
+use crate::ws::tcp::TcpFrame;
+use crate::ws::terminal::frames::{TerminalClientFrame, TerminalServerFrame};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]

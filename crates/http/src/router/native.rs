@@ -1,19 +1,15 @@
 //! The routes of the native API with their OpenAPI descriptions.
 
-use crate::{
-    app::App,
-    dialects,
-    routes::{
-        audit, contexts, events, exec, files, health, images,
-        ports::{self, links, tcp},
-        processes,
-        sandboxes::{self, network},
-        sessions, shell,
-        terminals::{self, recordings, socket},
-        tickets,
-    },
+use crate::app::App;
+use crate::dialects;
+use crate::routes::ports::{self, links, tcp};
+use crate::routes::sandboxes::{self, network};
+use crate::routes::terminals::{self, recordings, socket};
+use crate::routes::{
+    audit, contexts, events, exec, files, health, images, processes, sessions, shell, tickets,
 };
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// Every route of the native API, with its description.
 pub(crate) fn native() -> OpenApiRouter<App> {

@@ -5,11 +5,10 @@ mod info;
 mod operations;
 mod schemas;
 
-use crate::router::{messages, native::native};
-use axum::{
-    http::{HeaderValue, header},
-    response::{IntoResponse, Response},
-};
+use crate::router::messages;
+use crate::router::native::native;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use std::sync::LazyLock;
 
 /// The document, as it is served and committed.

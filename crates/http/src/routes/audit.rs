@@ -1,21 +1,17 @@
 //! Exports the audit log as lines of JSON: all of the caller's entries, or those of one sandbox.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{error::ApiError, input, query::Query},
-};
-use axum::{
-    body::{Body, Bytes},
-    extract::State,
-    http::{HeaderValue, StatusCode, Uri, header},
-    response::{IntoResponse, Response},
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input;
+use crate::foundation::query::Query;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use isolet_sandbox::{
-    SandboxId,
-    audit::{AuditError, Export},
-};
+use isolet_sandbox::SandboxId;
+use isolet_sandbox::audit::{AuditError, Export};
 
 /// Export the audit log
 ///

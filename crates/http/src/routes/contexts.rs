@@ -1,36 +1,27 @@
 //! Code contexts, which are interpreters that keep their variables, and the runs in them.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        creation::{created, idempotency_key},
-        error::ApiError,
-        event_encoding::accepts_event_stream,
-        input::{self, PathIds},
-        json::{StrictJson, UniqueMap, not_null},
-        lost::LostFields,
-        query::Query,
-    },
-    stream::{
-        captured_output::{self, CapturedOutput},
-        context_run::{self, ContextRun, context_error},
-        context_run_events,
-        context_run_view::RunReport,
-    },
-};
-use axum::{
-    Json,
-    extract::State,
-    http::{HeaderMap, StatusCode, Uri},
-    response::Response,
-};
-use isolet_sandbox::{
-    CommandText, ContextId, EnvironmentChange, Error, Sandbox, SessionId,
-    contexts::{Code, ContextInfo, ContextSpec, Kernel},
-    service::Access,
-};
-use isolet_wire::{context::Language, response::RefusalReason};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::accepts_event_stream;
+use crate::foundation::input::{self, PathIds};
+use crate::foundation::json::{StrictJson, UniqueMap, not_null};
+use crate::foundation::lost::LostFields;
+use crate::foundation::query::Query;
+use crate::stream::captured_output::{self, CapturedOutput};
+use crate::stream::context_run::{self, ContextRun, context_error};
+use crate::stream::context_run_events;
+use crate::stream::context_run_view::RunReport;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::contexts::{Code, ContextInfo, ContextSpec, Kernel};
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{CommandText, ContextId, EnvironmentChange, Error, Sandbox, SessionId};
+use isolet_wire::context::Language;
+use isolet_wire::response::RefusalReason;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -2,25 +2,19 @@
 
 pub(crate) mod view;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{error::ApiError, input::PathIds},
-    stream::{
-        event_data::GapEvent,
-        event_stream::{EventBuffer, EventSource, EventStream, last_event_id},
-    },
-};
-use axum::{
-    extract::State,
-    http::{HeaderMap, StatusCode},
-    response::Response,
-};
-use isolet_sandbox::{
-    SandboxId,
-    events::{EventKind, Follow, Gap, SandboxEvent, TooSlow},
-};
-use std::{ops::ControlFlow, sync::Arc};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::stream::event_data::GapEvent;
+use crate::stream::event_stream::{EventBuffer, EventSource, EventStream, last_event_id};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use isolet_sandbox::SandboxId;
+use isolet_sandbox::events::{EventKind, Follow, Gap, SandboxEvent, TooSlow};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use view::SandboxEventView;
 
 /// The events that a client follows.

@@ -1,28 +1,23 @@
 //! Runs commands over HTTP, without a shell or in a session's shell.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        denied::{DeniedFields, DeniedView},
-        error::ApiError,
-        event_encoding::accepts_event_stream,
-        input::{self, PathIds, program, stdin},
-        json::{StrictJson, UniqueMap, not_null},
-        json_text::{self, OutputText},
-        lost::{LostFields, LostStateView},
-        time::Millis,
-    },
-    stream::{
-        captured_output::{CapturedOutput, OutputFields, Truncated, output_limit_bytes},
-        command::{RunningCommand, ShellCommand},
-        command_events::{self, ExitReport},
-    },
-};
-use axum::{extract::State, http::HeaderMap, response::Response};
-use isolet_sandbox::{
-    CommandText, Denied, EnvironmentChange, ProgramSpec, SandboxId, SessionId, service::Access,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::denied::{DeniedFields, DeniedView};
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::accepts_event_stream;
+use crate::foundation::input::{self, PathIds, program, stdin};
+use crate::foundation::json::{StrictJson, UniqueMap, not_null};
+use crate::foundation::json_text::{self, OutputText};
+use crate::foundation::lost::{LostFields, LostStateView};
+use crate::foundation::time::Millis;
+use crate::stream::captured_output::{CapturedOutput, OutputFields, Truncated, output_limit_bytes};
+use crate::stream::command::{RunningCommand, ShellCommand};
+use crate::stream::command_events::{self, ExitReport};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{CommandText, Denied, EnvironmentChange, ProgramSpec, SandboxId, SessionId};
 use isolet_wire::response::CommandExit;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

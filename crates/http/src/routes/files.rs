@@ -13,39 +13,32 @@ pub(crate) mod upload;
 pub(crate) mod view;
 pub(crate) mod watch;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        binary::Binary,
-        error::{ApiError, agent::agent_code},
-        json::reject_content_encoding,
-        pagination::with_next_link,
-        query::{self, Query},
-    },
-    routes::files::{
-        fetch::{Fetched, get},
-        listing::{LIST_GLOB, wish},
-        upload::{receive, save},
-    },
-};
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::{HeaderMap, Method, StatusCode, Uri},
-    response::{IntoResponse, Response},
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::binary::Binary;
+use crate::foundation::error::ApiError;
+use crate::foundation::error::agent::agent_code;
+use crate::foundation::json::reject_content_encoding;
+use crate::foundation::pagination::with_next_link;
+use crate::foundation::query::{self, Query};
+use crate::routes::files::fetch::{Fetched, get};
+use crate::routes::files::listing::{LIST_GLOB, wish};
+use crate::routes::files::upload::{receive, save};
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use isolet_sandbox::files::Page;
-use isolet_wire::{request::WriteOptions, response::FoundFile};
+use isolet_wire::request::WriteOptions;
+use isolet_wire::response::FoundFile;
 use search::FoundView;
 use serde::Serialize;
 use target::{CreateMode, FileTarget, mode, open_sandbox, whole};
 use utoipa::ToSchema;
-use utoipa::openapi::{
-    Object, Required, Type,
-    path::{ParameterBuilder, ParameterIn},
-};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
+use utoipa::openapi::{Object, Required, Type};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use view::{FileView, SavedView};
 
 /// All query parameters of the requests that read.

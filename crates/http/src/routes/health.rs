@@ -1,7 +1,9 @@
 //! Whether the server answers. Needs no key, so it reveals nothing else.
 
 use crate::app::App;
-use axum::{Json, extract::State, http::StatusCode};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 

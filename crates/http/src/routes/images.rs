@@ -1,35 +1,27 @@
 //! Images: pull, list, import, remove.
 
-use crate::{
-    app::App,
-    auth::{caller::Caller, cancellation::Cancellation},
-    foundation::{
-        binary::Binary,
-        error::ApiError,
-        event_encoding::accepts_event_stream,
-        json::{StrictJson, not_null, reject_content_encoding},
-        query::{Query, decode_path},
-    },
-    stream::event_stream::{EventBuffer, EventSource, EventStream},
-};
-use axum::{
-    Json,
-    body::Body,
-    extract::{Request, State},
-    http::{HeaderMap, StatusCode, Uri},
-    response::{IntoResponse, Response},
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::binary::Binary;
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::accepts_event_stream;
+use crate::foundation::json::{StrictJson, not_null, reject_content_encoding};
+use crate::foundation::query::{Query, decode_path};
+use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
-use isolet_sandbox::{
-    Error,
-    image::{Image, LayerProgress, Platform, Progress},
-};
+use isolet_sandbox::Error;
+use isolet_sandbox::image::{Image, LayerProgress, Platform, Progress};
 use serde::{Deserialize, Serialize};
-use std::{ops::ControlFlow, time::Duration};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until, timeout_at},
-};
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
 
 /// How long an upload may stall.

@@ -1,7 +1,9 @@
 //! Routes that are planned and not implemented. Each one gives its reason, instead of 404.
 
-use crate::{app::App, foundation::error::ApiError};
-use axum::{Router, routing::any};
+use crate::app::App;
+use crate::foundation::error::ApiError;
+use axum::Router;
+use axum::routing::any;
 
 /// A handler that answers 501 with the reason.
 macro_rules! not_implemented {

@@ -3,27 +3,21 @@
 pub(crate) mod links;
 pub(crate) mod tcp;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        error::ApiError,
-        input::{self, PathIds},
-        query::Query,
-    },
-    proxy::{
-        forward,
-        target::{Target, UrlKind, parse_port},
-    },
-};
-use axum::{
-    Json,
-    extract::{FromRequestParts, Request, State},
-    handler::Handler,
-    http::{Uri, request::Parts},
-    response::Response,
-};
-use isolet_sandbox::{SandboxId, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, PathIds};
+use crate::foundation::query::Query;
+use crate::proxy::forward;
+use crate::proxy::target::{Target, UrlKind, parse_port};
+use axum::Json;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::handler::Handler;
+use axum::http::Uri;
+use axum::http::request::Parts;
+use axum::response::Response;
+use isolet_sandbox::SandboxId;
+use isolet_sandbox::service::Access;
 use serde::Serialize;
 use std::net::IpAddr;
 use utoipa::ToSchema;

@@ -6,31 +6,27 @@ mod port;
 mod view;
 mod wait;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        creation::{created, idempotency_key},
-        error::ApiError,
-        input::{self, PathIds, program, stdin},
-        json::{StrictJson, UniqueMap, not_null},
-        lost::LostFields,
-        query::Query,
-        signals,
-    },
-};
-use axum::{
-    Json,
-    extract::State,
-    http::{HeaderMap, StatusCode, Uri},
-    response::{IntoResponse, Response},
-};
-use isolet_sandbox::{EnvironmentChange, ProcessId, ProcessSpec, SessionId, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, PathIds, program, stdin};
+use crate::foundation::json::{StrictJson, UniqueMap, not_null};
+use crate::foundation::lost::LostFields;
+use crate::foundation::query::Query;
+use crate::foundation::signals;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{EnvironmentChange, ProcessId, ProcessSpec, SessionId};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use view::ProcessView;
 
 /// The longest grace period, in ms: the response waits for it.

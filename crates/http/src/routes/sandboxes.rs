@@ -4,31 +4,22 @@ pub(crate) mod credentials;
 pub(crate) mod network;
 pub(crate) mod view;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        creation::{created, idempotency_key},
-        error::ApiError,
-        input::{self, NotImplemented, PathIds},
-        json::{Object, StrictJson, UniqueMap, not_null, null_as_zero},
-        pagination::{IdPage, Pagination},
-    },
-    routes::sandboxes::{
-        credentials::{CredentialBody, CredentialList},
-        network::NetworkBody,
-        view::SandboxView,
-    },
-};
-use axum::{
-    Json,
-    extract::State,
-    http::{HeaderMap, Uri},
-    response::Response,
-};
-use isolet_sandbox::{
-    Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec, service::Access,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, NotImplemented, PathIds};
+use crate::foundation::json::{Object, StrictJson, UniqueMap, not_null, null_as_zero};
+use crate::foundation::pagination::{IdPage, Pagination};
+use crate::routes::sandboxes::credentials::{CredentialBody, CredentialList};
+use crate::routes::sandboxes::network::NetworkBody;
+use crate::routes::sandboxes::view::SandboxView;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec};
 use serde::Deserialize;
 use utoipa::ToSchema;
 

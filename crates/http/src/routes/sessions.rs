@@ -2,27 +2,21 @@
 
 pub(crate) mod view;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        creation::{created, idempotency_key},
-        error::ApiError,
-        input::{self, NotImplemented, PathIds},
-        json::{Object, StrictJson, UniqueMap, not_null},
-        pagination::Pagination,
-    },
-    routes::sessions::view::{FileAccess, SessionView},
-};
-use axum::{
-    Json,
-    extract::State,
-    http::{HeaderMap, StatusCode, Uri},
-    response::Response,
-};
-use isolet_sandbox::{
-    Environment, Life, Metadata, SessionId, SessionSpec, info::TTL_S_MAX, service::Access,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, NotImplemented, PathIds};
+use crate::foundation::json::{Object, StrictJson, UniqueMap, not_null};
+use crate::foundation::pagination::Pagination;
+use crate::routes::sessions::view::{FileAccess, SessionView};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::info::TTL_S_MAX;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Environment, Life, Metadata, SessionId, SessionSpec};
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -1,26 +1,19 @@
 //! The shell WebSocket: parses which shell a client asks for, and upgrades the connection.
 
-use crate::{
-    app::App,
-    auth::{caller::Caller, tickets},
-    foundation::{
-        error::ApiError,
-        input::{self, PathIds},
-        query::{self, Query},
-    },
-    ws::{shell, upgrade},
-};
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    http::{HeaderName, HeaderValue, Uri},
-    response::Response,
-};
-use isolet_sandbox::{
-    Sandbox, SessionId, ids,
-    sandbox::{ShellClientOptions, ShellName},
-    service::Access,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::auth::tickets;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, PathIds};
+use crate::foundation::query::{self, Query};
+use crate::ws::{shell, upgrade};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Uri};
+use axum::response::Response;
+use isolet_sandbox::sandbox::{ShellClientOptions, ShellName};
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Sandbox, SessionId, ids};
 use isolet_wire::request::ShellPosition;
 
 /// The query parameters, all optional.

@@ -3,18 +3,17 @@
 pub(crate) mod recordings;
 pub(crate) mod socket;
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{error::ApiError, input::PathIds, query::Query},
-    ws::terminal::frames::ClientView,
-};
-use axum::{
-    Json,
-    extract::State,
-    http::{StatusCode, Uri},
-};
-use isolet_sandbox::{SessionId, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::foundation::query::Query;
+use crate::ws::terminal::frames::ClientView;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use isolet_sandbox::SessionId;
+use isolet_sandbox::service::Access;
 use isolet_wire::terminal::{Size, TerminalStatus};
 use serde::Serialize;
 use utoipa::ToSchema;

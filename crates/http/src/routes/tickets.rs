@@ -1,18 +1,14 @@
 //! Issues tickets with a key, for use in the URL of a WebSocket.
 
-use crate::{
-    app::App,
-    auth::{
-        caller::{Caller, SocketPurpose, TicketScope, read_only_key},
-        tickets::TTL_MAX,
-    },
-    foundation::{
-        error::ApiError,
-        input,
-        json::{self, StrictJson, not_null},
-    },
-};
-use axum::{Json, extract::State, http::StatusCode};
+use crate::app::App;
+use crate::auth::caller::{Caller, SocketPurpose, TicketScope, read_only_key};
+use crate::auth::tickets::TTL_MAX;
+use crate::foundation::error::ApiError;
+use crate::foundation::input;
+use crate::foundation::json::{self, StrictJson, not_null};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
 use isolet_clock::{now_ms, rfc3339};
 use isolet_sandbox::{SandboxId, SessionId};
 use serde::{Deserialize, Serialize};

@@ -1,18 +1,20 @@
 //! One connection: HTTP/1.1, one request after the other, and WebSocket by upgrade.
 
-use crate::{
-    connection::{
-        connections::ClientConnection,
-        head_scanner::{HEAD_BYTES_MAX, HEADERS_MAX},
-        smuggling_guard::SmugglingGuard,
-    },
-    server::request::{Shared, answer},
-};
-use axum::{body::Body, http::Request};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use crate::connection::connections::ClientConnection;
+use crate::connection::head_scanner::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::connection::smuggling_guard::SmugglingGuard;
+use crate::server::request::{Shared, answer};
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, sync::Arc, time::Duration};
-use tokio::{net::TcpStream, sync::watch};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tracing::debug;
 
 /// How long a new connection may take to send the head of its first request.

@@ -1,32 +1,27 @@
 //! Answers one request: checks that it is meant for this server, authenticates the caller, and
 //! calls the router.
 
-use crate::{
-    app::App,
-    auth::{
-        authenticator::Authenticator,
-        caller::Caller,
-        not_found_limiter::{NotFoundLimiter, Requester},
-        origin::{self, ServerNames},
-        port_link::{self, SignedLink},
-        route_access::RouteAccess,
-    },
-    connection::head_scanner,
-    dialects::error_response,
-    foundation::{
-        error::ApiError,
-        extensions::{Peer, Proxied},
-    },
-    proxy::{host_name, port_host},
-};
-use axum::{
-    Router,
-    body::Body,
-    http::{HeaderMap, Method, Request, StatusCode, Uri, header},
-    response::{IntoResponse, Response},
-};
+use crate::app::App;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::caller::Caller;
+use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
+use crate::auth::origin::{self, ServerNames};
+use crate::auth::port_link::{self, SignedLink};
+use crate::auth::route_access::RouteAccess;
+use crate::connection::head_scanner;
+use crate::dialects::error_response;
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::{Peer, Proxied};
+use crate::proxy::{host_name, port_host};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Instant};
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
 use tower::ServiceExt;
 use tracing::{debug, error};
 

@@ -1,7 +1,9 @@
 //! The events of a command in the format of Cloudflare's bridge.
 
-use crate::{foundation::error::ApiError, stream::event_stream::EventBuffer};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::foundation::error::ApiError;
+use crate::stream::event_stream::EventBuffer;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_wire::response::CommandExit;
 use serde::Serialize;
 use utoipa::ToSchema;

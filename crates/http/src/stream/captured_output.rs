@@ -1,10 +1,11 @@
 //! Captures the output of a command up to a limit, as an answer contains it.
 
-use crate::{
-    foundation::{error::ApiError, json_text::OutputText, utf8_stream::partial_char_len},
-    limits::response_memory::MemoryShare,
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::foundation::error::ApiError;
+use crate::foundation::json_text::OutputText;
+use crate::foundation::utf8_stream::partial_char_len;
+use crate::limits::response_memory::MemoryShare;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use isolet_wire::response::{STDERR, STDOUT};
 use serde::Serialize;

@@ -1,25 +1,19 @@
 //! One command over HTTP: sends it to the agent and receives its events.
 
-use crate::{
-    auth::cancellation::{Cancellation, CancellationReason},
-    foundation::error::ApiError,
-    stream::captured_output::CapturedOutput,
-};
+use crate::auth::cancellation::{Cancellation, CancellationReason};
+use crate::foundation::error::ApiError;
+use crate::stream::captured_output::CapturedOutput;
 use bytes::Bytes;
 use isolet_sandbox::{
     AgentError, AgentEvent, CommandText, Denials, Denied, EnvironmentChange, ExecConnection,
     ProgramSpec, Sandbox, SessionId, ShellConnection, WorkingDirectory,
 };
-use isolet_wire::{
-    frame::{DATA_BYTES_MAX, DataFrame},
-    request::{AgentRequest, RunCommand},
-    response::{AgentResponse, CommandExit},
-};
-use std::{
-    collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
+use isolet_wire::request::{AgentRequest, RunCommand};
+use isolet_wire::response::{AgentResponse, CommandExit};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How long a command may continue when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(1);

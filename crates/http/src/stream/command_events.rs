@@ -1,27 +1,22 @@
 //! Streams a command as server-sent events: its output, then its exit.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::{
-        denied::{DeniedFields, DeniedView},
-        error::ApiError,
-        event_encoding::EventEncoding,
-        lost::{LostFields, LostStateView},
-        time::Millis,
-        utf8_stream::Utf8Decoder,
-    },
-    stream::{
-        bridge_events,
-        command::{CommandEvent, RunningCommand},
-        event_data::{OutputGapEvent, write_bytes, write_text},
-        event_stream::{EventBuffer, EventSource, EventStream, stream_name},
-    },
-};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::denied::{DeniedFields, DeniedView};
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::EventEncoding;
+use crate::foundation::lost::{LostFields, LostStateView};
+use crate::foundation::time::Millis;
+use crate::foundation::utf8_stream::Utf8Decoder;
+use crate::stream::bridge_events;
+use crate::stream::command::{CommandEvent, RunningCommand};
+use crate::stream::event_data::{OutputGapEvent, write_bytes, write_text};
+use crate::stream::event_stream::{EventBuffer, EventSource, EventStream, stream_name};
 use axum::response::Response;
 use isolet_sandbox::{Denied, SessionId};
 use isolet_wire::response::CommandExit;
 use serde::Serialize;
-use std::{ops::ControlFlow, time::Duration};
+use std::ops::ControlFlow;
+use std::time::Duration;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 

@@ -2,20 +2,17 @@
 
 pub(crate) use crate::stream::context_run_view::RunAnswer;
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::error::ApiError,
-    stream::{
-        captured_output::CapturedOutput,
-        context_run_view::{FaultView, RunReport, ShownView},
-    },
-};
-use axum::{http::StatusCode, response::Response};
-use isolet_sandbox::{
-    Denials, Denied, Error,
-    contexts::{ContextRunConnection, ContextRunEvent, Fault},
-};
-use isolet_wire::{context::ContextRunEnd, frame::DataFrame, response::RefusalReason};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::error::ApiError;
+use crate::stream::captured_output::CapturedOutput;
+use crate::stream::context_run_view::{FaultView, RunReport, ShownView};
+use axum::http::StatusCode;
+use axum::response::Response;
+use isolet_sandbox::contexts::{ContextRunConnection, ContextRunEvent, Fault};
+use isolet_sandbox::{Denials, Denied, Error};
+use isolet_wire::context::ContextRunEnd;
+use isolet_wire::frame::DataFrame;
+use isolet_wire::response::RefusalReason;
 use serde_json::value::{RawValue, to_raw_value};
 use std::time::Duration;
 use tokio::time::timeout;

@@ -1,18 +1,17 @@
 //! Streams a run in a code context as server-sent events.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::{error::ApiError, event_encoding::EventEncoding, utf8_stream::Utf8Decoder},
-    stream::{
-        context_run::{ContextRun, context_error, death_exception},
-        context_run_view::{FaultView, RunEndEvent, RunReport, ShownView},
-        event_data::{write_bytes, write_text},
-        event_stream::{EventBuffer, EventSource, EventStream},
-    },
-};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::EventEncoding;
+use crate::foundation::utf8_stream::Utf8Decoder;
+use crate::stream::context_run::{ContextRun, context_error, death_exception};
+use crate::stream::context_run_view::{FaultView, RunEndEvent, RunReport, ShownView};
+use crate::stream::event_data::{write_bytes, write_text};
+use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
 use axum::response::Response;
 use isolet_sandbox::contexts::ContextRunEvent;
-use isolet_wire::{context::ContextRunEnd, frame::DataFrame};
+use isolet_wire::context::ContextRunEnd;
+use isolet_wire::frame::DataFrame;
 use std::ops::ControlFlow;
 
 /// The events of one run.

@@ -1,22 +1,17 @@
 //! What answers and events say about a run in a code context.
 
-use crate::{
-    foundation::{
-        denied::{DeniedFields, DeniedView},
-        json_text::{self, OutputText},
-        lost::{LostFields, LostStateView},
-        time::Millis,
-    },
-    stream::captured_output::{OutputFields, Truncated},
-};
+use crate::foundation::denied::{DeniedFields, DeniedView};
+use crate::foundation::json_text::{self, OutputText};
+use crate::foundation::lost::{LostFields, LostStateView};
+use crate::foundation::time::Millis;
+use crate::stream::captured_output::{OutputFields, Truncated};
 use axum::response::Response;
-use isolet_sandbox::{
-    ContextId, Denied,
-    contexts::{Fault, Shown},
-};
+use isolet_sandbox::contexts::{Fault, Shown};
+use isolet_sandbox::{ContextId, Denied};
 use isolet_wire::context::{ContextRunEnd, InterpreterExit};
 use serde::Serialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 

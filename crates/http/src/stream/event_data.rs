@@ -1,10 +1,10 @@
 //! The data of server-sent events about output, of commands, code and processes.
 
-use crate::{
-    foundation::{json_text::OutputText, utf8_stream::TextChunk},
-    stream::event_stream::{EventBuffer, stream_name},
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::foundation::json_text::OutputText;
+use crate::foundation::utf8_stream::TextChunk;
+use crate::stream::event_stream::{EventBuffer, stream_name};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -6,19 +6,18 @@
 //! last event of its source, or with an event `error`: because the source failed, the server stops,
 //! or the caller's key was revoked.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::{error::ApiError, json_text},
-};
-use axum::{
-    body::{Body, Bytes},
-    http::{HeaderMap, HeaderValue, header},
-    response::{IntoResponse, Response},
-};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::error::ApiError;
+use crate::foundation::json_text;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use isolet_wire::response::STDOUT;
 use serde::Serialize;
-use std::{convert::Infallible, ops::ControlFlow, time::Duration};
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// How often a stream without events sends a comment.

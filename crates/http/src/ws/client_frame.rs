@@ -1,12 +1,10 @@
 //! The frames that a client sends over the shell WebSocket: one JSON object per text frame.
 
-use crate::foundation::{
-    error::ApiError,
-    input,
-    json::{self, UniqueMap, not_null},
-    signals,
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::{self, UniqueMap, not_null};
+use crate::foundation::{input, signals};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_sandbox::{CommandText, EnvironmentChange, WorkingDirectory};
 use isolet_wire::request::RunCommand;
 use serde::{Deserialize, Serialize};

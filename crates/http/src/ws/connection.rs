@@ -1,23 +1,19 @@
 //! One WebSocket: writes without a queue, detects dead peers, and closes so that the client
 //! receives the reason.
 
-use crate::{
-    auth::cancellation::CancellationReason, connection::smuggling_guard,
-    ws::upgrade::UpgradedSocket,
-};
+use crate::auth::cancellation::CancellationReason;
+use crate::connection::smuggling_guard;
+use crate::ws::upgrade::UpgradedSocket;
 use futures_util::{Sink, Stream};
-use std::{
-    ops::ControlFlow,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
-use tokio_tungstenite::tungstenite::{
-    Bytes, Error, Message,
-    error::{CapacityError, ProtocolError},
-    protocol::{CloseFrame, frame::coding::CloseCode},
-};
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
 /// The interval of the heartbeat. Every second one sends a ping.
 const TICK: Duration = Duration::from_secs(7);

@@ -3,33 +3,25 @@
 //! Without channels or a second task in between, a command costs two wake-ups. While the client
 //! does not read, nothing is read from the agent, and the client's frames are still accepted.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::{
-        error::ApiError,
-        lost::LostFields,
-        utf8_stream::{TextChunk, Utf8Decoder},
-    },
-    ws::{
-        client_frame,
-        connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat},
-        shell_frames,
-        upgrade::UpgradedSocket,
-    },
-};
-use isolet_sandbox::{
-    AgentError, AgentEvent, Denials, Sandbox, ShellConnection,
-    sandbox::{ShellClientOptions, ShellName},
-};
-use isolet_wire::{
-    activity::CloseCause,
-    frame::{DATA_BYTES_MAX, DataFrame},
-    request::AgentRequest,
-    response::{AgentResponse, Closed, RefusalReason},
-};
-use std::{collections::HashMap, future::poll_fn, ops::ControlFlow};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::error::ApiError;
+use crate::foundation::lost::LostFields;
+use crate::foundation::utf8_stream::{TextChunk, Utf8Decoder};
+use crate::ws::connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat};
+use crate::ws::upgrade::UpgradedSocket;
+use crate::ws::{client_frame, shell_frames};
+use isolet_sandbox::sandbox::{ShellClientOptions, ShellName};
+use isolet_sandbox::{AgentError, AgentEvent, Denials, Sandbox, ShellConnection};
+use isolet_wire::activity::CloseCause;
+use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::ops::ControlFlow;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::CloseCode};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tracing::debug;
 
 /// The longest message: a command of 1 MiB, escaped, and its envelope.

@@ -1,16 +1,12 @@
 //! The frames that the server sends over the shell WebSocket.
 
-use crate::{
-    foundation::{
-        denied::{DeniedFields, DeniedView},
-        error::ApiError,
-        json_text::{self, OutputText},
-        lost::{LostFields, LostStateView},
-        time::Millis,
-        utf8_stream::TextChunk,
-    },
-    stream::event_stream::stream_name,
-};
+use crate::foundation::denied::{DeniedFields, DeniedView};
+use crate::foundation::error::ApiError;
+use crate::foundation::json_text::{self, OutputText};
+use crate::foundation::lost::{LostFields, LostStateView};
+use crate::foundation::time::Millis;
+use crate::foundation::utf8_stream::TextChunk;
+use crate::stream::event_stream::stream_name;
 use isolet_wire::response::{Closed, CommandExit, STDOUT};
 use serde::Serialize;
 use tokio_tungstenite::tungstenite::Message;

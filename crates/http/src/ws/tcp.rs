@@ -4,20 +4,18 @@
 //! `{"type":"eof"}`: the client always sends it, the server only when the client asked for
 //! half-close; otherwise the end of the program closes the socket.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::json_text,
-    ws::{
-        connection::{CloseReason, Flow, WsConnection, heartbeat},
-        upgrade::UpgradedSocket,
-    },
-};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::json_text;
+use crate::ws::connection::{CloseReason, Flow, WsConnection, heartbeat};
+use crate::ws::upgrade::UpgradedSocket;
 use bytes::BytesMut;
 use isolet_sandbox::{PortConnection, Sandbox};
 use serde::{Deserialize, Serialize};
-use std::{future::poll_fn, ops::ControlFlow};
+use std::future::poll_fn;
+use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::CloseCode};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
 use utoipa::ToSchema;
 
 /// The longest message of a client.

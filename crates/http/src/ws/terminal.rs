@@ -6,25 +6,21 @@
 
 pub(crate) mod frames;
 
-use crate::{
-    auth::cancellation::Cancellation,
-    ws::{
-        connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat},
-        upgrade::UpgradedSocket,
-    },
-};
+use crate::auth::cancellation::Cancellation;
+use crate::ws::connection::{CLOSE_WAIT, CloseReason, Flow, SocketEvent, WsConnection, heartbeat};
+use crate::ws::upgrade::UpgradedSocket;
 use bytes::BytesMut;
 use frames::ClientFrame;
 use isolet_sandbox::{AgentError, AgentEvent, Sandbox, TerminalConnection};
-use isolet_wire::{
-    activity::CloseCause,
-    frame::DataFrame,
-    response::{AgentResponse, Closed},
-    terminal::{OUTPUT, SNAPSHOT, Snapshot, TYPE_BYTES_MAX},
-};
-use std::{future::poll_fn, ops::ControlFlow};
+use isolet_wire::activity::CloseCause;
+use isolet_wire::frame::DataFrame;
+use isolet_wire::response::{AgentResponse, Closed};
+use isolet_wire::terminal::{OUTPUT, SNAPSHOT, Snapshot, TYPE_BYTES_MAX};
+use std::future::poll_fn;
+use std::ops::ControlFlow;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::{Bytes, Message, protocol::frame::coding::CloseCode};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tracing::debug;
 
 /// The longest message: what is typed or pasted at once.

@@ -1,24 +1,20 @@
 //! The WebSocket handshake, done by hand so that the server sets every limit.
 
-use crate::{
-    connection::smuggling_guard::SmugglingGuard, foundation::error::ApiError,
-    limits::limiter::SocketPermit,
-};
-use axum::{
-    body::Body,
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header},
+use crate::connection::smuggling_guard::SmugglingGuard;
+use crate::foundation::error::ApiError;
+use crate::limits::limiter::SocketPermit;
+use axum::body::Body;
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
 };
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
-use tokio::{net::TcpStream, time::timeout};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{
-        handshake::derive_accept_key,
-        protocol::{Role, WebSocketConfig},
-    },
-};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 /// The read buffer. An idle socket keeps this much.
 const READ_BYTES: usize = 8 * 1024;

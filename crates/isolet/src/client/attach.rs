@@ -8,12 +8,9 @@ mod signals;
 mod socket;
 mod tty;
 
-use super::{
-    ApiClient, EXIT_CLIENT_ERROR, id,
-    output::{print_message, sanitize},
-    server_error::{ServerError, exit_code_of_unstarted},
-    to_exit_code,
-};
+use super::output::{print_message, sanitize};
+use super::server_error::{ServerError, exit_code_of_unstarted};
+use super::{ApiClient, EXIT_CLIENT_ERROR, id, to_exit_code};
 use anyhow::{Result, bail};
 use attached_terminal::AttachedTerminal;
 use clap::Parser;
@@ -23,12 +20,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 use serde_json::Value;
 use session::{AttachSession, DetachReason};
 use socket::TerminalSocket;
-use std::{
-    fmt::Write,
-    io::{IsTerminal, stderr, stdin, stdout},
-    process::ExitCode,
-    rc::Rc,
-};
+use std::fmt::Write;
+use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::process::ExitCode;
+use std::rc::Rc;
 
 /// The longest name under which other clients see this one, in bytes.
 const NAME_BYTES_MAX: usize = 64;

@@ -1,14 +1,10 @@
 //! `isolet create`: creates a sandbox with its image, limits and network.
 
-use super::{
-    ApiClient,
-    credential::{self, Credential, credential},
-    id,
-    list::{pretty, text},
-    network::asked,
-    output::write,
-    variable,
-};
+use super::credential::{self, Credential, credential};
+use super::list::{pretty, text};
+use super::network::asked;
+use super::output::write;
+use super::{ApiClient, id, variable};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;

@@ -3,21 +3,19 @@
 //! The exit codes follow `docker exec` and `timeout`: 124 timed out, 125 refused by this program or
 //! the server, 126 cannot be executed, 127 not found, 128+N killed by signal N.
 
-use super::{
-    ApiClient,
-    events::{SseEvent, SseEvents},
-    id,
-    network::refusals,
-    output::{print_message, write},
-    server_error::{ServerError, exit_code_of_unstarted},
-    to_exit_code, variable,
-};
+use super::events::{SseEvent, SseEvents};
+use super::network::refusals;
+use super::output::{print_message, write};
+use super::server_error::{ServerError, exit_code_of_unstarted};
+use super::{ApiClient, id, to_exit_code, variable};
 use anyhow::{Result, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Parser;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use std::{io::Read, process::ExitCode};
+use std::io::Read;
+use std::process::ExitCode;
 
 /// The most standard input for a command, in bytes.
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;

@@ -1,19 +1,20 @@
 //! `isolet forward`: forwards ports of this machine to ports of a sandbox.
 
-use super::{ApiClient, id, output::print_message, server_error::ServerError};
+use super::output::print_message;
+use super::server_error::ServerError;
+use super::{ApiClient, id};
 use anyhow::{Context, Result};
 use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
-use std::{net::Ipv4Addr, process::ExitCode, sync::Arc};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
-use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error, Message, client::IntoClientRequest},
-};
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// The most connections at once. More connections wait.
 const CONNECTIONS_MAX: usize = 256;

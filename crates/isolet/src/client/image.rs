@@ -1,20 +1,22 @@
 //! `isolet image`: pulls, lists, imports and removes images.
 
-use super::{
-    ApiClient,
-    events::SseEvents,
-    list::{pretty, text},
-    output::{print_message, sanitize, write},
-};
+use super::ApiClient;
+use super::events::SseEvents;
+use super::list::{pretty, text};
+use super::output::{print_message, sanitize, write};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::{Method, Request, body::Frame};
+use hyper::body::Frame;
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::{Value, json};
-use std::{fmt::Write as _, io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use tokio::io::AsyncReadExt;
 
 /// Width of the progress bar, in columns.

@@ -1,16 +1,15 @@
 //! `isolet ls`, `rm` and `info`.
 
-use super::{
-    ApiClient, id,
-    output::{print_message, sanitize, supports_color, write},
-    server_error::ServerError,
-};
+use super::output::{print_message, sanitize, supports_color, write};
+use super::server_error::ServerError;
+use super::{ApiClient, id};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
 use isolet_clock::now_ms;
 use serde_json::Value;
-use std::{fmt::Write, process::ExitCode};
+use std::fmt::Write;
+use std::process::ExitCode;
 
 /// Arguments of `isolet ls`.
 #[derive(Parser)]

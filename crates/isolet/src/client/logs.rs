@@ -1,14 +1,12 @@
 //! `isolet logs`: shows the retained output of a process or of a session's shell.
 
-use super::{
-    ApiClient, id,
-    output::{print_message, sanitize, write},
-    processes,
-    socket::{ShellFrame, ShellSocket},
-};
+use super::output::{print_message, sanitize, write};
+use super::socket::{ShellFrame, ShellSocket};
+use super::{ApiClient, id, processes};
 use anyhow::Result;
 use clap::Parser;
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long to wait for more output after the last known byte.

@@ -4,9 +4,11 @@ use super::{ApiClient, id};
 use anyhow::Result;
 use bytes::Bytes;
 use clap::Parser;
-use hyper::{Request, Response, http::Extensions};
+use hyper::http::Extensions;
+use hyper::{Request, Response};
 use isolet_mcp::{Api, ApiFuture};
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The largest response that a tool reads, in bytes: several outputs of 1 MiB, as JSON.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;

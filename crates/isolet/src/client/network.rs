@@ -1,18 +1,16 @@
 //! `isolet network`: shows and changes where a sandbox may connect to, and describes refused connections.
 
-use super::{
-    ApiClient,
-    credential::{self, Credential, Name, credential, named},
-    id,
-    list::{pretty, text},
-    output::{print_message, sanitize, write},
-};
+use super::credential::{self, Credential, Name, credential, named};
+use super::list::{pretty, text};
+use super::output::{print_message, sanitize, write};
+use super::{ApiClient, id};
 use anyhow::Result;
 use clap::Parser;
 use http_body_util::BodyExt;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use std::{fmt::Write as _, process::ExitCode};
+use std::fmt::Write as _;
+use std::process::ExitCode;
 
 /// The most refused connections that are listed for one command; further ones are counted.
 const SHOWN_MAX: usize = 8;

@@ -1,10 +1,8 @@
 //! Output of this program. A closed pipe is not an error that is reported, and nothing panics.
 
 use anyhow::Result;
-use std::{
-    fmt,
-    io::{ErrorKind, IsTerminal, Write},
-};
+use std::fmt;
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// Exit code after the reader of the output has gone: 128 and SIGPIPE.
 pub(crate) const EXIT_OUTPUT_CLOSED: u8 = 141;

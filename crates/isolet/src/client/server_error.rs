@@ -1,12 +1,11 @@
 //! Errors of the server, with the sandbox that they concern and a command to continue with.
 
-use super::{
-    output::{print_message, sanitize},
-    to_exit_code,
-};
+use super::output::{print_message, sanitize};
+use super::to_exit_code;
 use anyhow::Result;
 use serde_json::Value;
-use std::{fmt, process::ExitCode};
+use std::fmt;
+use std::process::ExitCode;
 
 /// An error response of the server.
 #[derive(Debug)]

@@ -1,23 +1,16 @@
 //! `isolet shell`: runs commands in one persistent shell. At a terminal it sends command by command;
 //! from a pipe or a file it sends the whole script, so that constructs over several lines work.
 
-use super::{
-    ApiClient, EXIT_CLIENT_ERROR, bash_syntax, id,
-    output::supports_color,
-    shell_client::{ShellClient, WaitOutcome},
-    socket::ShellSocket,
-    to_exit_code,
-};
+use super::output::supports_color;
+use super::shell_client::{ShellClient, WaitOutcome};
+use super::socket::ShellSocket;
+use super::{ApiClient, EXIT_CLIENT_ERROR, bash_syntax, id, to_exit_code};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use std::{
-    io::{BufRead, IsTerminal, Read, Write},
-    process::ExitCode,
-};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
-};
+use std::io::{BufRead, IsTerminal, Read, Write};
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// The longest script, in bytes: the limit of one command.
 const SCRIPT_BYTES_MAX: u64 = 1024 * 1024;

@@ -1,16 +1,17 @@
 //! A client of one shell: sends commands one by one and writes their output.
 
-use super::{
-    EXIT_CLIENT_ERROR,
-    network::refusals,
-    output::{print_message, sanitize, write},
-    server_error::ServerError,
-    socket::{ShellFrame, ShellSocket},
-};
+use super::EXIT_CLIENT_ERROR;
+use super::network::refusals;
+use super::output::{print_message, sanitize, write};
+use super::server_error::ServerError;
+use super::socket::{ShellFrame, ShellSocket};
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::{io::Write, process::ExitCode, time::Duration};
-use tokio::{signal::unix::Signal, time::timeout};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::Signal;
+use tokio::time::timeout;
 
 /// How long the server may take to confirm a cancel after the output was closed.
 const LEAVE: Duration = Duration::from_secs(1);

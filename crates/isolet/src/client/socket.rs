@@ -1,14 +1,14 @@
 //! The client side of the shell WebSocket.
 
-use super::{ApiClient, server_error::ServerError};
+use super::ApiClient;
+use super::server_error::ServerError;
 use anyhow::{Context, Result};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error, Message, client::IntoClientRequest},
-};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// A frame of the server.
 pub(crate) enum ShellFrame {

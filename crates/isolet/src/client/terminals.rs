@@ -1,15 +1,14 @@
 //! `isolet terminals`: lists the open terminals of a sandbox with their clients.
 
-use super::{
-    ApiClient, id,
-    list::{pretty, span, text},
-    output::{print_message, supports_color, write},
-};
+use super::list::{pretty, span, text};
+use super::output::{print_message, supports_color, write};
+use super::{ApiClient, id};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
 use serde_json::Value;
-use std::{fmt::Write, process::ExitCode};
+use std::fmt::Write;
+use std::process::ExitCode;
 
 /// The longest command in the table, in characters.
 const COMMAND_CHARS_MAX: usize = 32;

@@ -1,15 +1,11 @@
 //! The table `[network]`: where sandboxes may connect to.
 
 use anyhow::{Context, Result, bail};
-use isolet_sandbox::{
-    network::NetworkSettings,
-    profiles::{self, Profile},
-};
+use isolet_sandbox::network::NetworkSettings;
+use isolet_sandbox::profiles::{self, Profile};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
-};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// The table in the file.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]

@@ -3,9 +3,8 @@
 
 use crate::child::{StepError, at_step};
 use crate::config::{AGENT_UID, GIVEN, SCOPES, UIDS};
-use crate::disk;
 use crate::host::Host;
-use crate::orphan;
+use crate::{disk, orphan};
 use isolet_wire::launcher::Spec;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;

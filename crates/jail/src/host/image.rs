@@ -4,10 +4,9 @@
 //! and from the host's `/etc` and `/var` only the names below.
 
 use isolet_wire::network::{HOSTS, RESOLVER};
-use std::fs;
-use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Files from the host's `/etc` that programs of its `/usr` need to start. None of them holds data.
 const ETC: &[&str] = &[

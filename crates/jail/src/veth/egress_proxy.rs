@@ -5,9 +5,8 @@
 use super::addresses::PROXY_PORT;
 use crate::filter::{FilterKind, bytes};
 use crate::kernel::sealed_memfd::seal;
-use isolet_sys::exec;
-use isolet_sys::inherited_fd;
 use isolet_sys::namespaces::fork_in_namespaces;
+use isolet_sys::{exec, inherited_fd};
 use isolet_wire::network::{PACKET_BYTES_MAX, ProxyRequest, ProxyResponse, RESOLVER_ADDRESS};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;

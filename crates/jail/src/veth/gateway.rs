@@ -9,11 +9,10 @@ pub(super) use tables::TABLE;
 
 use super::addresses::{AddressRange, GATEWAY_UPLINK, HOST_UPLINK};
 use super::egress_proxy::ProxyListeners;
-use super::host_firewall;
 use super::netlink::NetlinkSocket;
 use super::netlink::nflog::NfLog;
 use super::netlink::rtnetlink::{InterfaceMonitor, Peer, Rtnetlink};
-use super::nft;
+use super::{host_firewall, nft};
 use crate::kernel::netns::{self, within, write_setting_if_present};
 use isolet_wire::network::{Guard, RESOLVER_ADDRESS};
 use rustix::io::Errno;

@@ -1,21 +1,17 @@
 //! Tools for files of a sandbox.
 
-use crate::{
-    api_path,
-    server::McpServer,
-    tool_result::{self, ToolResult, data, failure, success},
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::api_path;
+use crate::server::McpServer;
+use crate::tool_result::{self, ToolResult, data, failure, success};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
-use rmcp::{
-    RoleServer,
-    handler::server::wrapper::Parameters,
-    model::{CallToolResult, ContentBlock},
-    schemars::{self, JsonSchema},
-    service::RequestContext,
-    tool, tool_router,
-};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::schemars::{self, JsonSchema};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -1,25 +1,23 @@
 //! Tools for ports of a sandbox: listing, HTTP requests, and links for people.
 
-use crate::{
-    api_path,
-    server::McpServer,
-    tool_result::{self, ToolResult, data, failure, success},
-    tools::sandboxes::SandboxArgs,
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::api_path;
+use crate::server::McpServer;
+use crate::tool_result::{self, ToolResult, data, failure, success};
+use crate::tools::sandboxes::SandboxArgs;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Response, header};
-use rmcp::{
-    RoleServer,
-    handler::server::wrapper::Parameters,
-    model::{CallToolResult, ContentBlock},
-    schemars::{self, JsonSchema},
-    service::RequestContext,
-    tool, tool_router,
-};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::schemars::{self, JsonSchema};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Default limit on a response body, in bytes: as much as a model can read.

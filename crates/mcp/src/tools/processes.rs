@@ -1,21 +1,16 @@
 //! Tools for background processes: start, wait, logs, input, signals and kill.
 
-use crate::{
-    api_path,
-    call::ApiCall,
-    server::McpServer,
-    tool_result::{self, ToolResult, data, failure, success},
-    tools::sandboxes::SandboxArgs,
-};
+use crate::api_path;
+use crate::call::ApiCall;
+use crate::server::McpServer;
+use crate::tool_result::{self, ToolResult, data, failure, success};
+use crate::tools::sandboxes::SandboxArgs;
 use http::Method;
-use rmcp::{
-    RoleServer,
-    handler::server::wrapper::Parameters,
-    model::CallToolResult,
-    schemars::{self, JsonSchema},
-    service::RequestContext,
-    tool, tool_router,
-};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::CallToolResult;
+use rmcp::schemars::{self, JsonSchema};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -1,19 +1,14 @@
 //! Tools for creating, listing, inspecting and deleting sandboxes.
 
-use crate::{
-    api_path,
-    server::McpServer,
-    tool_result::{self, ToolResult, success},
-};
+use crate::api_path;
+use crate::server::McpServer;
+use crate::tool_result::{self, ToolResult, success};
 use http::Method;
-use rmcp::{
-    RoleServer,
-    handler::server::wrapper::Parameters,
-    model::CallToolResult,
-    schemars::{self, JsonSchema},
-    service::RequestContext,
-    tool, tool_router,
-};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::CallToolResult;
+use rmcp::schemars::{self, JsonSchema};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

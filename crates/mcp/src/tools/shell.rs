@@ -1,15 +1,13 @@
 //! A persistent bash per client.
 
-use crate::{api_path, server::McpServer, tool_result};
+use crate::server::McpServer;
+use crate::{api_path, tool_result};
 use http::Method;
-use rmcp::{
-    RoleServer,
-    handler::server::wrapper::Parameters,
-    model::CallToolResult,
-    schemars::{self, JsonSchema},
-    service::RequestContext,
-    tool, tool_router,
-};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::CallToolResult;
+use rmcp::schemars::{self, JsonSchema};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
 use serde::Deserialize;
 use serde_json::json;
 

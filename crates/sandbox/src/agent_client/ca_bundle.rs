@@ -7,22 +7,18 @@
 //! that ignore the environment read the system's bundle, so the certificate is also appended to
 //! that file, between two marker lines.
 
-use crate::{
-    agent_client::wire::{AgentEvent, Wire},
-    model::{agent_error::AgentError, blocking::blocking, error::Error},
-};
-use isolet_wire::{
-    frame::{DATA_BYTES_MAX, DataFrame},
-    request::{AgentRequest, ByteRange, FileRequest, WriteOptions},
-    response::AgentResponse,
-};
-use std::{
-    fs,
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::model::agent_error::AgentError;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
+use isolet_wire::request::{AgentRequest, ByteRange, FileRequest, WriteOptions};
+use isolet_wire::response::AgentResponse;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// The CA certificate alone, in the directory that is mounted as `/etc/isolet`.

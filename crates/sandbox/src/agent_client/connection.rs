@@ -1,26 +1,18 @@
 //! Connections of clients to shells and programs. They exchange frames with the agent over a Unix
 //! socket, directly from the caller's task.
 
-use crate::{
-    agent_client::{
-        pool::Pool,
-        running_program::RunningProgram,
-        wire::{ANSWER_WAIT, AgentEvent, Wire},
-    },
-    model::{
-        activity::ActivityGuard,
-        agent_error::AgentError,
-        command::DriverCommand,
-        error::Error,
-        events::{CommandEvents, EventEmitter},
-        sessions::Lifetime,
-    },
-};
-use isolet_wire::{
-    activity::ShellKey,
-    request::{self, AgentRequest, ShellPosition},
-    response::{AgentResponse, RefusalReason},
-};
+use crate::agent_client::pool::Pool;
+use crate::agent_client::running_program::RunningProgram;
+use crate::agent_client::wire::{ANSWER_WAIT, AgentEvent, Wire};
+use crate::model::activity::ActivityGuard;
+use crate::model::agent_error::AgentError;
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::events::{CommandEvents, EventEmitter};
+use crate::model::sessions::Lifetime;
+use isolet_wire::activity::ShellKey;
+use isolet_wire::request::{self, AgentRequest, ShellPosition};
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::sync::Weak;
 use tokio::sync::mpsc;
 

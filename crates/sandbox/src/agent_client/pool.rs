@@ -5,14 +5,11 @@
 //! not read. Parked shell connections are therefore checked every [`LOOK`], and a connection with
 //! unread data is closed.
 
-use crate::{
-    agent_client::{connection::ShellConnection, wire::Wire},
-    model::ids::SessionId,
-};
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::{Duration, Instant},
-};
+use crate::agent_client::connection::ShellConnection;
+use crate::agent_client::wire::Wire;
+use crate::model::ids::SessionId;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Maximum number of idle connections of one agent, of both kinds together.

@@ -1,7 +1,9 @@
 //! A program that runs in a session without the session's shell. The session is busy while the
 //! program runs, and deleting the session ends the program.
 
-use crate::model::{error::Error, ids::SessionId, sessions::Sessions};
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::model::sessions::Sessions;
 use std::sync::Arc;
 use tokio::sync::watch;
 

@@ -1,8 +1,12 @@
 //! The connection on which an agent reports changes of its shells and programs.
 
-use crate::{agent_client::wire::Wire, model::agent_error::AgentError};
-use isolet_wire::{activity::Activity, request::AgentRequest, response::AgentResponse};
-use std::{path::Path, time::Duration};
+use crate::agent_client::wire::Wire;
+use crate::model::agent_error::AgentError;
+use isolet_wire::activity::Activity;
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::AgentResponse;
+use std::path::Path;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// A connection on which an agent reports changes, with its inventory.

@@ -1,23 +1,24 @@
 //! One connection to an agent, which turns bytes into frames. [`super::connection`] defines what it
 //! is used for.
 
-use crate::model::{activity::ActivityGuard, agent_error::AgentError, record::View};
+use crate::model::activity::ActivityGuard;
+use crate::model::agent_error::AgentError;
+use crate::model::record::View;
 use bytes::{Buf, Bytes, BytesMut};
-use isolet_wire::{
-    VERSION, context,
-    frame::{self, Frame},
-    request::AgentRequest,
-    response::{AgentResponse, RefusalReason},
-};
+use isolet_wire::frame::{self, Frame};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
+use isolet_wire::{VERSION, context};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
-use std::{
-    io::IoSliceMut,
-    mem::MaybeUninit,
-    os::fd::{AsRawFd, OwnedFd},
-    path::Path,
-    time::Duration,
-};
-use tokio::{io::Interest, net::UnixStream, sync::watch, time::timeout};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// A frame from an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,26 +1,20 @@
 //! Connections must survive whatever an agent sends. In these tests, the agent is a script of
 //! bytes.
 
-use crate::{
-    agent_client::{
-        connection::{ExecConnection, ShellConnection},
-        pool::{Pool, Watched},
-        wire::{AgentEvent, Wire},
-    },
-    model::{agent_error::AgentError, error::Error, ids::SessionId},
-};
-use isolet_wire::{
-    VERSION,
-    activity::{Activity, ShellKey},
-    frame::{self, Frame},
-    request::{AgentRequest, AttachShell, StartExec},
-    response::{self, AgentResponse, RefusalReason},
-};
+use crate::agent_client::connection::{ExecConnection, ShellConnection};
+use crate::agent_client::pool::{Pool, Watched};
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use isolet_wire::VERSION;
+use isolet_wire::activity::{Activity, ShellKey};
+use isolet_wire::frame::{self, Frame};
+use isolet_wire::request::{AgentRequest, AttachShell, StartExec};
+use isolet_wire::response::{self, AgentResponse, RefusalReason};
 use std::sync::{Arc, Weak};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{UnixListener, UnixStream},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
 
 struct Agent {
     dir: tempfile::TempDir,

@@ -8,39 +8,30 @@ mod end;
 pub(crate) mod reading;
 mod sleep;
 
-use crate::{
-    agent_client::{
-        agent_activity::AgentActivity,
-        watch::{AgentReports, watch_at},
-        wire::{AgentEvent, Wire},
-    },
-    live::{
-        cgroup_control::CgroupControl,
-        entry::SandboxEntry,
-        failpoint::pass,
-        idempotency,
-        inner::Inner,
-        orphans,
-        state_receiver::{self, StateReceiver},
-    },
-    model::{
-        agent_error::AgentError,
-        blocking::blocking,
-        clock::now_ms,
-        command::DriverCommand,
-        error::Error,
-        ids::SessionId,
-        info::{EndedSandbox, IdempotencyKey},
-        record::{Record, View},
-        state::{State, Transition},
-    },
-    sandbox::Sandbox,
-};
-use isolet_wire::{activity::Activity, launcher::Spec, response::AgentResponse};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use crate::agent_client::agent_activity::AgentActivity;
+use crate::agent_client::watch::{AgentReports, watch_at};
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::live::cgroup_control::CgroupControl;
+use crate::live::entry::SandboxEntry;
+use crate::live::failpoint::pass;
+use crate::live::inner::Inner;
+use crate::live::state_receiver::{self, StateReceiver};
+use crate::live::{idempotency, orphans};
+use crate::model::agent_error::AgentError;
+use crate::model::blocking::blocking;
+use crate::model::clock::now_ms;
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::model::info::{EndedSandbox, IdempotencyKey};
+use crate::model::record::{Record, View};
+use crate::model::state::{State, Transition};
+use crate::sandbox::Sandbox;
+use isolet_wire::activity::Activity;
+use isolet_wire::launcher::Spec;
+use isolet_wire::response::AgentResponse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 

@@ -1,16 +1,14 @@
 //! Detects opened and closed ports and the end of background processes, and publishes them as
 //! events. No agent is queried unless a client follows the events.
 
-use crate::{
-    live::inner::Inner,
-    model::{events::EventKind, state::State},
-    sandbox::Sandbox,
-};
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::{Duration, Instant},
-};
+use crate::live::inner::Inner;
+use crate::model::events::EventKind;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// Minimum pause between two queries.

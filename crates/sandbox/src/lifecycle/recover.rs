@@ -17,44 +17,38 @@
 //!
 //! A kill may interrupt every row, and each step can be repeated.
 
-use crate::{
-    agent_client::pool::Watched,
-    lifecycle::driver::{AgentWatch, Begin, reading::crashed, watch},
-    live::{
-        egress::Egress,
-        entry::{SandboxEntry, secret_store},
-        failpoint::pass,
-        inner::Inner,
-        launch_queue::Launch,
-        orphans,
-        registry::Registry,
-        space::Space,
-    },
-    model::{
-        agent_error::AgentError,
-        config::Config,
-        error::{Error, OpenError},
-        ids::{SandboxId, SessionId},
-        record::{Record, View},
-        state::{State, Transition},
-    },
-};
-use isolet_jail::{
-    SandboxHandle,
-    identity::{self, Identity, Origin},
-};
-use isolet_store::{Store, audit::Audit, keys::Keys};
+use crate::agent_client::pool::Watched;
+use crate::lifecycle::driver::reading::crashed;
+use crate::lifecycle::driver::{AgentWatch, Begin, watch};
+use crate::live::egress::Egress;
+use crate::live::entry::{SandboxEntry, secret_store};
+use crate::live::failpoint::pass;
+use crate::live::inner::Inner;
+use crate::live::launch_queue::Launch;
+use crate::live::orphans;
+use crate::live::registry::Registry;
+use crate::live::space::Space;
+use crate::model::agent_error::AgentError;
+use crate::model::config::Config;
+use crate::model::error::{Error, OpenError};
+use crate::model::ids::{SandboxId, SessionId};
+use crate::model::record::{Record, View};
+use crate::model::state::{State, Transition};
+use isolet_jail::SandboxHandle;
+use isolet_jail::identity::{self, Identity, Origin};
+use isolet_store::Store;
+use isolet_store::audit::Audit;
+use isolet_store::keys::Keys;
 use rustix::fs::FlockOperation;
-use std::{
-    collections::{HashMap, HashSet},
-    fs,
-    io::{self, Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
-use tokio::{sync::Notify, task::JoinSet};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 /// How long an ending server may take to release the data directory.

@@ -1,10 +1,9 @@
 //! Publishes the changes of a sandbox's state as events and in the audit log. The HTTP layer writes
 //! the actions of clients to the same log.
 
-use crate::{
-    live::{entry, inner::Inner},
-    model::state::State,
-};
+use crate::live::entry;
+use crate::live::inner::Inner;
+use crate::model::state::State;
 use isolet_store::audit::AuditEntry;
 
 impl Inner {

@@ -5,30 +5,26 @@
 mod denied;
 mod traffic;
 
-use crate::{
-    live::{
-        cgroup_control::CgroupControl, entry::SandboxEntry, inner::Inner, prepared::ReservedVeth,
-    },
-    model::{
-        blocking::blocking,
-        command::DriverCommand,
-        error::Error,
-        network::{Mode, Network, injected_credential::CredentialSpec},
-        record::RecordBody,
-        state::State,
-    },
-};
+use crate::live::cgroup_control::CgroupControl;
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::live::prepared::ReservedVeth;
+use crate::model::blocking::blocking;
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::network::injected_credential::CredentialSpec;
+use crate::model::network::{Mode, Network};
+use crate::model::record::RecordBody;
+use crate::model::state::State;
 use isolet_jail::{VethClient, VethError, VethEvent};
-use isolet_wire::{network::Policy, veth::VethSettings};
-use std::{
-    os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, OnceLock, Weak, atomic::Ordering},
-    time::{Duration, Instant},
-};
-use tokio::{
-    sync::{Mutex, Notify, Semaphore, oneshot},
-    time::timeout,
-};
+use isolet_wire::network::Policy;
+use isolet_wire::veth::VethSettings;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, Notify, Semaphore, oneshot};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 /// How long the end of a command waits for denials that are just being reported.

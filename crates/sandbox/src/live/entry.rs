@@ -8,32 +8,26 @@ pub(crate) mod running_scopes;
 pub(crate) mod secret_store;
 pub(crate) mod shell_states;
 
-use crate::{
-    agent_client::pool::{Pool, Watched},
-    live::{
-        entry::{
-            background::Background, denial_log::DenialLog, process_records::ProcessRecords,
-            recordings::Recordings, running_scopes::Scopes, secret_store::SecretStore,
-            shell_states::ShellStates,
-        },
-        prepared::ReservedVeth,
-    },
-    model::{
-        activity::Activity,
-        agent_error::AgentError,
-        command::DriverCommand,
-        ids::{SandboxId, SessionId, TenantId},
-        info::Lost,
-        record::{Record, View},
-        sessions::Sessions,
-        state::State,
-    },
-};
-use std::{
-    collections::BTreeSet,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use crate::agent_client::pool::{Pool, Watched};
+use crate::live::entry::background::Background;
+use crate::live::entry::denial_log::DenialLog;
+use crate::live::entry::process_records::ProcessRecords;
+use crate::live::entry::recordings::Recordings;
+use crate::live::entry::running_scopes::Scopes;
+use crate::live::entry::secret_store::SecretStore;
+use crate::live::entry::shell_states::ShellStates;
+use crate::live::prepared::ReservedVeth;
+use crate::model::activity::Activity;
+use crate::model::agent_error::AgentError;
+use crate::model::command::DriverCommand;
+use crate::model::ids::{SandboxId, SessionId, TenantId};
+use crate::model::info::Lost;
+use crate::model::record::{Record, View};
+use crate::model::sessions::Sessions;
+use crate::model::state::State;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 /// Maximum number of connections to ports of one sandbox at once.

@@ -3,13 +3,9 @@
 //! Each tenant has one ring of events; a reader has only its position in it. A state is published
 //! where the driver records it.
 
-use crate::{
-    live::entry::SandboxEntry,
-    model::{
-        events::{EventKind, Events},
-        state::State,
-    },
-};
+use crate::live::entry::SandboxEntry;
+use crate::model::events::{EventKind, Events};
+use crate::model::state::State;
 
 impl Events {
     pub(crate) fn emit(&self, of: &SandboxEntry, kind: EventKind) {

@@ -1,17 +1,13 @@
 //! Idempotency keys. Requests with the same key and body have one effect and one answer, however
 //! many come and however close together.
 
-use crate::model::{
-    error::Error,
-    ids::TenantId,
-    info::{IdempotencyKey, KEY_BYTES_MAX},
-};
+use crate::model::error::Error;
+use crate::model::ids::TenantId;
+use crate::model::info::{IdempotencyKey, KEY_BYTES_MAX};
 use isolet_store::{Store, StoredAnswer};
-use std::{
-    collections::HashMap,
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Maximum number of keys in progress, over all tenants.

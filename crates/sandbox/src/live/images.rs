@@ -1,9 +1,9 @@
 //! The images of sandboxes, and which of them are in use.
 
-use crate::{
-    live::inner::Inner,
-    model::{error::Error, ids::TenantId, record::RecordBody},
-};
+use crate::live::inner::Inner;
+use crate::model::error::Error;
+use crate::model::ids::TenantId;
+use crate::model::record::RecordBody;
 use isolet_image::{Pin, Reference};
 use std::collections::{HashMap, HashSet};
 

@@ -1,22 +1,23 @@
 //! The state that all sandboxes of this server share. It has one field for each subsystem.
 
-use crate::{
-    agent_client::pool::Watched,
-    live::{
-        egress::Egress, idempotency::IdempotencyStore, launch_queue::Launch, registry::Registry,
-        space::Space, warm_pool::pool::WarmPool,
-    },
-    model::{config::Config, error::Error, events::Events},
-};
-use isolet_store::{Store, audit::Audit, keys::Keys};
-use std::{
-    future::Future,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-use tokio::{sync::Notify, task::JoinSet};
+use crate::agent_client::pool::Watched;
+use crate::live::egress::Egress;
+use crate::live::idempotency::IdempotencyStore;
+use crate::live::launch_queue::Launch;
+use crate::live::registry::Registry;
+use crate::live::space::Space;
+use crate::live::warm_pool::pool::WarmPool;
+use crate::model::config::Config;
+use crate::model::error::Error;
+use crate::model::events::Events;
+use isolet_store::Store;
+use isolet_store::audit::Audit;
+use isolet_store::keys::Keys;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 /// The state that all parts of the service share. More than 12 fields: each is one part with a lock
 /// of its own.

@@ -4,11 +4,9 @@ use crate::model::error::Error;
 use isolet_jail::{Config, Launcher, SandboxHandle};
 use isolet_wire::launcher::{Scope, Spec};
 use rustix::io::Errno;
-use std::{
-    os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Maximum number of queued requests.

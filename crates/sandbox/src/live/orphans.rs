@@ -4,13 +4,11 @@
 
 use crate::live::entry::secret_store;
 use isolet_jail::SandboxHandle;
-use std::{
-    fs,
-    io::{self, ErrorKind},
-    os::unix::fs::DirBuilderExt as _,
-    path::Path,
-    time::Duration,
-};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// The target directory, below the data directory.

@@ -1,21 +1,16 @@
 //! All sandboxes of this server, by tenant and id. The first call that names a new id creates its
 //! sandbox.
 
-use crate::{
-    live::{entry::SandboxEntry, prepared::PreparedSandbox},
-    model::{
-        error::Error,
-        ids::{SandboxId, TenantId},
-        info::{Page, SandboxInfo},
-        record::{Record, RecordBody},
-        state::State,
-    },
-};
-use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
-    ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use crate::live::entry::SandboxEntry;
+use crate::live::prepared::PreparedSandbox;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::{Page, SandboxInfo};
+use crate::model::record::{Record, RecordBody};
+use crate::model::state::State;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All entries and uid ranges.
 pub(crate) struct Registry {

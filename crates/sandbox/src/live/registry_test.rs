@@ -1,23 +1,15 @@
 //! Tests the registry's guarantees with concurrent callers, without any process.
 
-use crate::{
-    agent_client::pool::Watched,
-    live::{
-        entry::SandboxEntry,
-        registry::{Registry, Reserved},
-    },
-    model::{
-        config::Config,
-        error::Error,
-        ids::{SandboxId, TenantId},
-        info::SandboxSpec,
-        record::{Record, RecordBody},
-    },
-};
-use std::{
-    path::Path,
-    sync::{Arc, Barrier},
-};
+use crate::agent_client::pool::Watched;
+use crate::live::entry::SandboxEntry;
+use crate::live::registry::{Registry, Reserved};
+use crate::model::config::Config;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::SandboxSpec;
+use crate::model::record::{Record, RecordBody};
+use std::path::Path;
+use std::sync::{Arc, Barrier};
 
 fn body() -> RecordBody {
     RecordBody::plan(&Config::new("/nowhere".into(), Path::new("/nowhere")), SandboxSpec::default())

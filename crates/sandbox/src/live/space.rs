@@ -2,7 +2,8 @@
 //! that records can still be written and everything else continues. Every call checks the disk
 //! again.
 
-use crate::model::{config::Config, error::Error};
+use crate::model::config::Config;
+use crate::model::error::Error;
 use std::path::PathBuf;
 
 /// Number of bytes of an upload between two checks.

@@ -1,22 +1,17 @@
 //! Receives the states of shells from an agent and stores them: whenever the agent reports one, and
 //! all of them before a sleep.
 
-use crate::{
-    agent_client::wire::{AgentEvent, Wire},
-    live::entry::SandboxEntry,
-    model::{
-        agent_error::AgentError,
-        error::Error,
-        ids::SessionId,
-        info::{LossReason, Lost, LostState},
-    },
-};
-use isolet_wire::{
-    activity::{Activity, ShellKey},
-    request::AgentRequest,
-    response::{AgentResponse, STATE_BYTES_MAX, SaveFailure, SavedState},
-};
-use std::{sync::Arc, time::Duration};
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::live::entry::SandboxEntry;
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::model::info::{LossReason, Lost, LostState};
+use isolet_wire::activity::{Activity, ShellKey};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, STATE_BYTES_MAX, SaveFailure, SavedState};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 use tracing::warn;
 

@@ -9,17 +9,21 @@
 pub(crate) mod pool;
 mod stock;
 
-use crate::{
-    agent_client::wire::Wire,
-    live::{inner::Inner, orphans, prepared::PreparedSandbox, warm_pool::stock::Taken},
-    model::{blocking::blocking, error::Error, record::PoolKind},
-};
+use crate::agent_client::wire::Wire;
+use crate::live::inner::Inner;
+use crate::live::orphans;
+use crate::live::prepared::PreparedSandbox;
+use crate::live::warm_pool::stock::Taken;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::record::PoolKind;
 use isolet_jail::SandboxHandle;
-use isolet_wire::{launcher::Spec, request::AgentRequest, response::AgentResponse};
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
-};
+use isolet_wire::launcher::Spec;
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::AgentResponse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// Maximum size of the pool. Each sandbox needs about a megabyte of memory.

@@ -4,7 +4,8 @@
 //! Rights add up: a path has the strongest right that any grant gives it, and no grant takes away
 //! the right of another. The right to write includes the right to read.
 
-use crate::model::{error::Error, ids::SessionId};
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
 use isolet_wire::launcher::Grant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -3,10 +3,8 @@
 //! Each request holds an [`ActivityGuard`], and so does every connection that serves a client: a
 //! WebSocket, a running command, a file transfer. Idle connections in the pool hold none.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// The use count of one sandbox.

@@ -1,6 +1,7 @@
 //! Two clocks: the wall clock for timestamps, and a clock without jumps for durations.
 
-use std::{sync::LazyLock, time::Instant};
+use std::sync::LazyLock;
+use std::time::Instant;
 
 pub(crate) use isolet_clock::now_ms;
 

@@ -1,12 +1,10 @@
 //! Commands to the driver task that owns a sandbox.
 
-use crate::model::{
-    activity::ActivityGuard,
-    error::Error,
-    exposed_ports::{ExposeChange, ExposedPort},
-    info::{EndedSandbox, Patch, SandboxInfo},
-    network::change::NetworkChange,
-};
+use crate::model::activity::ActivityGuard;
+use crate::model::error::Error;
+use crate::model::exposed_ports::{ExposeChange, ExposedPort};
+use crate::model::info::{EndedSandbox, Patch, SandboxInfo};
+use crate::model::network::change::NetworkChange;
 use tokio::sync::oneshot;
 
 /// A command to a driver.

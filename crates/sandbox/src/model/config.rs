@@ -2,7 +2,9 @@
 
 use crate::model::ids::TenantId;
 use isolet_wire::launcher::Limits;
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The configuration of the service, set by the operator.
 ///

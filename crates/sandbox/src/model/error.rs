@@ -1,11 +1,9 @@
 //! Errors of calls on sandboxes, with one variant for each cause and the data that an HTTP answer
 //! needs.
 
-use crate::model::{
-    agent_error::AgentError,
-    ids::{ProcessId, SandboxId, SessionId},
-    input::BadInput,
-};
+use crate::model::agent_error::AgentError;
+use crate::model::ids::{ProcessId, SandboxId, SessionId};
+use crate::model::input::BadInput;
 use isolet_wire::response::RefusalReason;
 use rustix::io::Errno;
 

@@ -9,16 +9,12 @@ pub(crate) mod follow;
 
 pub use follow::{Follow, Gap, TooSlow};
 
-use crate::model::{
-    clock::now_ms,
-    ids::{ProcessId, SandboxId, SessionId, TenantId},
-    network::Mode,
-};
+use crate::model::clock::now_ms;
+use crate::model::ids::{ProcessId, SandboxId, SessionId, TenantId};
+use crate::model::network::Mode;
 use isolet_wire::network::NetworkDenial;
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 /// Maximum number of events in the ring of one tenant.

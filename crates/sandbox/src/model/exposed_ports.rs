@@ -1,11 +1,9 @@
 //! Exposed ports: ports with signed URLs. Each port has a secret that signs its URLs. Hiding the
 //! port or deleting the sandbox removes the secret and so invalidates all URLs.
 
-use crate::model::{
-    clock::now_ms,
-    error::Error,
-    ids::{self, SandboxId},
-};
+use crate::model::clock::now_ms;
+use crate::model::error::Error;
+use crate::model::ids::{self, SandboxId};
 use isolet_store::Member;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

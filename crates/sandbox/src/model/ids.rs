@@ -1,7 +1,9 @@
 //! Validated ids: parsed once at the boundary and trusted everywhere else.
 
 use serde::{Deserialize, Serialize};
-use std::{borrow::Borrow, fmt, str::FromStr};
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
 
 /// Maximum length of an id, in bytes.
 pub const ID_BYTES_MAX: usize = 128;

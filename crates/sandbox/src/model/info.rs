@@ -2,17 +2,13 @@
 
 pub use isolet_wire::launcher::Limits;
 
-use crate::model::{
-    access::FileAccess,
-    ids::{SandboxId, SessionId, TenantId},
-    input::{Environment, EnvironmentChange, Metadata, WorkingDirectory},
-    network::{
-        Network,
-        injected_credential::{CredentialSpec, InjectedCredential},
-        traffic::Traffic,
-    },
-    state::State,
-};
+use crate::model::access::FileAccess;
+use crate::model::ids::{SandboxId, SessionId, TenantId};
+use crate::model::input::{Environment, EnvironmentChange, Metadata, WorkingDirectory};
+use crate::model::network::Network;
+use crate::model::network::injected_credential::{CredentialSpec, InjectedCredential};
+use crate::model::network::traffic::Traffic;
+use crate::model::state::State;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

@@ -18,10 +18,8 @@ pub use traffic::Traffic;
 use crate::model::error::Error;
 use isolet_wire::network::{POLICY_BYTES_MAX, Policy, RULES_MAX, Rule};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
-};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// The mode of a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,10 +1,8 @@
 //! Background processes, as clients request and see them.
 
-use crate::model::{
-    ids::{ProcessId, SessionId},
-    input::{EnvironmentChange, Program, WorkingDirectory},
-    network::denied::Denied,
-};
+use crate::model::ids::{ProcessId, SessionId};
+use crate::model::input::{EnvironmentChange, Program, WorkingDirectory};
+use crate::model::network::denied::Denied;
 use isolet_wire::process::{COMMAND_BYTES_TOLD, ProcessStatus};
 
 /// The parameters of a new process.

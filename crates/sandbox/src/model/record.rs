@@ -1,21 +1,21 @@
 //! The record of a sandbox: what the store holds and clients see, and how a client's request
 //! becomes one.
 
-use crate::model::{
-    agent_error::AgentError,
-    clock::now_ms,
-    config::Config,
-    error::Error,
-    ids::{SandboxId, TenantId},
-    info::{EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX},
-    input::check_merged_size,
-    network::{Network, injected_credential::InjectedCredential},
-    state::State,
-};
+use crate::model::agent_error::AgentError;
+use crate::model::clock::now_ms;
+use crate::model::config::Config;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::{EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX};
+use crate::model::input::check_merged_size;
+use crate::model::network::Network;
+use crate::model::network::injected_credential::InjectedCredential;
+use crate::model::state::State;
 use isolet_wire::launcher::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The image's root as a parameter for the launcher.
 pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launcher::Root {

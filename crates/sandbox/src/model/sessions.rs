@@ -2,27 +2,21 @@
 //!
 //! The session `default` always exists. It is recorded only after a client has created it.
 
-use crate::model::{
-    access::FileAccess,
-    agent_error::AgentError,
-    clock::now_ms,
-    error::Error,
-    ids::{SandboxId, SessionId},
-    info::{Life, SESSIONS_MAX, SessionInfo, SessionSpec, TTL_S_MAX},
-    input::WorkingDirectory,
-};
-use isolet_wire::{
-    activity::{Activity, ShellKey},
-    launcher::Grant,
-    response::RefusalReason,
-};
+use crate::model::access::FileAccess;
+use crate::model::agent_error::AgentError;
+use crate::model::clock::now_ms;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, SessionId};
+use crate::model::info::{Life, SESSIONS_MAX, SessionInfo, SessionSpec, TTL_S_MAX};
+use crate::model::input::WorkingDirectory;
+use isolet_wire::activity::{Activity, ShellKey};
+use isolet_wire::launcher::Grant;
+use isolet_wire::response::RefusalReason;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 mod lifetime;

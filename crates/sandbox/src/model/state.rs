@@ -88,7 +88,8 @@ impl State {
     /// # Errors
     /// [`InvalidTransition`] for an event that the diagram does not show.
     pub fn next(self, event: Transition) -> Result<Self, InvalidTransition> {
-        use {State as S, Transition as E};
+        use State as S;
+        use Transition as E;
         match (self, event) {
             (S::Creating | S::Unreachable | S::Sleeping, E::Greeted) => Ok(S::Running),
             (S::Running, E::Sleep)

@@ -1,14 +1,12 @@
 //! The total usage of a sandbox. Its cgroups count from the last waking, and its record holds the
 //! totals before that.
 
-use crate::model::{
-    clock::{now_ms, steady_ms},
-    error::Error,
-    info::Usage,
-    network::traffic::Traffic,
-    record::Record,
-    state::State,
-};
+use crate::model::clock::{now_ms, steady_ms};
+use crate::model::error::Error;
+use crate::model::info::Usage;
+use crate::model::network::traffic::Traffic;
+use crate::model::record::Record;
+use crate::model::state::State;
 use isolet_store::{EndedSandbox, UsageTotals};
 use serde::{Deserialize, Serialize};
 

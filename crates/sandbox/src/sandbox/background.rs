@@ -2,20 +2,14 @@
 //! call causes, are published at once. Other ends are detected by the next query, which only
 //! happens while a client follows the events.
 
-use crate::{
-    live::entry::background::{Background, Known},
-    model::{
-        events::{EventKind, Exit},
-        ids::{ProcessId, SessionId},
-        process::ProcessInfo,
-        state::State,
-    },
-    sandbox::Sandbox,
-};
-use std::{
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use crate::live::entry::background::{Background, Known};
+use crate::model::events::{EventKind, Exit};
+use crate::model::ids::{ProcessId, SessionId};
+use crate::model::process::ProcessInfo;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Timeout of one agent's answer.

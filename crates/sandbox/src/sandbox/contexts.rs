@@ -10,28 +10,21 @@ mod run;
 
 pub use run::{Code, ContextRunConnection, ContextRunEvent, Fault, SAID_BYTES_MAX, Shown};
 
-use crate::{
-    agent_client::{
-        pool::Pool,
-        wire::{ANSWER_WAIT, AgentEvent},
-    },
-    live::entry::running_scopes::Scope,
-    model::{
-        agent_error::AgentError,
-        error::Error,
-        ids::{ContextId, SessionId},
-        input::{EnvironmentChange, WorkingDirectory},
-        state::State,
-    },
-    sandbox::Sandbox,
-};
-use isolet_wire::{
-    context::{self, Language},
-    request::AgentRequest,
-    response::{AgentResponse, RefusalReason},
-};
+use crate::agent_client::pool::Pool;
+use crate::agent_client::wire::{ANSWER_WAIT, AgentEvent};
+use crate::live::entry::running_scopes::Scope;
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::ids::{ContextId, SessionId};
+use crate::model::input::{EnvironmentChange, WorkingDirectory};
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use isolet_wire::context::{self, Language};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use serde::{Deserialize, Serialize};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Default timeout of a run, in ms.

@@ -1,10 +1,10 @@
 //! Network denials from a moment on.
 
-use crate::{
-    live::{entry::SandboxEntry, inner::Inner},
-    model::network::{Mode, denied::Denied},
-    sandbox::Sandbox,
-};
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::model::network::Mode;
+use crate::model::network::denied::Denied;
+use crate::sandbox::Sandbox;
 use std::sync::Arc;
 
 /// The network denials from a moment on.

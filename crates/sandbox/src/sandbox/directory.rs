@@ -1,6 +1,7 @@
 //! Checks that a start directory exists.
 
-use crate::{model::error::Error, sandbox::Sandbox};
+use crate::model::error::Error;
+use crate::sandbox::Sandbox;
 use isolet_wire::response::{FileKind, RefusalReason};
 
 impl Sandbox {

@@ -7,19 +7,17 @@ mod calls;
 
 pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
-use crate::{
-    agent_client::wire::{AgentEvent, Wire},
-    live::space::{STEP_BYTES, Space},
-    model::{agent_error::AgentError, error::Error},
-    sandbox::Sandbox,
-};
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::live::space::{STEP_BYTES, Space};
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::sandbox::Sandbox;
 use bytes::Bytes;
-use isolet_wire::{
-    frame::{DATA_BYTES_MAX, DataFrame},
-    request::{AgentRequest, FileRequest},
-    response::{AgentResponse, DirectoryEntry, FileStat},
-};
-use std::{sync::Arc, time::Duration};
+use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
+use isolet_wire::request::{AgentRequest, FileRequest};
+use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Maximum number of entries that a list may request.

@@ -4,31 +4,25 @@
 //! on, the bytes flow only between that socket and the caller. The agent is not trusted: the server
 //! checks that the descriptor is a connection within the agent's own network.
 
-use crate::{
-    agent_client::wire::Wire,
-    live::entry::CONNECTIONS_MAX,
-    model::{agent_error::AgentError, error::Error, state::State},
-    sandbox::Sandbox,
-};
-use isolet_wire::{
-    port::{LISTENERS_MAX, Listener},
-    request::AgentRequest,
-    response::{AgentResponse, RefusalReason},
-};
+use crate::agent_client::wire::Wire;
+use crate::live::entry::CONNECTIONS_MAX;
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use isolet_wire::port::{LISTENERS_MAX, Listener};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use std::{
-    net::SocketAddr,
-    os::fd::OwnedFd,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    sync::OwnedSemaphorePermit,
-    time::timeout,
-};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 /// Timeout of a dial. The agent itself gives up after ten seconds.
 const DIAL_WAIT: Duration = Duration::from_secs(12);
 

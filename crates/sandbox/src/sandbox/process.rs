@@ -4,33 +4,23 @@
 
 mod gone;
 
-use crate::{
-    agent_client::wire::{
-        ANSWER_WAIT,
-        AgentEvent::{self, Response as Said},
-        Wire,
-    },
-    live::entry::{
-        process_records::{ProcessRecord, life},
-        running_scopes::Scope,
-    },
-    model::{
-        agent_error::AgentError,
-        error::Error,
-        ids::ProcessId,
-        info::IdempotencyKey,
-        input::WorkingDirectory,
-        process::{ProcessInfo, ProcessSpec},
-        state::State,
-    },
-    sandbox::Sandbox,
-};
-use isolet_wire::{
-    process::{ProcessLogStart, ProcessRequest, StartProcess},
-    request::AgentRequest,
-    response::{AgentResponse, RefusalReason},
-};
-use std::{sync::Arc, time::Duration};
+use crate::agent_client::wire::AgentEvent::{self, Response as Said};
+use crate::agent_client::wire::{ANSWER_WAIT, Wire};
+use crate::live::entry::process_records::{ProcessRecord, life};
+use crate::live::entry::running_scopes::Scope;
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::ids::ProcessId;
+use crate::model::info::IdempotencyKey;
+use crate::model::input::WorkingDirectory;
+use crate::model::process::{ProcessInfo, ProcessSpec};
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use isolet_wire::process::{ProcessLogStart, ProcessRequest, StartProcess};
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Maximum number of processes in a list, above what any honest agent has.

@@ -4,33 +4,27 @@
 //! It writes whole events, then a note of how far they reach and at which offset the output
 //! continues, so that the next server continues there.
 
-use crate::{
-    agent_client::wire::AgentEvent,
-    live::entry::{
-        SandboxEntry,
-        recordings::{RECORDING_BYTES_MAX, Recording, RecordingSlot, read, write_note},
-    },
-    model::{
-        agent_error::AgentError, blocking::blocking, clock::now_ms, error::Error, ids::SessionId,
-        state::State,
-    },
-    sandbox::{
-        Sandbox,
-        terminal::{self, TerminalConnection},
-    },
+use crate::agent_client::wire::AgentEvent;
+use crate::live::entry::SandboxEntry;
+use crate::live::entry::recordings::{
+    RECORDING_BYTES_MAX, Recording, RecordingSlot, read, write_note,
 };
-use isolet_wire::{
-    frame::DataFrame,
-    response::AgentResponse,
-    terminal::{AttachTerminal, SNAPSHOT, Size, TerminalPosition},
-};
+use crate::model::agent_error::AgentError;
+use crate::model::blocking::blocking;
+use crate::model::clock::now_ms;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use crate::sandbox::terminal::{self, TerminalConnection};
+use isolet_wire::frame::DataFrame;
+use isolet_wire::response::AgentResponse;
+use isolet_wire::terminal::{AttachTerminal, SNAPSHOT, Size, TerminalPosition};
 use serde::Serialize;
-use std::{
-    fs,
-    io::Write,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::fs;
+use std::io::Write;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 

@@ -1,18 +1,15 @@
 //! Starts, lists, reads and deletes recordings of terminals.
 
 pub use crate::live::entry::recordings::Recording;
-use crate::{
-    live::entry::recordings::{RECORDINGS_MAX, disk, file, make, reopen},
-    model::{
-        blocking::blocking,
-        clock::now_ms,
-        error::Error,
-        ids::{self, SessionId},
-    },
-    sandbox::{Sandbox, recorder},
-};
+use crate::live::entry::recordings::{RECORDINGS_MAX, disk, file, make, reopen};
+use crate::model::blocking::blocking;
+use crate::model::clock::now_ms;
+use crate::model::error::Error;
+use crate::model::ids::{self, SessionId};
+use crate::sandbox::{Sandbox, recorder};
 use bytes::Bytes;
-use std::{fs, io::Read};
+use std::fs;
+use std::io::Read;
 /// Size of one read, in bytes.
 const PIECE_BYTES: u64 = 64 * 1024;
 

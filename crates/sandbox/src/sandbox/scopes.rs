@@ -5,28 +5,25 @@
 //! `DATA/sandboxes/<name>/scopes/<session>/`, a pool of connections, events of its shells. An agent
 //! whose session is not recorded is ended. One that ends early is started again by the next call.
 
-use crate::{
-    agent_client::{
-        agent_activity::AgentActivity,
-        pool::{Pool, Watched},
-        watch::{AgentReports, watch_at},
-        wire::{AgentEvent, Wire},
-    },
-    live::{
-        entry::{SandboxEntry, running_scopes::Scope},
-        inner::Inner,
-        state_receiver::{self, StateReceiver},
-    },
-    model::{agent_error::AgentError, blocking::blocking, error::Error, ids::SessionId},
-    sandbox::Sandbox,
-};
-use isolet_wire::{launcher, response::AgentResponse};
+use crate::agent_client::agent_activity::AgentActivity;
+use crate::agent_client::pool::{Pool, Watched};
+use crate::agent_client::watch::{AgentReports, watch_at};
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::live::entry::SandboxEntry;
+use crate::live::entry::running_scopes::Scope;
+use crate::live::inner::Inner;
+use crate::live::state_receiver::{self, StateReceiver};
+use crate::model::agent_error::AgentError;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::sandbox::Sandbox;
+use isolet_wire::launcher;
+use isolet_wire::response::AgentResponse;
 use rustix::io::Errno;
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 

@@ -1,16 +1,12 @@
 //! Lists, creates and deletes the sessions of a sandbox.
 
-use crate::{
-    live::idempotency::row,
-    model::{
-        error::Error,
-        events::EventKind,
-        ids::SessionId,
-        info::{IdempotencyKey, SessionInfo, SessionSpec},
-        sessions::{Session, Sessions},
-    },
-    sandbox::Sandbox,
-};
+use crate::live::idempotency::row;
+use crate::model::error::Error;
+use crate::model::events::EventKind;
+use crate::model::ids::SessionId;
+use crate::model::info::{IdempotencyKey, SessionInfo, SessionSpec};
+use crate::model::sessions::{Session, Sessions};
+use crate::sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 
 /// A new session in the stored answer of an idempotency key.

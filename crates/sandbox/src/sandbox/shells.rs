@@ -1,23 +1,15 @@
 //! Opens and closes shells, and runs programs.
 
-use crate::{
-    agent_client::{
-        connection::{self, ExecConnection, ShellConnection},
-        running_program::RunningProgram,
-    },
-    model::{
-        error::Error,
-        ids::{self, SessionId},
-        input::{EnvironmentChange, Program, WorkingDirectory},
-        state::State,
-    },
-    sandbox::Sandbox,
-};
-use isolet_wire::{
-    activity::ShellKey,
-    request::{self, OpenShell, ShellPosition},
-    response::RefusalReason,
-};
+use crate::agent_client::connection::{self, ExecConnection, ShellConnection};
+use crate::agent_client::running_program::RunningProgram;
+use crate::model::error::Error;
+use crate::model::ids::{self, SessionId};
+use crate::model::input::{EnvironmentChange, Program, WorkingDirectory};
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use isolet_wire::activity::ShellKey;
+use isolet_wire::request::{self, OpenShell, ShellPosition};
+use isolet_wire::response::RefusalReason;
 use std::sync::Arc;
 
 /// How long a private shell waits for its client to reconnect, in ms.

@@ -3,31 +3,25 @@
 //! As with shells, each client has its own connection to the agent, without a task in between.
 //! Output that it has not read stays in the terminal's ring buffer.
 
-use crate::{
-    agent_client::{
-        connection,
-        wire::{AgentEvent, Wire},
-    },
-    live::entry::{SandboxEntry, running_scopes::Scope},
-    model::{
-        activity::ActivityGuard, agent_error::AgentError, error::Error, ids::SessionId,
-        state::State,
-    },
-    sandbox::{Sandbox, shells::ShellName},
+use crate::agent_client::connection;
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::live::entry::SandboxEntry;
+use crate::live::entry::running_scopes::Scope;
+use crate::model::activity::ActivityGuard;
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use crate::sandbox::shells::ShellName;
+use isolet_wire::activity::ShellKey;
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::{AgentResponse, RefusalReason};
+use isolet_wire::terminal::{
+    AttachTerminal, Attached, OpenTerminal, Size, TYPE_BYTES_MAX, TerminalPosition, TerminalStatus,
 };
-use isolet_wire::{
-    activity::ShellKey,
-    request::AgentRequest,
-    response::{AgentResponse, RefusalReason},
-    terminal::{
-        AttachTerminal, Attached, OpenTerminal, Size, TYPE_BYTES_MAX, TerminalPosition,
-        TerminalStatus,
-    },
-};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Input counts as use of its session at most once in this time.
 const TOUCH: Duration = Duration::from_secs(1);

@@ -1,17 +1,18 @@
 //! Creates sandboxes: checks limits, takes one of the warm pool if possible, and records it.
 
-use crate::{
-    lifecycle::driver::Begin,
-    live::{entry::SandboxEntry, failpoint::pass, inner::Inner, registry::Reserved, warm_pool},
-    model::{
-        error::Error,
-        ids::{SandboxId, TenantId},
-        info::{IdempotencyKey, SandboxInfo, SandboxSpec},
-        network::injected_credential::{self, CredentialSpec},
-        record::RecordBody,
-    },
-};
-use std::{sync::Arc, time::Duration};
+use crate::lifecycle::driver::Begin;
+use crate::live::entry::SandboxEntry;
+use crate::live::failpoint::pass;
+use crate::live::inner::Inner;
+use crate::live::registry::Reserved;
+use crate::live::warm_pool;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec};
+use crate::model::network::injected_credential::{self, CredentialSpec};
+use crate::model::record::RecordBody;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::timeout;
 /// How long a create waits for the removal of an earlier sandbox with the same id.
 const REMOVED_WAIT: Duration = Duration::from_secs(10);

@@ -1,13 +1,9 @@
 //! Follows the events of a tenant's sandboxes.
 
-use crate::{
-    model::{
-        error::Error,
-        events::follow::{Follow, Gap},
-        ids::{SandboxId, TenantId},
-    },
-    service::Service,
-};
+use crate::model::error::Error;
+use crate::model::events::follow::{Follow, Gap};
+use crate::model::ids::{SandboxId, TenantId};
+use crate::service::Service;
 use std::sync::Arc;
 
 impl Service {

@@ -1,14 +1,10 @@
 //! Exposes and hides ports of a sandbox.
 
-use crate::{
-    model::{
-        command::DriverCommand,
-        error::Error,
-        exposed_ports::{ExposeChange, ExposedPort, ExposedPorts, NAME_BYTES_MAX},
-        ids::{SandboxId, TenantId},
-    },
-    service::{Service, request},
-};
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::exposed_ports::{ExposeChange, ExposedPort, ExposedPorts, NAME_BYTES_MAX};
+use crate::model::ids::{SandboxId, TenantId};
+use crate::service::{Service, request};
 
 impl Service {
     /// The exposed ports of a sandbox and its internal name. Works for a sleeping sandbox without

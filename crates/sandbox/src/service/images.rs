@@ -1,12 +1,15 @@
 //! Pulls, imports, lists and removes a tenant's images.
 
-use crate::{
-    live::{images::used, warm_pool},
-    model::{blocking::blocking, error::Error, ids::TenantId, record::resolve},
-    service::Service,
-};
+use crate::live::images::used;
+use crate::live::warm_pool;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::TenantId;
+use crate::model::record::resolve;
+use crate::service::Service;
 use isolet_image::{Image, Images, Platform, Progress, Reference, Spool};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The images of a tenant.

@@ -1,15 +1,12 @@
 //! Reads and changes the network policy of a sandbox.
 
-use crate::{
-    model::{
-        command::DriverCommand,
-        error::Error,
-        ids::{SandboxId, TenantId},
-        info::SandboxInfo,
-        network::{Network, NetworkSpec, change::NetworkChange},
-    },
-    service::{Service, request},
-};
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::SandboxInfo;
+use crate::model::network::change::NetworkChange;
+use crate::model::network::{Network, NetworkSpec};
+use crate::service::{Service, request};
 
 impl Service {
     /// Turns a request into a network policy: checks rules and looks up profiles.

@@ -1,13 +1,9 @@
 //! Network profiles of a tenant.
 
-use crate::{
-    model::{
-        error::Error,
-        ids::TenantId,
-        network::profiles::{PROFILES_MAX, Profile, built_in, no},
-    },
-    service::Service,
-};
+use crate::model::error::Error;
+use crate::model::ids::TenantId;
+use crate::model::network::profiles::{PROFILES_MAX, Profile, built_in, no};
+use crate::service::Service;
 
 impl Service {
     /// The network profiles of a tenant: the built-in ones with `none` first, the operator's, and

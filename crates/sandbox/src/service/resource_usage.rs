@@ -1,17 +1,14 @@
 //! The resource usage of a tenant's sandboxes.
 
-use crate::{
-    live::{cgroup_control::CgroupControl, inner::Inner},
-    model::{
-        blocking::blocking,
-        error::Error,
-        ids::TenantId,
-        info::Usage,
-        record::Record,
-        used::{Account, Past},
-    },
-    service::Service,
-};
+use crate::live::cgroup_control::CgroupControl;
+use crate::live::inner::Inner;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::TenantId;
+use crate::model::info::Usage;
+use crate::model::record::Record;
+use crate::model::used::{Account, Past};
+use crate::service::Service;
 
 impl Service {
     /// The last deleted sandboxes of a tenant, the latest first; at most 1,000.

@@ -1,23 +1,19 @@
 //! Sessions across sandboxes: a tenant addresses them by their id alone, and they end when their
 //! lifetime has passed.
 
-use crate::{
-    live::{entry::SandboxEntry, inner::Inner},
-    model::{
-        error::Error,
-        events::EventKind,
-        ids::{SandboxId, SessionId, TenantId},
-        info::{IdempotencyKey, Life, SessionInfo, SessionSpec},
-        sessions::Only,
-        state::State,
-    },
-    sandbox::Sandbox,
-    service::{Access, Service},
-};
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::model::error::Error;
+use crate::model::events::EventKind;
+use crate::model::ids::{SandboxId, SessionId, TenantId};
+use crate::model::info::{IdempotencyKey, Life, SessionInfo, SessionSpec};
+use crate::model::sessions::Only;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use crate::service::{Access, Service};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// The sandbox of a session whose request names none.

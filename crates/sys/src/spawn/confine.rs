@@ -158,11 +158,11 @@ unsafe fn reset_signals() -> Result<(), Failed> {
 /// Installs the seccomp program of the tenant.
 unsafe fn install_filter(filter: &[u64]) -> Result<(), Failed> {
     #[repr(C)]
-    struct Program {
+    struct SockFprog {
         count: u16,
         filters: *const u64,
     }
-    let program = Program { count: filter.len() as u16, filters: filter.as_ptr() };
+    let program = SockFprog { count: filter.len() as u16, filters: filter.as_ptr() };
     // SAFETY: the kernel copies the program; a sock_filter is 8 bytes.
     unsafe {
         let args = [

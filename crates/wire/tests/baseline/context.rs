@@ -1,6 +1,7 @@
 //! One value for each kind of message about code contexts, of both sides.
 
-use crate::{Row, asks::env};
+use crate::Row;
+use crate::asks::env;
 use isolet_wire::context::{
     ContextRequest, ContextResponse, ContextRun, ContextRunEnd, ContextStatus, DISPLAY,
     InterpreterExit, Language, OpenContext,

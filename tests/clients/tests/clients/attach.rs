@@ -2,7 +2,8 @@
 //! compared cell by cell.
 
 use crate::programs::run;
-use isolet_kit::{Pty, SOON, Server, process::TERM, wait_until};
+use isolet_kit::process::TERM;
+use isolet_kit::{Pty, SOON, Server, wait_until};
 use std::process::Command;
 use std::time::Duration;
 

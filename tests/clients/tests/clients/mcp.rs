@@ -2,7 +2,8 @@
 
 use crate::programs::{checkout, fetched, run};
 use isolet_kit::Server;
-use std::{fs, process::Command};
+use std::fs;
+use std::process::Command;
 
 fn session(script: &str, transport: &str) {
     let server = Server::start();

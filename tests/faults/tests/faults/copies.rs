@@ -4,14 +4,12 @@
 use isolet_kit::{
     Http, Options, SOON, Sandbox, Server, Traces, json, one, process, tries, wait_until,
 };
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The number of the original's sandboxes that work during the copy.
 const BUSY: usize = 4;

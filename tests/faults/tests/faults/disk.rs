@@ -3,7 +3,9 @@
 use isolet_kit::{
     LONG, Options, Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until,
 };
-use std::{fs, io::Write as _, time::Duration};
+use std::fs;
+use std::io::Write as _;
+use std::time::Duration;
 
 /// Disk limit of the sandbox; it may use at most this much on the host.
 const DISK_MIB: u64 = 64;

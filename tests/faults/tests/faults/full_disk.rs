@@ -6,16 +6,12 @@
 use isolet_kit::{
     Http, Options, Reply, Rows, SOON, Sandbox, Server, Value, json, process, wait_until,
 };
-use std::{
-    fs::{self, File},
-    io::Write as _,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
-};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 /// Takes every block of a server's disk as soon as it is free, until this value is dropped.
 struct Greedy {

@@ -4,8 +4,7 @@
 
 use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{OTHER, PUBLIC};
-use isolet_kit::veth;
-use isolet_kit::{Options, SOON, Sandbox, Server, json, process, wait_until};
+use isolet_kit::{Options, SOON, Sandbox, Server, json, process, veth, wait_until};
 
 /// Connects once to each of the given addresses, sends requests on each connection repeatedly, and
 /// prints how many answers each has got; a connection that ended prints -1 and is not reopened.

@@ -1,11 +1,9 @@
 //! Records that are damaged while the server is down.
 
 use isolet_kit::{Rows, Server};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Damages a file or a directory.
 type Damage<'a> = &'a dyn Fn(&Path);

@@ -13,8 +13,7 @@ mod work;
 
 use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{self, OTHER, PUBLIC};
-use isolet_kit::veth;
-use isolet_kit::{LONG, Options, SOON, Server, json, process, wait_until};
+use isolet_kit::{LONG, Options, SOON, Server, json, process, veth, wait_until};
 use random::Random;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

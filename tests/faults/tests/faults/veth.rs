@@ -4,8 +4,9 @@
 
 use isolet_kit::internet::{Internet, THIRD, zone};
 use isolet_kit::net::{self, OTHER, PUBLIC};
-use isolet_kit::veth;
-use isolet_kit::{LONG, Options, Rows, SOON, Sandbox, Server, Value, json, process, wait_until};
+use isolet_kit::{
+    LONG, Options, Rows, SOON, Sandbox, Server, Value, json, process, veth, wait_until,
+};
 use std::time::Duration;
 
 /// Probes closed destinations continuously, by TCP, by UDP, by name and by DNS query, and an open

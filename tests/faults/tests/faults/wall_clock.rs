@@ -2,7 +2,8 @@
 //! clock.
 
 use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, quickly, wait_until};
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
+use std::process::Command;
 use tempfile::TempDir;
 
 /// A server whose wall clock can step, independently of the machine's clock.

@@ -1,7 +1,9 @@
 //! The audit log: what it contains, what it does not contain, and who can read it.
 
 use isolet_kit::{Http, SOON, Server, Shell, Value, json, wait_until};
-use std::{fs, io::Write, path::PathBuf};
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
 
 fn entries(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()

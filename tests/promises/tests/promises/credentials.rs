@@ -2,13 +2,9 @@
 //! simulated network, whose host trusts a certificate authority that no sandbox trusts.
 
 use isolet_kit::image::{Image, Layer, busybox};
-use isolet_kit::{
-    Http, Options, SOON, Sandbox, Server, Value, json,
-    net::{PUBLIC, World, run},
-    process,
-    tls::{Hosts, own_mounts},
-    wait_until,
-};
+use isolet_kit::net::{PUBLIC, World, run};
+use isolet_kit::tls::{Hosts, own_mounts};
+use isolet_kit::{Http, Options, SOON, Sandbox, Server, Value, json, process, wait_until};
 
 /// The secret value, in halves, so that a search does not find itself.
 const VALUE: [&str; 2] = ["canary-58c1", "e07d-test"];

@@ -7,7 +7,8 @@
 use isolet_kit::{
     Http, Message, Reply, Rows, SOON, Sandbox, Server, Socket, Stream, Value, json, one, wait_until,
 };
-use std::{io::Read as _, thread::JoinHandle};
+use std::io::Read as _;
+use std::thread::JoinHandle;
 
 /// Creates a file to signal that it runs, and continues.
 const RUNS: &str = "touch /workspace/runs; sleep 1000";

@@ -1,11 +1,8 @@
 //! Egress of sandboxes: as requested, as changed while they run, and the reports of refusals. Each
 //! test has a simulated network.
 
-use isolet_kit::{
-    Options, SOON, Sandbox, Server, Value, json,
-    net::{METADATA, PUBLIC, World},
-    process, veth, wait_until,
-};
+use isolet_kit::net::{METADATA, PUBLIC, World};
+use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, process, veth, wait_until};
 
 /// A command that prints the answer of a server in the simulated network, or fails.
 fn fetch(address: impl std::fmt::Display, port: u16) -> String {

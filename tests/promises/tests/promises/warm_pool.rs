@@ -1,11 +1,8 @@
 //! The warm pool: sandboxes created in advance, with egress and from an image.
 
 use isolet_kit::image::{Image, Registry, busybox};
-use isolet_kit::{
-    Options, SOON, Sandbox, Server, Value, json,
-    net::{self, PUBLIC, World},
-    process, wait_until,
-};
+use isolet_kit::net::{self, PUBLIC, World};
+use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, process, wait_until};
 
 /// The network namespace of a process, as the kernel names it.
 fn network_namespace(pid: impl std::fmt::Display) -> String {

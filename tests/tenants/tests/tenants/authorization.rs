@@ -2,10 +2,8 @@
 
 use isolet_kit::image::{Image, Registry, busybox};
 use isolet_kit::{Http, Options, Reply, Rows, SOON, Server, Shell, Value, json, wait_until};
-use std::{
-    os::unix::fs::PermissionsExt,
-    sync::{Mutex, OnceLock},
-};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Mutex, OnceLock};
 
 /// Placeholder for the bytes of an empty tar archive.
 const EMPTY_ARCHIVE: &str = "an empty archive";

@@ -3,7 +3,8 @@
 
 use crate::raw_socket::{MASKED, TEXT, frame};
 use isolet_kit::{Message, Rows, SOON, Terminal, json, one, process};
-use std::{io::Write, time::Duration};
+use std::io::Write;
+use std::time::Duration;
 
 /// The memory that one socket may use: a message, input that waits for a program, and output.
 const SOCKET_KIB: u64 = 4 * 1024;

@@ -1,9 +1,8 @@
 //! Ids and paths in the bridge's requests.
 
-use crate::{
-    dialects::cloudflare::error::BridgeError,
-    foundation::{error::ApiError, input},
-};
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::error::ApiError;
+use crate::foundation::input;
 use axum::http::{HeaderMap, StatusCode};
 use isolet_sandbox::{SandboxId, SessionId};
 

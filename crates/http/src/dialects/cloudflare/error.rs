@@ -1,10 +1,8 @@
 //! The bridge's success and error responses.
 
 use crate::foundation::error::ApiError;
-use axum::{
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 

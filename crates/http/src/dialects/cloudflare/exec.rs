@@ -1,29 +1,20 @@
 //! `POST /v1/sandbox/{id}/exec`: runs a command and streams its output.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::cloudflare::{
-        address::{sandbox, session, within},
-        error::BridgeError,
-    },
-    foundation::{
-        error::ApiError,
-        event_encoding::EventEncoding,
-        input,
-        json::{StrictJson, not_null},
-    },
-    stream::{
-        command::{RunningCommand, ShellCommand},
-        command_events::{self, ExitReport},
-    },
-};
-use axum::{
-    extract::{Path, State},
-    http::HeaderMap,
-    response::Response,
-};
-use isolet_sandbox::{CommandText, Program, ProgramSpec, WorkingDirectory, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::address::{sandbox, session, within};
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::EventEncoding;
+use crate::foundation::input;
+use crate::foundation::json::{StrictJson, not_null};
+use crate::stream::command::{RunningCommand, ShellCommand};
+use crate::stream::command_events::{self, ExitReport};
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{CommandText, Program, ProgramSpec, WorkingDirectory};
 use serde::Deserialize;
 use utoipa::ToSchema;
 

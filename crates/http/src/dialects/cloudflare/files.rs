@@ -1,26 +1,21 @@
 //! `/v1/sandbox/{id}/file/…`: reads and writes files.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::cloudflare::{
-        address::{sandbox, session, within},
-        error::{BridgeError, Done},
-    },
-    foundation::{
-        binary::Binary,
-        error::ApiError,
-        query::{Query, decode_path},
-    },
-    routes::files::{content::raw, target::checked, upload::save},
-};
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::{HeaderMap, StatusCode, Uri},
-    response::Response,
-};
-use isolet_sandbox::{Sandbox, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::address::{sandbox, session, within};
+use crate::dialects::cloudflare::error::{BridgeError, Done};
+use crate::foundation::binary::Binary;
+use crate::foundation::error::ApiError;
+use crate::foundation::query::{Query, decode_path};
+use crate::routes::files::content::raw;
+use crate::routes::files::target::checked;
+use crate::routes::files::upload::save;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::Sandbox;
+use isolet_sandbox::service::Access;
 use isolet_wire::request::WriteOptions;
 
 /// Finds the sandbox, as its session sees it, and parses the path.

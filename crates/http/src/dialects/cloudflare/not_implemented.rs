@@ -1,11 +1,11 @@
 //! Routes of the bridge that are not implemented, each with its reason.
 
-use crate::{
-    app::App,
-    dialects::cloudflare::{address::sandbox, error::BridgeError},
-    foundation::error::ApiError,
-};
-use axum::{extract::RawPathParams, routing::post};
+use crate::app::App;
+use crate::dialects::cloudflare::address::sandbox;
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::error::ApiError;
+use axum::extract::RawPathParams;
+use axum::routing::post;
 use utoipa_axum::router::OpenApiRouter;
 
 const MOUNTS: &str = "buckets are not mounted: a sandbox has no FUSE; write the files instead";

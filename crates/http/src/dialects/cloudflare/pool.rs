@@ -1,8 +1,11 @@
 //! The bridge's view of the warm pool: sandboxes that this server creates in advance, for all
 //! tenants.
 
-use crate::{app::App, auth::caller::Caller, dialects::cloudflare::error::Done};
-use axum::{Json, extract::State};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::error::Done;
+use axum::Json;
+use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,19 +1,13 @@
 //! `GET /v1/sandbox/{id}/pty`: the terminal of a session.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::cloudflare::{
-        address::{sandbox, session},
-        error::BridgeError,
-    },
-    routes::terminals::socket,
-};
-use axum::{
-    extract::{Path, Request, State},
-    http::HeaderMap,
-    response::Response,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::address::{sandbox, session};
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::routes::terminals::socket;
+use axum::extract::{Path, Request, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use isolet_sandbox::SessionId;
 
 /// Connect to a terminal over a WebSocket

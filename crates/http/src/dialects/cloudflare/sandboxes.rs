@@ -1,16 +1,15 @@
 //! Sandboxes of the bridge: create, delete, check whether one runs.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::cloudflare::{address::sandbox, error::BridgeError},
-    foundation::{error::ApiError, extensions::AuditedSandbox, json::StrictJson},
-};
-use axum::{
-    Extension, Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::address::sandbox;
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::AuditedSandbox;
+use crate::foundation::json::StrictJson;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
 use isolet_sandbox::{Error, SandboxSpec, State as Stands, ids};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

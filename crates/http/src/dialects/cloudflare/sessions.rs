@@ -1,21 +1,17 @@
 //! Sessions of the bridge, each with its own shell, directory and environment.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::cloudflare::{address::sandbox, error::BridgeError},
-    foundation::{
-        error::ApiError,
-        input,
-        json::{StrictJson, UniqueMap, not_null},
-    },
-};
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::address::sandbox;
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::error::ApiError;
+use crate::foundation::input;
+use crate::foundation::json::{StrictJson, UniqueMap, not_null};
+use axum::Json;
+use axum::extract::{Path, State};
 use isolet_clock::{now_ms, rfc3339};
-use isolet_sandbox::{Environment, SessionId, SessionSpec, ids, service::Access};
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Environment, SessionId, SessionSpec, ids};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

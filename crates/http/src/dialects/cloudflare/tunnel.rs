@@ -1,22 +1,19 @@
 //! Tunnels of the bridge: signed links to a port, as `/v1/sandboxes/{id}/links` creates them.
 
-use crate::{
-    app::App,
-    auth::{caller::Caller, port_link::TTL_MAX},
-    dialects::cloudflare::{address::sandbox, error::BridgeError},
-    foundation::{
-        error::ApiError,
-        json::{StrictJson, not_null},
-    },
-    proxy::target::parse_port,
-    routes::ports::links,
-};
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::{HeaderMap, StatusCode, Uri},
-};
-use isolet_sandbox::{Error, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::auth::port_link::TTL_MAX;
+use crate::dialects::cloudflare::address::sandbox;
+use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::error::ApiError;
+use crate::foundation::json::{StrictJson, not_null};
+use crate::proxy::target::parse_port;
+use crate::routes::ports::links;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use isolet_sandbox::Error;
+use isolet_sandbox::service::Access;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,25 +1,19 @@
 //! Packs the workspace into an archive, and unpacks an archive into the workspace.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::cloudflare::{
-        address::sandbox,
-        error::{BridgeError, Done},
-    },
-    foundation::{
-        binary::Binary,
-        json::reject_content_encoding,
-        query::{self, Query},
-    },
-    routes::files::{content::raw, target::HOME, upload::receive},
-};
-use axum::{
-    Json,
-    extract::{Path, Request, State},
-    http::Uri,
-    response::Response,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::cloudflare::address::sandbox;
+use crate::dialects::cloudflare::error::{BridgeError, Done};
+use crate::foundation::binary::Binary;
+use crate::foundation::json::reject_content_encoding;
+use crate::foundation::query::{self, Query};
+use crate::routes::files::content::raw;
+use crate::routes::files::target::HOME;
+use crate::routes::files::upload::receive;
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use axum::http::Uri;
+use axum::response::Response;
 use isolet_sandbox::service::Access;
 
 /// Parses the excluded paths, which are separated by commas.

@@ -1,12 +1,13 @@
 //! The account: audit log of a run, usage, and history of ended runs.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{error::ApiError, input::PathIds},
-    routes::audit,
-};
-use axum::{Json, extract::State, response::Response};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::routes::audit;
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
 use isolet_clock::{now_ms, rfc3339};
 use isolet_sandbox::Past;
 use serde::Serialize;

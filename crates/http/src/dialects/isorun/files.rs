@@ -1,24 +1,21 @@
 //! Files of a run, by `?path=`. They are streamed, so that large files need no memory.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        binary::Binary,
-        error::ApiError,
-        input::{self, PathIds},
-        json::reject_content_encoding,
-        query::Query,
-    },
-    routes::files::{content::raw, upload::receive},
-};
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::{StatusCode, Uri},
-    response::Response,
-};
-use isolet_sandbox::{Sandbox, files::ENTRIES_MAX, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::binary::Binary;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, PathIds};
+use crate::foundation::json::reject_content_encoding;
+use crate::foundation::query::Query;
+use crate::routes::files::content::raw;
+use crate::routes::files::upload::receive;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::Sandbox;
+use isolet_sandbox::files::ENTRIES_MAX;
+use isolet_sandbox::service::Access;
 use serde::Serialize;
 use utoipa::ToSchema;
 

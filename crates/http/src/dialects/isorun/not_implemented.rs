@@ -1,6 +1,7 @@
 //! Routes of Isorun that are not implemented, each with its reason.
 
-use crate::{app::App, routes::not_implemented::not_implemented};
+use crate::app::App;
+use crate::routes::not_implemented::not_implemented;
 use axum::routing::{delete, get, post};
 use utoipa_axum::router::OpenApiRouter;
 

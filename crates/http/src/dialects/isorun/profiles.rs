@@ -1,18 +1,12 @@
 //! Network profiles: built-in ones, the operator's, and the tenant's own.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        error::ApiError,
-        json::{StrictJson, not_null},
-    },
-};
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::json::{StrictJson, not_null};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use isolet_sandbox::profiles::Profile;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,16 +1,13 @@
 //! `url(port, path)` of the client: forwards requests to a port inside a run.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::error::ApiError,
-    routes::ports::{PortPath, any_method, forward_to_port},
-};
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::routes::ports::{PortPath, any_method, forward_to_port};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()

@@ -1,41 +1,28 @@
 //! Runs: create, list, get, change the timeout, delete, run commands.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        creation::{created, idempotency_key},
-        denied::{DeniedFields, DeniedView},
-        error::ApiError,
-        input::PathIds,
-        json::{StrictJson, not_null},
-        json_text::{self, OutputText},
-        pagination::{IdPage, PAGE_MAX, Pagination},
-        time::Millis,
-    },
-    routes::{
-        sandboxes::{
-            credentials::{self, CredentialList},
-            network::{self, NetworkBody},
-        },
-        shell,
-    },
-    stream::{
-        captured_output::{CapturedOutput, OUTPUT_BYTES},
-        command::RunningCommand,
-    },
-};
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::{HeaderMap, Uri},
-    response::Response,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::denied::{DeniedFields, DeniedView};
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::foundation::json::{StrictJson, not_null};
+use crate::foundation::json_text::{self, OutputText};
+use crate::foundation::pagination::{IdPage, PAGE_MAX, Pagination};
+use crate::foundation::time::Millis;
+use crate::routes::sandboxes::credentials::{self, CredentialList};
+use crate::routes::sandboxes::network::{self, NetworkBody};
+use crate::routes::shell;
+use crate::stream::captured_output::{CapturedOutput, OUTPUT_BYTES};
+use crate::stream::command::RunningCommand;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
 use isolet_clock::rfc3339;
-use isolet_sandbox::{
-    CommandText, Denied, Patch, Program, ProgramSpec, SandboxInfo, SandboxSpec, info::TTL_S_MAX,
-    service::Access,
-};
+use isolet_sandbox::info::TTL_S_MAX;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{CommandText, Denied, Patch, Program, ProgramSpec, SandboxInfo, SandboxSpec};
 use isolet_wire::response::CommandExit;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

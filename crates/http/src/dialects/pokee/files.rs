@@ -1,32 +1,25 @@
 //! Files of a session, in Pokee's format.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::pokee::{
-        scope::For,
-        sessions::{Record, SessionPath},
-    },
-    foundation::{binary::Binary, error::ApiError, pagination::with_next_link, query::Query},
-    routes::files::{
-        fetch::{self, Fetched},
-        listing,
-        target::{CreateMode, FileTarget, checked, open_sandbox},
-        upload,
-    },
-};
-use axum::{
-    Json,
-    extract::{Request, State},
-    http::{HeaderMap, Method, StatusCode, Uri},
-    response::{IntoResponse, Response},
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::pokee::scope::For;
+use crate::dialects::pokee::sessions::{Record, SessionPath};
+use crate::foundation::binary::Binary;
+use crate::foundation::error::ApiError;
+use crate::foundation::pagination::with_next_link;
+use crate::foundation::query::Query;
+use crate::routes::files::fetch::{self, Fetched};
+use crate::routes::files::target::{CreateMode, FileTarget, checked, open_sandbox};
+use crate::routes::files::{listing, upload};
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_sandbox::Sandbox;
-use isolet_wire::{
-    request::{WalkOptions, WriteOptions},
-    response::{FileKind, FoundFile},
-};
+use isolet_wire::request::{WalkOptions, WriteOptions};
+use isolet_wire::response::{FileKind, FoundFile};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,7 +1,8 @@
 //! Checks whether a path lies within a session's scope. This only makes the error message helpful:
 //! the kernel enforces the scope, and paths outside do not exist for the session.
 
-use crate::{foundation::error::ApiError, routes::sessions::view::FileAccessView};
+use crate::foundation::error::ApiError;
+use crate::routes::sessions::view::FileAccessView;
 use axum::http::StatusCode;
 
 /// What a request does with a path.

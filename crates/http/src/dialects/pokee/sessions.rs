@@ -1,32 +1,24 @@
 //! Sessions: create, list, get, delete one or many, run commands.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    dialects::pokee::duration,
-    foundation::{
-        creation::{created, idempotency_key},
-        error::ApiError,
-        extensions::AuditedSandbox,
-        input,
-        json::{Object, StrictJson, not_null},
-        pagination::Pagination,
-        query::{self, Query},
-    },
-    routes::{
-        exec::{ExecAnswer, SessionExecBody},
-        sessions::view::{FileAccess, FileAccessView},
-    },
-};
-use axum::{
-    Json,
-    extract::{FromRequestParts, RawPathParams, State},
-    http::{HeaderMap, StatusCode, Uri, request::Parts},
-    response::Response,
-};
-use isolet_sandbox::{
-    HOME, Life, Metadata, Only, SandboxId, SessionId, SessionInfo, SessionSpec, info::TTL_S_MAX,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::pokee::duration;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::AuditedSandbox;
+use crate::foundation::input;
+use crate::foundation::json::{Object, StrictJson, not_null};
+use crate::foundation::pagination::Pagination;
+use crate::foundation::query::{self, Query};
+use crate::routes::exec::{ExecAnswer, SessionExecBody};
+use crate::routes::sessions::view::{FileAccess, FileAccessView};
+use axum::Json;
+use axum::extract::{FromRequestParts, RawPathParams, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::info::TTL_S_MAX;
+use isolet_sandbox::{HOME, Life, Metadata, Only, SandboxId, SessionId, SessionInfo, SessionSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

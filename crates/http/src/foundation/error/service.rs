@@ -1,6 +1,7 @@
 //! Errors of the service as error responses.
 
-use crate::foundation::error::{ApiError, image::classify_image};
+use crate::foundation::error::ApiError;
+use crate::foundation::error::image::classify_image;
 use axum::http::StatusCode;
 use isolet_sandbox::{BadInput, Error};
 

@@ -1,9 +1,7 @@
 //! Numbers in JSON fields, with their bounds.
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Unexpected, Visitor},
-};
+use serde::de::{Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::fmt;
 
 /// A number within bounds, which the error names.

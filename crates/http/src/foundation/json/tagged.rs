@@ -4,15 +4,13 @@
 //! copy costs memory, and its errors do not name the field. Frames are short enough to be read
 //! twice instead: once for the type, once for the fields.
 
-use crate::foundation::{error::ApiError, json::parse};
-use serde::{
-    Deserialize, Deserializer,
-    de::{
-        DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor,
-        value::MapAccessDeserializer,
-    },
-};
-use std::{fmt, marker::PhantomData};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::parse;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
 
 const TYPE: &str = "type";
 

@@ -1,16 +1,11 @@
 //! The parts of the OpenAPI document that do not come from routes.
 
-use crate::{
-    dialects::cloudflare::error::RefusalView, foundation::error::ApiError,
-    router::openapi::error_codes,
-};
-use utoipa::{
-    OpenApi as _, ToSchema,
-    openapi::{
-        OpenApi, RefOr, Schema,
-        security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
-    },
-};
+use crate::dialects::cloudflare::error::RefusalView;
+use crate::foundation::error::ApiError;
+use crate::router::openapi::error_codes;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{OpenApi, RefOr, Schema};
+use utoipa::{OpenApi as _, ToSchema};
 
 /// The name of the security scheme for keys.
 pub(super) const BEARER: &str = "bearer";

@@ -1,19 +1,15 @@
 //! Completes what routes say about themselves by what holds for all of them: common parameters,
 //! errors, and whether a key is needed.
 
-use crate::{
-    auth::route_access::RouteAccess, dialects::cloudflare::error::RefusalView,
-    foundation::error::ApiError, router::openapi::info::BEARER,
-};
+use crate::auth::route_access::RouteAccess;
+use crate::dialects::cloudflare::error::RefusalView;
+use crate::foundation::error::ApiError;
+use crate::router::openapi::info::BEARER;
 use axum::http::Method;
-use utoipa::{
-    ToSchema,
-    openapi::{
-        ContentBuilder, OpenApi, PathItem, Ref, RefOr, Response, ResponseBuilder,
-        path::{Operation, Parameter},
-        security::SecurityRequirement,
-    },
-};
+use utoipa::ToSchema;
+use utoipa::openapi::path::{Operation, Parameter};
+use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, RefOr, Response, ResponseBuilder};
 
 /// Parameters that mean the same in every call, by name.
 const PARAMETERS: [(&str, &str); 13] = [

@@ -1,10 +1,8 @@
 //! Corrects schemas that utoipa derives.
 
 use std::collections::BTreeMap;
-use utoipa::openapi::{
-    OpenApi, Ref, RefOr, Schema, Type,
-    schema::{AdditionalProperties, ArrayItems, Object, OneOf, SchemaType},
-};
+use utoipa::openapi::schema::{AdditionalProperties, ArrayItems, Object, OneOf, SchemaType};
+use utoipa::openapi::{OpenApi, Ref, RefOr, Schema, Type};
 
 /// The schemas of the document by name.
 type Schemas = BTreeMap<String, RefOr<Schema>>;

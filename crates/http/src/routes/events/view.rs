@@ -1,9 +1,7 @@
 //! The data of events about sandboxes.
 
-use isolet_sandbox::{
-    NetworkDenial,
-    events::{Command, EventKind, Exit, SandboxEvent},
-};
+use isolet_sandbox::NetworkDenial;
+use isolet_sandbox::events::{Command, EventKind, Exit, SandboxEvent};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,15 +1,14 @@
 //! Responses with the bytes of a file: conditional requests and ranges.
 
 use crate::foundation::error::ApiError;
-use axum::{
-    body::Body,
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use isolet_sandbox::files::FileReader;
-use isolet_wire::{request::ByteRange, response::FileStat};
+use isolet_wire::request::ByteRange;
+use isolet_wire::response::FileStat;
 use std::io;
 
 /// The most bytes read of a file without a size, as in `/proc`.

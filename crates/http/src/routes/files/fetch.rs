@@ -1,21 +1,14 @@
 //! Reads a path: the bytes of a file, the entries of a directory, or its archive.
 
-use crate::{
-    foundation::{error::ApiError, query::Query},
-    routes::files::{
-        content::{self, ReadConditions},
-        listing::{LIST, next_link},
-        target::FileTarget,
-    },
-};
-use axum::{
-    http::{HeaderMap, Method, StatusCode},
-    response::Response,
-};
-use isolet_sandbox::{
-    Sandbox,
-    files::{Opened, Page},
-};
+use crate::foundation::error::ApiError;
+use crate::foundation::query::Query;
+use crate::routes::files::content::{self, ReadConditions};
+use crate::routes::files::listing::{LIST, next_link};
+use crate::routes::files::target::FileTarget;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+use isolet_sandbox::Sandbox;
+use isolet_sandbox::files::{Opened, Page};
 use isolet_wire::request::WalkOptions;
 
 pub(crate) enum Fetched {

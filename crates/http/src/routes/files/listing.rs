@@ -1,13 +1,10 @@
 //! Parses how a directory is to be listed.
 
-use crate::{
-    foundation::{
-        error::ApiError,
-        query::{self, Query},
-    },
-    routes::files::target::FileTarget,
-};
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use crate::foundation::error::ApiError;
+use crate::foundation::query::{self, Query};
+use crate::routes::files::target::FileTarget;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
 use isolet_wire::request::WalkOptions;
 

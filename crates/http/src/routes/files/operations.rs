@@ -1,21 +1,18 @@
 //! File operations that transfer no contents: stat, mkdir, move, copy, chmod.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        error::ApiError,
-        json::{StrictJson, not_null},
-    },
-    routes::files::{
-        target::{CreateMode, FileTarget, checked, mode, open_sandbox},
-        view::FileView,
-    },
-};
-use axum::{Json, extract::State};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::json::{StrictJson, not_null};
+use crate::routes::files::target::{CreateMode, FileTarget, checked, mode, open_sandbox};
+use crate::routes::files::view::FileView;
+use axum::Json;
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_sandbox::{Error, Sandbox};
-use isolet_wire::{request::PathPair, response::RefusalReason};
+use isolet_wire::request::PathPair;
+use isolet_wire::response::RefusalReason;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,20 +1,14 @@
 //! Searches files for lines that match a pattern.
 
-use crate::{
-    foundation::{
-        error::ApiError,
-        query::{self, Query},
-    },
-    routes::files::{listing::glob, target::whole, view::text},
-};
-use isolet_sandbox::{
-    Sandbox,
-    files::{CONTEXT_MAX, PAGE_MAX, PATTERN_BYTES_MAX},
-};
-use isolet_wire::{
-    request::SearchQuery,
-    response::{SearchLine, SearchSummary},
-};
+use crate::foundation::error::ApiError;
+use crate::foundation::query::{self, Query};
+use crate::routes::files::listing::glob;
+use crate::routes::files::target::whole;
+use crate::routes::files::view::text;
+use isolet_sandbox::Sandbox;
+use isolet_sandbox::files::{CONTEXT_MAX, PAGE_MAX, PATTERN_BYTES_MAX};
+use isolet_wire::request::SearchQuery;
+use isolet_wire::response::{SearchLine, SearchSummary};
 use serde::Serialize;
 use utoipa::ToSchema;
 

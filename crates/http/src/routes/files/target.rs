@@ -1,19 +1,15 @@
 //! The sandbox, session and path in a request to the files API. Paths are bytes.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        error::ApiError,
-        input::{PATH_BYTES_MAX, bad_id},
-        query::decode_path,
-    },
-};
-use axum::{
-    extract::{FromRequestParts, OriginalUri},
-    http::{Uri, request::Parts},
-};
-use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{PATH_BYTES_MAX, bad_id};
+use crate::foundation::query::decode_path;
+use axum::extract::{FromRequestParts, OriginalUri};
+use axum::http::Uri;
+use axum::http::request::Parts;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Sandbox, SandboxId, SessionId};
 
 /// The directory that relative paths begin in.
 pub(crate) const HOME: &[u8] = b"/workspace";

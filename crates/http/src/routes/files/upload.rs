@@ -1,14 +1,15 @@
 //! Streams the body of a request to a file.
 
-use crate::foundation::{error::ApiError, json::reject_content_encoding};
-use axum::{
-    body::Body,
-    extract::Request,
-    http::{StatusCode, header},
-};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::reject_content_encoding;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
 use http_body_util::BodyExt;
-use isolet_sandbox::{Sandbox, files::Writer};
-use isolet_wire::{request::WriteOptions, response::FileStat};
+use isolet_sandbox::Sandbox;
+use isolet_sandbox::files::Writer;
+use isolet_wire::request::WriteOptions;
+use isolet_wire::response::FileStat;
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -1,7 +1,8 @@
 //! Metadata of files. Names that are not UTF-8 also appear in base64.
 
 use crate::routes::files::target::whole;
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_wire::response::{FileKind, FileStat, FoundFile};
 use serde::Serialize;
 use utoipa::ToSchema;

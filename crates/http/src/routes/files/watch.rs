@@ -1,11 +1,10 @@
 //! Changes in a directory, as server-sent events.
 
-use crate::{
-    auth::cancellation::Cancellation,
-    foundation::error::ApiError,
-    routes::files::{target::whole, view::text},
-    stream::event_stream::{EventBuffer, EventSource, EventStream},
-};
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::error::ApiError;
+use crate::routes::files::target::whole;
+use crate::routes::files::view::text;
+use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
 use axum::response::Response;
 use isolet_sandbox::files::Watcher;
 use isolet_wire::response::{FileChange, FileChangeKind};

@@ -1,38 +1,30 @@
 //! Signed links to ports: create, list by port, withdraw; and requests below a link's own path.
 
-use crate::{
-    app::App,
-    auth::{
-        caller::Caller,
-        port_link::{self, SignedLink},
-    },
-    foundation::{
-        error::ApiError,
-        extensions::Proxied,
-        input::PathIds,
-        json::{StrictJson, not_null, port},
-        query::Query,
-    },
-    proxy::{
-        forward, host_name,
-        target::{TOKEN, Target, UrlKind, parse_port},
-    },
-    routes::ports::PortPath,
-};
-use axum::{
-    Extension, Json, Router,
-    extract::{Request, State},
-    http::{HeaderMap, StatusCode, Uri, header},
-    response::Response,
-    routing::any,
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::auth::port_link::{self, SignedLink};
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Proxied;
+use crate::foundation::input::PathIds;
+use crate::foundation::json::{StrictJson, not_null, port};
+use crate::foundation::query::Query;
+use crate::proxy::target::{TOKEN, Target, UrlKind, parse_port};
+use crate::proxy::{forward, host_name};
+use crate::routes::ports::PortPath;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::Response;
+use axum::routing::any;
+use axum::{Extension, Json, Router};
 use isolet_clock::rfc3339;
-use isolet_sandbox::{SandboxId, TenantId, exposed_ports::ExposedPort};
+use isolet_sandbox::exposed_ports::ExposedPort;
+use isolet_sandbox::{SandboxId, TenantId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// The default lifetime of a link, in seconds: an hour.
 const TTL_S: u64 = 3600;

@@ -1,19 +1,14 @@
 //! A TCP connection to a port of a sandbox, over a WebSocket.
 
-use crate::{
-    app::App,
-    auth::{
-        caller::{Caller, bad_ticket},
-        tickets,
-    },
-    foundation::{error::ApiError, query::Query},
-    routes::ports::PortPath,
-    ws::{tcp, upgrade},
-};
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use crate::app::App;
+use crate::auth::caller::{Caller, bad_ticket};
+use crate::auth::tickets;
+use crate::foundation::error::ApiError;
+use crate::foundation::query::Query;
+use crate::routes::ports::PortPath;
+use crate::ws::{tcp, upgrade};
+use axum::extract::{Request, State};
+use axum::response::Response;
 use isolet_sandbox::service::Access;
 
 /// Connect to a TCP port over a WebSocket

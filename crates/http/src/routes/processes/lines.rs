@@ -1,6 +1,7 @@
 //! Finds a line in the output of a process.
 
-use crate::foundation::{error::ApiError, json::not_null};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::not_null;
 use isolet_wire::response::{STDERR, STDOUT};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};

@@ -1,34 +1,26 @@
 //! The log of a process: all of it at once, or streamed as server-sent events.
 
-use crate::{
-    app::App,
-    auth::{caller::Caller, cancellation::Cancellation},
-    foundation::{
-        error::ApiError,
-        event_encoding::{EventEncoding, accepts_event_stream},
-        input::PathIds,
-        query::{self, Query},
-        utf8_stream::Utf8Decoder,
-    },
-    routes::processes::view::ProcessView,
-    stream::{
-        event_data::{GapEvent, write_bytes, write_text},
-        event_stream::{EventBuffer, EventSource, EventStream, last_event_id},
-    },
-};
-use axum::{
-    Json,
-    extract::State,
-    http::{HeaderMap, Uri},
-    response::{IntoResponse, Response},
-};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::auth::cancellation::Cancellation;
+use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::{EventEncoding, accepts_event_stream};
+use crate::foundation::input::PathIds;
+use crate::foundation::query::{self, Query};
+use crate::foundation::utf8_stream::Utf8Decoder;
+use crate::routes::processes::view::ProcessView;
+use crate::stream::event_data::{GapEvent, write_bytes, write_text};
+use crate::stream::event_stream::{EventBuffer, EventSource, EventStream, last_event_id};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use isolet_sandbox::{AgentError, AgentEvent, ProcessConnection, ProcessId, ProcessInfo, Sandbox};
-use isolet_wire::{
-    frame::DataFrame,
-    process::{LOG_BYTES, ProcessStatus},
-    response::{AgentResponse, STDOUT},
-};
+use isolet_wire::frame::DataFrame;
+use isolet_wire::process::{LOG_BYTES, ProcessStatus};
+use isolet_wire::response::{AgentResponse, STDOUT};
 use serde::Serialize;
 use std::ops::ControlFlow;
 use utoipa::ToSchema;

@@ -1,17 +1,13 @@
 //! Waits until a port in the sandbox accepts connections or answers a GET.
 
-use crate::foundation::{
-    error::ApiError,
-    json::{self, not_null},
-};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::{self, not_null};
 use isolet_sandbox::{Error, ProcessId, ProcessInfo, Sandbox};
 use isolet_wire::response::RefusalReason;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
 
 /// The pause between two attempts.

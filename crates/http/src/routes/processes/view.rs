@@ -1,10 +1,8 @@
 //! A process, as the native API writes it.
 
-use crate::foundation::{
-    denied::{self, DeniedView},
-    lost::{LostFields, LostStateView},
-    time::ms,
-};
+use crate::foundation::denied::{self, DeniedView};
+use crate::foundation::lost::{LostFields, LostStateView};
+use crate::foundation::time::ms;
 use isolet_sandbox::ProcessInfo;
 use serde::Serialize;
 use utoipa::ToSchema;

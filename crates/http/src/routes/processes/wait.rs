@@ -1,23 +1,19 @@
 //! Waits for a process: for its end, for a line of its log, or for a port. Every wait has a
 //! timeout.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        error::ApiError,
-        input::PathIds,
-        json::{StrictJson, not_null},
-    },
-    routes::processes::{
-        lines::{LineWish, Lines},
-        log::{LogEvent, LogReader},
-        port::{self, PortWish},
-        view::ProcessView,
-    },
-};
-use axum::{Json, extract::State};
-use isolet_sandbox::{ProcessInfo, service::Access};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::foundation::json::{StrictJson, not_null};
+use crate::routes::processes::lines::{LineWish, Lines};
+use crate::routes::processes::log::{LogEvent, LogReader};
+use crate::routes::processes::port::{self, PortWish};
+use crate::routes::processes::view::ProcessView;
+use axum::Json;
+use axum::extract::State;
+use isolet_sandbox::ProcessInfo;
+use isolet_sandbox::service::Access;
 use isolet_wire::response::STDOUT;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Injected credentials in requests and responses. They are parsed by hand, because a parser's
 //! error would repeat the wrong value, and any part of it may be the secret.
 
-use crate::foundation::{error::ApiError, json::unique_json};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::unique_json;
 use isolet_sandbox::{CredentialRemoval, CredentialSpec, SandboxInfo};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};

@@ -1,24 +1,21 @@
 //! The network of a sandbox: where it may connect to, read and changed while it runs.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{
-        denied::DeniedView,
-        error::ApiError,
-        input::PathIds,
-        json::{StrictJson, not_null},
-    },
-    routes::sandboxes::credentials::{
-        self, CredentialBody, CredentialList, CredentialSelector, CredentialView,
-    },
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::denied::DeniedView;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::foundation::json::{StrictJson, not_null};
+use crate::routes::sandboxes::credentials::{
+    self, CredentialBody, CredentialList, CredentialSelector, CredentialView,
 };
-use axum::{Json, extract::State};
-use isolet_sandbox::{Network, NetworkChange, NetworkSpec, SandboxInfo, network::Opening};
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
-};
+use axum::Json;
+use axum::extract::State;
+use isolet_sandbox::network::Opening;
+use isolet_sandbox::{Network, NetworkChange, NetworkSpec, SandboxInfo};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 

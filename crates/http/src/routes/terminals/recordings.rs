@@ -1,17 +1,15 @@
 //! Recordings of terminals: start, stop, list, download, delete.
 
-use crate::{
-    app::App,
-    auth::caller::Caller,
-    foundation::{binary::Binary, error::ApiError, input::PathIds},
-};
-use axum::{
-    Json,
-    body::Body,
-    extract::{Path, State},
-    http::{HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::binary::Binary;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use isolet_clock::rfc3339;
 use isolet_sandbox::recordings::Recording;

@@ -1,25 +1,20 @@
 //! The terminal WebSocket: parses which terminal a client asks for, and upgrades the connection.
 
-use crate::{
-    app::App,
-    auth::{caller::Caller, tickets},
-    foundation::{
-        error::ApiError,
-        input::{self, PathIds},
-        query::{self, Query},
-    },
-    ws::{
-        terminal::{self, frames::size},
-        upgrade,
-    },
-};
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    http::{StatusCode, Uri},
-    response::Response,
-};
-use isolet_sandbox::{Sandbox, SandboxId, SessionId, service::Access, terminal as sandbox};
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::auth::tickets;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{self, PathIds};
+use crate::foundation::query::{self, Query};
+use crate::ws::terminal::frames::size;
+use crate::ws::terminal::{self};
+use crate::ws::upgrade;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Sandbox, SandboxId, SessionId, terminal as sandbox};
 use isolet_wire::terminal::{CLIENT_BYTES_MAX, Size, TerminalPosition};
 
 /// The query parameters that may occur once, all optional.

@@ -1,14 +1,10 @@
 //! The text frames of the terminal WebSocket, in both directions.
 
-use crate::foundation::{
-    error::ApiError,
-    json::{self, not_null},
-    json_text, signals,
-};
-use isolet_wire::{
-    response::Closed,
-    terminal::{Attached, COLS_MAX, ROWS_MAX, Size, Snapshot, TerminalClientInfo},
-};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::{self, not_null};
+use crate::foundation::{json_text, signals};
+use isolet_wire::response::Closed;
+use isolet_wire::terminal::{Attached, COLS_MAX, ROWS_MAX, Size, Snapshot, TerminalClientInfo};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tokio_tungstenite::tungstenite::Message;

@@ -1,7 +1,8 @@
 //! The terminal that this client is attached to: how much of its output is drawn, and how to attach again
 //! at that position.
 
-use super::{socket::TerminalSocket, tty::Tty};
+use super::socket::TerminalSocket;
+use super::tty::Tty;
 use crate::client::ApiClient;
 use anyhow::Result;
 use bytes::Bytes;

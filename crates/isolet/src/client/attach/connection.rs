@@ -1,13 +1,14 @@
 //! The connection to the server: open, or lost and being reconnected.
 
-use super::{
-    attached_terminal::Reattach,
-    socket::{TerminalFrame, TerminalSocket},
-};
+use super::attached_terminal::Reattach;
+use super::socket::{TerminalFrame, TerminalSocket};
 use crate::client::ApiClient;
 use anyhow::Result;
 use serde_json::Value;
-use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The longest pause between two attempts.

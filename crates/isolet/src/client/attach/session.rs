@@ -1,23 +1,22 @@
 //! An attached terminal: sends input, draws output, and reconnects a lost connection, at the same
 //! byte if possible and with a snapshot of the screen otherwise.
 
-use super::{
-    attached_terminal::{AttachedTerminal, TerminalGone},
-    connection::{ConnectionEvent, ServerConnection},
-    keys::{DetachKeys, KeyWatch},
-    signals::Signals,
-    socket::{TerminalFrame, TerminalSocket},
-    tty::{self, Tty},
-};
-use crate::client::{ApiClient, output::sanitize, server_error::ServerError};
+use super::attached_terminal::{AttachedTerminal, TerminalGone};
+use super::connection::{ConnectionEvent, ServerConnection};
+use super::keys::{DetachKeys, KeyWatch};
+use super::signals::Signals;
+use super::socket::{TerminalFrame, TerminalSocket};
+use super::tty::{self, Tty};
+use crate::client::ApiClient;
+use crate::client::output::sanitize;
+use crate::client::server_error::ServerError;
 use anyhow::Result;
 use bytes::{Buf, Bytes};
 use serde_json::{Value, json};
-use std::{rc::Rc, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, Stdin, Stdout},
-    time::{Instant, sleep_until, timeout},
-};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Stdin, Stdout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
 /// Why the client is view-only although it did not ask for that.

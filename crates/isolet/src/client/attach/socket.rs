@@ -1,21 +1,20 @@
 //! The client side of the terminal's WebSocket.
 
-use crate::client::{ApiClient, server_error::ServerError};
+use crate::client::ApiClient;
+use crate::client::server_error::ServerError;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures_util::{Sink, Stream};
 use serde_json::Value;
-use std::{
-    future::poll_fn,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::{net::TcpStream, time::timeout};
-use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error, Message, client::IntoClientRequest},
-};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// How long the server may take to answer an attach. It may have to create the sandbox first.
 const ATTACH: Duration = Duration::from_secs(30);

@@ -2,10 +2,8 @@
 //! afterwards, also after a panic.
 
 use anyhow::{Context, Result};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{Stdin, Stdout};
 
 /// How long the end waits for a terminal that accepts no output.

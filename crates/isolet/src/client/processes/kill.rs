@@ -1,7 +1,9 @@
 //! `isolet kill`: ends processes with all their descendants, or sends them a signal.
 
 use super::{path, state};
-use crate::client::{ApiClient, id, output::print_message, server_error::ServerError};
+use crate::client::output::print_message;
+use crate::client::server_error::ServerError;
+use crate::client::{ApiClient, id};
 use anyhow::{Result, bail};
 use clap::Parser;
 use http_body_util::BodyExt;

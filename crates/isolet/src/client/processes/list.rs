@@ -1,17 +1,16 @@
 //! `isolet ps`: lists the processes of a sandbox.
 
 use super::state;
-use crate::client::{
-    ApiClient, id,
-    list::{pretty, span, text},
-    output::{print_message, supports_color, write},
-};
+use crate::client::list::{pretty, span, text};
+use crate::client::output::{print_message, supports_color, write};
+use crate::client::{ApiClient, id};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
 use isolet_clock::now_ms;
 use serde_json::Value;
-use std::{fmt::Write, process::ExitCode};
+use std::fmt::Write;
+use std::process::ExitCode;
 
 /// The longest command in the table, in characters.
 const COMMAND_CHARS_MAX: usize = 40;

@@ -1,16 +1,16 @@
 //! The output of a process: both streams, byte for byte, in the order in which the agent read them.
 
 use super::{path, state};
-use crate::client::{
-    ApiClient,
-    events::{SseEvent, SseEvents},
-    output::{print_message, write},
-    server_error::ServerError,
-};
+use crate::client::ApiClient;
+use crate::client::events::{SseEvent, SseEvents};
+use crate::client::output::{print_message, write};
+use crate::client::server_error::ServerError;
 use anyhow::{Result, anyhow};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
-use std::{io::IsTerminal, process::ExitCode};
+use std::io::IsTerminal;
+use std::process::ExitCode;
 
 /// Parses a position, or `now`.
 pub(crate) fn since(text: &str) -> Result<String, String> {

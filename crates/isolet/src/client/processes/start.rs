@@ -1,12 +1,9 @@
 //! `isolet start`: starts a program in the background.
 
 use super::{path, state};
-use crate::client::{
-    ApiClient, id,
-    list::{pretty, text},
-    output::{print_message, write},
-    variable,
-};
+use crate::client::list::{pretty, text};
+use crate::client::output::{print_message, write};
+use crate::client::{ApiClient, id, variable};
 use anyhow::{Result, bail};
 use clap::Parser;
 use http_body_util::BodyExt;

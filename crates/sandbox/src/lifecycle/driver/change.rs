@@ -1,22 +1,16 @@
 //! Changes to a running sandbox: limits, times, exposed ports and the network.
 
-use crate::{
-    agent_client::ca_bundle,
-    lifecycle::driver::{Driver, until},
-    model::{
-        blocking::blocking,
-        error::Error,
-        events::EventKind,
-        exposed_ports::{self, ExposeChange, ExposedPort},
-        info::{Patch, SandboxInfo},
-        network::{
-            Mode,
-            change::NetworkChange,
-            injected_credential::{self, CredentialSpec, InjectedCredential},
-        },
-        state::State,
-    },
-};
+use crate::agent_client::ca_bundle;
+use crate::lifecycle::driver::{Driver, until};
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::events::EventKind;
+use crate::model::exposed_ports::{self, ExposeChange, ExposedPort};
+use crate::model::info::{Patch, SandboxInfo};
+use crate::model::network::Mode;
+use crate::model::network::change::NetworkChange;
+use crate::model::network::injected_credential::{self, CredentialSpec, InjectedCredential};
+use crate::model::state::State;
 use isolet_wire::launcher::{Limits, Spec};
 use tracing::{info, warn};
 

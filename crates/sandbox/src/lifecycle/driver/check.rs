@@ -1,9 +1,8 @@
 //! Detects changes that another program made to a running sandbox from outside.
 
-use crate::{
-    lifecycle::driver::Driver,
-    model::{blocking::blocking, state::State},
-};
+use crate::lifecycle::driver::Driver;
+use crate::model::blocking::blocking;
+use crate::model::state::State;
 
 impl Driver {
     /// Ends a sandbox whose cgroups are gone, because it no longer has any limits. The record says

@@ -1,16 +1,12 @@
 //! The end of a sandbox, after a failed creation, a delete or a failure. Every step can be
 //! repeated, and a failed step is retried.
 
-use crate::{
-    lifecycle::driver::{AGAIN, Driver, KILL_WAIT},
-    live::failpoint::pass,
-    model::{
-        blocking::blocking,
-        error::Error,
-        info::EndedSandbox,
-        state::{State, Transition},
-    },
-};
+use crate::lifecycle::driver::{AGAIN, Driver, KILL_WAIT};
+use crate::live::failpoint::pass;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::info::EndedSandbox;
+use crate::model::state::{State, Transition};
 use std::time::Instant;
 use tokio::sync::oneshot;
 use tracing::{info, warn};

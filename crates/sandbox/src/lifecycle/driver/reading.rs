@@ -5,20 +5,16 @@
 //! `failed` with its cause. A recovered sandbox is asleep, and the next call that needs it wakes
 //! it.
 
-use crate::{
-    agent_client::watch::watch_at,
-    lifecycle::driver::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT},
-    live::entry::SandboxEntry,
-    model::{
-        activity::ActivityGuard,
-        blocking::blocking,
-        error::Error,
-        ids::SessionId,
-        info::{LossReason, Lost, LostState, SandboxInfo},
-        record::UNREAD,
-        state::{State, Transition},
-    },
-};
+use crate::agent_client::watch::watch_at;
+use crate::lifecycle::driver::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT};
+use crate::live::entry::SandboxEntry;
+use crate::model::activity::ActivityGuard;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use crate::model::info::{LossReason, Lost, LostState, SandboxInfo};
+use crate::model::record::UNREAD;
+use crate::model::state::{State, Transition};
 use std::time::Duration;
 use tracing::{info, warn};
 

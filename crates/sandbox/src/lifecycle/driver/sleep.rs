@@ -7,30 +7,22 @@
 //! what still runs, which no client could use) or one that says `running` with an agent that
 //! answers.
 
-use crate::{
-    agent_client::{
-        agent_activity::AgentActivity,
-        watch::{AgentReports, watch_at},
-    },
-    lifecycle::driver::{
-        Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, reading::READING_IDLE, watch,
-    },
-    live::{failpoint::pass, state_receiver::StateReceiver},
-    model::{
-        activity::ActivityGuard,
-        agent_error::AgentError,
-        blocking::blocking,
-        error::Error,
-        info::{Lost, SandboxInfo},
-        record::failed,
-        state::{State, Transition},
-    },
-    sandbox::Sandbox,
-};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use crate::agent_client::agent_activity::AgentActivity;
+use crate::agent_client::watch::{AgentReports, watch_at};
+use crate::lifecycle::driver::reading::READING_IDLE;
+use crate::lifecycle::driver::{Driver, GREETING_WAIT, KILL_WAIT, REATTACH_WAIT, watch};
+use crate::live::failpoint::pass;
+use crate::live::state_receiver::StateReceiver;
+use crate::model::activity::ActivityGuard;
+use crate::model::agent_error::AgentError;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::info::{Lost, SandboxInfo};
+use crate::model::record::failed;
+use crate::model::state::{State, Transition};
+use crate::sandbox::Sandbox;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Number of checks whether the remaining processes are just ending.

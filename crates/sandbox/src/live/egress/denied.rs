@@ -1,9 +1,9 @@
 //! Records the network denials that the egress proxy and the packet filter report.
 
-use crate::{
-    live::{entry::SandboxEntry, inner::Inner},
-    model::{clock::now_ms, events::EventKind},
-};
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::model::clock::now_ms;
+use crate::model::events::EventKind;
 use isolet_wire::network::NetworkDenial;
 
 impl Inner {

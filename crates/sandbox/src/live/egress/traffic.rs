@@ -1,9 +1,9 @@
 //! Reads the traffic counters of a sandbox's veth pair.
 
-use crate::{
-    live::{egress::Egress, entry::SandboxEntry},
-    model::{blocking::blocking, network::traffic::Traffic},
-};
+use crate::live::egress::Egress;
+use crate::live::entry::SandboxEntry;
+use crate::model::blocking::blocking;
+use crate::model::network::traffic::Traffic;
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -1,7 +1,8 @@
 //! The background processes and terminals of a sandbox whose start was published as an event.
 
 use crate::model::ids::{ProcessId, SessionId};
-use std::{collections::BTreeMap, sync::Mutex};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 /// Background processes and terminals of one sandbox.
 #[derive(Debug, Default)]

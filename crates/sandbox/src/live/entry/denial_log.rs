@@ -6,10 +6,8 @@
 
 use crate::model::network::denied::{DENIED_MAX, Denied};
 use isolet_wire::network::NetworkDenial;
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of denials that are kept for one sandbox.
 const HELD_MAX: usize = 1024;

@@ -2,23 +2,19 @@
 //! ended them. Each process has one small file below the sandbox's directory. While the agent
 //! lives, only the agent is queried.
 
-use crate::model::{
-    blocking::blocking,
-    ids::{ProcessId, SessionId},
-    info::IdempotencyKey,
-    network::denied::Denied,
-    process::ProcessInfo,
-};
+use crate::model::blocking::blocking;
+use crate::model::ids::{ProcessId, SessionId};
+use crate::model::info::IdempotencyKey;
+use crate::model::network::denied::Denied;
+use crate::model::process::ProcessInfo;
 use isolet_wire::process::{ProcessEnd, ProcessStatus};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Read},
-    os::unix::fs::{DirBuilderExt, MetadataExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing::warn;
 
 /// Maximum number of records of one sandbox, above what an agent remembers. The oldest one is

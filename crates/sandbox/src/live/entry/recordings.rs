@@ -4,16 +4,16 @@
 //! Only the events up to the described size count. After a server was killed, the next recorder
 //! removes the rest of the file and continues at the described offset of the terminal's output.
 
-use crate::model::{blocking::blocking, error::Error, ids::SessionId};
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Read},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Maximum number of recordings of one sandbox.

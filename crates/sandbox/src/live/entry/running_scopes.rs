@@ -1,15 +1,12 @@
 //! The scopes of sessions with `file_access`. Each of these sessions has an agent of its own.
 
-use crate::{
-    agent_client::{agent_activity::AgentActivity, pool::Pool},
-    model::ids::SessionId,
-};
+use crate::agent_client::agent_activity::AgentActivity;
+use crate::agent_client::pool::Pool;
+use crate::model::ids::SessionId;
 use isolet_wire::activity::ShellKey;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 
 /// The running agent of one session.

@@ -7,19 +7,15 @@
 //! (`agent_client::trust`): in a directory that is mounted read-only into every sandbox and written
 //! from outside, and, by the agent, in the system's bundle.
 
-use crate::model::{
-    blocking::blocking,
-    error::Error,
-    network::injected_credential::{CredentialSpec, InjectedCredential},
-};
-use std::{
-    collections::HashSet,
-    fs,
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::network::injected_credential::{CredentialSpec, InjectedCredential};
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The directory of all files, below the data directory.
 const DIRECTORY: &str = "credentials";

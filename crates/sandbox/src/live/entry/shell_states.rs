@@ -2,15 +2,15 @@
 //! below the sandbox's directory. The state belongs to the tenant: the server does not read it and
 //! only returns it to a shell of the same session.
 
-use crate::model::{blocking::blocking, error::Error, ids::SessionId};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::SessionId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum size of all states of one sandbox, in bytes.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;

@@ -1,9 +1,8 @@
 //! The warm pool, shared between creates and the task that fills it.
 
-use crate::{
-    live::{prepared::PreparedSandbox, warm_pool::stock::WarmStock},
-    model::record::PoolKind,
-};
+use crate::live::prepared::PreparedSandbox;
+use crate::live::warm_pool::stock::WarmStock;
+use crate::model::record::PoolKind;
 use isolet_wire::launcher::Root;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;

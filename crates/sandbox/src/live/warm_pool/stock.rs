@@ -6,12 +6,11 @@
 #[path = "stock_test.rs"]
 mod tests;
 
-use crate::{live::prepared::PreparedSandbox, model::record::PoolKind};
+use crate::live::prepared::PreparedSandbox;
+use crate::model::record::PoolKind;
 use isolet_wire::launcher::Root;
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Maximum number of kinds besides the plain one.

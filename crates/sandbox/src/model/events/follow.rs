@@ -1,9 +1,7 @@
 //! A reader of events: its position, and the error for one that falls behind.
 
-use crate::model::{
-    events::{EventLog, SandboxEvent},
-    ids::SandboxId,
-};
+use crate::model::events::{EventLog, SandboxEvent};
+use crate::model::ids::SandboxId;
 use std::sync::Arc;
 use tokio::sync::watch;
 

@@ -1,12 +1,8 @@
 //! Changes to the network policy of a running sandbox.
 
-use crate::model::{
-    error::Error,
-    network::{
-        ALL, Network, bounded, checked,
-        injected_credential::{CredentialRemoval, CredentialSpec},
-    },
-};
+use crate::model::error::Error;
+use crate::model::network::injected_credential::{CredentialRemoval, CredentialSpec};
+use crate::model::network::{ALL, Network, bounded, checked};
 use isolet_wire::network::{CLOSED, NetworkDenial, RULES_MAX, UNFIT, UNPROVEN};
 
 /// A change of a network policy. Fields that are `None` or empty change nothing. A change is

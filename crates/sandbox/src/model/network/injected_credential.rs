@@ -2,13 +2,9 @@
 //! value.
 
 use crate::model::error::Error;
-use isolet_wire::{
-    credential::{
-        CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential, Secret,
-        headers::{HeaderRole, role},
-    },
-    network::{NetworkDestination, Policy, Rule, RuleTarget, Verdict},
-};
+use isolet_wire::credential::headers::{HeaderRole, role};
+use isolet_wire::credential::{CREDENTIALS_BYTES_MAX, CREDENTIALS_MAX, Credential, Secret};
+use isolet_wire::network::{NetworkDestination, Policy, Rule, RuleTarget, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a value, in bytes, so that it fits into the head of a request.

@@ -1,10 +1,8 @@
 //! Network profiles: named sets of egress rules. Some are built in, the operator can add some for
 //! all tenants, and a tenant can store its own.
 
-use crate::model::{
-    error::Error,
-    network::{Network, checked},
-};
+use crate::model::error::Error;
+use crate::model::network::{Network, checked};
 use serde::{Deserialize, Serialize};
 
 /// Name of the profile without a network.

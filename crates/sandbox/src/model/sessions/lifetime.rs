@@ -5,11 +5,10 @@
 //! The deletion therefore first marks the session as ended, then waits for every call that is
 //! opening a shell or terminal, and only then closes what is open.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-use tokio::{sync::watch, time::timeout};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// How long a deletion waits for calls that are opening a shell. The timeouts of those calls are
 /// shorter.

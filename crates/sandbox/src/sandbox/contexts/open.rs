@@ -1,26 +1,18 @@
 //! Creates code contexts: checks the request and starts an interpreter.
 
-use crate::{
-    model::{
-        agent_error::AgentError,
-        clock::now_ms,
-        error::Error,
-        ids::ContextId,
-        info::IdempotencyKey,
-        input::{WorkingDirectory, check_merged_size},
-    },
-    sandbox::{
-        Sandbox,
-        contexts::{
-            ContextInfo, ContextSpec, KERNEL_MEMORY_MIB_MIN, Kernel, Label, OPEN_WAIT,
-            SPARE_MEMORY_MIB_MIN, TIMEOUT_MS, info,
-        },
-    },
+use crate::model::agent_error::AgentError;
+use crate::model::clock::now_ms;
+use crate::model::error::Error;
+use crate::model::ids::ContextId;
+use crate::model::info::IdempotencyKey;
+use crate::model::input::{WorkingDirectory, check_merged_size};
+use crate::sandbox::Sandbox;
+use crate::sandbox::contexts::{
+    ContextInfo, ContextSpec, KERNEL_MEMORY_MIB_MIN, Kernel, Label, OPEN_WAIT,
+    SPARE_MEMORY_MIB_MIN, TIMEOUT_MS, info,
 };
-use isolet_wire::{
-    context::{self, Language, TIMEOUT_MS_MAX},
-    response::RefusalReason,
-};
+use isolet_wire::context::{self, Language, TIMEOUT_MS_MAX};
+use isolet_wire::response::RefusalReason;
 
 impl Sandbox {
     /// Creates a context and returns when its interpreter is ready, with `true` if the same

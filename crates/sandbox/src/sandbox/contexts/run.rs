@@ -1,25 +1,19 @@
 //! Runs of code in a context: output, displayed values and results.
 
-use crate::{
-    agent_client::{
-        pool::Pool,
-        wire::{AgentEvent, Wire},
-    },
-    model::{agent_error::AgentError, error::Error, ids::ContextId},
-    sandbox::Sandbox,
-};
-use isolet_wire::{
-    context::{self, DISPLAY, TIMEOUT_MS_MAX},
-    frame::DataFrame,
-    request::AgentRequest,
-    response::AgentResponse,
-};
+use crate::agent_client::pool::Pool;
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::model::agent_error::AgentError;
+use crate::model::error::Error;
+use crate::model::ids::ContextId;
+use crate::sandbox::Sandbox;
+use isolet_wire::context::{self, DISPLAY, TIMEOUT_MS_MAX};
+use isolet_wire::frame::DataFrame;
+use isolet_wire::request::AgentRequest;
+use isolet_wire::response::AgentResponse;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Weak},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 /// Maximum size of one message from a driver, in bytes of JSON. Longer ones are only counted.
 pub const SAID_BYTES_MAX: usize = 32 * 1024 * 1024;

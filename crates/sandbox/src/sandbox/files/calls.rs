@@ -1,22 +1,17 @@
 //! File operations with all their options.
 
-use crate::{
-    agent_client::wire::{AgentEvent, Wire},
-    model::error::Error,
-    sandbox::{
-        Sandbox,
-        files::{
-            FileReader, LONG, STILL, Writer, done, done_in, fault, next_event, next_event_within,
-            stat,
-        },
-    },
+use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::model::error::Error;
+use crate::sandbox::Sandbox;
+use crate::sandbox::files::{
+    FileReader, LONG, STILL, Writer, done, done_in, fault, next_event, next_event_within, stat,
 };
-use isolet_wire::{
-    request::{ByteRange, FileRequest, PathPair, SearchQuery, WalkOptions, WriteOptions},
-    response::{
-        AgentResponse, FileChange, FileKind, FileStat, FoundFile, RefusalReason, SearchLine,
-        SearchSummary,
-    },
+use isolet_wire::request::{
+    ByteRange, FileRequest, PathPair, SearchQuery, WalkOptions, WriteOptions,
+};
+use isolet_wire::response::{
+    AgentResponse, FileChange, FileKind, FileStat, FoundFile, RefusalReason, SearchLine,
+    SearchSummary,
 };
 use std::collections::HashMap;
 

@@ -1,11 +1,12 @@
 //! Describes processes that the agent does not know: they were lost with a sleep or a crash, or
 //! never existed.
 
-use crate::{
-    live::entry::process_records::{ProcessRecord, life},
-    model::{error::Error, ids::ProcessId, process::ProcessInfo, state::State},
-    sandbox::Sandbox,
-};
+use crate::live::entry::process_records::{ProcessRecord, life};
+use crate::model::error::Error;
+use crate::model::ids::ProcessId;
+use crate::model::process::ProcessInfo;
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
 
 impl Sandbox {
     pub(crate) async fn process_lost(&self, id: &ProcessId) -> Result<ProcessInfo, Error> {

@@ -1,8 +1,7 @@
 //! Replies of terminals, and keys that look like them.
 
 use super::*;
-use crate::reply_filter::replies;
-use crate::reply_filter::{ClientInput, ReplyFilter};
+use crate::reply_filter::{ClientInput, ReplyFilter, replies};
 
 /// The input that passes when a client sends these parts.
 fn through(filter: &mut ReplyFilter, parts: &[&[u8]]) -> Vec<u8> {
