@@ -77,6 +77,7 @@ impl Shell {
                 escalation: None,
                 state: InterruptState::Idle,
                 bash_was_stopped: false,
+                handler_retries: 0,
                 known_forks: Vec::new(),
                 processes: Vec::new(),
                 line_may_be_lost: false,

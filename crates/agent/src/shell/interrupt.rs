@@ -16,10 +16,11 @@
 //! Processes that bash abandoned are ended before the next command.
 //!
 //! Known limit: bash 5.2 can spin for ever when an interrupt meets it after it installed its
-//! handler for a wait and before it stored the previous one; that handler then signals itself.
-//! About one interrupt in a thousand hits it in a loop that does nothing but start programs or
-//! subshells of a millisecond. The last step of the escalation ends it after 1.5 s, and the session
-//! gets a new shell.
+//! handler for a wait and before it stored the previous one; that handler then signals itself. If
+//! bash stops at the end of the system call that installs the handler, the agent lets it continue
+//! and stops it again. The few instructions behind that call, and the further interrupts of a bash
+//! that is not stopped, remain. The last step of the escalation ends a bash that spins after 1.5 s,
+//! and the session gets a new shell.
 
 use super::Shell;
 use super::bash::Bash;
@@ -38,6 +39,8 @@ const YOUNG: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_millis(4);
 /// After this time, bash may wait for something other than a program.
 const REST_LEAST: Duration = Duration::from_millis(1);
+/// How often an interrupt lets bash continue because bash has just installed a handler for SIGINT.
+const HANDLER_RETRIES_MAX: u32 = 20;
 /// Timeout of each further step of an interrupt.
 const STEP_MAX: Duration = Duration::from_millis(100);
 const STEP_PAUSE: Duration = Duration::from_micros(200);
@@ -105,6 +108,16 @@ impl Shell {
                 running.interrupts.state = InterruptState::Stopping(reactor.now + STEP_MAX, waits);
                 let _ = signal::send(pid, STOP);
             }
+        }
+        if matches!(running.interrupts.state, InterruptState::Stopping(..))
+            && running.interrupts.handler_retries < HANDLER_RETRIES_MAX
+            && bash.is_stopped()
+            && signal::has_just_set_handler(pid, INT)
+        {
+            running.interrupts.handler_retries += 1;
+            running.interrupts.bash_was_stopped = false;
+            running.interrupts.state = InterruptState::WaitingForRest(reactor.now + REST_MAX);
+            let _ = signal::send(pid, CONT);
         }
         if let InterruptState::Stopping(until, waits) = running.interrupts.state
             && (bash.is_stopped() && bash_forks(&bash, running.started_ticks).is_empty()

@@ -100,6 +100,8 @@ pub(super) struct Interrupts {
     pub(super) state: InterruptState,
     /// An earlier interrupt of this command has stopped bash.
     pub(super) bash_was_stopped: bool,
+    /// How often bash was let on because it had stopped while it installed a handler.
+    pub(super) handler_retries: u32,
     /// Children that are forks of bash and remain so.
     pub(super) known_forks: Vec<i32>,
     /// The processes that received the last interrupt.
