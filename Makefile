@@ -9,6 +9,8 @@
 #   make lint    check the format, clippy and tests/tidy
 #   make fmt     format the Rust code
 #   make openapi write docs/openapi.json from the descriptions of the routes
+#   make deb, tarball, image, sdk-packages   build what is published, into dist/
+#   make package-test   install, upgrade, remove and purge the packages on clean systems
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -80,6 +82,7 @@ test: packages tools console
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/openapi
+	$(MAKE) check-workflow
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
@@ -146,9 +149,9 @@ PYTHON := $(CURDIR)/target/python/bin
 
 python: target/python/.fetched
 
-target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt | packages
+target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt tests/packages/requirements.txt | packages
 	python3 -m venv --clear $(@D)
-	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt
+	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt -r tests/packages/requirements.txt
 	touch $@
 
 # What generates a TypeScript client from the OpenAPI document.
@@ -212,3 +215,5 @@ target/clients/ttyd/ttyd: | packages
 	cmake -S $(@D) -B $(@D)/build -DCMAKE_BUILD_TYPE=Release >/dev/null
 	$(MAKE) -C $(@D)/build
 	install $(@D)/build/ttyd $@
+
+include packaging/packages.mk
