@@ -10,11 +10,11 @@ mod syscalls;
 
 use allow_list::{AllowList, SyscallRule};
 use bpf::{
-    ALLOW, ARCH, ARCH_OFFSET, ENOSYS, EPERM, ERRNO, JA, JEQ, JGE, JSET, KILL, LD, NUMBER_OFFSET,
-    RET, X32, instruction, jump_if_among, jump_unless_among, load_argument,
+    ALLOW, ARCH_OFFSET, ENOSYS, EPERM, ERRNO, JA, JEQ, JGE, JSET, KILL, LD, NUMBER_OFFSET, RET,
+    X32, instruction, jump_if_among, jump_unless_among, load_argument,
 };
 use std::collections::BTreeMap;
-use syscalls::SYSCALLS;
+use syscalls::{Architecture, Syscalls};
 
 /// Which processes a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +41,15 @@ enum Action {
 /// When `filter.json` names a call that does not exist; a test reads it.
 #[must_use]
 pub fn compile(kind: FilterKind) -> Vec<u64> {
+    compile_for(Architecture::HOST, kind)
+}
+
+fn compile_for(architecture: Architecture, kind: FilterKind) -> Vec<u64> {
     let list = AllowList::read();
-    let ranges = number_ranges(&list, kind);
+    let ranges = number_ranges(&list, kind, &Syscalls::of(architecture));
     let mut program = vec![
         instruction(LD, 0, 0, ARCH_OFFSET),
-        instruction(JEQ, 1, 0, ARCH),
+        instruction(JEQ, 1, 0, architecture.audit()),
         instruction(RET, 0, 0, KILL),
         instruction(LD, 0, 0, NUMBER_OFFSET),
     ];
@@ -59,32 +63,32 @@ pub fn bytes(kind: FilterKind) -> Vec<u8> {
     compile(kind).iter().flat_map(|step| step.to_ne_bytes()).collect()
 }
 
-/// The number of a system call.
-fn syscall_number(name: &str) -> u32 {
-    let found = SYSCALLS.iter().find(|(known, _)| *known == name);
-    u32::try_from(found.unwrap_or_else(|| panic!("no call {name}")).1).expect("small numbers")
-}
-
-/// Ranges of call numbers with the same action: the first number of each, in order.
-fn number_ranges(list: &AllowList, kind: FilterKind) -> Vec<(u32, Action)> {
+/// Ranges of call numbers with the same action: the first number of each, in order. Entries of the
+/// list whose call the architecture lacks have no effect.
+fn number_ranges(list: &AllowList, kind: FilterKind, calls: &Syscalls) -> Vec<(u32, Action)> {
     let mut by_number: BTreeMap<u32, Action> = BTreeMap::new();
-    for (_, known) in SYSCALLS {
-        by_number.insert(*known as u32, Action::Return(EPERM));
+    for (_, known) in calls.all() {
+        by_number.insert(known, Action::Return(EPERM));
     }
+    let mut set = |name: &str, action: Action| {
+        if let Some(number) = calls.number(name) {
+            by_number.insert(number, action);
+        }
+    };
     let allow =
         if kind == FilterKind::EgressProxy { &list.egress_proxy.allow } else { &list.allow };
     for name in allow {
-        by_number.insert(syscall_number(name), Action::Return(ALLOW));
+        set(name, Action::Return(ALLOW));
     }
     for rule in list.rules(kind) {
-        by_number.insert(syscall_number(&rule.call), Action::CheckArguments(rule.call.clone()));
+        set(&rule.call, Action::CheckArguments(rule.call.clone()));
     }
     for answer in &list.errno {
-        by_number.insert(syscall_number(&answer.call), Action::Return(ERRNO | answer.errno));
+        set(&answer.call, Action::Return(ERRNO | answer.errno));
     }
     if kind == FilterKind::Agent {
         for name in &list.agent.allow {
-            by_number.insert(syscall_number(name), Action::Return(ALLOW));
+            set(name, Action::Return(ALLOW));
         }
     }
     merge_ranges(&by_number)
@@ -213,28 +217,49 @@ mod tests {
         }
     }
 
+    const X86_64: Architecture = Architecture::X86_64;
+
+    fn number(architecture: Architecture, name: &str) -> u32 {
+        Syscalls::of(architecture).number(name).expect("the architecture has it")
+    }
+
     fn tenant(name: &str, args: [u64; 6]) -> u32 {
-        run(&compile(FilterKind::Tenant), ARCH, syscall_number(name), args)
+        let program = compile_for(X86_64, FilterKind::Tenant);
+        run(&program, X86_64.audit(), number(X86_64, name), args)
     }
 
     #[test]
     fn every_known_call_has_the_action_of_the_list() {
         let list = AllowList::read();
-        let program = compile(FilterKind::Tenant);
-        for (name, known) in SYSCALLS {
-            let action = run(&program, ARCH, *known as u32, [0; 6]);
-            let ruled = list.rules.iter().any(|rule| rule.call == *name);
-            let answered = list.errno.iter().find(|answer| answer.call == *name);
-            match answered {
-                _ if ruled => {}
-                Some(answer) => assert_eq!(action, ERRNO | answer.errno, "{name}"),
-                None if list.allow.iter().any(|allowed| allowed == name) => {
-                    assert_eq!(action, ALLOW, "{name}");
+        for architecture in [X86_64, Architecture::Aarch64] {
+            let program = compile_for(architecture, FilterKind::Tenant);
+            for (name, known) in Syscalls::of(architecture).all() {
+                let action = run(&program, architecture.audit(), known, [0; 6]);
+                let ruled = list.rules.iter().any(|rule| rule.call == *name);
+                let answered = list.errno.iter().find(|answer| answer.call == *name);
+                match answered {
+                    _ if ruled => {}
+                    Some(answer) => assert_eq!(action, ERRNO | answer.errno, "{name}"),
+                    None if list.allow.iter().any(|allowed| allowed == name) => {
+                        assert_eq!(action, ALLOW, "{name}");
+                    }
+                    None => assert_eq!(action, EPERM, "{name}"),
                 }
-                None => assert_eq!(action, EPERM, "{name}"),
             }
+            assert!(program.len() < 400, "{} steps", program.len());
         }
-        assert!(program.len() < 400, "{} steps", program.len());
+    }
+
+    #[test]
+    fn each_architecture_refuses_the_programs_of_the_other() {
+        let aarch64 = Architecture::Aarch64;
+        let program = compile_for(aarch64, FilterKind::Tenant);
+        let arguments = [0x0800_0011, 0, 0, 0, 0, 0];
+        let clone = number(aarch64, "clone");
+        assert_eq!(run(&program, aarch64.audit(), clone, arguments), EPERM, "a user namespace");
+        assert_eq!(run(&program, X86_64.audit(), clone, arguments), KILL);
+        let program = compile_for(X86_64, FilterKind::Tenant);
+        assert_eq!(run(&program, aarch64.audit(), number(X86_64, "read"), [0; 6]), KILL);
     }
 
     #[test]
@@ -299,22 +324,27 @@ mod tests {
             assert_eq!(tenant(name, [0; 6]), ENOSYS, "{name}");
         }
         let io_pgetevents = 333;
-        assert_eq!(run(&compile(FilterKind::Tenant), ARCH, io_pgetevents, [0; 6]), ENOSYS);
+        assert_eq!(
+            run(&compile_for(X86_64, FilterKind::Tenant), X86_64.audit(), io_pgetevents, [0; 6]),
+            ENOSYS
+        );
     }
 
     #[test]
     fn other_architectures_and_unknown_calls_are_refused() {
-        let program = compile(FilterKind::Tenant);
+        let program = compile_for(X86_64, FilterKind::Tenant);
+        let arch = X86_64.audit();
         assert_eq!(run(&program, 0x4000_0003, 4, [0; 6]), KILL);
-        assert_eq!(run(&program, ARCH, X32 | 1, [0; 6]), EPERM);
-        assert_eq!(run(&program, ARCH, 1000, [0; 6]), ENOSYS);
+        assert_eq!(run(&program, arch, X32 | 1, [0; 6]), EPERM);
+        assert_eq!(run(&program, arch, 1000, [0; 6]), ENOSYS);
     }
 
     /// Promises: R8.
     #[test]
     fn the_egress_proxy_starts_no_process_writes_no_file_and_executes_no_memory() {
-        let program = compile(FilterKind::EgressProxy);
-        let action = |name: &str, args: [u64; 6]| run(&program, ARCH, syscall_number(name), args);
+        let program = compile_for(X86_64, FilterKind::EgressProxy);
+        let arch = X86_64.audit();
+        let action = |name: &str, args: [u64; 6]| run(&program, arch, number(X86_64, name), args);
         let arg = |at: usize, value: u64| {
             let mut args = [0; 6];
             args[at] = value;
@@ -343,15 +373,16 @@ mod tests {
         }
         assert_eq!(action("ioctl", arg(1, 0x5421)), ALLOW);
         assert_eq!(action("ioctl", arg(1, 0x5412)), EPERM);
-        assert_eq!(run(&program, ARCH, 1000, [0; 6]), ENOSYS);
+        assert_eq!(run(&program, arch, 1000, [0; 6]), ENOSYS);
     }
 
     #[test]
     fn an_agent_may_start_tenants() {
-        let program = compile(FilterKind::Agent);
+        let program = compile_for(X86_64, FilterKind::Agent);
+        let action = |name: &str| run(&program, X86_64.audit(), number(X86_64, name), [0; 6]);
         for name in ["clone3", "setns", "seccomp", "read"] {
-            assert_eq!(run(&program, ARCH, syscall_number(name), [0; 6]), ALLOW, "{name}");
+            assert_eq!(action(name), ALLOW, "{name}");
         }
-        assert_eq!(run(&program, ARCH, syscall_number("mount"), [0; 6]), EPERM);
+        assert_eq!(action("mount"), EPERM);
     }
 }

@@ -1,7 +1,7 @@
 //! System calls without the C library.
 //!
 //! UNSAFETY: a child that shares its parent's memory must not touch `errno`, which is a
-//! thread-local of the parent; all of libc's wrappers do. x86-64 only, as are the filters.
+//! thread-local of the parent; all of libc's wrappers do.
 
 use std::arch::asm;
 
@@ -12,6 +12,7 @@ use std::arch::asm;
 #[inline]
 pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 5]) -> isize {
     let result: isize;
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: the x86-64 calling convention of the kernel; rcx and r11 are its only clobbers.
     unsafe {
         asm!(
@@ -24,6 +25,20 @@ pub(crate) unsafe fn syscall(nr: libc::c_long, args: [usize; 5]) -> isize {
             in("r8") args[4],
             lateout("rcx") _,
             lateout("r11") _,
+            options(nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the aarch64 calling convention of the kernel, which changes no register but x0.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") nr,
+            inlateout("x0") args[0] as isize => result,
+            in("x1") args[1],
+            in("x2") args[2],
+            in("x3") args[3],
+            in("x4") args[4],
             options(nostack),
         );
     }
@@ -69,6 +84,7 @@ pub(crate) unsafe fn clone_onto(
     arg: usize,
 ) -> isize {
     let result: isize;
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: in the child the stack pointer is the top of `args.stack` and nothing of this frame
     // is read: entry and argument stand in registers, which clone3 copies.
     unsafe {
@@ -88,6 +104,26 @@ pub(crate) unsafe fn clone_onto(
             in("r13") entry,
             lateout("rcx") _,
             lateout("r11") _,
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above. The frame pointer and the return address are cleared for the child, which
+    // never returns.
+    unsafe {
+        asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x30, xzr",
+            "mov x0, x20",
+            "blr x21",
+            "brk #1",
+            "2:",
+            in("x8") libc::SYS_clone3,
+            inlateout("x0") std::ptr::from_ref(args) as isize => result,
+            in("x1") size_of::<CloneArgs>(),
+            in("x20") arg,
+            in("x21") entry,
         );
     }
     result

@@ -1,8 +1,7 @@
 //! Instructions of seccomp programs (classic BPF).
 
-/// `AUDIT_ARCH_X86_64`: `EM_X86_64`, 64 bits, little endian.
-pub(super) const ARCH: u32 = 0xc000_003e;
-/// Numbers from here on belong to the x32 ABI (`__X32_SYSCALL_BIT`).
+/// Numbers from here on belong to the x32 ABI of x86-64 (`__X32_SYSCALL_BIT`). No other
+/// architecture has calls there.
 pub(super) const X32: u32 = 0x4000_0000;
 
 pub(super) const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;

@@ -20,7 +20,7 @@ pub fn missing() -> Vec<String> {
     );
     need(
         cfg!(target_arch = "x86_64"),
-        "this processor is not x86-64: the system call filter is written for that alone",
+        "this processor is not x86-64: sandboxes have not been run on any other",
     );
     need(
         kernel_version() >= (5, 19),
