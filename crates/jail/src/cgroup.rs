@@ -38,6 +38,9 @@ pub struct Hierarchies {
     pub unified: Option<PathBuf>,
     /// Our group in the version 1 hierarchy of each controller, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
+    /// The version 2 tree treats cgroup namespaces as boundaries (`nsdelegate`, as systemd mounts
+    /// it).
+    pub ns_delegate: bool,
 }
 
 impl Hierarchies {
@@ -65,6 +68,7 @@ impl Hierarchies {
             match kind {
                 "cgroup2" if found.unified.is_none() => {
                     found.unified = own_path(own, "").map(|path| point.join(path));
+                    found.ns_delegate = options.split(',').any(|option| option == "nsdelegate");
                 }
                 "cgroup" => {
                     for (at, controller) in CONTROLLERS.iter().enumerate() {
@@ -108,12 +112,14 @@ pub struct CgroupRoot {
     pub unified: PathBuf,
     /// In version 1, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
+    /// See [`Hierarchies::ns_delegate`].
+    pub ns_delegate: bool,
     unified_only: bool,
 }
 
 impl CgroupRoot {
     /// The paths of the groups, whether or not they exist; `None` without a version 2 tree.
-    fn locate(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
+    pub(crate) fn locate(hierarchies: &Hierarchies, instance: &str) -> Option<Self> {
         let unified_only = hierarchies.unified_only();
         let own = hierarchies.unified.as_ref()?;
         // In version 2 no process may be in a group whose child groups have limits, and a service
@@ -122,6 +128,7 @@ impl CgroupRoot {
         Some(Self {
             unified: top.join(instance),
             legacy: hierarchies.legacy.clone().map(|own| own.map(|own| own.join(instance))),
+            ns_delegate: hierarchies.ns_delegate,
             unified_only,
         })
     }
@@ -382,14 +389,14 @@ mod tests {
         let found = Hierarchies::parse(mounts, own);
         assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/c")));
         assert_eq!(found.legacy[0].as_deref(), Some(Path::new("/sys/fs/cgroup/memory/a/b")));
-        assert!(!found.unified_only());
+        assert!(!found.unified_only() && !found.ns_delegate);
     }
 
     #[test]
     fn a_host_of_today_has_version_2_alone() {
         let mounts = "30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let found = Hierarchies::parse(mounts, "0::/system.slice/isolet.service\n");
-        assert!(found.unified_only());
+        assert!(found.unified_only() && found.ns_delegate);
         assert_eq!(found.unified, Some("/sys/fs/cgroup/system.slice/isolet.service".into()));
     }
 

@@ -76,7 +76,7 @@ const STEPS: &[(&str, SetupStep)] = &[
     ("kernel settings", write_settings),
     ("mask proc", |_| mask_proc()),
     ("process limits", |_| set_process_limits()),
-    ("cgroup namespace", |_| unshare(UnshareFlags::NEWCGROUP)),
+    ("cgroup namespace", create_cgroup_namespace),
     ("tenant's user namespace", create_tenant_userns),
     ("drop capabilities", |_| drop_capabilities()),
     ("filter", |child| install_agent_filter(child.host)),
@@ -111,6 +111,17 @@ fn become_agent(host: &Host, spec: &Spec, parts: &SandboxParts) -> StepError {
         launcher_socket: &parts.launcher_socket,
     };
     StepError::new("execute the agent", exec_agent(host, &inherited))
+}
+
+/// Hides the paths of the host's control groups. Not where namespaces are boundaries of delegation:
+/// the root of this namespace is the agent's group, and the kernel would refuse (`ENOENT`) to create
+/// a process of the tenant in the group beside it. Programs inside then see the names of the server's
+/// group and of their own.
+fn create_cgroup_namespace(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
+    if child.host.cgroup_root.ns_delegate {
+        return Ok(());
+    }
+    unshare(UnshareFlags::NEWCGROUP)
 }
 
 fn receive(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
