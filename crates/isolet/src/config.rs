@@ -312,10 +312,19 @@ fn is_domain(text: &str) -> bool {
     text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))
 }
 
-/// The directory of this program, which also holds the launcher, the agent and the egress proxy.
+/// The directory of the launcher, the agent and the egress proxy.
 fn programs() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the directory of this program")?;
-    Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
+    Ok(programs_of(own.parent().unwrap_or(Path::new("/"))))
+}
+
+/// The programs lie beside this one. A package installs this one alone in `/usr/bin` or
+/// `/usr/local/bin`, and the others in `lib/isolet` beside that directory.
+fn programs_of(own: &Path) -> PathBuf {
+    let has_launcher =
+        |dir: &Path| dir.join("isolet-launcher").try_exists().is_ok_and(|exists| exists);
+    let packaged = own.with_file_name("lib").join("isolet");
+    if has_launcher(own) || !has_launcher(&packaged) { own.to_owned() } else { packaged }
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -403,6 +412,19 @@ mod tests {
     fn a_domain_of_ports_is_a_host_name_alone() {
         assert!(["localhost", "box.example", "a-b.c"].into_iter().all(is_domain));
         assert!(!["", ".a", "a.", "a:80", "https://a", "a/b", "*.a"].into_iter().any(is_domain));
+    }
+
+    #[test]
+    fn the_programs_lie_beside_this_one_or_in_lib() {
+        let prefix = tempfile::tempdir().unwrap();
+        let bin = prefix.path().join("bin");
+        let lib = prefix.path().join("lib/isolet");
+        [&bin, &lib].iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        assert_eq!(programs_of(&bin), bin, "errors name the usual place");
+        std::fs::write(lib.join("isolet-launcher"), "").unwrap();
+        assert_eq!(programs_of(&bin), lib);
+        std::fs::write(bin.join("isolet-launcher"), "").unwrap();
+        assert_eq!(programs_of(&bin), bin);
     }
 
     #[test]

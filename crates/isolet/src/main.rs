@@ -4,10 +4,12 @@
 mod audit;
 mod client;
 mod config;
+mod generate;
 mod keys;
 mod serve;
+mod teardown;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Sandboxes with persistent shells, for AI agents
@@ -74,6 +76,11 @@ enum Command {
     Info(client::list::InfoArgs),
     /// Run an MCP server on standard input and output, for an agent.
     Mcp(client::mcp::Args),
+    /// End all sandboxes while no server runs; their files stay (on the server's machine).
+    Teardown(teardown::Args),
+    /// Write man pages and shell completions, for packages.
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 /// The exit code for wrong usage. `attach`, `exec` and `shell` reserve one code for errors of this program.
@@ -114,6 +121,8 @@ fn main() -> ExitCode {
         Command::Image(args) => client::run(1, client::image::run(args)),
         Command::Info(args) => client::run(1, client::list::info(args)),
         Command::Mcp(args) => client::run(1, client::mcp::run(args)),
+        Command::Teardown(args) => teardown::run(args),
+        Command::Generate(args) => generate::run(&args, &Cli::command()),
     };
     done.unwrap_or_else(|error| {
         if error.is::<client::output::OutputClosed>() {

@@ -7,7 +7,7 @@
 //!
 //! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
 //! `orphan` and `disk`; `identity` and `sandbox_handle`; `host`; `child`; `create`, `scope` and
-//! `veth`; `launcher`.
+//! `veth`; `launcher` and `teardown`.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -23,6 +23,7 @@ mod launcher;
 mod orphan;
 mod sandbox_handle;
 mod scope;
+mod teardown;
 pub mod veth;
 
 pub use child::StepError;
@@ -36,4 +37,5 @@ pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
 pub use sandbox_handle::{SandboxHandle, Usage, empty_trash};
 pub use scope::{ScopeError, start_scope};
+pub use teardown::{Ended, end_all};
 pub use veth::client::{VethClient, VethError, VethEvent};

@@ -226,6 +226,13 @@ impl SandboxHandle {
         self.groups().map_or(true, |groups| groups.is_some_and(Cgroups::exist))
     }
 
+    /// The parents of its control groups, which all sandboxes of the data directory share.
+    pub(crate) fn cgroup_roots(&self) -> Vec<PathBuf> {
+        let Ok(Some(groups)) = &self.groups else { return Vec::new() };
+        let all = groups.legacy.iter().flatten().chain([&groups.unified]);
+        all.filter_map(|group| group.parent().map(Path::to_owned)).collect()
+    }
+
     /// Removes the control groups once no process runs in them. The files stay.
     ///
     /// # Errors

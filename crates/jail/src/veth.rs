@@ -56,5 +56,6 @@ mod privileges;
 mod sandbox_end;
 mod set_element;
 mod socket;
+pub(crate) mod teardown;
 
 pub use event_loop::{VethOptions, run};

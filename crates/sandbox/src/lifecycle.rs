@@ -3,3 +3,4 @@
 pub(crate) mod driver;
 pub(crate) mod listeners;
 pub(crate) mod recover;
+pub(crate) mod teardown;

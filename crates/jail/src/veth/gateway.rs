@@ -5,7 +5,7 @@
 mod setup;
 mod tables;
 
-pub(super) use tables::TABLE;
+pub(super) use tables::{HOST_TABLE, TABLE};
 
 use super::addresses::{AddressRange, GATEWAY_UPLINK, HOST_UPLINK};
 use super::egress_proxy::ProxyListeners;

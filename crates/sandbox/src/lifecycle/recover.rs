@@ -69,7 +69,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 
 /// Locks a data directory. The kernel releases the lock when this process ends in any way. Waits up
 /// to `wait` for a server that is just ending. Blocks.
-fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
+pub(crate) fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     let path = data.join("lock");
     let open = fs::OpenOptions::new()
         .read(true)

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 pub(super) const NFTABLES_EVENTS: u32 = 1 << (libc::NFNLGRP_NFTABLES - 1);
 /// Our tables, as `nft` names them.
 pub(crate) const TABLE: &str = "inet isolet";
-const HOST_TABLE: &str = "ip isolet";
+pub(crate) const HOST_TABLE: &str = "ip isolet";
 
 /// One of our tables, with the events of its namespace's packet filter.
 #[derive(Debug)]
