@@ -44,9 +44,9 @@ image: deb
 sdk-packages: sdk python
 	rm -rf dist/sdk
 	$(PYTHON)/python -m build --quiet --outdir dist/sdk sdk/python
-	$(PYTHON)/twine check --strict dist/sdk/isolet-*
+	$(PYTHON)/twine check --strict dist/sdk/isolet-$(VERSION)*
 	cd sdk/typescript && npm run --silent build && npm pack --silent --pack-destination ../../dist/sdk
-	cd sdk/typescript && npx publint run --strict --pack ../../dist/sdk/isolet-sdk-*.tgz
+	cd sdk/typescript && npx publint run --strict ../../dist/sdk/isolet-sdk-*.tgz
 
 # The bill of materials of each program, in CycloneDX.
 sbom: package-tools

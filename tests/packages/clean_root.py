@@ -26,12 +26,16 @@ def run() -> None:
     directory = WORK / "clean-root"
     unpack(root("minimal", MINIMAL), directory)
     inside(directory, "apt-get update -q")
+    shutil.copy(deb(), directory / "tmp/isolet.deb")
+    # The dependencies stay when the package is purged, so they are installed first.
+    planned = inside(directory, "apt-get install --simulate -qy --no-install-recommends /tmp/isolet.deb")
+    needed = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ") and " isolet " not in line]
+    inside(directory, f"apt-get install -qy --no-install-recommends {' '.join(needed)}")
+    print(f"    dependencies that were missing: {' '.join(needed)}")
     before = listing(directory)
     before_accounts = accounts(directory)
-    shutil.copy(deb(), directory / "tmp/isolet.deb")
 
-    said = inside(directory, "apt-get install -qy --no-install-recommends /tmp/isolet.deb")
-    print("".join(f"    {line}\n" for line in said.splitlines() if line.startswith(("  ", "Setting up isolet"))), end="")
+    inside(directory, "apt-get install -qy --no-install-recommends /tmp/isolet.deb")
     missing = [name for name in FILES if not (directory / name).exists()]
     expect(not missing, f"apt installs the package with its dependencies; missing files: {missing}")
     version = inside(directory, "isolet --version").strip()
@@ -57,8 +61,7 @@ def run() -> None:
     expect((directory / "var/lib/isolet/marker").exists(), "a purge keeps data by default")
     inside(directory, "apt-get install -qy --no-install-recommends /tmp/isolet.deb")
     inside(directory, "echo 'isolet isolet/delete_data boolean true' | debconf-set-selections; apt-get purge -qy isolet")
-    inside(directory, "apt-get autoremove --purge -qy")
     left = sorted(listing(directory) - before)
-    expect(not left, f"a purge that may delete data leaves nothing: {left}")
+    expect(not left, f"a purge that may delete data leaves nothing: {left[:20]}")
     expect(accounts(directory) == before_accounts, "users and groups are those of before")
     expect("isolet" not in inside(directory, "debconf-show isolet"), "debconf has no answer of the package left")

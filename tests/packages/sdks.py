@@ -52,7 +52,7 @@ def typescript(environment: dict[str, str]) -> None:
     for name in ("package.test.ts",):
         (work / "test" / name).unlink()
     for test in (work / "test").glob("*.ts"):
-        test.write_text(test.read_text().replace('"../src/index.js"', '"@isolet/sdk"').replace('"../src/xterm.js"', '"@isolet/sdk/xterm"'))
+        test.write_text(test.read_text().replace('"../src/index.js"', '"@isolet/sdk"').replace('"../src/node.js"', '"@isolet/sdk"').replace('"../src/xterm.js"', '"@isolet/sdk/xterm"'))
     internal = [test.name for test in (work / "test").glob("*.test.ts") if '"../src/' in test.read_text()]
     for name in internal:
         (work / "test" / name).unlink()

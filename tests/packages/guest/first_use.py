@@ -46,8 +46,6 @@ def first_shell() -> None:
     expect(out == b"hello from root\n", f"a first command answers: {out.decode().strip()}")
     out = isolet("exec", "demo", "--session", "dev", "--", "echo $PWD $X")
     expect(out == b"/tmp 42\n", "the session keeps its directory and variables")
-    sudo = isolet("exec", "demo", "--", "grep NoNewPrivs /proc/self/status")
-    expect(b"0" in sudo, "programs inside may gain privileges, so that sudo works")
 
 
 def limits_disk_and_network() -> None:

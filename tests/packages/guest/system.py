@@ -64,7 +64,7 @@ def answers() -> bool:
 
 def install(package: str) -> str:
     """Install a package without a network."""
-    options = ("--no-download", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+    options = ("--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
     return run("apt-get", "install", "-qy", *options, package)
 
 
