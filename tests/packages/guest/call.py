@@ -1,6 +1,7 @@
 """Makes one call of the API: call.py METHOD PATH [BODY]. Prints the response; fails when it is an error."""
 
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -12,8 +13,11 @@ def call(method: str, path: str, body: str | None = None) -> str:
     key = Path("/var/lib/isolet/key").read_text().strip()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     request = urllib.request.Request(URL + path, body and body.encode(), headers, method=method)
-    with urllib.request.urlopen(request, timeout=300) as response:
-        return response.read().decode()
+    try:
+        with urllib.request.urlopen(request, timeout=300) as response:
+            return response.read().decode()
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{method} {path}: {error.code} {error.read().decode()}")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def limits_disk_and_network() -> None:
     quotas = [path.read_text().strip() for path in root.glob("*/tenant/cpu.max")]
     expect("50000 100000" in quotas, "and processor time to half a core")
 
-    run("python3", "/test/guest/call.py", "POST", "/v1/sandboxes", json.dumps({"id": "disk", "limits": {"disk_mib": 64}}))
+    run("python3", "/test/guest/call.py", "POST", "/v1/sandboxes", json.dumps({"id": "disk", "disk_mib": 64}))
     size = isolet("exec", "disk", "--", "df -m --output=size /workspace | tail -1")
     expect(40 <= int(size) <= 64, f"a sandbox with disk_mib has a disk of {int(size)} MiB behind a loop device")
 

@@ -24,12 +24,12 @@ const END_WAIT: Duration = Duration::from_secs(3);
 /// # Errors
 /// The kernel's, or the message of `nft`.
 pub(crate) fn end_owner(data_dir: &Path) -> io::Result<()> {
-    if let Some(owner) = owner(data_dir)? {
+    if let Some(owner) = owner(data_dir)?
+        && !ends(&owner)?
+    {
+        let _ = pidfd_send_signal(&owner, Signal::KILL);
         if !ends(&owner)? {
-            let _ = pidfd_send_signal(&owner, Signal::KILL);
-            if !ends(&owner)? {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
+            return Err(io::ErrorKind::TimedOut.into());
         }
     }
     let alias = format!("isolet {}", directory_id(data_dir)?);
