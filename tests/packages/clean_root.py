@@ -9,10 +9,16 @@ from roots import MINIMAL, inside, root, unpack
 
 #: Files that the package must install.
 FILES = (
-    "usr/bin/isolet", "usr/lib/isolet/isolet-launcher", "usr/lib/isolet/isolet-agent",
-    "usr/lib/isolet/isolet-egress-proxy", "usr/lib/systemd/system/isolet.service", "etc/isolet/isolet.toml",
-    "usr/share/man/man1/isolet.1.gz", "usr/share/bash-completion/completions/isolet",
-    "usr/share/zsh/vendor-completions/_isolet", "usr/share/fish/vendor_completions.d/isolet.fish",
+    "usr/bin/isolet",
+    "usr/lib/isolet/isolet-launcher",
+    "usr/lib/isolet/isolet-agent",
+    "usr/lib/isolet/isolet-egress-proxy",
+    "usr/lib/systemd/system/isolet.service",
+    "etc/isolet/isolet.toml",
+    "usr/share/man/man1/isolet.1.gz",
+    "usr/share/bash-completion/completions/isolet",
+    "usr/share/zsh/vendor-completions/_isolet",
+    "usr/share/fish/vendor_completions.d/isolet.fish",
 )
 COMPLETE = """
 . /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/isolet
@@ -60,7 +66,9 @@ def run() -> None:
     inside(directory, "apt-get purge -qy isolet")
     expect((directory / "var/lib/isolet/marker").exists(), "a purge keeps data by default")
     inside(directory, "apt-get install -qy --no-install-recommends /tmp/isolet.deb")
-    inside(directory, "echo 'isolet isolet/delete_data boolean true' | debconf-set-selections; apt-get purge -qy isolet")
+    inside(
+        directory, "echo 'isolet isolet/delete_data boolean true' | debconf-set-selections; apt-get purge -qy isolet"
+    )
     left = sorted(listing(directory) - before)
     expect(not left, f"a purge that may delete data leaves nothing: {left[:20]}")
     expect(accounts(directory) == before_accounts, "users and groups are those of before")

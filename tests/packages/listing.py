@@ -5,8 +5,19 @@ from pathlib import Path
 
 #: What installing any package changes: logs, caches, and the records of dpkg, apt and debconf.
 CHANGING = (
-    "dev", "proc", "sys", "run", "tmp", "var/cache", "var/lib/apt", "var/lib/dpkg", "var/log", "etc/resolv.conf",
-    "etc/ld.so.cache", "root", "usr/share/info/dir",
+    "dev",
+    "proc",
+    "sys",
+    "run",
+    "tmp",
+    "var/cache",
+    "var/lib/apt",
+    "var/lib/dpkg",
+    "var/log",
+    "etc/resolv.conf",
+    "etc/ld.so.cache",
+    "root",
+    "usr/share/info/dir",
 )
 
 

@@ -81,10 +81,33 @@ def start(boot: Path, disk: Path) -> subprocess.Popen[bytes]:
     # ISOLET_QEMU_ACCEL=kvm makes the same test quick on a machine that has KVM.
     accelerator = os.environ.get("ISOLET_QEMU_ACCEL", "tcg,thread=multi")
     command = [
-        "qemu-system-x86_64", "-accel", accelerator, "-cpu", "max", "-smp", "2", "-m", "4G", "-nodefaults",
-        "-no-reboot", "-display", "none", "-serial", "stdio", "-object", "rng-random,id=rng,filename=/dev/urandom",
-        "-device", "virtio-rng-pci,rng=rng", "-drive", f"file={disk},if=virtio,format=raw,cache=unsafe",
-        "-kernel", str(boot / "vmlinuz"), "-initrd", str(boot / "initrd"), "-append", KERNEL_LINE,
+        "qemu-system-x86_64",
+        "-accel",
+        accelerator,
+        "-cpu",
+        "max",
+        "-smp",
+        "2",
+        "-m",
+        "4G",
+        "-nodefaults",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-serial",
+        "stdio",
+        "-object",
+        "rng-random,id=rng,filename=/dev/urandom",
+        "-device",
+        "virtio-rng-pci,rng=rng",
+        "-drive",
+        f"file={disk},if=virtio,format=raw,cache=unsafe",
+        "-kernel",
+        str(boot / "vmlinuz"),
+        "-initrd",
+        str(boot / "initrd"),
+        "-append",
+        KERNEL_LINE,
     ]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 

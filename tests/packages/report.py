@@ -21,7 +21,13 @@ def proven(text: str) -> None:
 def run(command: Sequence[str], **options: object) -> str:
     """Run a command and return its output. A command that fails ends the step, with its output."""
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=COMMAND_S_MAX, check=False, **options
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_S_MAX,
+        check=False,
+        **options,
     )
     if done.returncode != 0:
         sys.stdout.write(done.stdout)

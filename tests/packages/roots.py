@@ -9,8 +9,21 @@ from report import run
 MINIMAL = ("man-db", "bash-completion")
 #: A machine that boots, with the dependencies of the package, because it has no network.
 BOOTABLE = (
-    "linux-image-cloud-amd64", "initramfs-tools", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2",
-    "python3", "man-db", "bash", "ca-certificates", "debconf", "e2fsprogs", "nftables",
+    "linux-image-cloud-amd64",
+    "initramfs-tools",
+    "systemd-sysv",
+    "udev",
+    "dbus",
+    "kmod",
+    "procps",
+    "iproute2",
+    "python3",
+    "man-db",
+    "bash",
+    "ca-certificates",
+    "debconf",
+    "e2fsprogs",
+    "nftables",
 )
 
 

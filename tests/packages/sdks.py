@@ -55,14 +55,24 @@ def typescript(environment: dict[str, str]) -> None:
     for name in ("package.test.ts",):
         (work / "test" / name).unlink()
     for test in (work / "test").glob("*.ts"):
-        test.write_text(test.read_text().replace('"../src/index.js"', '"@isolet/sdk"').replace('"../src/node.js"', '"@isolet/sdk"').replace('"../src/xterm.js"', '"@isolet/sdk/xterm"'))
+        test.write_text(
+            test.read_text()
+            .replace('"../src/index.js"', '"@isolet/sdk"')
+            .replace('"../src/node.js"', '"@isolet/sdk"')
+            .replace('"../src/xterm.js"', '"@isolet/sdk/xterm"')
+        )
     internal = [test.name for test in (work / "test").glob("*.test.ts") if '"../src/' in test.read_text()]
     for name in internal:
         (work / "test" / name).unlink()
     print(f"  left out, because they import parts that are not exported: {', '.join(internal) or 'none'}")
     archive = one("sdk/isolet-sdk-*.tgz")
     development = json.loads((root / "package.json").read_text())["devDependencies"]
-    project = {"name": "isolet-sdk-test", "private": True, "type": "module", "dependencies": {"@isolet/sdk": f"file:{archive}"}}
+    project = {
+        "name": "isolet-sdk-test",
+        "private": True,
+        "type": "module",
+        "dependencies": {"@isolet/sdk": f"file:{archive}"},
+    }
     project["devDependencies"] = development
     (work / "package.json").write_text(json.dumps(project))
     run_command(["npm", "install", "--no-save", "--no-package-lock", "--loglevel=error"], cwd=work)

@@ -30,6 +30,7 @@ class Follower(threading.Thread):
         self.ended = False
 
     def run(self) -> None:
+        """Follow until the counter has ended."""
         since = "0"
         while not self.ended:
             command = ["isolet", "logs", self.sandbox, "counter", "--follow", "--since", since]

@@ -1,6 +1,7 @@
 """The first minutes: install, a first shell, limits, a disk, a network."""
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def kernel_and_systemd() -> None:
 
 
 def install_said(said: str) -> None:
+    """Print what apt did with the package."""
     for line in said.splitlines():
         if line.startswith(("Setting up isolet", "Unpacking isolet")):
             say(f"  {line}")
@@ -31,6 +33,7 @@ def install_package(package: str) -> float:
 
 
 def install() -> None:
+    """Install the earlier version, and look at what the unit did."""
     seconds = install_package("/test/earlier.deb")
     expect(True, f"apt installs the package; the server answers {seconds:.0f} s after apt was started")
     expect(run("systemctl", "is-enabled", "isolet").strip() == "enabled", "the unit is enabled")
@@ -48,6 +51,12 @@ def first_shell() -> None:
     expect(out == b"/tmp 42\n", "the session keeps its directory and variables")
 
 
+def network_created() -> bool:
+    """Create a sandbox with a network. The first one loads kernel modules, which may take too long here."""
+    create = ["isolet", "create", "net", "--allow", "192.0.2.1:443"]
+    return subprocess.run(create, capture_output=True).returncode == 0
+
+
 def limits_disk_and_network() -> None:
     """Limits by cgroup v2, a disk of its own behind a loop device, and a veth pair."""
     isolet("create", "limited", "--memory", "64", "--cpu", "500")
@@ -61,7 +70,7 @@ def limits_disk_and_network() -> None:
     size = isolet("exec", "disk", "--", "df -m --output=size /workspace | tail -1")
     expect(40 <= int(size) <= 64, f"a sandbox with disk_mib has a disk of {int(size)} MiB behind a loop device")
 
-    isolet("create", "net", "--allow", "192.0.2.1:443")
+    wait_until("the first network is ready", network_created)
     expect("isolet0" in run("ip", "-o", "link"), "the gateway's interface exists")
     expect("table ip isolet" in run("nft", "list", "tables"), "and its nft table")
     out = isolet("exec", "net", "--", "ls /sys/class/net; cat /proc/net/dev | grep -c eth0")

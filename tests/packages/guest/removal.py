@@ -32,7 +32,10 @@ def remove_and_reinstall(sandboxes, before: Snapshot) -> None:
     expect(set(states.values()) == {"sleeping"}, "after an installation every sandbox of before is asleep")
     one = sandboxes[7]
     lines = isolet("exec", one.name, "--session", "work", "--", "cat lines")
-    expect(lines == Path(f"/test/{one.name}.lines").read_bytes(), "one wakes in its directory, with every byte of its files")
+    expect(
+        lines == Path(f"/test/{one.name}.lines").read_bytes(),
+        "one wakes in its directory, with every byte of its files",
+    )
 
 
 def purge(before: Snapshot) -> None:
@@ -41,6 +44,8 @@ def purge(before: Snapshot) -> None:
     run("debconf-set-selections", "/test/answers")
     run("apt-get", "purge", "-qy", "isolet")
     nothing_runs(before, "a purge")
-    left = [path for path in ("/var/lib/isolet", "/etc/isolet", "/usr/lib/isolet", "/usr/bin/isolet") if Path(path).exists()]
+    left = [
+        path for path in ("/var/lib/isolet", "/etc/isolet", "/usr/lib/isolet", "/usr/bin/isolet") if Path(path).exists()
+    ]
     expect(not left, f"a purge that may delete data leaves none: {left}")
     expect("isolet" not in run("systemctl", "list-unit-files", "--no-pager"), "systemd knows no unit of the package")

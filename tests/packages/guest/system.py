@@ -30,9 +30,7 @@ def run(*command: str, check: bool = True) -> str:
 
 def isolet(*args: str) -> bytes:
     """Run `isolet` and return its standard output."""
-    done = subprocess.run(
-        ["isolet", *args], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_S_MAX
-    )
+    done = subprocess.run(["isolet", *args], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_S_MAX)
     if done.returncode != 0:
         say(run("journalctl", "--no-pager", "-u", "isolet", "-n", "40", check=False))
         raise RuntimeError(f"isolet {' '.join(args)}: {done.returncode}: {done.stderr.decode(errors='replace')}")

@@ -39,7 +39,9 @@ def still_running(sandboxes, old_agents, old_sessions, old_lines) -> None:
     now = agents()
     kept = {name: agent for name, agent in old_agents.items() if now.get(name) == agent}
     expect(len(kept) >= len(sandboxes), f"{len(kept)} agents are the processes of before")
-    expect([one.session() for one in sandboxes] == old_sessions, "sessions have their shells, variables and directories")
+    expect(
+        [one.session() for one in sandboxes] == old_sessions, "sessions have their shells, variables and directories"
+    )
     wait_until(
         "every client receives new lines",
         lambda: all(one.lines() > lines for one, lines in zip(sandboxes, old_lines, strict=True)),
