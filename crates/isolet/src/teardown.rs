@@ -37,6 +37,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         ended => ended?,
     };
     print_message(format_args!("ended {sandboxes} sandboxes; their files stay"));
-    left.iter().for_each(|one| print_message(one));
+    left.iter().for_each(print_message);
     Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

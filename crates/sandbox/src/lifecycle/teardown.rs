@@ -21,7 +21,9 @@ pub fn teardown(mut config: Config) -> Result<Ended, OpenError> {
     let data = config.data_dir.clone();
     match std::fs::metadata(&data) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ended::default()),
-        found => drop(found.map_err(at(&data))?),
+        found => {
+            found.map_err(at(&data))?;
+        }
     }
     let _lock = lock(&data, RELEASE_WAIT)?;
     config.cgroup = identity::adopt(&config.jail()).map_err(at(&data))?.cgroup;
