@@ -50,13 +50,21 @@ fn a_cancel_ends_whatever_runs_in_the_foreground() {
     for (name, text) in texts {
         rows.row(name, || {
             let (mut shell, pid) = begin(&sandbox);
+            let mut newlines = 0;
             for _ in 0..tries(2, 100) {
                 let outcome = cut(&mut shell, text);
-                assert_eq!((&*outcome.text(), &*outcome.errors()), ("up\n", ""));
+                assert_eq!(outcome.text(), "up\n");
+                match &*outcome.errors() {
+                    "" => {}
+                    // Bash's own, after a second interrupt (docs/shell.md, known limits).
+                    "\n" if text.contains("/bin/true") => newlines += 1,
+                    other => panic!("{other:?}"),
+                }
                 assert!(matches!(outcome.code, Some(124 | 130 | 137 | 143)), "{outcome:?}");
                 assert_eq!(outcome.exit["cancelled"], true, "{outcome:?}");
                 lives(&mut shell, &pid);
             }
+            assert!(newlines <= 2, "{newlines} newlines");
         });
     }
 }
@@ -219,6 +227,7 @@ fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
     let (mut shell, mut pid) = begin(&sandbox);
     let rounds = tries(80, 8000) as u64;
     let mut ended = 0;
+    let mut aborted = 0;
     let texts = [
         "while :; do sleep 0.001 & done",
         "for i in {1..200}; do /bin/true; done; sleep 100",
@@ -230,7 +239,12 @@ fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
         std::thread::sleep(Duration::from_micros(round * 313 % 9000));
         shell.cancel(&id);
         let outcome = quickly("a cancelled command ends", ENDED, || shell.finish(&id));
-        assert!(matches!(outcome.code, Some(130 | 137 | 143)), "round {round}: {outcome:?}");
+        if outcome.code == Some(134) && outcome.errors().starts_with("free(): ") {
+            // A subshell of bash was interrupted inside of `free` (docs/shell.md, known limits).
+            aborted += 1;
+        } else {
+            assert!(matches!(outcome.code, Some(130 | 137 | 143)), "round {round}: {outcome:?}");
+        }
         if outcome.code == Some(137) && outcome.exit["signal"] == 9 {
             // Bash itself spun (docs/shell.md, known limits), and was reported as ended.
             ended += 1;
@@ -238,6 +252,7 @@ fn interrupts_among_forks_keep_the_shell_and_its_jobs() {
         }
         lives(&mut shell, &pid);
     }
-    eprintln!("{ended} of {rounds} shells had to be killed");
+    eprintln!("{ended} of {rounds} shells had to be killed, {aborted} subshells aborted");
+    assert!(aborted <= rounds / 1000, "{aborted} subshells of {rounds} commands aborted");
     assert!(ended <= 1 + rounds / 100, "{ended} of {rounds} shells had to be killed");
 }
