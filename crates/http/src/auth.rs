@@ -4,8 +4,10 @@
 pub(crate) mod authenticator;
 pub(crate) mod caller;
 pub(crate) mod cancellation;
+mod forwarded_headers;
 pub(crate) mod not_found_limiter;
 pub(crate) mod origin;
 pub(crate) mod port_link;
 pub(crate) mod route_access;
 pub(crate) mod tickets;
+pub(crate) mod trusted_proxies;

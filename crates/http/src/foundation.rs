@@ -1,5 +1,6 @@
 //! What every layer uses: errors, JSON, queries, text, and the limits on what a client may send.
 
+pub(crate) mod base_url;
 pub(crate) mod binary;
 pub(crate) mod creation;
 pub(crate) mod denied;

@@ -23,6 +23,7 @@ mod ws;
 
 pub use auth::not_found_limiter::NOT_FOUND_LIMIT;
 pub use auth::origin::ServerNames;
+pub use auth::trusted_proxies::TrustedProxies;
 pub use limits::kind::ConnectionKind;
 pub use limits::settings::ConnectionLimits;
 pub use router::openapi::document;

@@ -7,7 +7,7 @@ use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
 use crate::auth::route_access::{MCP_PATH, RouteAccess};
 use crate::connection::connections::ClientConnection;
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::{Peer, Proxied};
+use crate::foundation::extensions::{Peer, Proxied, Scheme};
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::Limiter;
 use crate::limits::permit_body::hold_permit;
@@ -97,7 +97,7 @@ impl Api for RouterApi {
     fn call<'a>(&'a self, request: Request<Bytes>, on_behalf: Extensions) -> ApiFuture<'a> {
         Box::pin(async move {
             let caller = on_behalf.get::<Caller>().ok_or("the caller of the tool is unknown")?;
-            self.answer(request, caller.clone(), on_behalf.get::<Peer>().copied()).await
+            self.answer(request, caller.clone(), &on_behalf).await
         })
     }
 }
@@ -107,7 +107,7 @@ impl RouterApi {
         &self,
         request: Request<Bytes>,
         caller: Caller,
-        peer: Option<Peer>,
+        on_behalf: &Extensions,
     ) -> Result<Response<Bytes>, String> {
         let requester = Requester::of(&caller);
         let access = RouteAccess::of(request.method(), request.uri().path());
@@ -122,8 +122,9 @@ impl RouterApi {
             None => {
                 let mut request = request.map(Body::from);
                 request.extensions_mut().insert(caller);
-                if let Some(peer) = peer {
-                    request.extensions_mut().insert(peer);
+                request.extensions_mut().insert(Scheme::of(on_behalf));
+                if let Some(peer) = on_behalf.get::<Peer>() {
+                    request.extensions_mut().insert(*peer);
                 }
                 match self.router.clone().oneshot(request).await {
                     Ok(response) => response,

@@ -4,6 +4,7 @@
 //! HTTP/1.1 only: one request after the other on a connection, WebSocket by upgrade.
 
 mod connection;
+mod handshake;
 mod request;
 
 use crate::app::App;
@@ -12,11 +13,13 @@ use crate::auth::cancellation::CancellationRegistry;
 use crate::auth::not_found_limiter::NotFoundLimiter;
 use crate::auth::origin::ServerNames;
 use crate::auth::tickets::Tickets;
+use crate::auth::trusted_proxies::TrustedProxies;
 use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
 use crate::limits::settings::ConnectionLimits;
+use crate::server::handshake::CurrentTls;
 use crate::server::request::Shared;
 use crate::{mcp, router};
 use isolet_sandbox::Service;
@@ -50,6 +53,10 @@ pub struct Options {
     pub not_found_limit_per_10s: u32,
     /// The limits on connections, in total and by kind.
     pub connections: ConnectionLimits,
+    /// The TLS configuration of new connections, at any time; `None` serves plain HTTP.
+    pub tls: Option<CurrentTls>,
+    /// The reverse proxies whose `Forwarded` and `X-Forwarded-*` headers count.
+    pub trusted_proxies: TrustedProxies,
 }
 
 /// Serves connections of `listener` until `stop` resolves, then waits up to 2 s for requests in
@@ -80,7 +87,15 @@ pub async fn serve(
     let clients = CancellationToken::new();
     let router = router::router(app.clone());
     let router = mcp::with_mcp(router, &app, Arc::clone(&not_found), clients.clone());
-    let shared = Arc::new(Shared { authenticator, names: options.names, router, app, not_found });
+    let shared = Arc::new(Shared {
+        authenticator,
+        names: options.names,
+        trusted_proxies: options.trusted_proxies,
+        tls: options.tls,
+        router,
+        app,
+        not_found,
+    });
     tokio::pin!(stop);
     loop {
         tokio::select! {

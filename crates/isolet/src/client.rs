@@ -18,6 +18,7 @@ mod server_error;
 pub(crate) mod shell;
 mod shell_client;
 mod socket;
+mod stream;
 pub(crate) mod terminals;
 
 use crate::config::{DATA_DIR, LISTEN};
@@ -34,7 +35,11 @@ use std::future::Future;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
+pub(crate) use stream::set_ca_file;
+use stream::{ServerStream, ServerVerifier};
 use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_util::either::Either;
 
 /// Exit code of `attach`, `exec` and `shell` when this program or the server fails. Every other exit code
 /// of these commands is that of the program in the sandbox.
@@ -57,7 +62,10 @@ pub(crate) fn run(own: u8, command: impl Future<Output = Result<ExitCode>>) -> R
 
 /// The address of a server, and an API key for it.
 pub(crate) struct ApiClient {
+    /// The host and the port.
     host: String,
+    /// `None` for a server without TLS.
+    tls: Option<ServerVerifier>,
     key: String,
 }
 
@@ -68,20 +76,48 @@ impl ApiClient {
             let listen = std::env::var("ISOLET_LISTEN").unwrap_or_else(|_| LISTEN.to_owned());
             format!("http://{listen}")
         });
-        let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
-        let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', '?', '#']));
-        let host =
-            host.ok_or_else(|| anyhow!("ISOLET_URL must look like http://{LISTEN}, not {url}; for TLS, use a reverse proxy in front of the server"))?;
-        let host = if has_port(host) { host.to_owned() } else { format!("{host}:80") };
-        Ok(Self { host, key: key()? })
+        let (scheme, host) = url.split_once("://").unwrap_or_default();
+        let host = host.trim_end_matches('/');
+        let plain = !host.is_empty() && !host.contains(['/', '@', '?', '#']);
+        let default_port = match scheme {
+            "http" if plain => 80,
+            "https" if plain => 443,
+            _ => {
+                bail!("ISOLET_URL must look like http://{LISTEN} or https://box.example, not {url}")
+            }
+        };
+        let name =
+            if has_port(host) { host.rsplit_once(':').map_or(host, |at| at.0) } else { host };
+        let tls = (scheme == "https").then(|| ServerVerifier::new(name)).transpose()?;
+        let host = if has_port(host) { host.to_owned() } else { format!("{host}:{default_port}") };
+        Ok(Self { host, tls, key: key()? })
     }
 
-    async fn connect(&self) -> Result<TcpStream> {
+    fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.host)
+    }
+
+    async fn connect(&self) -> Result<ServerStream> {
         let stream = TcpStream::connect(&self.host).await.map_err(|error| {
-            anyhow!("no server at http://{} ({error}); start one with `isolet serve`, or set ISOLET_URL", self.host)
+            anyhow!(
+                "no server at {} ({error}); start one with `isolet serve`, or set ISOLET_URL",
+                self.url()
+            )
         })?;
         stream.set_nodelay(true)?;
-        Ok(stream)
+        let Some(tls) = &self.tls else { return Ok(Either::Left(stream)) };
+        let secured = tls.connect(stream).await.with_context(|| self.url())?;
+        Ok(Either::Right(secured))
+    }
+
+    /// The request that opens a WebSocket.
+    fn socket_request(&self, path: &str) -> Result<Request<()>> {
+        let scheme = if self.tls.is_some() { "wss" } else { "ws" };
+        let mut request = format!("{scheme}://{}{path}", self.host).into_client_request()?;
+        let bearer = format!("Bearer {}", self.key).parse().context("the key is malformed")?;
+        request.headers_mut().insert("authorization", bearer);
+        Ok(request)
     }
 
     /// The whole response to a request, whatever its status; at most `most` bytes of the body.

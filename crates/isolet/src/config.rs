@@ -4,6 +4,7 @@
 mod connections;
 mod network;
 mod removed;
+mod tls;
 
 use anyhow::{Context, Result, bail};
 use connections::ConnectionsFile;
@@ -16,6 +17,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub(crate) use tls::{GivenTls, TlsSettings};
 
 /// The default address of the server.
 pub(crate) const LISTEN: &str = "127.0.0.1:7300";
@@ -35,6 +37,10 @@ struct File {
     hosts: Vec<String>,
     origins: Vec<String>,
     ports_domain: Option<String>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    allow_plaintext: Option<bool>,
+    trusted_proxies: Vec<String>,
     sandboxes_max: Option<u32>,
     stall_ms: Option<u64>,
     warm_pool_size: Option<u32>,
@@ -148,6 +154,8 @@ pub(crate) struct Overrides {
     pub(crate) origins: Vec<String>,
     /// The domain below which each port of a sandbox has a host name.
     pub(crate) ports_domain: Option<String>,
+    /// TLS, plaintext and proxies.
+    pub(crate) tls: GivenTls,
     /// How long a command waits for a client that does not read, in ms.
     pub(crate) stall_ms: Option<u64>,
     /// The size of the warm pool.
@@ -165,6 +173,8 @@ pub(crate) struct ServerSettings {
     pub(crate) origins: Vec<String>,
     /// The domain below which each port of a sandbox has a host name.
     pub(crate) ports_domain: Option<String>,
+    /// TLS, plaintext and proxies.
+    pub(crate) tls: TlsSettings,
     /// The limit on 401 and 404 answers; see [`isolet_http::Options::not_found_limit_per_10s`].
     pub(crate) not_found_limit_per_10s: u32,
     /// Limits on the connections of clients.
@@ -184,6 +194,12 @@ struct PrintedSettings<'a> {
     origins: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     ports_domain: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_cert: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_key: Option<&'a Path>,
+    allow_plaintext: bool,
+    trusted_proxies: &'a [String],
     sandboxes_max: u32,
     stall_ms: u64,
     warm_pool_size: u32,
@@ -251,6 +267,12 @@ impl ServerSettings {
         sandboxes.tenants = tenants
             .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
             .collect();
+        let of_file = GivenTls {
+            certificate: file.tls_cert,
+            key: file.tls_key,
+            allow_plaintext: file.allow_plaintext,
+            trusted_proxies: file.trusted_proxies,
+        };
         let listen = overrides.listen.or(file.listen);
         let ports_domain = overrides.ports_domain.or(file.ports_domain);
         if let Some(domain) = ports_domain.as_deref().filter(|domain| !is_domain(domain)) {
@@ -261,6 +283,7 @@ impl ServerSettings {
             hosts: if overrides.hosts.is_empty() { file.hosts } else { overrides.hosts },
             origins: if overrides.origins.is_empty() { file.origins } else { overrides.origins },
             ports_domain,
+            tls: overrides.tls.over(of_file)?,
             not_found_limit_per_10s: file
                 .not_found_limit_per_10s
                 .unwrap_or(isolet_http::NOT_FOUND_LIMIT),
@@ -285,6 +308,10 @@ impl ServerSettings {
             hosts: &self.hosts,
             origins: &self.origins,
             ports_domain: self.ports_domain.as_deref(),
+            tls_cert: self.tls.files.as_ref().map(|files| files.certificate.as_path()),
+            tls_key: self.tls.files.as_ref().map(|files| files.key.as_path()),
+            allow_plaintext: self.tls.allow_plaintext,
+            trusted_proxies: &self.tls.proxy_texts,
             sandboxes_max: all.sandboxes_max,
             stall_ms: all.stall_ms,
             warm_pool_size: all.warm_pool_size,
@@ -383,6 +410,7 @@ mod tests {
         assert_eq!(file.listen, Some(plain.listen));
         assert_eq!(file.listen, Some(LISTEN.parse().unwrap()));
         assert_eq!(file.data_dir.as_deref(), Some(Path::new(DATA_DIR)));
+        assert_eq!(file.allow_plaintext, Some(plain.tls.allow_plaintext));
         assert_eq!(file.sandboxes_max, Some(plain.sandboxes.sandboxes_max));
         assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
         assert_eq!(file.warm_pool_size, Some(plain.sandboxes.warm_pool_size));

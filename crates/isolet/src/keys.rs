@@ -3,6 +3,7 @@
 
 use crate::client::output::{print_message, write};
 use crate::config::DATA_DIR;
+use crate::data_age;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use isolet_clock::now_ms;
@@ -82,6 +83,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let KeyCommand::Add { .. } = args.command {
         std::fs::create_dir_all(&args.data_dir)
             .with_context(|| format!("cannot create {}", args.data_dir.display()))?;
+        data_age::mark_if_new(&args.data_dir)?;
     }
     let file = args.data_dir.join("isolet.db");
     if !file.try_exists()? && !matches!(args.command, KeyCommand::Add { .. }) {

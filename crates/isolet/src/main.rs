@@ -4,12 +4,15 @@
 mod audit;
 mod client;
 mod config;
+mod data_age;
 mod generate;
 mod keys;
 mod serve;
 mod teardown;
+mod tls;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Sandboxes with persistent shells, for AI agents
@@ -29,9 +32,14 @@ A first session:
   isolet rm demo                        delete the sandbox
 
 The commands use the server at ISOLET_URL [default: http://127.0.0.1:7300] and the key in
-ISOLET_API_KEY, or the file `key` in the data directory (ISOLET_DATA_DIR [default: /var/lib/isolet])."
+ISOLET_API_KEY, or the file `key` in the data directory (ISOLET_DATA_DIR [default: /var/lib/isolet]).
+With https:// in ISOLET_URL, the certificate of the server must come from an authority of this system,
+or from one in the file that ISOLET_CA names."
 )]
 struct Cli {
+    /// Accept server certificates only from the authorities in this PEM file [default: those of the system]
+    #[arg(long, env = "ISOLET_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -85,7 +93,11 @@ enum Command {
 
 /// The exit code for wrong usage. `attach`, `exec` and `shell` reserve one code for errors of this program.
 fn misused() -> u8 {
-    match std::env::args_os().nth(1) {
+    let mut words = std::env::args_os().skip(1).peekable();
+    if words.next_if(|word| word == "--ca").is_some() {
+        words.next();
+    }
+    match words.next() {
         Some(word) if ["attach", "exec", "shell"].iter().any(|own| word == *own) => {
             client::EXIT_CLIENT_ERROR
         }
@@ -101,6 +113,9 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.exit_code() == 0 { 0 } else { misused() });
         }
     };
+    if let Some(ca) = cli.ca.filter(|path| !path.as_os_str().is_empty()) {
+        client::set_ca_file(ca);
+    }
     let done = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Keys(args) => keys::run(args),

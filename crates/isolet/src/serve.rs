@@ -1,6 +1,8 @@
 //! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
-use crate::config::{DATA_DIR, LISTEN, Overrides, ServerSettings};
+use crate::config::{DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
+use crate::data_age;
+use crate::tls::TlsFiles;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use isolet_http::{Options, ServerNames};
@@ -37,6 +39,7 @@ and stores it in DATA/key (mode 0600). ISOLET_API_KEY adds a key for the tenant 
 Examples:
   isolet serve --listen 127.0.0.1:7300 --data-dir /var/lib/isolet
   isolet serve --warm-pool-size 8
+  isolet serve --listen 0.0.0.0:7300 --tls-cert fullchain.pem --tls-key privkey.pem --host box.example
   isolet serve --print-config")]
 pub(crate) struct Args {
     /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
@@ -57,6 +60,23 @@ pub(crate) struct Args {
     /// Give each port of a sandbox a host name below this domain (localhost for one machine)
     #[arg(long, env = "ISOLET_PORTS_DOMAIN", value_name = "NAME")]
     ports_domain: Option<String>,
+    /// Serve HTTPS with this certificate chain (PEM), read again when it changes; requires --tls-key
+    #[arg(long, env = "ISOLET_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Use this private key (PEM, without a passphrase) for --tls-cert
+    #[arg(long, env = "ISOLET_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Listen beyond loopback without TLS: for a private network, or behind a reverse proxy
+    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
+    allow_plaintext: Option<bool>,
+    /// Believe the X-Forwarded-* and Forwarded headers of this reverse proxy (address or network). Repeatable
+    #[arg(
+        long = "trusted-proxy",
+        env = "ISOLET_TRUSTED_PROXIES",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    trusted_proxies: Vec<String>,
     /// Set how long a command waits for a client that does not read, in ms
     #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
     stall_ms: Option<u64>,
@@ -100,6 +120,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         hosts: args.hosts,
         origins: args.origins,
         ports_domain: args.ports_domain,
+        tls: GivenTls {
+            certificate: args.tls_cert,
+            key: args.tls_key,
+            allow_plaintext: args.allow_plaintext,
+            trusted_proxies: args.trusted_proxies,
+        },
         stall_ms: args.stall_ms,
         warm_pool_size: args.warm_pool_size,
     })?;
@@ -136,9 +162,13 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     let listen = settings.listen;
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
+    settings.tls.check_address(listen, &data_dir)?;
+    let tls = settings.tls.files.map(TlsFiles::watch).transpose()?;
+    let has_tls = tls.is_some();
     let listener = bind(listen, RELEASE_WAIT).await.with_context(|| {
         format!("cannot listen on {listen}; choose another address with --listen")
     })?;
+    data_age::mark_if_new(&data_dir)?;
     let first = first_image(&data_dir);
     let opened = Service::open(settings.sandboxes).await;
     first.inspect(|first| first.ended(&data_dir));
@@ -151,8 +181,9 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     }
     let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;
     let at = listener.local_addr()?;
-    greet(at, &data_dir, fresh.as_deref(), api_key.is_some());
-    info!(listen = %at, data = %data_dir.display(), "serving");
+    let url = own_url(at, has_tls, &settings.hosts);
+    greet(&url, &data_dir, fresh.as_deref(), api_key.is_some());
+    info!(listen = %at, tls = has_tls, data = %data_dir.display(), "serving");
     let names = ServerNames { hosts: settings.hosts, origins: settings.origins };
     let stop = stopped()?;
     isolet_http::serve(
@@ -164,6 +195,8 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
             api_key,
             not_found_limit_per_10s: settings.not_found_limit_per_10s,
             connections: settings.connections,
+            tls,
+            trusted_proxies: settings.tls.trusted_proxies,
         },
         stop,
     )
@@ -293,9 +326,18 @@ fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
     std::fs::rename(&new, path)
 }
 
+/// The address for people. A certificate is valid for names, and seldom for addresses.
+fn own_url(at: SocketAddr, has_tls: bool, hosts: &[String]) -> String {
+    match hosts.first() {
+        _ if !has_tls => format!("http://{at}"),
+        None => format!("https://{at}"),
+        Some(host) if host.contains(':') => format!("https://{host}"),
+        Some(host) => format!("https://{host}:{}", at.port()),
+    }
+}
+
 /// Prints the address of the server. Prints the key once, and only to a terminal.
-fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
-    let url = format!("http://{at}");
+fn greet(url: &str, data_dir: &Path, fresh: Option<&str>, own: bool) {
     let mut lines = format!("isolet {} on {url}\n", env!("CARGO_PKG_VERSION"));
     match fresh {
         Some(secret) if std::io::stdout().is_terminal() => {
@@ -307,7 +349,7 @@ fn greet(at: SocketAddr, data_dir: &Path, fresh: Option<&str>, own: bool) {
         lines.push_str(&format!("key: {}\n", data_dir.join("key").display()));
     }
     let mut before = String::new();
-    if at.to_string() != LISTEN {
+    if url != format!("http://{LISTEN}") {
         before.push_str(&format!("ISOLET_URL={url} "));
     }
     if !own && data_dir != Path::new(DATA_DIR) {

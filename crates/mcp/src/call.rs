@@ -16,8 +16,8 @@ use std::sync::PoisonError;
 pub(crate) const CLIENT_ID_HEADER: &str = "mcp-session-id";
 /// The sandbox of calls without a `sandbox` argument.
 const DEFAULT_SANDBOX: &str = "default";
-/// Headers of the client's request that are forwarded: the API builds URLs with them.
-const FORWARDED_HEADERS: [&str; 2] = ["host", "x-forwarded-proto"];
+/// The header of the client's request that is forwarded: the API builds URLs with it.
+const HOST: &str = "host";
 /// Limit on the number of shells that are recorded, so that they end together with their client.
 const SHELLS_MAX: usize = 64;
 
@@ -102,10 +102,8 @@ impl ApiCall<'_> {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        for name in FORWARDED_HEADERS {
-            if let Some(value) = self.parts().and_then(|parts| parts.headers.get(name)) {
-                request = request.header(name, value);
-            }
+        if let Some(host) = self.parts().and_then(|parts| parts.headers.get(HOST)) {
+            request = request.header(HOST, host);
         }
         let request = request.body(body).map_err(|error| failure(error.to_string()))?;
         let caller = self.parts().map(|parts| parts.extensions.clone()).unwrap_or_default();

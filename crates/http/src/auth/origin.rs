@@ -5,6 +5,7 @@
 //! wrong).
 
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Scheme;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use std::net::{IpAddr, SocketAddr};
@@ -18,31 +19,37 @@ pub struct ServerNames {
     pub origins: Vec<String>,
 }
 
+/// Where a request arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    /// The server's side of the connection.
+    pub(crate) local: SocketAddr,
+    pub(crate) scheme: Scheme,
+}
+
 /// Checks `Host`, `Origin`, and the request target when it names a host.
 pub(crate) fn check(
     names: &ServerNames,
-    local: SocketAddr,
+    at: Arrival,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), ApiError> {
-    let host = host(names, local, uri, headers)?;
-    page(names, &host, headers)
+    let host = host(names, at, uri, headers)?;
+    page(names, at.scheme, &host, headers)
 }
 
 /// Checks `Host`, and the request target when it names a host.
 pub(crate) fn host(
     names: &ServerNames,
-    local: SocketAddr,
+    at: Arrival,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Authority, ApiError> {
     let Some(host) = single_host(headers) else {
         return Err(ApiError::bad_request("the request must have exactly one Host header"));
     };
-    let host =
-        authority(host).filter(|host| is_ours(names, local, host)).ok_or_else(misdirected)?;
-    let other =
-        |target: &Authority| target.as_str().contains('@') || !is_ours(names, local, target);
+    let host = authority(host).filter(|host| is_ours(names, at, host)).ok_or_else(misdirected)?;
+    let other = |target: &Authority| target.as_str().contains('@') || !is_ours(names, at, target);
     if uri.authority().is_some_and(other) {
         return Err(misdirected());
     }
@@ -57,11 +64,16 @@ pub(crate) fn single_host(headers: &HeaderMap) -> Option<&HeaderValue> {
 }
 
 /// Refuses a request that a page of another origin sent, according to its `Origin` header.
-fn page(names: &ServerNames, host: &Authority, headers: &HeaderMap) -> Result<(), ApiError> {
+fn page(
+    names: &ServerNames,
+    scheme: Scheme,
+    host: &Authority,
+    headers: &HeaderMap,
+) -> Result<(), ApiError> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     match (origins.next(), origins.next()) {
         (None, _) => Ok(()),
-        (Some(origin), None) if may_call(names, host, origin) => Ok(()),
+        (Some(origin), None) if may_call(names, scheme, host, origin) => Ok(()),
         _ => Err(bad_origin()),
     }
 }
@@ -93,7 +105,7 @@ pub(crate) fn authority(value: &HeaderValue) -> Option<Authority> {
     if text.contains('@') { None } else { text.parse().ok() }
 }
 
-fn is_ours(names: &ServerNames, local: SocketAddr, host: &Authority) -> bool {
+fn is_ours(names: &ServerNames, at: Arrival, host: &Authority) -> bool {
     let name = host.host();
     let named = names
         .hosts
@@ -103,28 +115,63 @@ fn is_ours(names: &ServerNames, local: SocketAddr, host: &Authority) -> bool {
         return true;
     }
     // Without a port, `Host` means the scheme's default port.
-    if host.port_u16().unwrap_or(80) != local.port() {
+    if host.port_u16().unwrap_or(at.scheme.default_port()) != at.local.port() {
         return false;
     }
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
-        Ok(ip) => ip.is_loopback() || ip.to_canonical() == local.ip().to_canonical(),
+        Ok(ip) => ip.is_loopback() || ip.to_canonical() == at.local.ip().to_canonical(),
         Err(_) => bare.eq_ignore_ascii_case("localhost"),
     }
 }
 
-fn may_call(names: &ServerNames, host: &Authority, origin: &HeaderValue) -> bool {
+fn may_call(names: &ServerNames, scheme: Scheme, host: &Authority, origin: &HeaderValue) -> bool {
     let Ok(origin) = origin.to_str() else { return false };
     if names.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
         return true;
     }
-    let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    own.is_some_and(|own| own.eq_ignore_ascii_case(host.as_str()))
+    is_of_host(origin, scheme, host.as_str())
+}
+
+/// Whether an `Origin` is that of the host's own pages. A request without TLS may come through a
+/// proxy that has TLS and is not a trusted one.
+pub(crate) fn is_of_host(origin: &str, scheme: Scheme, host: &str) -> bool {
+    let own = match (origin.strip_prefix("https://"), scheme) {
+        (Some(own), _) => Some(own),
+        (None, Scheme::Http) => origin.strip_prefix("http://"),
+        (None, Scheme::Https) => None,
+    };
+    own.is_some_and(|own| own.eq_ignore_ascii_case(host))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at() -> Arrival {
+        Arrival { local: "127.0.0.1:7300".parse().unwrap(), scheme: Scheme::Http }
+    }
+
+    #[test]
+    fn pages_without_tls_may_not_call_a_server_with_tls() {
+        let of_host = |origin, scheme| is_of_host(origin, scheme, "box.example");
+        assert!(of_host("https://box.example", Scheme::Https));
+        assert!(!of_host("http://box.example", Scheme::Https));
+        assert!(of_host("http://box.example", Scheme::Http));
+        assert!(of_host("https://box.example", Scheme::Http), "an unknown proxy may have TLS");
+    }
+
+    #[test]
+    fn a_host_without_a_port_means_the_port_of_its_scheme() {
+        let names = ServerNames::default();
+        let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static("localhost"))]);
+        let found = |port: u16, scheme| {
+            let at = Arrival { local: SocketAddr::from(([127, 0, 0, 1], port)), scheme };
+            check(&names, at, &Uri::from_static("/"), &headers).is_ok()
+        };
+        assert!(found(443, Scheme::Https) && found(80, Scheme::Http));
+        assert!(!found(80, Scheme::Https) && !found(443, Scheme::Http));
+    }
 
     fn said(host: &str, origin: Option<&str>) -> Result<(), u16> {
         let names = ServerNames {
@@ -136,8 +183,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        let local = "127.0.0.1:7300".parse().unwrap();
-        check(&names, local, &Uri::from_static("/"), &headers).map_err(|f| f.status().as_u16())
+        check(&names, at(), &Uri::from_static("/"), &headers).map_err(|f| f.status().as_u16())
     }
 
     #[test]
@@ -195,7 +241,7 @@ mod tests {
     #[test]
     fn a_request_names_its_host_once() {
         let names = ServerNames::default();
-        let local = "127.0.0.1:7300".parse().unwrap();
+        let local = at();
         let mut headers = HeaderMap::new();
         assert!(check(&names, local, &Uri::from_static("/"), &headers).is_err());
         headers.append(header::HOST, HeaderValue::from_static("localhost:7300"));

@@ -1,6 +1,7 @@
 //! Scans requests before the parser reads them, and closes in a way that lets the client read the
 //! last response.
 
+use crate::connection::client_stream::ClientStream;
 use crate::connection::head_scanner::HeadScanner;
 use std::future::Future;
 use std::io;
@@ -8,7 +9,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What the parser reads instead of a refused line. Anywhere in a head, it makes the parser answer
@@ -22,7 +22,7 @@ const DISCARD_BYTES: usize = 4 * 1024;
 /// The connection below hyper.
 #[derive(Debug)]
 pub(crate) struct SmugglingGuard {
-    stream: TcpStream,
+    stream: ClientStream,
     scanner: HeadScanner,
     /// After a refusal: what the parser still has to read before the end.
     injected: Option<&'static [u8]>,
@@ -30,12 +30,12 @@ pub(crate) struct SmugglingGuard {
 }
 
 impl SmugglingGuard {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: ClientStream) -> Self {
         Self { stream, scanner: HeadScanner::new(), injected: None, lingering: None }
     }
 
     /// The bare connection, for when HTTP has ended on it.
-    pub(crate) fn into_inner(self) -> TcpStream {
+    pub(crate) fn into_inner(self) -> ClientStream {
         self.stream
     }
 }
@@ -110,7 +110,7 @@ impl AsyncWrite for SmugglingGuard {
 
 /// Discards input until its end. Closing a connection with unread input resets it, and its client
 /// may lose the response.
-fn discard_input(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
+fn discard_input(stream: &mut ClientStream, cx: &mut Context<'_>) -> Poll<()> {
     let mut bytes = [0; DISCARD_BYTES];
     loop {
         let mut buf = ReadBuf::new(&mut bytes);
@@ -123,7 +123,7 @@ fn discard_input(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
 }
 
 /// Closes a connection whose client may still be sending, so that it receives what was written.
-pub(crate) async fn close_gracefully(stream: &mut TcpStream) {
+pub(crate) async fn close_gracefully(stream: &mut ClientStream) {
     let ended = async {
         if tokio::io::AsyncWriteExt::shutdown(stream).await.is_ok() {
             std::future::poll_fn(|cx| discard_input(stream, cx)).await;

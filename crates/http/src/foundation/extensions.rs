@@ -1,5 +1,6 @@
 //! Extensions of requests and responses, by which one layer informs another.
 
+use axum::http::Extensions;
 use isolet_sandbox::SandboxId;
 use std::net::IpAddr;
 
@@ -10,9 +11,37 @@ pub(crate) struct Proxied {
     pub(crate) own_origin: bool,
 }
 
-/// The address that a request came from.
+/// The address of the client; behind a trusted proxy, the one that the proxy reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// The scheme of the address that the client uses; behind a trusted proxy, the proxy's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    pub(crate) fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// The scheme of a request; plain HTTP unless a layer before has said otherwise.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().copied().unwrap_or(Self::Http)
+    }
+}
 
 /// The sandbox that a response is about, when neither the path nor `Location` names it.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@
 
 use crate::auth::tickets;
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::Peer;
+use crate::foundation::extensions::{Peer, Scheme};
 use crate::proxy::target::{COOKIE, TOKEN, Target, UrlKind};
 use axum::http::uri::PathAndQuery;
 use axum::http::{
@@ -82,6 +82,7 @@ pub(crate) fn rewrite_request(
     upgrade: bool,
 ) -> Result<request::Parts, ApiError> {
     let peer = parts.extensions.get::<Peer>().copied();
+    let scheme = Scheme::of(&parts.extensions);
     let trailers =
         words(&parts.headers, &header::TE).any(|word| word.eq_ignore_ascii_case("trailers"));
     let headers = &mut parts.headers;
@@ -103,7 +104,7 @@ pub(crate) fn rewrite_request(
             headers.remove(header::REFERER);
         }
     }
-    add_forwarded_headers(headers, peer, named, target)?;
+    add_forwarded_headers(headers, peer, scheme, named, target)?;
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
@@ -122,6 +123,7 @@ pub(crate) fn rewrite_request(
 fn add_forwarded_headers(
     headers: &mut HeaderMap,
     peer: Option<Peer>,
+    scheme: Scheme,
     named: Option<HeaderValue>,
     target: &Target,
 ) -> Result<(), ApiError> {
@@ -141,9 +143,9 @@ fn add_forwarded_headers(
     if let Some(named) = named {
         headers.insert(FORWARDED_HOST, named);
     }
-    let proto = headers.get(&FORWARDED_PROTO).is_some_and(|proto| proto == "https");
-    let proto = if proto { "https" } else { "http" };
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    let reported = headers.get(&FORWARDED_PROTO).is_some_and(|proto| proto == "https");
+    let scheme = if reported { Scheme::Https } else { scheme };
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme.name()));
     headers.remove(FORWARDED_PREFIX);
     if let UrlKind::Path(prefix) = &target.entry {
         headers.insert(FORWARDED_PREFIX, value(prefix.clone())?);

@@ -7,7 +7,7 @@ use crate::auth::caller::{Caller, read_only_key};
 use crate::auth::origin;
 use crate::auth::port_link::{self, SignedLink};
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::Proxied;
+use crate::foundation::extensions::{Proxied, Scheme};
 use crate::proxy::target::{COOKIE, TOKEN, Target, UrlKind};
 use crate::proxy::{forward, headers, host_name};
 use axum::body::Body;
@@ -58,7 +58,7 @@ fn authorize(
         return Err(origin::misdirected());
     }
     let known = authenticator.caller_of_key(headers)?;
-    let entry = UrlKind::Host { keep_authorization: known.is_none(), own_page: own_page(headers) };
+    let entry = UrlKind::Host { keep_authorization: known.is_none(), own_page: own_page(request) };
     let opened = |token: &str| {
         let link = port_link::verify(&app.service, token)?;
         let right = host_name::label(&link.caller.tenant, &link.sandbox, link.port).as_deref()
@@ -102,12 +102,12 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the request comes from a page of this host.
-fn own_page(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+fn own_page(request: &Request<Body>) -> bool {
+    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let scheme = Scheme::of(request.extensions());
     let origin = text(header::ORIGIN);
     let host = text(header::HOST);
-    let origin = origin.and_then(|it| it.strip_prefix("http://").or(it.strip_prefix("https://")));
-    origin.is_some_and(|origin| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)))
+    origin.zip(host).is_some_and(|(origin, host)| origin::is_of_host(origin, scheme, host))
 }
 
 /// Browsers send cookies also with requests of other pages, so a cookie only counts for the host's
@@ -120,7 +120,7 @@ fn check_same_origin(request: &Request<Body>) -> Result<(), ApiError> {
     let site = !headers.contains_key("sec-fetch-site")
         || is("sec-fetch-site", "same-origin")
         || is("sec-fetch-site", "none");
-    let page = !headers.contains_key(header::ORIGIN) || own_page(headers);
+    let page = !headers.contains_key(header::ORIGIN) || own_page(request);
     if page && (site || goes) { Ok(()) } else { Err(origin::bad_origin()) }
 }
 
@@ -136,7 +136,7 @@ fn is_navigation(request: &Request<Body>) -> bool {
 /// Moves the token from the URL to a cookie for this host, and redirects to the URL without it.
 fn redirect_with_cookie(request: &Request<Body>, token: &str, ends: Option<Instant>) -> Response {
     let left = ends.map_or(0, |ends| ends.saturating_duration_since(Instant::now()).as_secs());
-    let secure = request.headers().get("x-forwarded-proto").is_some_and(|proto| proto == "https");
+    let secure = Scheme::of(request.extensions()) == Scheme::Https;
     let secure = if secure { "; Secure" } else { "" };
     let cookie =
         format!("{COOKIE}={token}; Path=/; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");

@@ -1,6 +1,7 @@
 //! Copies bytes both ways on a connection that was upgraded, without inspecting them.
 
 use crate::auth::cancellation::Cancellation;
+use crate::connection::client_stream::{self, ClientStream};
 use crate::connection::smuggling_guard::SmugglingGuard;
 use crate::connection::upstream::Upstream;
 use crate::limits::limiter::Permit;
@@ -9,7 +10,6 @@ use hyper_util::rt::TokioIo;
 use isolet_sandbox::Sandbox;
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long either side may take to upgrade.
@@ -55,8 +55,9 @@ async fn copy_both_ways(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
 }
 
 /// Sets TCP keepalive for a client that sends nothing.
-pub(crate) fn set_keepalive(client: &TcpStream) {
+pub(crate) fn set_keepalive(client: &ClientStream) {
     use rustix::net::sockopt;
+    let client = client_stream::tcp(client);
     let (idle, pause, count) = KEEPALIVE;
     let _ = sockopt::set_socket_keepalive(client, true)
         .and_then(|()| sockopt::set_tcp_keepidle(client, idle))

@@ -5,20 +5,22 @@ use crate::app::App;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::caller::Caller;
 use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
-use crate::auth::origin::{self, ServerNames};
+use crate::auth::origin::{self, Arrival, ServerNames};
 use crate::auth::port_link::{self, SignedLink};
 use crate::auth::route_access::RouteAccess;
+use crate::auth::trusted_proxies::{ClientOrigin, TrustedProxies};
 use crate::connection::head_scanner;
 use crate::dialects::error_response;
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::{Peer, Proxied};
+use crate::foundation::extensions::{Peer, Proxied, Scheme};
 use crate::proxy::{host_name, port_host};
+use crate::server::handshake::CurrentTls;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,30 +30,47 @@ use tracing::{debug, error};
 pub(super) struct Shared {
     pub(super) authenticator: Authenticator,
     pub(super) names: ServerNames,
+    pub(super) trusted_proxies: TrustedProxies,
+    /// `None`: the server has no TLS.
+    pub(super) tls: Option<CurrentTls>,
     pub(super) router: Router,
     pub(super) app: App,
     pub(super) not_found: Arc<NotFoundLimiter>,
 }
 
+/// The connection that a request arrived on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transport {
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) scheme: Scheme,
+}
+
 pub(super) async fn answer(
     shared: &Shared,
-    local: SocketAddr,
-    peer: SocketAddr,
+    transport: Transport,
     mut request: Request<Body>,
 ) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
     let path = loggable_path(request.uri());
     let last = head_scanner::ends_connection(request.headers());
+    let ClientOrigin { address, scheme } = shared.trusted_proxies.client_of(
+        transport.peer.ip(),
+        transport.scheme,
+        request.headers_mut(),
+    );
+    let at = Arrival { local: transport.local, scheme };
     let domain = shared.app.ports_domain.as_deref();
     let name = domain.and_then(|domain| host_name::label_in_host(domain, request.headers()));
-    request.extensions_mut().insert(Peer(peer.ip()));
+    request.extensions_mut().insert(Peer(address));
+    request.extensions_mut().insert(scheme);
     let answered = async {
         match name {
             Some(name) => {
                 port_host::answer(&shared.app, &shared.authenticator, &name, request).await
             }
-            None => route(shared, local, request).await,
+            None => route(shared, at, request).await,
         }
     };
     let (mut response, requester) =
@@ -63,7 +82,7 @@ pub(super) async fn answer(
         });
     let foreign = response.extensions().get::<Proxied>().copied();
     if foreign.is_none()
-        && let Err(failure) = check_not_found_limit(shared, peer, response.status(), requester)
+        && let Err(failure) = check_not_found_limit(shared, address, response.status(), requester)
     {
         response = error_response(failure, &path);
     }
@@ -76,7 +95,7 @@ pub(super) async fn answer(
         headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
     }
     let ms = began.elapsed().as_secs_f64() * 1000.0;
-    debug!(%method, path, status = response.status().as_u16(), ms, "answered");
+    debug!(%method, path, from = %address, status = response.status().as_u16(), ms, "answered");
     response
 }
 
@@ -91,7 +110,7 @@ fn loggable_path(uri: &Uri) -> String {
 /// Counts a 401 or 404 answer. Above the limit, refuses requests with unknown keys from an address.
 fn check_not_found_limit(
     shared: &Shared,
-    peer: SocketAddr,
+    address: IpAddr,
     status: StatusCode,
     requester: Option<Caller>,
 ) -> Result<(), ApiError> {
@@ -99,7 +118,7 @@ fn check_not_found_limit(
     let requester = match requester {
         Some(caller) => Requester::of(&caller),
         None if status == StatusCode::UNAUTHORIZED => {
-            let requester = Requester::Address(peer.ip());
+            let requester = Requester::Address(address);
             shared.not_found.check(&requester, now)?;
             requester
         }
@@ -114,10 +133,10 @@ fn check_not_found_limit(
 /// Answers a request to the server itself. Also returns the caller when the request has a key.
 async fn route(
     shared: &Shared,
-    local: SocketAddr,
+    at: Arrival,
     mut request: Request<Body>,
 ) -> (Response, Option<Caller>) {
-    let found = admit(shared, local, request.method(), request.uri(), request.headers());
+    let found = admit(shared, at, request.method(), request.uri(), request.headers());
     let mut requester = None;
     match found {
         Err(failure) => return (error_response(failure, request.uri().path()), None),
@@ -145,7 +164,7 @@ enum Admission {
 /// Checks a request against the requirement of its route.
 fn admit(
     shared: &Shared,
-    local: SocketAddr,
+    at: Arrival,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -154,12 +173,12 @@ fn admit(
     if access == RouteAccess::SignedLink {
         // A page below a link has an opaque origin, and every client that knows the path may use
         // it.
-        origin::host(&shared.names, local, uri, headers)?;
+        origin::host(&shared.names, at, uri, headers)?;
         let token = port_link::token_in_path(uri.path()).unwrap_or_default();
         let link = port_link::verify(&shared.app.service, token);
         return link.map(Admission::Link).ok_or_else(port_link::bad_link);
     }
-    origin::check(&shared.names, local, uri, headers)?;
+    origin::check(&shared.names, at, uri, headers)?;
     if access == RouteAccess::Public {
         return Ok(Admission::Public);
     }

@@ -1,5 +1,6 @@
 //! The WebSocket handshake, done by hand so that the server sets every limit.
 
+use crate::connection::client_stream::ClientStream;
 use crate::connection::smuggling_guard::SmugglingGuard;
 use crate::foundation::error::ApiError;
 use crate::limits::limiter::SocketPermit;
@@ -10,7 +11,6 @@ use axum::http::{
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -23,8 +23,8 @@ const WRITE_BYTES: usize = 128 * 1024;
 /// How long the client may take to upgrade.
 const UPGRADE_WAIT: Duration = Duration::from_secs(10);
 
-/// A WebSocket on the bare TCP connection.
-pub(crate) type UpgradedSocket = WebSocketStream<TcpStream>;
+/// A WebSocket on the bare connection, without the layers of HTTP.
+pub(crate) type UpgradedSocket = WebSocketStream<ClientStream>;
 
 /// Checks that a request is a handshake, and returns the `Sec-WebSocket-Accept` of the response.
 pub(crate) fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, ApiError> {
@@ -92,7 +92,7 @@ pub(crate) fn hand_over<F>(
 /// longer than `longest` bytes closes it with 1009.
 async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<UpgradedSocket> {
     let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
-    // The bare TCP connection, so that no layer in between handles each byte.
+    // The bare connection, so that no layer in between handles each byte.
     let parts = upgraded.downcast::<TokioIo<SmugglingGuard>>().ok()?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)

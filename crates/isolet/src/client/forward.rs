@@ -2,6 +2,7 @@
 
 use super::output::print_message;
 use super::server_error::ServerError;
+use super::stream::ServerStream;
 use super::{ApiClient, id};
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
@@ -96,12 +96,10 @@ async fn listen(listener: TcpListener, way: Way, places: Arc<Semaphore>) -> Resu
 }
 
 impl Way {
-    async fn open(&self) -> Result<WebSocketStream<TcpStream>> {
+    async fn open(&self) -> Result<WebSocketStream<ServerStream>> {
         let Self { server, id, remote } = self;
-        let address = format!("ws://{}/v1/sandboxes/{id}/tcp/{remote}?half=1", server.host);
-        let mut request = address.into_client_request()?;
-        let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;
-        request.headers_mut().insert("authorization", bearer);
+        let path = format!("/v1/sandboxes/{id}/tcp/{remote}?half=1");
+        let request = server.socket_request(&path)?;
         let opened = client_async(request, server.connect().await?).await;
         let (socket, _) = opened.map_err(|error| match error {
             Error::Http(answer) => anyhow::Error::new({

@@ -2,11 +2,10 @@
 
 use super::ApiClient;
 use super::server_error::ServerError;
+use super::stream::ServerStream;
 use anyhow::{Context, Result};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
@@ -29,7 +28,7 @@ pub(crate) enum ShellFrame {
 
 /// A socket that is attached to a shell.
 pub(crate) struct ShellSocket {
-    inner: WebSocketStream<TcpStream>,
+    inner: WebSocketStream<ServerStream>,
     /// The id for `?resume=`.
     pub(crate) shell: String,
     /// The offset of each stream at the time of the attach.
@@ -39,10 +38,8 @@ pub(crate) struct ShellSocket {
 impl ShellSocket {
     /// Opens the socket with this query, which requests binary frames.
     pub(crate) async fn open(server: &ApiClient, id: &str, query: &str) -> Result<Self> {
-        let address = format!("ws://{}/v1/sandboxes/{id}/shell?frames=binary{query}", server.host);
-        let mut request = address.into_client_request()?;
-        let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;
-        request.headers_mut().insert("authorization", bearer);
+        let path = format!("/v1/sandboxes/{id}/shell?frames=binary{query}");
+        let request = server.socket_request(&path)?;
         let stream = server.connect().await?;
         let (inner, answer) = client_async(request, stream).await.map_err(|error| match error {
             Error::Http(answer) => anyhow::Error::new({

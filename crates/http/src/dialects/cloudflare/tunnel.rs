@@ -5,13 +5,14 @@ use crate::auth::caller::Caller;
 use crate::auth::port_link::TTL_MAX;
 use crate::dialects::cloudflare::address::sandbox;
 use crate::dialects::cloudflare::error::BridgeError;
+use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
 use crate::foundation::json::{StrictJson, not_null};
 use crate::proxy::target::parse_port;
 use crate::routes::ports::links;
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{StatusCode, Uri};
 use isolet_sandbox::Error;
 use isolet_sandbox::service::Access;
 use serde::{Deserialize, Serialize};
@@ -67,14 +68,14 @@ pub(crate) async fn open(
     State(app): State<App>,
     caller: Caller,
     Path((id, port)): Path<(String, String)>,
-    headers: HeaderMap,
+    base: BaseUrl,
     body: Result<StrictJson<BridgeTunnel>, ApiError>,
 ) -> Result<Json<Tunnel>, BridgeError> {
     let id = sandbox(&id)?;
     let port = parse_port(&port)?;
     let wish = body?.value;
     app.service.reach(&caller.tenant, &id, Access::CreateIfMissing).await?;
-    let link = links::make(&app, &caller, &id, port, wish.name, TTL_MAX, &headers).await?;
+    let link = links::make(&app, &caller, &id, port, wish.name, TTL_MAX, &base).await?;
     let host = link.url.parse::<Uri>().ok().and_then(|url| url.host().map(str::to_owned));
     let url = link.url;
     let name = link.name;

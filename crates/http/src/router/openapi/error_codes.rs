@@ -42,6 +42,7 @@ const CODES: &[ErrorCode] = &[
     code("encoded_body", "415", "The body has a `Content-Encoding`; send it unencoded."),
     code("exists", "409", "Something with this path exists."),
     code("failed", "500", "The kernel refused the operation inside the sandbox."),
+    code("https_required", "400", "The request was sent without TLS to a server with TLS."),
     code("id_in_use", "409", "The id is taken."),
     code("idempotency_mismatch", "422", "The `Idempotency-Key` was used with another body."),
     code("image_denied", "403", "The registry refuses access to the image."),

@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::auth::port_link::{self, SignedLink};
+use crate::foundation::base_url::BaseUrl;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::Proxied;
 use crate::foundation::input::PathIds;
@@ -12,7 +13,7 @@ use crate::proxy::target::{TOKEN, Target, UrlKind, parse_port};
 use crate::proxy::{forward, host_name};
 use crate::routes::ports::PortPath;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::any;
 use axum::{Extension, Json, Router};
@@ -114,7 +115,7 @@ pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-    headers: HeaderMap,
+    base: BaseUrl,
     body: StrictJson<MakeLink>,
 ) -> Result<(StatusCode, Json<LinkView>), ApiError> {
     let wish = body.value;
@@ -123,7 +124,7 @@ pub(crate) async fn create(
     if ttl.is_zero() || ttl > port_link::TTL_MAX {
         return Err(ApiError::bad_field("ttl_s", "1 to 2592000"));
     }
-    let link = make(&app, &caller, &ids.sandbox, port, wish.name, ttl, &headers).await?;
+    let link = make(&app, &caller, &ids.sandbox, port, wish.name, ttl, &base).await?;
     Ok((StatusCode::CREATED, Json(link)))
 }
 
@@ -135,13 +136,13 @@ pub(crate) async fn make(
     port: u16,
     name: Option<String>,
     ttl: Duration,
-    headers: &HeaderMap,
+    base: &BaseUrl,
 ) -> Result<LinkView, ApiError> {
     let exposed = app.service.expose(&caller.tenant, sandbox, port, name).await?;
     let (life, _) = app.service.exposed(&caller.tenant, sandbox)?;
     let expires_s = port_link::expiry_s(port_link::since_epoch() + ttl);
-    let base = LinkBase { app, headers, tenant: &caller.tenant, id: sandbox };
-    let (url, own) = base.url(port);
+    let links = LinkBase { app, base, tenant: &caller.tenant, id: sandbox };
+    let (url, own) = links.url(port);
     let link = SignedLink { caller: caller.clone(), sandbox: sandbox.clone(), port, expires_s };
     let token = link.token(&exposed.secret, &life);
     let url = match own {
@@ -171,14 +172,14 @@ pub(crate) async fn list(
     caller: Caller,
     ids: PathIds,
     uri: Uri,
-    headers: HeaderMap,
+    base: BaseUrl,
 ) -> Result<Json<Vec<ExposedView>>, ApiError> {
     Query::of(&uri, &[])?;
     let (_, all) = app.service.exposed(&caller.tenant, &ids.sandbox)?;
-    let base = LinkBase { app: &app, headers: &headers, tenant: &caller.tenant, id: &ids.sandbox };
+    let links = LinkBase { app: &app, base: &base, tenant: &caller.tenant, id: &ids.sandbox };
     let all = all.into_iter().map(|(port, ExposedPort { name, created_at_ms, .. })| {
         let created_at = rfc3339(created_at_ms);
-        ExposedView { port, name, url: base.url(port).0, created_at }
+        ExposedView { port, name, url: links.url(port).0, created_at }
     });
     Ok(Json(all.collect()))
 }
@@ -208,35 +209,23 @@ pub(crate) async fn withdraw(
 /// Builds the URLs of a sandbox's ports, as the client sees them.
 struct LinkBase<'a> {
     app: &'a App,
-    headers: &'a HeaderMap,
+    base: &'a BaseUrl,
     tenant: &'a TenantId,
     id: &'a SandboxId,
 }
 
 impl LinkBase<'_> {
-    /// Scheme and host as the client named them, with the host name replaced by `name` if there is
-    /// one.
-    fn origin(&self, name: Option<&str>) -> String {
-        let text = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
-        let scheme = text("x-forwarded-proto").filter(|proto| *proto == "https").unwrap_or("http");
-        let host = text(header::HOST.as_str()).unwrap_or_default();
-        // The port follows the last colon that is not within an IPv6 address.
-        let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
-        match (name, port) {
-            (None, _) => format!("{scheme}://{host}"),
-            (Some(name), Some((_, port))) => format!("{scheme}://{name}:{port}"),
-            (Some(name), None) => format!("{scheme}://{name}"),
-        }
-    }
-
     /// The URL of a port, and whether it is a host name of its own.
     fn url(&self, port: u16) -> (String, bool) {
         let label = host_name::label(self.tenant, self.id, port);
         match (self.app.ports_domain.as_deref(), label) {
             (Some(domain), Some(label)) => {
-                (format!("{}/", self.origin(Some(&format!("{label}.{domain}")))), true)
+                (format!("{}/", self.base.origin(Some(&format!("{label}.{domain}")))), true)
             }
-            _ => (format!("{}/v1/sandboxes/{}/ports/{port}/", self.origin(None), self.id), false),
+            _ => (
+                format!("{}/v1/sandboxes/{}/ports/{port}/", self.base.origin(None), self.id),
+                false,
+            ),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::client::ApiClient;
 use crate::client::server_error::ServerError;
+use crate::client::stream::ServerStream;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures_util::{Sink, Stream};
@@ -10,9 +11,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
@@ -33,7 +32,7 @@ pub(super) enum TerminalFrame {
 
 /// An open socket. Sending does not wait: a message was sent once [`TerminalSocket::is_idle`].
 pub(super) struct TerminalSocket {
-    inner: WebSocketStream<TcpStream>,
+    inner: WebSocketStream<ServerStream>,
     unsent: bool,
 }
 
@@ -43,10 +42,8 @@ impl TerminalSocket {
     /// # Errors
     /// [`ServerError`] if the server refused. Any other error may be retried.
     pub(super) async fn open(server: &ApiClient, id: &str, query: &str) -> Result<Self> {
-        let address = format!("ws://{}/v1/sandboxes/{id}/terminal?events=1{query}", server.host);
-        let mut request = address.into_client_request()?;
-        let bearer = format!("Bearer {}", server.key).parse().context("the key is malformed")?;
-        request.headers_mut().insert("authorization", bearer);
+        let path = format!("/v1/sandboxes/{id}/terminal?events=1{query}");
+        let request = server.socket_request(&path)?;
         let stream = server.connect().await?;
         let opened = timeout(ATTACH, client_async(request, stream)).await;
         let opened = opened.context("the server does not answer")?;
