@@ -26,7 +26,7 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # Debian packages with programs that the tests start inside sandboxes or beside them.
-PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
+PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates caddy chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables nginx openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
 # Installed only if the program is missing, since it may come from elsewhere.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
@@ -89,8 +89,8 @@ test: packages tools console
 fetched: clients sdk browser python openapi-tools $(XTERM)
 
 soak: packages tools programs
-	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults --profile soak \
-	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over)'
+	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults -p isolet-clients --profile soak \
+	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over) | test(reverse_proxies)'
 	$(MAKE) kills
 
 # Random kills of every process under busy sandboxes. ISOLET_SOAK_S sets the duration in seconds,

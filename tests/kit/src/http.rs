@@ -1,8 +1,10 @@
 //! A small blocking HTTP client that opens one connection for each request and follows no redirect.
 
+use crate::https::Connection;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Limit of one read; longer than any test's command.
@@ -17,6 +19,8 @@ pub struct Http {
     pub key: Option<String>,
     /// Headers that every request carries.
     pub headers: Vec<(String, String)>,
+    /// The certificates that the client accepts; `None` speaks plain HTTP.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 /// A response with its whole body.
@@ -45,7 +49,7 @@ impl Http {
     /// Creates a client of the server on `port`.
     #[must_use]
     pub fn new(port: u16, key: Option<&str>) -> Self {
-        Self { port, key: key.map(str::to_owned), headers: Vec::new() }
+        Self { port, key: key.map(str::to_owned), headers: Vec::new(), tls: None }
     }
 
     /// Returns a client that also sends this header with every request.
@@ -128,7 +132,7 @@ impl Http {
             }
         }
         head.push_str("\r\n");
-        let mut stream = self.try_connect()?;
+        let mut stream = self.open()?;
         stream.write_all(head.as_bytes())?;
         // A server may answer and close before it has read all of a body that it refuses.
         let sent = stream.write_all(body.unwrap_or_default());
@@ -231,7 +235,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn read(stream: TcpStream) -> std::io::Result<Self> {
+    fn read(stream: Connection) -> std::io::Result<Self> {
         let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         let mut from = BufReader::new(stream);
         let first = line(&mut from)?;
@@ -295,7 +299,7 @@ fn line(from: &mut impl BufRead) -> std::io::Result<String> {
 /// Reads a body without its transfer framing; a body that is cut off is an error.
 #[derive(Debug)]
 pub struct Body {
-    from: BufReader<TcpStream>,
+    from: BufReader<Connection>,
     chunked: bool,
     left: u64,
     ended: bool,

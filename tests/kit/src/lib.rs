@@ -10,6 +10,7 @@ pub mod docker;
 mod guest;
 pub mod hostile;
 pub mod http;
+pub mod https;
 pub mod image;
 pub mod internet;
 pub mod net;

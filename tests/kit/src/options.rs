@@ -16,6 +16,7 @@ pub struct Options {
     pub(crate) everywhere: bool,
     pub(crate) restore: Option<Restore>,
     pub(crate) key: Option<String>,
+    pub(crate) authority: Option<String>,
 }
 
 /// A data directory of an earlier server.
@@ -107,6 +108,15 @@ impl Options {
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
+    }
+
+    /// Serves HTTPS with a certificate chain and its key; `authority` is the PEM text of what clients
+    /// must trust. The certificate must be valid for 127.0.0.1.
+    #[must_use]
+    pub fn tls(mut self, certificate: &Path, key: &Path, authority: &str) -> Self {
+        self.authority = Some(authority.to_owned());
+        self.env("ISOLET_TLS_CERT", &certificate.display().to_string())
+            .env("ISOLET_TLS_KEY", &key.display().to_string())
     }
 
     /// Starts the server and waits until it answers.

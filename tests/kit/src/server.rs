@@ -1,6 +1,8 @@
 //! A test's server: started, killed, restarted, and cleaned up.
 
-use crate::{Http, Options, SOON, Sandbox, Traces, Value, json, process, traces, wait_until};
+use crate::{
+    Http, Options, SOON, Sandbox, Traces, Value, https, json, process, traces, wait_until,
+};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
@@ -79,6 +81,9 @@ impl Server {
         let own = || format!("test-{}", folder.path().display().to_string().replace('/', "-"));
         let key = options.key.clone().unwrap_or_else(own);
         fs::write(folder.path().join("isolet.toml"), &options.config).expect("writes");
+        if let Some(authority) = &options.authority {
+            fs::write(folder.path().join("ca.pem"), authority).expect("writes");
+        }
         let port = free_port();
         let mounted = options.disk_mib > 0;
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
@@ -130,7 +135,17 @@ impl Server {
     /// A client of the tenant `default`.
     #[must_use]
     pub fn http(&self) -> Http {
-        Http::new(self.port, Some(&self.key))
+        self.client(Some(&self.key))
+    }
+
+    /// A client with this key.
+    #[must_use]
+    pub fn client(&self, key: Option<&str>) -> Http {
+        let http = Http::new(self.port, key);
+        match &self.options.authority {
+            Some(authority) => http.over_tls(&https::trusting(authority)),
+            None => http,
+        }
     }
 
     /// What the server has written to standard error so far.
@@ -193,8 +208,14 @@ impl Server {
             .env("ISOLET_DATA_DIR", self.data())
             .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
             .env("ISOLET_LISTEN", format!("{at}:{}", self.port))
+            .env("ISOLET_ALLOW_PLAINTEXT", self.options.everywhere.to_string())
             .env("ISOLET_API_KEY", &self.key)
             .env("ISOLET_WARM_POOL_SIZE", self.options.ready.to_string());
+        if self.options.authority.is_some() {
+            command
+                .env("ISOLET_URL", format!("https://127.0.0.1:{}", self.port))
+                .env("ISOLET_CA", self.folder.path().join("ca.pem"));
+        }
         command
     }
 
@@ -212,7 +233,7 @@ impl Server {
     /// # Panics
     /// With the log, when the server ends instead.
     pub fn wait_until_ready(&mut self) {
-        let http = Http::new(self.port, None);
+        let http = self.client(None);
         wait_until("the server answers", SOON, || {
             let child = self.child.as_mut().expect("it runs");
             if let Some(status) = child.try_wait().expect("its child") {
@@ -366,7 +387,7 @@ impl Server {
     }
 
     fn clients(&self) -> impl Iterator<Item = Http> {
-        [&self.key].into_iter().chain(&self.keys).map(|key| Http::new(self.port, Some(key)))
+        [&self.key].into_iter().chain(&self.keys).map(|key| self.client(Some(key)))
     }
 
     /// Checks the general invariant: a request is answered, a new sandbox can be created and works,

@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::HandshakeRole;
+use tungstenite::handshake::client::Request;
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 /// What the server sent.
@@ -362,19 +364,30 @@ pub(crate) fn upgrade(
     http: &Http,
     path: &str,
 ) -> Result<(WebSocket<TcpStream>, tungstenite::handshake::client::Response), u16> {
+    let request = upgrade_request(http, path).ok_or(0_u16)?;
+    let stream = http.try_connect().map_err(|_| 0_u16)?;
+    tungstenite::client::client(request, stream).map_err(|error| upgrade_status(&error))
+}
+
+/// The request of a WebSocket handshake; `None` when a header of the client is invalid.
+pub(crate) fn upgrade_request(http: &Http, path: &str) -> Option<Request> {
     let request = format!("ws://127.0.0.1:{}{path}", http.port);
-    let mut request = request.into_client_request().map_err(|_| 0_u16)?;
+    let mut request = request.into_client_request().ok()?;
     let headers = request.headers_mut();
     let bearer = http.key.iter().map(|key| ("authorization".into(), format!("Bearer {key}")));
     for (name, value) in http.headers.iter().cloned().chain(bearer) {
-        let name: tungstenite::http::HeaderName = name.parse().map_err(|_| 0_u16)?;
-        headers.insert(name, value.parse().map_err(|_| 0_u16)?);
+        let name: tungstenite::http::HeaderName = name.parse().ok()?;
+        headers.insert(name, value.parse().ok()?);
     }
-    let stream = http.try_connect().map_err(|_| 0_u16)?;
-    tungstenite::client::client(request, stream).map_err(|error| match error {
+    Some(request)
+}
+
+/// The status of a refused handshake; 0 without an answer.
+pub(crate) fn upgrade_status<R: HandshakeRole>(error: &HandshakeError<R>) -> u16 {
+    match error {
         HandshakeError::Failure(Error::Http(answer)) => answer.status().as_u16(),
         _ => 0,
-    })
+    }
 }
 
 /// Decodes a binary frame.
