@@ -18,6 +18,7 @@ PACKAGE = "isolet_openapi_client"
 #: The generator knows fewer media types than there are; these are bytes or text to it.
 CONFIG = {
     "content_type_overrides": {
+        "application/openmetrics-text": "text/plain",
         "application/x-asciicast": "application/octet-stream",
         "application/x-ndjson": "text/plain",
         "application/x-tar": "application/octet-stream",

@@ -3,6 +3,7 @@
 use crate::auth::caller::Caller;
 use crate::auth::cancellation::CancellationRegistry;
 use crate::auth::tickets::Tickets;
+use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
@@ -29,6 +30,8 @@ pub(crate) struct App {
     pub(crate) limiter: Arc<Limiter>,
     /// The memory budget of responses that are built whole before they are sent.
     pub(crate) response_memory: Arc<ResponseMemory>,
+    /// The open connections of clients.
+    pub(crate) connections: Arc<Connections>,
 }
 
 impl App {

@@ -5,6 +5,7 @@
 
 mod connection;
 mod handshake;
+mod metrics_listener;
 mod request;
 
 use crate::app::App;
@@ -40,7 +41,7 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration:
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
 /// The settings of the server.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct Options {
     /// Host names and origins that are accepted in addition to the server's own.
     pub names: ServerNames,
@@ -57,6 +58,8 @@ pub struct Options {
     pub tls: Option<CurrentTls>,
     /// The reverse proxies whose `Forwarded` and `X-Forwarded-*` headers count.
     pub trusted_proxies: TrustedProxies,
+    /// A listener that serves `/metrics` and nothing else, without a key.
+    pub metrics: Option<TcpListener>,
 }
 
 /// Serves connections of `listener` until `stop` resolves, then waits up to 2 s for requests in
@@ -70,7 +73,9 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     watch_clients(&listener, options.connections.stalled);
     let connections = Connections::new(options.connections.max);
-    let limiter = Arc::new(Limiter::new(options.connections));
+    let metrics = Arc::clone(service.metrics());
+    let refused = &metrics.requests.refused;
+    let limiter = Arc::new(Limiter::new(options.connections, refused.clone()));
     let tickets = Arc::<Tickets>::default();
     let own = options.api_key.as_deref();
     let authenticator = Authenticator::new(service.keys().clone(), own, Arc::clone(&tickets));
@@ -81,9 +86,21 @@ pub async fn serve(
     let sweeping = tokio::spawn(async move { swept.sweep().await });
     let ports_domain = options.ports_domain.map(|domain| Arc::from(domain.to_ascii_lowercase()));
     let response_memory = ResponseMemory::new(options.connections.answer_bytes);
-    let app =
-        App { service, cancellations, tickets, ports_domain, upstreams, limiter, response_memory };
-    let not_found = Arc::new(NotFoundLimiter::new(options.not_found_limit_per_10s));
+    let app = App {
+        service,
+        cancellations,
+        tickets,
+        ports_domain,
+        upstreams,
+        limiter,
+        response_memory,
+        connections: Arc::clone(&connections),
+    };
+    let not_found = options.not_found_limit_per_10s;
+    let not_found = Arc::new(NotFoundLimiter::new(not_found, refused.not_found.clone()));
+    let scraped = options
+        .metrics
+        .map(|listener| tokio::spawn(metrics_listener::serve(listener, app.clone())));
     let clients = CancellationToken::new();
     let router = router::router(app.clone());
     let router = mcp::with_mcp(router, &app, Arc::clone(&not_found), clients.clone());
@@ -120,6 +137,9 @@ pub async fn serve(
         warn!(left = connections.count(), "connections did not end in time");
     }
     looking.abort();
+    if let Some(scraped) = scraped {
+        scraped.abort();
+    }
     sweeping.abort();
 }
 

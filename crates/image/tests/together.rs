@@ -4,6 +4,7 @@
 use isolet_image::{Config, Error, Image, Images, ImagesInUse, Pin, Platform, Reference};
 use isolet_kit::image::{Image as Made, Layer, Registry, RegistryFault};
 use isolet_kit::{Value, json};
+use isolet_metrics::ImageMetrics;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -17,7 +18,7 @@ fn opened(root: &Path, registry: Option<&Registry>) -> Images {
     let mut config = Config::new(root.to_owned());
     config.limits.pull = Duration::from_secs(2);
     config.registries = registry.map(Registry::host).into_iter().collect();
-    Images::open(config).expect("opens")
+    Images::open(config, ImageMetrics::default()).expect("opens")
 }
 
 fn named(name: &str) -> Reference {

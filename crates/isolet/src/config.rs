@@ -41,6 +41,7 @@ struct File {
     tls_key: Option<PathBuf>,
     allow_plaintext: Option<bool>,
     trusted_proxies: Vec<String>,
+    metrics_listen: Option<SocketAddr>,
     sandboxes_max: Option<u32>,
     stall_ms: Option<u64>,
     warm_pool_size: Option<u32>,
@@ -156,6 +157,8 @@ pub(crate) struct Overrides {
     pub(crate) ports_domain: Option<String>,
     /// TLS, plaintext and proxies.
     pub(crate) tls: GivenTls,
+    /// The loopback address and port on which the metrics need no key.
+    pub(crate) metrics_listen: Option<SocketAddr>,
     /// How long a command waits for a client that does not read, in ms.
     pub(crate) stall_ms: Option<u64>,
     /// The size of the warm pool.
@@ -175,6 +178,8 @@ pub(crate) struct ServerSettings {
     pub(crate) ports_domain: Option<String>,
     /// TLS, plaintext and proxies.
     pub(crate) tls: TlsSettings,
+    /// The loopback address and port on which the metrics need no key; `None`: no such listener.
+    pub(crate) metrics_listen: Option<SocketAddr>,
     /// The limit on 401 and 404 answers; see [`isolet_http::Options::not_found_limit_per_10s`].
     pub(crate) not_found_limit_per_10s: u32,
     /// Limits on the connections of clients.
@@ -200,6 +205,7 @@ struct PrintedSettings<'a> {
     tls_key: Option<&'a Path>,
     allow_plaintext: bool,
     trusted_proxies: &'a [String],
+    metrics_listen: Option<SocketAddr>,
     sandboxes_max: u32,
     stall_ms: u64,
     warm_pool_size: u32,
@@ -278,12 +284,20 @@ impl ServerSettings {
         if let Some(domain) = ports_domain.as_deref().filter(|domain| !is_domain(domain)) {
             bail!("ports_domain must be a bare host name such as box.example: {domain:?}");
         }
+        let metrics_listen = overrides.metrics_listen.or(file.metrics_listen);
+        if let Some(address) = metrics_listen.filter(|address| !address.ip().is_loopback()) {
+            bail!(
+                "metrics_listen must be a loopback address, because it needs no key: {address}; \
+                 from elsewhere, read /metrics of `listen` with a key"
+            );
+        }
         Ok(Self {
             listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7300))),
             hosts: if overrides.hosts.is_empty() { file.hosts } else { overrides.hosts },
             origins: if overrides.origins.is_empty() { file.origins } else { overrides.origins },
             ports_domain,
             tls: overrides.tls.over(of_file)?,
+            metrics_listen,
             not_found_limit_per_10s: file
                 .not_found_limit_per_10s
                 .unwrap_or(isolet_http::NOT_FOUND_LIMIT),
@@ -312,6 +326,7 @@ impl ServerSettings {
             tls_key: self.tls.files.as_ref().map(|files| files.key.as_path()),
             allow_plaintext: self.tls.allow_plaintext,
             trusted_proxies: &self.tls.proxy_texts,
+            metrics_listen: self.metrics_listen,
             sandboxes_max: all.sandboxes_max,
             stall_ms: all.stall_ms,
             warm_pool_size: all.warm_pool_size,
@@ -411,6 +426,7 @@ mod tests {
         assert_eq!(file.listen, Some(LISTEN.parse().unwrap()));
         assert_eq!(file.data_dir.as_deref(), Some(Path::new(DATA_DIR)));
         assert_eq!(file.allow_plaintext, Some(plain.tls.allow_plaintext));
+        assert_eq!(plain.metrics_listen, None, "the file shows an example");
         assert_eq!(file.sandboxes_max, Some(plain.sandboxes.sandboxes_max));
         assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
         assert_eq!(file.warm_pool_size, Some(plain.sandboxes.warm_pool_size));
@@ -453,6 +469,24 @@ mod tests {
         assert_eq!(programs_of(&bin), lib);
         std::fs::write(bin.join("isolet-launcher"), "").unwrap();
         assert_eq!(programs_of(&bin), bin);
+    }
+
+    #[test]
+    fn metrics_without_a_key_stay_on_loopback() {
+        let read = |address: &str| {
+            ServerSettings::read(Overrides {
+                data_dir: Some("/tmp/x".into()),
+                metrics_listen: Some(address.parse().unwrap()),
+                ..Overrides::default()
+            })
+        };
+        for address in ["127.0.0.1:9600", "127.9.9.9:1", "[::1]:9600"] {
+            assert!(read(address).is_ok(), "{address}");
+        }
+        for address in ["0.0.0.0:9600", "[::]:9600", "192.0.2.1:9600"] {
+            let error = read(address).unwrap_err().to_string();
+            assert!(error.contains("loopback"), "{error}");
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ Examples:
   isolet serve --listen 127.0.0.1:7300 --data-dir /var/lib/isolet
   isolet serve --warm-pool-size 8
   isolet serve --listen 0.0.0.0:7300 --tls-cert fullchain.pem --tls-key privkey.pem --host box.example
+  isolet serve --metrics-listen 127.0.0.1:9600
   isolet serve --print-config")]
 pub(crate) struct Args {
     /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
@@ -77,6 +78,9 @@ pub(crate) struct Args {
         value_delimiter = ','
     )]
     trusted_proxies: Vec<String>,
+    /// Serve /metrics without a key on this loopback address [default: none]
+    #[arg(long, env = "ISOLET_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// Set how long a command waits for a client that does not read, in ms
     #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
     stall_ms: Option<u64>,
@@ -126,6 +130,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             allow_plaintext: args.allow_plaintext,
             trusted_proxies: args.trusted_proxies,
         },
+        metrics_listen: args.metrics_listen,
         stall_ms: args.stall_ms,
         warm_pool_size: args.warm_pool_size,
     })?;
@@ -169,6 +174,12 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
         format!("cannot listen on {listen}; choose another address with --listen")
     })?;
     data_age::mark_if_new(&data_dir)?;
+    let metrics = match settings.metrics_listen {
+        Some(address) => Some(bind(address, RELEASE_WAIT).await.with_context(|| {
+            format!("cannot listen on {address} for metrics; choose another --metrics-listen")
+        })?),
+        None => None,
+    };
     let first = first_image(&data_dir);
     let opened = Service::open(settings.sandboxes).await;
     first.inspect(|first| first.ended(&data_dir));
@@ -183,6 +194,9 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     let at = listener.local_addr()?;
     let url = own_url(at, has_tls, &settings.hosts);
     greet(&url, &data_dir, fresh.as_deref(), api_key.is_some());
+    if let Some(address) = settings.metrics_listen {
+        info!(listen = %address, "serving metrics without a key");
+    }
     info!(listen = %at, tls = has_tls, data = %data_dir.display(), "serving");
     let names = ServerNames { hosts: settings.hosts, origins: settings.origins };
     let stop = stopped()?;
@@ -197,6 +211,7 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
             connections: settings.connections,
             tls,
             trusted_proxies: settings.tls.trusted_proxies,
+            metrics,
         },
         stop,
     )

@@ -3,6 +3,7 @@
 pub(crate) mod agent_activity;
 pub(crate) mod ca_bundle;
 pub(crate) mod connection;
+pub(crate) mod metering;
 pub(crate) mod pool;
 pub(crate) mod running_program;
 pub(crate) mod watch;

@@ -4,6 +4,7 @@ mod create;
 mod events;
 pub(crate) mod exposed_ports;
 mod images;
+mod metrics;
 mod network;
 mod profiles;
 mod resource_usage;

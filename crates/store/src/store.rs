@@ -8,11 +8,13 @@ mod sandboxes;
 use crate::error::Error;
 use crate::records::Records;
 use crate::schema;
+use isolet_metrics::{DurationHistogram, StoreMetrics};
 use rusqlite::Connection;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of queued jobs; further callers wait.
@@ -25,6 +27,7 @@ type Job = Box<dyn FnOnce(&mut Records) + Send>;
 pub struct Store {
     jobs: mpsc::Sender<Job>,
     broken: Arc<AtomicBool>,
+    metrics: StoreMetrics,
 }
 
 impl Store {
@@ -51,7 +54,19 @@ impl Store {
                 }
             })
             .map_err(|error| Error::Sqlite(error.to_string()))?;
-        Ok(Self { jobs, broken: Arc::default() })
+        Ok(Self { jobs, broken: Arc::default(), metrics: StoreMetrics::default() })
+    }
+
+    /// Counts the durations of jobs in these metrics instead of ones that nobody reads.
+    #[must_use]
+    pub fn with_metrics(self, metrics: StoreMetrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Number of jobs that wait for the store's thread.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.jobs.max_capacity() - self.jobs.capacity()
     }
 
     /// Checks that a copied file is one consistent state of the records. A missing file is left to
@@ -93,7 +108,7 @@ impl Store {
         &self,
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        self.run(|records| {
+        self.submit(self.metrics.reads.clone(), |records| {
             match records.apply_pending() {
                 // A disk whose sync failed must not be used again: the next sync would succeed.
                 Err(Error::Unsynced) => Err(Error::Unsynced),
@@ -109,10 +124,20 @@ impl Store {
         &self,
         job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
+        self.submit(self.metrics.writes.clone(), job).await
+    }
+
+    async fn submit<R: Send + 'static>(
+        &self,
+        durations: DurationHistogram,
+        job: impl FnOnce(&mut Records) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
         let (sender, result_receiver) = oneshot::channel();
         let broken = Arc::clone(&self.broken);
         let job: Job = Box::new(move |records| {
+            let begun = Instant::now();
             let mut result = job(records);
+            durations.observe(begun.elapsed());
             if matches!(result, Err(Error::Unsynced)) && !broken.swap(true, Ordering::Relaxed) {
                 let _ = records.connection.pragma_update(None, "query_only", true);
             }

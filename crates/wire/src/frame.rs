@@ -128,6 +128,25 @@ pub struct DataFrame {
     pub bytes: Bytes,
 }
 
+/// What a data frame carries, without its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataSize {
+    /// See [`DataFrame::stream`].
+    pub stream: u8,
+    /// Number of bytes of output.
+    pub bytes: usize,
+}
+
+impl DataSize {
+    /// Reads the head of a data frame's body; `None` if it is truncated.
+    #[must_use]
+    pub fn of(body: &[u8]) -> Option<Self> {
+        let length = usize::from(u16::from_be_bytes([*body.get(9)?, *body.get(10)?]));
+        let bytes = body.len().checked_sub(11 + length)?;
+        Some(Self { stream: body[0], bytes })
+    }
+}
+
 impl DataFrame {
     /// Decodes the body of a data frame.
     ///
@@ -146,5 +165,26 @@ impl DataFrame {
         let id = body.split_to(length);
         let id = std::str::from_utf8(&id).map_err(|_| FrameError::Body)?.to_owned();
         Ok(Self { stream, offset, id, bytes: body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_data_frame_is_that_of_its_decoded_bytes() {
+        for (id, bytes) in [("", &b""[..]), ("", b"output"), ("c/7", b"x")] {
+            let mut out = Vec::new();
+            put_data_head(&mut out, 2, 9, id, bytes.len());
+            out.extend_from_slice(bytes);
+            let frame = next(&mut BytesMut::from(&out[..]), AGENT_FRAME_BYTES_MAX);
+            let Ok(Some(Frame::Data(body))) = frame else { panic!("{frame:?}") };
+            let size = DataSize::of(&body);
+            assert_eq!(size, Some(DataSize { stream: 2, bytes: bytes.len() }));
+            assert_eq!(DataFrame::parse(body).map(|frame| frame.bytes.len()), Ok(bytes.len()));
+        }
+        assert_eq!(DataSize::of(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(DataSize::of(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]), None);
     }
 }

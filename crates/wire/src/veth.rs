@@ -173,6 +173,9 @@ pub enum VethResponseBody {
         /// The CA certificate, as PEM.
         certificate: String,
     },
+    /// Event: the egress proxy has ended and is being started again. A server that does not know
+    /// this event connects again.
+    ProxyRestarted,
 }
 
 /// A veth pair that is assigned to a sandbox.

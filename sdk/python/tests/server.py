@@ -27,9 +27,10 @@ def free_port() -> int:
 class Server:
     """A server that tests can kill and restart on the same port and data."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        self._settings = settings
         programs = Path(os.environ.get("ISOLET_PROGRAMS", ROOT / "target/programs"))
-        self._program = programs / "isolet"
+        self.program = programs / "isolet"
         self._folder = Path(tempfile.mkdtemp(prefix="isolet-python-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -46,11 +47,12 @@ class Server:
             # Time that a command waits for a client to read its output, in ms.
             "ISOLET_STALL_MS": "4000",
             "RUST_LOG": "warn",
+            **self._settings,
         }
         # A separate process group: Ctrl-C in the tests must not reach the server.
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [self._program, "serve"], stdout=log, stderr=log, env=environment, start_new_session=True
+                [self.program, "serve"], stdout=log, stderr=log, env=environment, start_new_session=True
             )
         until = time.monotonic() + _WAIT_S
         while True:
@@ -62,6 +64,10 @@ class Server:
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError((self._folder / "log").read_text())
             time.sleep(0.02)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)

@@ -6,6 +6,7 @@
 use crate::auth::caller::Caller;
 use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
+use isolet_metrics::Counter;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,7 @@ pub(crate) enum Requester {
 pub(crate) struct NotFoundLimiter {
     all: Mutex<HashMap<Requester, (Instant, u32)>>,
     most: u32,
+    refused: Counter,
 }
 
 impl Requester {
@@ -46,8 +48,9 @@ impl Requester {
 
 impl NotFoundLimiter {
     /// Allows at most `most` answers per requester and window; 0 stands for no limit.
-    pub(crate) fn new(most: u32) -> Self {
-        Self { all: Mutex::default(), most }
+    /// `refused` counts the requests above the limit.
+    pub(crate) fn new(most: u32, refused: Counter) -> Self {
+        Self { all: Mutex::default(), most, refused }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Requester, (Instant, u32)>> {
@@ -91,6 +94,7 @@ impl NotFoundLimiter {
         if *count < self.most || left.is_zero() {
             return Ok(());
         }
+        self.refused.inc();
         let message = format!(
             "more than {} requests got 401 or 404 within {} s",
             self.most,
@@ -115,7 +119,7 @@ mod tests {
     /// Promises: T3.
     #[test]
     fn who_misses_too_often_waits_and_nobody_else() {
-        let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT);
+        let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT, Counter::default());
         let now = Instant::now();
         for _ in 0..NOT_FOUND_LIMIT {
             assert!(limiter.check(&key("a"), now).is_ok());
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_number_of_counters_is_bounded() {
-        let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT);
+        let limiter = NotFoundLimiter::new(NOT_FOUND_LIMIT, Counter::default());
         let now = Instant::now();
         for n in 0..2 * REQUESTERS_MAX {
             limiter.record(key(&n.to_string()), now);

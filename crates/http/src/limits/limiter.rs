@@ -19,6 +19,7 @@ use crate::connection::connections::{BusyGuard, ClientConnection};
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limit_exceeded::LimitExceeded;
 use crate::limits::settings::ConnectionLimits;
+use isolet_metrics::RefusedRequests;
 use isolet_sandbox::TenantId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,7 @@ const IDLE_TENANTS_MAX: usize = 1024;
 pub(crate) struct Limiter {
     limits: ConnectionLimits,
     state: Mutex<RequestCounts>,
+    refused: RefusedRequests,
 }
 
 #[derive(Debug, Default)]
@@ -65,8 +67,16 @@ pub(crate) struct Permit {
 }
 
 impl Limiter {
-    pub(crate) fn new(limits: ConnectionLimits) -> Self {
-        Self { limits, state: Mutex::default() }
+    /// `refused` counts the requests above a limit.
+    pub(crate) fn new(limits: ConnectionLimits, refused: RefusedRequests) -> Self {
+        Self { limits, state: Mutex::default(), refused }
+    }
+
+    /// The numbers of requests in progress, in the order of [`ConnectionKind::ALL`].
+    pub(crate) fn in_progress(&self) -> [usize; ConnectionKind::COUNT] {
+        let state = self.lock();
+        ConnectionKind::ALL
+            .map(|kind| state.tenants.values().map(|counts| counts.0[kind.index()]).sum())
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestCounts> {
@@ -88,7 +98,15 @@ impl Limiter {
             Some((own, counts)) => (Arc::clone(own), *counts),
             None => (Arc::new(tenant.clone()), Counts::default()),
         };
-        self.check(&own, kind, counts, state.total)?;
+        self.check(&own, kind, counts, state.total).inspect_err(|excess| {
+            match excess {
+                LimitExceeded::Kind { .. } => &self.refused.kind,
+                LimitExceeded::Tenant { .. } => &self.refused.tenant,
+                LimitExceeded::Reserve { .. } => &self.refused.reserve,
+                LimitExceeded::Server => &self.refused.server,
+            }
+            .inc();
+        })?;
         state.total += 1;
         if counts.all() == 0 && state.tenants.len() >= IDLE_TENANTS_MAX {
             state.tenants.retain(|_, counts| counts.all() > 0);
@@ -166,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn limiter(max: usize) -> Arc<Limiter> {
-        Arc::new(Limiter::new(ConnectionLimits::of_max(max)))
+        Arc::new(Limiter::new(ConnectionLimits::of_max(max), RefusedRequests::default()))
     }
 
     fn tenant(name: &str) -> TenantId {
@@ -209,6 +227,8 @@ mod tests {
             held.extend(fill(&limiter, "a", kind).0);
         }
         assert_eq!(held.len(), limiter.limits.tenant_max);
+        assert_eq!(limiter.in_progress().iter().sum::<usize>(), held.len());
+        assert!(limiter.refused.kind.get() + limiter.refused.tenant.get() > 0);
         let refused = limiter.acquire(&tenant("a"), ConnectionKind::Exec, None);
         assert!(matches!(refused, Err(LimitExceeded::Kind { .. } | LimitExceeded::Tenant { .. })));
         assert!(limiter.acquire(&tenant("a"), ConnectionKind::Call, None).is_ok());

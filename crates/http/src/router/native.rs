@@ -6,7 +6,8 @@ use crate::routes::ports::{self, links, tcp};
 use crate::routes::sandboxes::{self, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
-    audit, contexts, events, exec, files, health, images, processes, sessions, shell, tickets,
+    audit, contexts, events, exec, files, health, images, metrics, processes, sessions, shell,
+    tickets,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -15,6 +16,7 @@ use utoipa_axum::routes;
 pub(crate) fn native() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(health::health))
+        .routes(routes!(metrics::read))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))

@@ -86,6 +86,9 @@ pub(super) async fn answer(
     {
         response = error_response(failure, &path);
     }
+    if foreign.is_none() {
+        shared.app.service.metrics().requests.responded(response.status().as_u16());
+    }
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     if last && !switched {

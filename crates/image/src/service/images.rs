@@ -12,6 +12,7 @@ use crate::registry::credentials;
 use crate::store::image::{Image, Root};
 use crate::store::{ImagesInUse, Store};
 use crate::unpack::slots::UnpackSlots;
+use isolet_metrics::ImageMetrics;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
@@ -45,6 +46,7 @@ pub(super) struct Inner {
     pub(super) slots: UnpackSlots,
     pub(super) imports: ImportSlots,
     pub(super) free_space: Arc<FreeSpace>,
+    pub(super) metrics: ImageMetrics,
 }
 
 impl Images {
@@ -52,7 +54,7 @@ impl Images {
     ///
     /// # Errors
     /// [`Error::Disk`].
-    pub fn open(config: Config) -> Result<Self, Error> {
+    pub fn open(config: Config, metrics: ImageMetrics) -> Result<Self, Error> {
         let store = Arc::new(Store::open(config.root.clone())?);
         let credentials = config.credentials.clone().or_else(credentials::default_path);
         let idle = config.limits.idle;
@@ -69,6 +71,7 @@ impl Images {
             slots: UnpackSlots::default(),
             imports: ImportSlots::default(),
             free_space,
+            metrics,
         };
         Ok(Self { inner: Arc::new(inner) })
     }

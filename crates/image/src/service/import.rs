@@ -104,6 +104,19 @@ impl Images {
     pub async fn import(
         &self,
         tenant: &str,
+        spool: Spool,
+        name: Option<Reference>,
+    ) -> Result<(Arc<Image>, Pin), Error> {
+        let imported = self.import_archive(tenant, spool, name).await;
+        let metrics = &self.inner.metrics;
+        let counter = if imported.is_ok() { &metrics.imports } else { &metrics.failed_imports };
+        counter.inc();
+        imported
+    }
+
+    async fn import_archive(
+        &self,
+        tenant: &str,
         mut spool: Spool,
         name: Option<Reference>,
     ) -> Result<(Arc<Image>, Pin), Error> {

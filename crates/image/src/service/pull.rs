@@ -14,7 +14,9 @@ use crate::reference::{Digest, Reference};
 use crate::registry::client::Repository;
 use crate::store::Pin;
 use crate::store::image::{Image, Origin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 
 /// Parallel pulls of all tenants.
@@ -105,10 +107,16 @@ pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender
         }
     }
     let registration = Registration(Arc::clone(&inner), key);
+    let begun = Instant::now();
     let limit = inner.config.limits.pull;
     let late = Error::TooLate { operation: "the pull", seconds: limit.as_secs() };
     let end = tokio::time::timeout(limit, pull(&inner, &registration.1, &progress)).await;
     let end = end.unwrap_or(Err(late));
+    let durations = match &end {
+        Ok(_) => &inner.metrics.pulls,
+        Err(_) => &inner.metrics.failed_pulls,
+    };
+    durations.observe(begun.elapsed());
     if let Err(error) = &end {
         tracing::info!(image = %registration.1.reference, tenant = registration.1.tenant, %error, "pull failed");
     }
@@ -148,7 +156,13 @@ async fn pull(
             source: LayerSource::Registry(&repository, part.clone()),
         })
         .collect();
+    let counted: Vec<_> = manifest.layers.iter().map(|_| AtomicU64::new(0)).collect();
     let on_progress = |index: usize, done: Option<u64>| {
+        if let Some(done) = done {
+            let before = counted[index].swap(done, Ordering::Relaxed);
+            // A download that starts again begins at 0.
+            inner.metrics.pulled_bytes.inc_by(done.saturating_sub(before));
+        }
         progress.send_modify(|now| match done {
             Some(done) => now.layers[index].done = done,
             None => now.layers[index].ready = true,

@@ -61,6 +61,8 @@ pub enum VethEvent {
     },
     /// Another program changed a part of the network; the text says which, and how it was repaired.
     Repaired(String),
+    /// The egress proxy has ended, and the process starts it again.
+    ProxyRestarted,
     /// The process has ended, and every pair with it.
     Ended,
 }
@@ -337,6 +339,7 @@ impl ClientState {
                 VethResponseBody::Authority { name, certificate } => {
                     on_event(VethEvent::Authority { name, certificate });
                 }
+                VethResponseBody::ProxyRestarted => on_event(VethEvent::ProxyRestarted),
                 _ => {}
             }
         }

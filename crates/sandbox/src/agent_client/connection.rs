@@ -1,6 +1,7 @@
 //! Connections of clients to shells and programs. They exchange frames with the agent over a Unix
 //! socket, directly from the caller's task.
 
+use crate::agent_client::metering::count_output;
 use crate::agent_client::pool::Pool;
 use crate::agent_client::running_program::RunningProgram;
 use crate::agent_client::wire::{ANSWER_WAIT, AgentEvent, Wire};
@@ -10,10 +11,12 @@ use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::events::{CommandEvents, EventEmitter};
 use crate::model::sessions::Lifetime;
+use isolet_metrics::Meter;
 use isolet_wire::activity::ShellKey;
 use isolet_wire::request::{self, AgentRequest, ShellPosition};
 use isolet_wire::response::{AgentResponse, RefusalReason};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A connection that is a client of one shell.
@@ -29,6 +32,7 @@ pub struct ShellConnection {
     emitter: Option<EventEmitter>,
     /// The lifetime of the session, for a session's shell.
     session: Option<Weak<Lifetime>>,
+    meter: Option<Arc<Meter>>,
 }
 
 impl ShellConnection {
@@ -43,7 +47,18 @@ impl ShellConnection {
             open.restore = None;
             open.replaces_lost = false;
         }
-        Ok(Self { wire, attach, pid, fresh, at, pool, pooled: false, emitter: None, session: None })
+        Ok(Self {
+            wire,
+            attach,
+            pid,
+            fresh,
+            at,
+            pool,
+            pooled: false,
+            emitter: None,
+            session: None,
+            meter: None,
+        })
     }
 
     /// Marks the connection as one that [`ShellConnection::park`] returns to the pool.
@@ -55,6 +70,12 @@ impl ShellConnection {
     /// Publishes the commands of this connection as events.
     pub(crate) fn with_events(mut self, emitter: EventEmitter) -> Self {
         self.emitter = Some(emitter);
+        self
+    }
+
+    /// Counts the output and the commands of this connection.
+    pub(crate) fn metered(mut self, meter: &Arc<Meter>) -> Self {
+        self.meter = Some(Arc::clone(meter));
         self
     }
 
@@ -72,15 +93,29 @@ impl ShellConnection {
         self.session.as_ref().is_some_and(ended)
     }
 
+    /// Commands of other owners are published and counted by their own clients.
+    fn is_own(&self, id: &str) -> bool {
+        !self.attach.watch || !id.contains('/')
+    }
+
+    fn count(&self, event: &AgentEvent) {
+        let Some(meter) = &self.meter else { return };
+        match event {
+            AgentEvent::Response(AgentResponse::Exit(exit)) if self.is_own(&exit.id) => {
+                meter.command(Duration::from_micros(exit.micros));
+            }
+            event => count_output(meter, event),
+        }
+    }
+
     fn publish(&self, event: &AgentEvent) {
+        self.count(event);
         let Some(emitter) = &self.emitter else { return };
-        // Commands of other owners are published by their own clients.
-        let own = |id: &str| !self.attach.watch || !id.contains('/');
         match event {
             AgentEvent::Response(
                 AgentResponse::Started { id } | AgentResponse::CommandStarted { id, .. },
-            ) if own(id) => emitter.started(id),
-            AgentEvent::Response(AgentResponse::Exit(exit)) if own(&exit.id) => {
+            ) if self.is_own(id) => emitter.started(id),
+            AgentEvent::Response(AgentResponse::Exit(exit)) if self.is_own(&exit.id) => {
                 emitter.exited(&exit.id, Some(exit.code));
             }
             _ => {}
@@ -205,6 +240,7 @@ pub struct ExecConnection {
     /// The driver that is asked for a health check if no process can be created.
     driver: Option<mpsc::Sender<DriverCommand>>,
     command_events: Option<CommandEvents>,
+    meter: Option<Arc<Meter>>,
 }
 
 impl ExecConnection {
@@ -214,7 +250,15 @@ impl ExecConnection {
         pool: Weak<Pool>,
     ) -> Result<Self, AgentError> {
         wire.send(&AgentRequest::Exec(exec)).await?;
-        Ok(Self { wire, over: false, pool, working: None, driver: None, command_events: None })
+        Ok(Self {
+            wire,
+            over: false,
+            pool,
+            working: None,
+            driver: None,
+            command_events: None,
+            meter: None,
+        })
     }
 
     /// Marks the program as running in a session.
@@ -235,7 +279,16 @@ impl ExecConnection {
         self
     }
 
+    /// Counts the output and the end of the program.
+    pub(crate) fn metered(mut self, meter: &Arc<Meter>) -> Self {
+        self.meter = Some(Arc::clone(meter));
+        self
+    }
+
     fn look(&mut self, event: &AgentEvent) {
+        if let Some(meter) = &self.meter {
+            count_output(meter, event);
+        }
         if let (
             AgentEvent::Response(AgentResponse::Refused {
                 reason: RefusalReason::NoProcess, ..
@@ -248,6 +301,9 @@ impl ExecConnection {
         }
         if let AgentEvent::Response(AgentResponse::Exit(exit)) = event {
             self.over = true;
+            if let Some(meter) = &self.meter {
+                meter.program(Duration::from_micros(exit.micros));
+            }
             if let Some(command_events) = self.command_events.take() {
                 command_events.exited(exit.code);
             }

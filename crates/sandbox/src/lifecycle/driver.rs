@@ -138,6 +138,7 @@ impl Driver {
         match begin {
             Begin::Make { once, ready } => {
                 if let Err(error) = self.make(once, ready).await {
+                    self.inner.metrics.lifecycle.create_failures.inc();
                     return self.undo(error).await;
                 }
             }
@@ -307,15 +308,20 @@ impl Driver {
             }
             Err(AgentError::Silent) => self.fall_silent().await,
             Err(AgentError::Frame(_) | AgentError::Turn(_)) => {
+                self.inner.metrics.agents_lost.bad_frame.inc();
                 self.fail("agent sent a bad frame").await
             }
-            Err(_) => self.fail("agent killed").await,
+            Err(_) => {
+                self.inner.metrics.agents_lost.ended.inc();
+                self.fail("agent killed").await
+            }
         }
     }
 
     /// Marks the sandbox as unreachable. The agent may only be slow, so nothing is killed.
     async fn fall_silent(&mut self) {
         if self.shift(Transition::Silent).is_ok() {
+            self.inner.metrics.agents_lost.silent.inc();
             let cause = "agent does not answer";
             warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "unreachable");
             self.record.body.cause = Some(cause.to_owned());
@@ -337,7 +343,10 @@ impl Driver {
                 }
             }
             Err(AgentError::Silent) => {}
-            Err(_) => self.fail("agent is gone").await,
+            Err(_) => {
+                self.inner.metrics.agents_lost.ended.inc();
+                self.fail("agent is gone").await
+            }
         }
     }
 
@@ -357,6 +366,9 @@ impl Driver {
     /// directory without a record, and a record that still says `creating`.
     async fn make(&mut self, once: Option<IdempotencyKey>, ready: bool) -> Result<(), Error> {
         let begun = Instant::now();
+        let lifecycle = &self.inner.metrics.lifecycle;
+        let durations =
+            if ready { &lifecycle.creates_from_pool } else { &lifecycle.creates_new }.clone();
         pass("create.before_record").await?;
         let spec = self.spec(false);
         let row = self.record.row()?;
@@ -394,6 +406,7 @@ impl Driver {
             self.record.state = State::Creating;
             return Err(error);
         }
+        durations.observe(begun.elapsed());
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
         self.publish(None);
         if ready {

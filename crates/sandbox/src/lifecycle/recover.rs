@@ -36,6 +36,7 @@ use crate::model::record::{Record, View};
 use crate::model::state::{State, Transition};
 use isolet_jail::SandboxHandle;
 use isolet_jail::identity::{self, Identity, Origin};
+use isolet_metrics::Metrics;
 use isolet_store::Store;
 use isolet_store::audit::Audit;
 use isolet_store::keys::Keys;
@@ -104,6 +105,7 @@ struct OpenedServer {
     keys: Keys,
     audit: Audit,
     launch: Launch,
+    metrics: Arc<Metrics>,
 }
 
 /// The blocking part of a start: directories, lock, store, identity, launcher.
@@ -117,7 +119,8 @@ fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
     if identity::is_copy(&data).map_err(at(&data))? {
         Store::check(&file)?;
     }
-    let store = Store::open(&file)?;
+    let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
+    let store = Store::open(&file)?.with_metrics(metrics.store.clone());
     let keys = Keys::open(&file)?;
     let audit = Audit::open(&data)?;
     let Identity { origin, cgroup, foreign } =
@@ -133,8 +136,9 @@ fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
         }
         _ => {}
     }
-    let launch = Launch::start(config.jail()).map_err(OpenError::Launcher)?;
-    Ok(OpenedServer { config, origin, lock, store, keys, audit, launch })
+    let launch = Launch::start(config.jail(), metrics.restarts.launcher.clone())
+        .map_err(OpenError::Launcher)?;
+    Ok(OpenedServer { config, origin, lock, store, keys, audit, launch, metrics })
 }
 
 /// What the store contains.
@@ -177,7 +181,7 @@ async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenEr
 /// Starts a server on a data directory.
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let prepared = tokio::task::spawn_blocking(move || prepare(config)).await;
-    let OpenedServer { config, origin, lock, store, keys, audit, launch } =
+    let OpenedServer { config, origin, lock, store, keys, audit, launch, metrics } =
         prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
     let mut found = records(&config, &store).await?;
     pass("recover.listed").await?;
@@ -187,9 +191,10 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
     let images = config.images.clone();
     let floor = config.free_space_floor_mib;
+    let image_metrics = metrics.images.clone();
     let images = tokio::task::spawn_blocking(move || {
         let limits = isolet_image::Limits { floor_mib: floor, ..images.limits };
-        isolet_image::Images::open(isolet_image::Config { limits, ..images })
+        isolet_image::Images::open(isolet_image::Config { limits, ..images }, image_metrics)
     });
     let images = images.await.map_err(|error| OpenError::Fault(error.to_string()))?;
     let images = images.map_err(|error| OpenError::Fault(error.to_string()))?;
@@ -209,6 +214,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         watched: Arc::new(Watched::default()),
         events: crate::model::events::Events::default(),
         trash: Arc::new(Notify::new()),
+        metrics,
         stopping: false.into(),
         tasks: Mutex::default(),
         _lock: lock,
@@ -270,7 +276,7 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
             State::Unreachable => (record.state, record.body.cause) = (State::Running, None),
             _ => {}
         }
-        let entry = SandboxEntry::new(record, &sandboxes, sessions, &inner.watched);
+        let entry = SandboxEntry::new(record, &sandboxes, sessions, &inner.watched, &inner.metrics);
         inner.registry.insert(&entry);
         match state {
             State::Running | State::Unreachable => {
@@ -322,6 +328,12 @@ fn rebooted(inner: &Inner, entry: &SandboxEntry) -> bool {
 
 /// Publishes the new state before clients can see the sandbox. The sandbox's driver records it.
 pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<SandboxEntry>, event: Transition, cause: &str) {
+    let lost = &inner.metrics.agents_lost;
+    match event {
+        Transition::Silent => _ = lost.silent.inc(),
+        Transition::Died => _ = lost.ended.inc(),
+        _ => {}
+    }
     let mut record = (*entry.view().record).clone();
     let was = record.state;
     // It is unknown when the host ended.

@@ -364,9 +364,14 @@ impl Inner {
             VethEvent::Repaired(repair) => {
                 warn!(repair, "network configuration was changed from outside and repaired")
             }
+            VethEvent::ProxyRestarted => {
+                warn!("the egress proxy has ended; it is being started again");
+                self.metrics.restarts.egress_proxy.inc();
+            }
             VethEvent::Ended if self.stopping.load(Ordering::Relaxed) => {}
             VethEvent::Ended => {
                 info!("the process that owns the veth pairs has ended");
+                self.metrics.restarts.veth.inc();
                 self.ready.on_veth_lost(None);
                 ended.notify_one();
             }

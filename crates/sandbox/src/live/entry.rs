@@ -25,6 +25,7 @@ use crate::model::info::Lost;
 use crate::model::record::{Record, View};
 use crate::model::sessions::Sessions;
 use crate::model::state::State;
+use isolet_metrics::{Meter, Metrics};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,6 +75,8 @@ pub(crate) struct SandboxEntry {
     pub(crate) link: Mutex<Option<ReservedVeth>>,
     /// The values of injected credentials.
     pub(crate) secret_store: SecretStore,
+    /// Counts what the sandbox does.
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl SandboxEntry {
@@ -82,9 +85,12 @@ impl SandboxEntry {
         sandboxes: &std::path::Path,
         sessions: Vec<(SessionId, String)>,
         watch: &Arc<Watched>,
+        metrics: &Arc<Metrics>,
     ) -> Arc<Self> {
         let (commands, command_queue) = mpsc::channel(ORDERS_MAX);
+        let meter = Meter::new(metrics, record.tenant.as_str());
         Arc::new(Self {
+            meter,
             tenant: record.tenant.clone(),
             id: record.id.clone(),
             name: record.name.clone(),

@@ -10,6 +10,7 @@ use crate::live::warm_pool::pool::WarmPool;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::events::Events;
+use isolet_metrics::Metrics;
 use isolet_store::Store;
 use isolet_store::audit::Audit;
 use isolet_store::keys::Keys;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     /// Notified when something was moved to the trash.
     pub(crate) trash: Arc<Notify>,
     pub(crate) space: Arc<Space>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) stopping: AtomicBool,
     /// The drivers and the background tasks.
     pub(crate) tasks: Mutex<JoinSet<()>>,

@@ -2,6 +2,7 @@
 
 use crate::model::error::Error;
 use isolet_jail::{Config, Launcher, SandboxHandle};
+use isolet_metrics::Counter;
 use isolet_wire::launcher::{Scope, Spec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,6 +39,8 @@ struct Keeper {
     config: Config,
     launcher: Option<Launcher>,
     missing: Arc<Mutex<Vec<String>>>,
+    /// Counts launchers that ended unexpectedly.
+    restarts: Counter,
 }
 
 impl Job {
@@ -51,9 +54,9 @@ impl Job {
 
 impl Launch {
     /// Starts the thread and the launcher. Blocks. It is no error if the machine lacks something.
-    pub(crate) fn start(config: Config) -> Result<Self, String> {
+    pub(crate) fn start(config: Config, restarts: Counter) -> Result<Self, String> {
         let missing = Arc::default();
-        let mut keeper = Keeper { config, launcher: None, missing: Arc::clone(&missing) };
+        let mut keeper = Keeper { config, launcher: None, missing: Arc::clone(&missing), restarts };
         match keeper.launcher() {
             Ok(_) | Err(isolet_jail::Error::Missing(_)) => {}
             Err(error) => return Err(error.to_string()),
@@ -73,6 +76,11 @@ impl Launch {
 
     pub(crate) fn missing(&self) -> Vec<String> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Number of requests that wait for the launcher.
+    pub(crate) fn queued(&self) -> usize {
+        self.commands.max_capacity() - self.commands.capacity()
     }
 
     /// Creates a sandbox, optionally in a network namespace, and returns the agent's process id.
@@ -146,6 +154,7 @@ impl Keeper {
                 Err(isolet_jail::Error::Gone(reason)) => {
                     tracing::warn!(sandbox = %job.name(), reason, "launcher ended; starting another");
                     self.launcher = None;
+                    self.restarts.inc();
                     if let Err(error) = self.clear(job) {
                         // The remains would only obstruct the next launcher.
                         tracing::warn!(sandbox = %job.name(), %error, "remains of an ended launcher's request are not removed yet");

@@ -17,7 +17,9 @@ fn body() -> RecordBody {
 }
 
 fn entry(record: Record) -> Arc<SandboxEntry> {
-    SandboxEntry::new(record, Path::new("/nowhere"), Vec::new(), &Arc::new(Watched::default()))
+    let metrics = Arc::new(isolet_metrics::Metrics::new("test"));
+    let watched = Arc::new(Watched::default());
+    SandboxEntry::new(record, Path::new("/nowhere"), Vec::new(), &watched, &metrics)
 }
 
 fn reserve(registry: &Registry, tenant: &str, id: &str, max: u32) -> Result<Reserved, Error> {

@@ -80,6 +80,13 @@ pub(crate) struct Sessions {
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
+/// See [`Sessions::counts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionCounts {
+    pub(crate) sessions: usize,
+    pub(crate) terminals: usize,
+}
+
 /// Reserves one of the sandbox's terminals while it may be opened.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
@@ -267,6 +274,13 @@ impl Sessions {
 
     pub(crate) fn list(&self) -> Vec<SessionInfo> {
         self.lock().iter().map(|(id, held)| held.info(id, &self.sandbox)).collect()
+    }
+
+    /// The numbers of sessions and of their running terminals.
+    pub(crate) fn counts(&self) -> SessionCounts {
+        let all = self.lock();
+        let terminals = all.values().filter(|held| held.terminal.is_some()).count();
+        SessionCounts { sessions: all.len(), terminals }
     }
 
     pub(crate) fn info(&self, id: &SessionId) -> Result<SessionInfo, Error> {

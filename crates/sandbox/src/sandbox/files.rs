@@ -13,6 +13,7 @@ use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::sandbox::Sandbox;
 use bytes::Bytes;
+use isolet_metrics::{Meter, Stream};
 use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
 use isolet_wire::request::{AgentRequest, FileRequest};
 use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
@@ -39,6 +40,7 @@ pub struct FileReader {
     done: bool,
     /// Bytes that have already been received.
     ahead: Option<Bytes>,
+    meter: Arc<Meter>,
 }
 
 /// A file that is being written to a temporary name. Dropping it before [`Writer::finish`] changes
@@ -50,6 +52,7 @@ pub struct Writer {
     space: Arc<Space>,
     /// Offset at which the free disk space is checked again.
     look: u64,
+    meter: Arc<Meter>,
 }
 
 pub(crate) async fn next_event(wire: &mut Wire) -> Result<AgentEvent, Error> {
@@ -113,7 +116,9 @@ impl FileReader {
         }
         match next_event(&mut self.wire).await? {
             AgentEvent::Data(body) => {
-                Ok(Some(DataFrame::parse(body).map_err(AgentError::from)?.bytes))
+                let bytes = DataFrame::parse(body).map_err(AgentError::from)?.bytes;
+                self.meter.bytes(Stream::FilesOut, bytes.len());
+                Ok(Some(bytes))
             }
             AgentEvent::Response(AgentResponse::Done) => {
                 self.done = true;
@@ -142,6 +147,7 @@ impl Writer {
                 return Err(self.reason(error).await);
             }
             self.offset += part.len() as u64;
+            self.meter.bytes(Stream::FilesIn, part.len());
         }
         match self.wire.try_next() {
             Ok(None) => Ok(()),
@@ -207,7 +213,14 @@ impl Sandbox {
     }
 
     fn writer(&self, wire: Wire) -> Writer {
-        Writer { wire, offset: 0, space: Arc::clone(self.space()), look: STEP_BYTES }
+        let space = Arc::clone(self.space());
+        let meter = Arc::clone(&self.entry.meter);
+        Writer { wire, offset: 0, space, look: STEP_BYTES, meter }
+    }
+
+    fn reader(&self, stat: FileStat, wire: Wire) -> FileReader {
+        let meter = Arc::clone(&self.entry.meter);
+        FileReader { stat, wire, done: false, ahead: None, meter }
     }
 
     /// Reads a regular file from `offset`, at most `limit` bytes.
@@ -222,7 +235,8 @@ impl Sandbox {
     ) -> Result<FileReader, Error> {
         let mut wire =
             self.file(path, FileRequest::Read { path: path.to_vec(), offset, limit }).await?;
-        Ok(FileReader { stat: stat(&mut wire).await?, wire, done: false, ahead: None })
+        let stat = stat(&mut wire).await?;
+        Ok(self.reader(stat, wire))
     }
 
     /// Writes a whole file. Missing parents are created, and a new file gets `mode`.

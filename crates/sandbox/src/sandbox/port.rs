@@ -10,6 +10,7 @@ use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::model::state::State;
 use crate::sandbox::Sandbox;
+use isolet_metrics::{Meter, Stream};
 use isolet_wire::port::{LISTENERS_MAX, Listener};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
@@ -17,6 +18,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -32,6 +34,16 @@ const DIAL_WAIT: Duration = Duration::from_secs(12);
 pub struct PortConnection {
     stream: TcpStream,
     _place: OwnedSemaphorePermit,
+    meter: Arc<Meter>,
+}
+
+impl PortConnection {
+    fn written(&self, done: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &done {
+            self.meter.bytes(Stream::PortsIn, *bytes);
+        }
+        done
+    }
 }
 
 impl AsyncRead for PortConnection {
@@ -40,7 +52,10 @@ impl AsyncRead for PortConnection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let done = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.meter.bytes(Stream::PortsOut, buf.filled().len() - before);
+        done
     }
 }
 
@@ -50,7 +65,8 @@ impl AsyncWrite for PortConnection {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let done = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.written(done)
     }
 
     fn poll_write_vectored(
@@ -58,7 +74,8 @@ impl AsyncWrite for PortConnection {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let done = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.written(done)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -88,7 +105,7 @@ impl Sandbox {
     /// [`Error::Refused`] with `NotListening`, `NoAnswer`, `ResourcesExhausted` or `TooMany`;
     /// [`Error::Link`], [`Error::Failed`], [`Error::Unreachable`].
     pub async fn dial(&self, port: u16) -> Result<PortConnection, Error> {
-        let Ok(_place) = std::sync::Arc::clone(&self.entry.ports).try_acquire_owned() else {
+        let Ok(_place) = Arc::clone(&self.entry.ports).try_acquire_owned() else {
             let message = format!("at most {CONNECTIONS_MAX} connections to ports of a sandbox");
             return Err(Error::Refused { reason: RefusalReason::TooMany, message });
         };
@@ -103,7 +120,7 @@ impl Sandbox {
         };
         self.entry.pool.park(wire);
         let stream = checked(fd, port)?;
-        Ok(PortConnection { stream, _place })
+        Ok(PortConnection { stream, _place, meter: Arc::clone(&self.entry.meter) })
     }
 
     /// The sockets on which programs in the sandbox listen, sorted. A sleeping sandbox has none and

@@ -4,6 +4,7 @@
 
 mod gone;
 
+use crate::agent_client::metering::count_output;
 use crate::agent_client::wire::AgentEvent::{self, Response as Said};
 use crate::agent_client::wire::{ANSWER_WAIT, Wire};
 use crate::live::entry::process_records::{ProcessRecord, life};
@@ -16,6 +17,7 @@ use crate::model::input::WorkingDirectory;
 use crate::model::process::{ProcessInfo, ProcessSpec};
 use crate::model::state::State;
 use crate::sandbox::Sandbox;
+use isolet_metrics::Meter;
 use isolet_wire::process::{ProcessLogStart, ProcessRequest, StartProcess};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
@@ -33,6 +35,7 @@ const INPUT_PART: usize = 64 * 1024;
 pub struct ProcessConnection {
     wire: Wire,
     log: ProcessLogStart,
+    meter: Arc<Meter>,
 }
 
 impl ProcessConnection {
@@ -48,7 +51,9 @@ impl ProcessConnection {
     /// # Errors
     /// [`AgentError`].
     pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
-        self.wire.next().await
+        let event = self.wire.next().await?;
+        count_output(&self.meter, &event);
+        Ok(event)
     }
 
     /// Returns an event that has already arrived, without waiting.
@@ -56,7 +61,9 @@ impl ProcessConnection {
     /// # Errors
     /// [`AgentError`].
     pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
-        self.wire.try_next()
+        let event = self.wire.try_next()?;
+        event.iter().for_each(|event| count_output(&self.meter, event));
+        Ok(event)
     }
 }
 
@@ -221,7 +228,10 @@ impl Sandbox {
         }))
         .await?;
         match wire.answer().await? {
-            AgentResponse::ProcessLog(log) => Ok(ProcessConnection { wire, log }),
+            AgentResponse::ProcessLog(log) => {
+                let meter = Arc::clone(&self.entry.meter);
+                Ok(ProcessConnection { wire, log, meter })
+            }
             AgentResponse::Refused { reason: RefusalReason::NoSuchProcess, .. } => {
                 Err(self.not_there(id).await)
             }

@@ -127,7 +127,8 @@ impl Sandbox {
             self.entry.shell_states.taken(&id);
         }
         let lifetime = opening.map(|(lifetime, _)| Arc::downgrade(&lifetime));
-        Ok(connection.of_session(lifetime).with_events(self.emitter(session)))
+        let connection = connection.of_session(lifetime).metered(&self.entry.meter);
+        Ok(connection.with_events(self.emitter(session)))
     }
 
     /// A client of a session's shell that runs one command after the other, from the pool if one is
@@ -183,7 +184,8 @@ impl Sandbox {
         let pool = Arc::downgrade(scope.map_or(&self.entry.pool, |scope| &scope.pool));
         let connection =
             ExecConnection::open(self.wire(scope).await?, exec, pool).await?.working(working);
-        let connection = connection.doubting(self.entry.commands.clone());
+        let connection =
+            connection.doubting(self.entry.commands.clone()).metered(&self.entry.meter);
         Ok(connection.with_events(self.emitter(start.session.map(|id| Arc::from(id.as_str())))))
     }
 

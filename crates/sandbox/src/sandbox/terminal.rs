@@ -4,6 +4,7 @@
 //! Output that it has not read stays in the terminal's ring buffer.
 
 use crate::agent_client::connection;
+use crate::agent_client::metering::count_terminal;
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::live::entry::SandboxEntry;
 use crate::live::entry::running_scopes::Scope;
@@ -14,6 +15,7 @@ use crate::model::ids::SessionId;
 use crate::model::state::State;
 use crate::sandbox::Sandbox;
 use crate::sandbox::shells::ShellName;
+use isolet_metrics::Stream;
 use isolet_wire::activity::ShellKey;
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
@@ -96,6 +98,7 @@ impl TerminalConnection {
             self.touched = Instant::now();
             self.entry.sessions.touch(&self.session);
         }
+        self.entry.meter.bytes(Stream::TerminalIn, bytes.len());
         bytes
             .chunks(TYPE_BYTES_MAX)
             .try_for_each(|part| self.wire.push(&AgentRequest::Type(part.to_vec())))
@@ -126,7 +129,9 @@ impl TerminalConnection {
     /// # Errors
     /// [`AgentError`].
     pub async fn next(&mut self) -> Result<AgentEvent, AgentError> {
-        self.wire.next().await
+        let event = self.wire.next().await?;
+        count_terminal(&self.entry.meter, &event);
+        Ok(event)
     }
 
     /// Returns an event that has already arrived, without waiting.
@@ -134,7 +139,9 @@ impl TerminalConnection {
     /// # Errors
     /// [`AgentError`].
     pub fn try_next(&mut self) -> Result<Option<AgentEvent>, AgentError> {
-        self.wire.try_next()
+        let event = self.wire.try_next()?;
+        event.iter().for_each(|event| count_terminal(&self.entry.meter, event));
+        Ok(event)
     }
 }
 

@@ -33,7 +33,9 @@ impl Inner {
             self.space.check()?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
-            let make = |record| SandboxEntry::new(record, &sandboxes, Vec::new(), &self.watched);
+            let make = |record| {
+                SandboxEntry::new(record, &sandboxes, Vec::new(), &self.watched, &self.metrics)
+            };
             // Sandboxes of the warm pool have the configured disk size, which cannot change later.
             let fits = body.limits.disk_mib == self.config.limits.disk_mib;
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
@@ -45,6 +47,10 @@ impl Inner {
             }
             match reserved? {
                 Reserved::New(entry) => {
+                    if self.config.warm_pool_size > 0 {
+                        let lifecycle = &self.metrics.lifecycle;
+                        if ready { &lifecycle.pool_hits } else { &lifecycle.pool_misses }.inc();
+                    }
                     *entry.link() = link;
                     entry.secret_store.fill(credentials.to_vec());
                     self.drive(Arc::clone(&entry), Begin::Make { once, ready });

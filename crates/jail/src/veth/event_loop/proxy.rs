@@ -135,7 +135,7 @@ impl EventLoop {
                 Err(_) => {
                     self.manager.proxy = None;
                     self.start_proxy_at = Some(Instant::now() + RETRY_PAUSE);
-                    self.report_repair("isolet-egress-proxy has ended: starting it again".into());
+                    self.send_event(VethResponseBody::ProxyRestarted);
                 }
             }
         }

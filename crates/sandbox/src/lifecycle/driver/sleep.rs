@@ -66,11 +66,16 @@ impl Driver {
         if !self.entry.activity.close() {
             return Err(Error::InUse(self.entry.id.clone()));
         }
+        let begun = Instant::now();
         if let Err(error) = self.fall_asleep().await {
             self.entry.activity.open();
+            if !matches!(error, Error::InUse(_)) {
+                self.inner.metrics.lifecycle.sleep_failures.inc();
+            }
             return Err(error);
         }
         self.retry_cleanup().await;
+        self.inner.metrics.lifecycle.sleeps.observe(begun.elapsed());
         Ok(self.record.info())
     }
 
@@ -237,16 +242,20 @@ impl Driver {
             _ => return Err(self.no_work()),
         }
         let begun = Instant::now();
-        self.rest().await?;
+        let lifecycle = &self.inner.metrics.lifecycle;
+        self.rest().await.inspect_err(|_| _ = lifecycle.wake_failures.inc())?;
         self.cleanup_pending = false;
         if let Err(error) = self.make_anew().await {
             warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "does not wake");
             self.watch = None;
+            self.inner.metrics.lifecycle.wake_failures.inc();
             self.record.state = State::Sleeping;
             self.retry_cleanup().await;
             return Err(error);
         }
-        let ms = begun.elapsed().as_micros() as f64 / 1000.0;
+        let elapsed = begun.elapsed();
+        self.inner.metrics.lifecycle.wakes.observe(elapsed);
+        let ms = elapsed.as_micros() as f64 / 1000.0;
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms, "woke");
         self.hold()
     }

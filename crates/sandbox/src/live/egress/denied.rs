@@ -9,6 +9,7 @@ use isolet_wire::network::NetworkDenial;
 impl Inner {
     /// Records a denial and publishes it as an event.
     pub(crate) fn refused(&self, entry: &SandboxEntry, refused: NetworkDenial) {
+        self.metrics.requests.egress_denials.inc_by(refused.times.into());
         if entry.refusals.push(refused.clone(), now_ms()) {
             self.events.emit(entry, EventKind::NetworkDenied(refused));
         }

@@ -1,11 +1,13 @@
 //! Runs of code in a context: output, displayed values and results.
 
+use crate::agent_client::metering::count_output;
 use crate::agent_client::pool::Pool;
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::model::ids::ContextId;
 use crate::sandbox::Sandbox;
+use isolet_metrics::Meter;
 use isolet_wire::context::{self, DISPLAY, TIMEOUT_MS_MAX};
 use isolet_wire::frame::DataFrame;
 use isolet_wire::request::AgentRequest;
@@ -90,6 +92,7 @@ pub struct ContextRunConnection {
     pool: Weak<Pool>,
     said: Vec<u8>,
     long: bool,
+    meter: Arc<Meter>,
 }
 
 impl ContextRunConnection {
@@ -138,6 +141,7 @@ impl ContextRunConnection {
     }
 
     fn event(&mut self, event: AgentEvent) -> Result<Option<ContextRunEvent>, Error> {
+        count_output(&self.meter, &event);
         let response = match event {
             AgentEvent::Data(body) => {
                 return Ok(Some(ContextRunEvent::Output(
@@ -208,6 +212,7 @@ impl Sandbox {
         let mut wire = self.wire(scope.as_deref()).await?;
         wire.send(&AgentRequest::Context(context::ContextRequest::Run(run))).await?;
         let pool = Arc::downgrade(self.pool_at(scope.as_deref()));
-        Ok(ContextRunConnection { wire, over: false, pool, said: Vec::new(), long: false })
+        let meter = Arc::clone(&self.entry.meter);
+        Ok(ContextRunConnection { wire, over: false, pool, said: Vec::new(), long: false, meter })
     }
 }

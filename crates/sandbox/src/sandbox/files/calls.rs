@@ -106,7 +106,7 @@ impl Sandbox {
             done(&mut wire).await?;
             return Ok(Opened::Directory(stat));
         }
-        Ok(Opened::File(Box::new(FileReader { stat, wire, done: false, ahead: None })))
+        Ok(Opened::File(Box::new(self.reader(stat, wire))))
     }
 
     /// Writes or appends to a file. Missing parents are created.
@@ -184,7 +184,7 @@ impl Sandbox {
     async fn packed(&self, path: &[u8], call: FileRequest) -> Result<FileReader, Error> {
         let mut wire = self.file(path, call).await?;
         let stat = stat(&mut wire).await?;
-        let mut reader = FileReader { stat, wire, done: false, ahead: None };
+        let mut reader = self.reader(stat, wire);
         // For a small archive, an error becomes the answer instead of a broken stream.
         reader.ahead = reader.next().await?;
         Ok(reader)

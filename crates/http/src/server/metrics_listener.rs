@@ -1,0 +1,86 @@
+//! The listener for Prometheus alone: `GET /metrics` on loopback, without a key.
+//!
+//! It has no connection in common with clients, so the metrics can still be read when all
+//! connections of the server are in use.
+
+use crate::app::App;
+use crate::auth::origin::{self, ServerNames};
+use crate::foundation::error::ApiError;
+use crate::routes::metrics;
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// The most connections. Others wait until one of these ends.
+const CONNECTIONS_MAX: usize = 16;
+/// How long a connection may be idle, so that nobody holds all of them. Prometheus opens another.
+const IDLE_WAIT: Duration = Duration::from_secs(20);
+/// The pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until the task is aborted, which also ends the connections.
+pub(super) async fn serve(listener: TcpListener, app: App) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let app = app.clone();
+                connections.spawn(async move {
+                    connection(stream, app).await;
+                    drop(slot);
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, app: App) {
+    let Ok(local) = stream.local_addr() else { return };
+    let service = service_fn(|request: Request<Incoming>| {
+        let answered = answer(&app, local, &request);
+        async move { Ok::<Response<Body>, Infallible>(answered) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_WAIT)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "connection for metrics ended");
+    }
+}
+
+fn answer(app: &App, local: SocketAddr, request: &Request<Incoming>) -> Response<Body> {
+    let names = ServerNames::default();
+    let refused = if let Err(failure) =
+        origin::check(&names, local, request.uri(), request.headers())
+    {
+        failure
+    } else if request.uri().path() != "/metrics" {
+        let message = format!("there is no {} here", request.uri().path());
+        ApiError::new(StatusCode::NOT_FOUND, "no_route", message, "this listener serves /metrics")
+    } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let message = format!("/metrics is not for {}", request.method());
+        ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "bad_method", message, "use GET")
+    } else {
+        match metrics::answer(app) {
+            Ok(response) => return response,
+            Err(failure) => failure,
+        }
+    };
+    refused.into_response()
+}

@@ -1,0 +1,94 @@
+//! The registry of all groups, and its text.
+
+use crate::images::ImageMetrics;
+use crate::labels::described;
+use crate::lifecycle::{AgentLosses, Commands, Lifecycle, Restarts};
+use crate::process::ProcessCollector;
+use crate::requests::RequestMetrics;
+use crate::snapshot::Snapshot;
+use crate::store::StoreMetrics;
+use crate::streams::StreamBytes;
+use crate::tenants::Tenants;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+/// The media type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of one server.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Changes of sandboxes.
+    pub lifecycle: Lifecycle,
+    /// Commands and programs.
+    pub commands: Commands,
+    /// Bytes by stream.
+    pub streams: StreamBytes,
+    /// Requests and refusals.
+    pub requests: RequestMetrics,
+    /// Pulls and imports.
+    pub images: ImageMetrics,
+    /// Lost agents.
+    pub agents_lost: AgentLosses,
+    /// Restarted processes.
+    pub restarts: Restarts,
+    /// The records.
+    pub store: StoreMetrics,
+    /// Gauges that are set when the metrics are read.
+    pub snapshot: Snapshot,
+    /// Totals of tenants.
+    pub tenants: Tenants,
+}
+
+impl Metrics {
+    /// The metrics of a server of this version.
+    #[must_use]
+    pub fn new(version: &'static str) -> Self {
+        let mut registry = Registry::default();
+        let build = described("isolet_build_info", "The version of the server; the value is 1")
+            .register(&mut registry, Family::<[(&str, &str); 1], Gauge>::default());
+        build.get_or_create(&[("version", version)]).set(1);
+        let lifecycle = Lifecycle::register(&mut registry);
+        let commands = Commands::register(&mut registry);
+        let streams = StreamBytes::register(&mut registry);
+        let requests = RequestMetrics::register(&mut registry);
+        let images = ImageMetrics::register(&mut registry);
+        let agents_lost = AgentLosses::register(&mut registry);
+        let restarts = Restarts::register(&mut registry);
+        let store = StoreMetrics::register(&mut registry);
+        let snapshot = Snapshot::register(&mut registry);
+        let tenants = Tenants::register(&mut registry);
+        registry.register_collector(Box::new(ProcessCollector));
+        Self {
+            registry,
+            lifecycle,
+            commands,
+            streams,
+            requests,
+            images,
+            agents_lost,
+            restarts,
+            store,
+            snapshot,
+            tenants,
+        }
+    }
+
+    /// All metrics in OpenMetrics.
+    ///
+    /// # Errors
+    /// When a metric cannot be encoded.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::with_capacity(32 * 1024);
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+#[path = "metrics_test.rs"]
+mod tests;
