@@ -31,7 +31,7 @@ PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates caddy chr
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -83,10 +83,11 @@ test: packages tools console
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/openapi
 	$(MAKE) check-workflow
+	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/metrics
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: clients sdk browser python openapi-tools $(XTERM)
+fetched: clients sdk browser python openapi-tools prometheus $(XTERM)
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults -p isolet-clients --profile soak \
@@ -149,9 +150,9 @@ PYTHON := $(CURDIR)/target/python/bin
 
 python: target/python/.fetched
 
-target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt tests/packages/requirements.txt | packages
+target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt tests/packages/requirements.txt tests/metrics/requirements.txt | packages
 	python3 -m venv --clear $(@D)
-	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt -r tests/packages/requirements.txt
+	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt -r tests/packages/requirements.txt -r tests/metrics/requirements.txt
 	touch $@
 
 # What generates a TypeScript client from the OpenAPI document.
@@ -196,6 +197,17 @@ target/clients/openai-agents/.fetched: tests/clients/openai-agents/requirements.
 
 target/clients/idna-3.20.tar.gz: | packages
 	python3 -m pip download -q --no-deps --no-binary :all: idna==3.20 -d $(@D)
+
+# Prometheus and promtool of Debian. The package is unpacked and not installed, because installing it would start
+# a service that listens on all addresses.
+prometheus: target/clients/prometheus/usr/bin/promtool
+
+target/clients/prometheus/usr/bin/promtool: | packages
+	rm -rf target/clients/prometheus
+	mkdir -p target/clients/prometheus
+	cd target/clients/prometheus && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; }
+	cd target/clients/prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb
+	touch $@
 
 # ttyd, which the benchmark compares terminals with. Debian 12 has no package, so this builds the source
 # of a later Debian package from the mirror that this machine uses.
