@@ -5,6 +5,7 @@ mod audit;
 mod client;
 mod config;
 mod data_age;
+mod doctor;
 mod generate;
 mod keys;
 mod serve;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
     version,
     after_help = "\
 A first session:
+  isolet doctor                         check this machine (as root)
   isolet serve                          start the server (as root, on Linux)
   isolet attach demo                    open a terminal in the sandbox `demo`, which is created
   isolet shell demo                     open a shell for commands
@@ -48,6 +50,8 @@ struct Cli {
 enum Command {
     /// Start the server in the foreground.
     Serve(Box<serve::Args>),
+    /// Check whether this machine and these settings can run sandboxes.
+    Doctor(doctor::Args),
     /// Create, list and revoke API keys (on the server's machine).
     Keys(keys::Args),
     /// Show and verify audit logs (on the server's machine).
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Keys(args) => keys::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Create(args) => client::run(1, client::create::run(args)),
         Command::Network(args) => client::run(1, client::network::run(args)),
         Command::Exec(args) => client::run(client::EXIT_CLIENT_ERROR, client::exec::run(args)),

@@ -2,6 +2,7 @@
 
 use crate::config::{DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
 use crate::data_age;
+use crate::doctor;
 use crate::tls::TlsFiles;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -173,6 +174,7 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     let listener = bind(listen, RELEASE_WAIT).await.with_context(|| {
         format!("cannot listen on {listen}; choose another address with --listen")
     })?;
+    doctor::at_start(&settings);
     data_age::mark_if_new(&data_dir)?;
     let metrics = match settings.metrics_listen {
         Some(address) => Some(bind(address, RELEASE_WAIT).await.with_context(|| {
@@ -188,6 +190,7 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     if !missing.is_empty() {
         eprintln!("This machine cannot run sandboxes yet:");
         missing.iter().for_each(|one| eprintln!("  - {one}"));
+        eprintln!("`isolet doctor` makes all checks.");
         return Ok(ExitCode::FAILURE);
     }
     let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;

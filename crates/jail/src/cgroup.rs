@@ -143,6 +143,13 @@ impl CgroupRoot {
         Ok(root)
     }
 
+    /// The file of the controllers that [`CgroupRoot::create`] switches on at the top of a version 2
+    /// tree.
+    pub(crate) fn controllers_file(hierarchies: &Hierarchies) -> Option<PathBuf> {
+        let own = hierarchies.unified.as_ref()?;
+        Some(mount_point(own).join("cgroup.subtree_control"))
+    }
+
     fn ensure_exists(&self) -> io::Result<()> {
         if let Some(top) = self.unified.parent().filter(|_| self.unified_only) {
             enable_controllers(top)?;

@@ -6,4 +6,5 @@ mod layers;
 mod new_root;
 mod parent;
 
+pub(crate) use layers::mount_ids;
 pub use parent::create_sandbox;

@@ -7,7 +7,7 @@
 //!
 //! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
 //! `orphan` and `disk`; `identity` and `sandbox_handle`; `host`; `child`; `create`, `scope` and
-//! `veth`; `launcher` and `teardown`.
+//! `veth`; `launcher`, `probe` and `teardown`.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -21,6 +21,7 @@ pub mod identity;
 mod kernel;
 mod launcher;
 mod orphan;
+pub mod probe;
 mod sandbox_handle;
 mod scope;
 mod teardown;
@@ -30,7 +31,7 @@ pub use child::StepError;
 pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, scope_dir};
 pub use create::create_sandbox;
 pub use disk::no_disk;
-pub use host::requirements::missing;
+pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
 pub use host::{Host, PrepareError};
 pub use isolet_wire::veth::VethSettings;
 pub use kernel::packet::{Packet, receive_packet};

@@ -52,6 +52,7 @@ mod netlink;
 mod nft;
 mod nft_ruleset;
 mod policy;
+pub(crate) mod preview;
 mod privileges;
 mod sandbox_end;
 mod set_element;

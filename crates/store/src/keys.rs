@@ -6,7 +6,7 @@ use crate::records::apply;
 use crate::schema;
 use crate::tombstones::{KEY_RESERVE, Removal, Tombstones};
 use isolet_clock::now_ms;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OpenFlags, params};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,6 +84,28 @@ struct KeyCache {
     file: PathBuf,
     /// Keys that were revoked while the disk was full.
     revoked: Tombstones,
+/// Counts the keys that are neither revoked nor expired, and migrates nothing. Blocks.
+///
+/// # Errors
+/// [`Error::Sqlite`]; a missing file is an error too.
+pub fn count_valid(file: &Path) -> Result<u64, Error> {
+    // A read-only connection would leave the files of the write-ahead log behind.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    let count: i64 = connection.query_row(
+        "SELECT count(*) FROM keys WHERE revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > ?1)",
+        [now_ms()],
+        |row| row.get(0),
+    )?;
+    Ok(count.unsigned_abs())
+}
+
+/// A key, with its last use in the records.
+struct CachedKey {
+    key: Key,
+    recorded_use_ms: Option<i64>,
+}
+
     /// Modification time of the file of `revoked` at the last [`Keys::reload`].
     written: Option<SystemTime>,
 }

@@ -5,6 +5,7 @@
 pub mod exec;
 pub mod heap;
 pub mod inherited_fd;
+pub mod kernel_clock;
 pub mod loop_device;
 pub mod loopback;
 pub mod mount;

@@ -84,7 +84,7 @@ fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
 }
 
 /// A user namespace without processes, which only defines how a mount maps ids.
-fn mount_ids(map: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn mount_ids(map: &str) -> Result<OwnedFd, Errno> {
     let pinned =
         pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
     map_ids(pinned.pid, map)?;

@@ -358,6 +358,8 @@ fn every_command_teaches_by_an_example() {
     let server = Server::start();
     for command in [
         "serve",
+        "doctor",
+        "recover",
         "exec",
         "shell",
         "attach",

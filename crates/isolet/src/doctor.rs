@@ -1,0 +1,110 @@
+//! `isolet doctor`: checks whether this machine and these settings can run sandboxes. Each group of
+//! checks is a module. [`at_start`] is the short form that `serve` runs.
+
+mod clock;
+mod control_groups;
+mod egress;
+mod exposure;
+mod finding;
+mod host;
+mod kernel;
+mod limits;
+mod listen;
+mod report;
+mod storage;
+
+use crate::config::{Overrides, ServerSettings};
+use anyhow::Result;
+use clap::Parser;
+use finding::{Finding, Status};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Arguments of `isolet doctor`.
+#[derive(Parser)]
+#[command(after_help = "\
+Each line is ok, a warning or a failure, with the remedy below it. Checks really create namespaces,
+control groups, mounts and a packet filter, and remove them again. Run it as root: without root, the
+checks that need it are warnings.
+
+Exit code: 0 if everything is ok, 1 with warnings, 2 with failures.
+
+  sudo isolet doctor
+  sudo isolet doctor --config /etc/isolet/isolet.toml
+  isolet doctor --json | jq -r '.findings[] | select(.status != \"ok\").remedy'")]
+pub(crate) struct Args {
+    /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
+    #[arg(long, env = "ISOLET_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check this address and port [default: 127.0.0.1:7300]
+    #[arg(long, env = "ISOLET_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Check this data directory [default: /var/lib/isolet]
+    #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Print JSON for scripts instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs all checks. The process must have one thread.
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let overrides = |file| Overrides {
+        file,
+        listen: args.listen,
+        data_dir: args.data_dir.clone(),
+        ..Overrides::default()
+    };
+    let mut findings = Vec::new();
+    let settings = match ServerSettings::read(overrides(args.config.clone())) {
+        Ok(settings) => settings,
+        Err(error) => {
+            findings.push(Finding::failure(
+                "settings",
+                "configuration",
+                format!("{error:#}"),
+                "correct the setting; the other checks use the defaults",
+            ));
+            ServerSettings::read(overrides(Some(PathBuf::from("/dev/null"))))?
+        }
+    };
+    findings.extend(all(&settings));
+    report::print(&findings, args.json)?;
+    Ok(ExitCode::from(finding::worst(&findings).exit_code()))
+}
+
+fn all(settings: &ServerSettings) -> Vec<Finding> {
+    let config = &settings.sandboxes;
+    let is_root = rustix::process::geteuid().is_root();
+    let mut all = host::check(config);
+    all.extend(kernel::check(&config.data_dir, is_root));
+    all.extend(control_groups::check(is_root));
+    all.extend(egress::check(&config.network, is_root));
+    all.extend(limits::check());
+    all.extend(storage::check(config));
+    all.extend(storage::try_out(&config.data_dir));
+    all.extend(clock::check(&config.data_dir));
+    all.extend(listen::check(settings.listen, &config.data_dir));
+    all.extend(exposure::check(settings.listen, &config.data_dir));
+    all
+}
+
+/// The checks that a start of the server makes. They only read, and take less than a millisecond.
+/// The launcher checks the requirements of sandboxes, and the start itself the address and the keys.
+pub(crate) fn at_start(settings: &ServerSettings) {
+    let config = &settings.sandboxes;
+    let mut all = limits::check();
+    all.extend(storage::check(config));
+    all.extend(clock::check(&config.data_dir));
+    all.extend(exposure::at_start(settings.listen, &config.data_dir));
+    for finding in all.iter().filter(|finding| finding.status != Status::Ok && finding.checked) {
+        let remedy = finding.remedy.as_deref().unwrap_or_default();
+        tracing::warn!(check = finding.check, remedy, "{}", finding.message);
+    }
+}
+
+/// The directory itself, or the nearest one above it that exists.
+fn nearest(directory: &Path) -> &Path {
+    directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
+}

@@ -1,0 +1,81 @@
+//! Keys and encryption of a server that listens beyond loopback.
+
+use super::finding::Finding;
+use isolet_sandbox::count_valid_keys;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const GROUP: &str = "access";
+
+pub(super) fn check(listen: SocketAddr, data_dir: &Path) -> Vec<Finding> {
+    let mut all = vec![keys(listen, data_dir)];
+    all.extend(at_start(listen, data_dir));
+    all
+}
+
+/// Checks that the start of a server does not make itself.
+pub(super) fn at_start(listen: SocketAddr, data_dir: &Path) -> Vec<Finding> {
+    let mut all = vec![encryption(listen)];
+    all.extend(key_file(data_dir));
+    all
+}
+
+fn keys(listen: SocketAddr, data_dir: &Path) -> Finding {
+    let check = "keys";
+    if std::env::var_os("ISOLET_API_KEY").is_some_and(|key| !key.is_empty()) {
+        return Finding::ok(GROUP, check, "the key in ISOLET_API_KEY");
+    }
+    let records = data_dir.join("isolet.db");
+    let count = match records.try_exists() {
+        Ok(false) => 0,
+        Ok(true) => match count_valid_keys(&records) {
+            Ok(count) => count,
+            Err(error) => {
+                let reason = format!("cannot read {} ({error})", records.display());
+                return Finding::unchecked(GROUP, check, &reason, "run `sudo isolet doctor`");
+            }
+        },
+        Err(_) => return Finding::needs_root(GROUP, check),
+    };
+    match count {
+        0 if listen.ip().is_loopback() => {
+            Finding::ok(GROUP, check, "none; the first start of the server creates one")
+        }
+        0 => Finding::failure(
+            GROUP,
+            check,
+            format!("no key opens this server, so it does not listen beyond loopback ({listen})"),
+            "isolet keys add --label NAME",
+        ),
+        count => Finding::ok(GROUP, check, format!("{count} valid")),
+    }
+}
+
+/// The first key, which the command line uses.
+fn key_file(data_dir: &Path) -> Option<Finding> {
+    let file = data_dir.join("key");
+    let mode = std::fs::metadata(&file).ok()?.mode() & 0o7777;
+    (mode & 0o077 != 0).then(|| {
+        Finding::failure(
+            GROUP,
+            "key file",
+            format!("other users may read {} (mode {mode:04o})", file.display()),
+            format!("chmod 600 {}; revoke the key if others had access", file.display()),
+        )
+    })
+}
+
+/// The one place for the settings of TLS.
+fn encryption(listen: SocketAddr) -> Finding {
+    let check = "encryption";
+    if listen.ip().is_loopback() {
+        return Finding::ok(GROUP, check, "not needed: the server listens on loopback only");
+    }
+    Finding::warning(
+        GROUP,
+        check,
+        format!("keys and data cross the network in plain text ({listen})"),
+        "listen on loopback, and put a reverse proxy with TLS in front of the server",
+    )
+}
