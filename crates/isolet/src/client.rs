@@ -14,6 +14,7 @@ pub(crate) mod mcp;
 pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod processes;
+pub(crate) mod recover;
 mod server_error;
 pub(crate) mod shell;
 mod shell_client;

@@ -74,6 +74,8 @@ enum Command {
     Ls(client::list::ListArgs),
     /// Delete sandboxes with everything in them.
     Rm(client::list::RemoveArgs),
+    /// Recover failed sandboxes, with their files.
+    Recover(client::recover::Args),
     /// Start a program in the background.
     Start(client::processes::start::Args),
     /// List the processes of a sandbox.
@@ -122,9 +124,9 @@ fn main() -> ExitCode {
     }
     let done = match cli.command {
         Command::Serve(args) => serve::run(*args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Keys(args) => keys::run(args),
         Command::Audit(args) => audit::run(args),
-        Command::Doctor(args) => doctor::run(args),
         Command::Create(args) => client::run(1, client::create::run(args)),
         Command::Network(args) => client::run(1, client::network::run(args)),
         Command::Exec(args) => client::run(client::EXIT_CLIENT_ERROR, client::exec::run(args)),
@@ -134,6 +136,7 @@ fn main() -> ExitCode {
         Command::Shell(args) => client::run(client::EXIT_CLIENT_ERROR, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),
+        Command::Recover(args) => client::run(1, client::recover::run(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),
         Command::Kill(args) => client::run(1, client::processes::kill::run(args)),

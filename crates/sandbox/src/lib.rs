@@ -36,7 +36,7 @@ pub use model::error::{Error, OpenError};
 pub use model::ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId};
 pub use model::info::{
     self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState, Page,
-    Patch, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
+    Patch, RecoveredSandbox, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
 };
 pub use model::input::{
     Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,

@@ -20,7 +20,7 @@ use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::{
-    Created, EndedSandbox, IdempotencyKey, Page, Patch, SandboxInfo, SandboxSpec,
+    Created, EndedSandbox, IdempotencyKey, Page, Patch, RecoveredSandbox, SandboxInfo, SandboxSpec,
 };
 use crate::model::record::{RecordBody, failed};
 use crate::model::state::State;
@@ -228,7 +228,11 @@ impl Service {
     /// # Errors
     /// [`Error::NoSandbox`], [`Error::Failed`] if the sandbox cannot be recovered, [`Error::InUse`]
     /// while its files are being read, and errors of the store.
-    pub async fn recover(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
+    pub async fn recover(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<RecoveredSandbox, Error> {
         let entry = self.entry(tenant, id)?;
         request(&entry, DriverCommand::Recover).await
     }

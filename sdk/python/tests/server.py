@@ -24,6 +24,19 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def kill_agent(marker: str) -> None:
+    """Kill the agent of the sandbox that has a file ``marker`` in its workspace."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_agent = process.joinpath("cmdline").read_bytes().startswith(b"isolet-agent")
+            if is_agent and process.joinpath("root/workspace", marker).exists():
+                os.kill(int(process.name), signal.SIGKILL)
+                return
+        except OSError:
+            continue
+    raise RuntimeError(f"no agent has {marker}")
+
+
 class Server:
     """A server that tests can kill and restart on the same port and data."""
 

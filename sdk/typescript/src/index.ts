@@ -39,7 +39,7 @@ export type {
   NetworkInfo,
   NetworkRules,
 } from "./network.js";
-export type { NetworkTraffic, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
+export type { NetworkTraffic, RecoveredSandbox, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
 export type { ReconnectOptions } from "./backoff.js";
 export type {

@@ -1,5 +1,6 @@
 /** Configuration and state of sandboxes and sessions. */
 
+import type { LostState } from "./exec.js";
 import type { FileAccess } from "./session.js";
 
 /** Resource usage of a running sandbox. */
@@ -66,6 +67,19 @@ export interface SandboxInfo {
   expiresAt: Date | undefined;
   /** Only while it is running; `undefined` in lists. */
   usage: SandboxUsage | undefined;
+}
+
+/** A sandbox after its recovery, and what is lost. */
+export interface RecoveredSandbox {
+  /** Asleep, unless it had not failed. */
+  info: SandboxInfo;
+  /**
+   * What is lost, of `shells`, `processes` and `shell_state`; empty if nothing is, or a result has reported it
+   * already. The next command's result reports it again.
+   */
+  lost: string[];
+  /** Sessions whose shell state is not what it was. */
+  lostState: LostState[];
 }
 
 /** Configuration and state of a session. */
@@ -170,6 +184,11 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
     expiresAt: optionalDate(json.expires_at_ms),
     usage: usage ? usageFromJson(usage) : undefined,
   };
+}
+
+/** Convert the server's JSON. */
+export function recoveredSandbox(json: SandboxJson & { lost?: string[]; lost_state?: LostState[] }): RecoveredSandbox {
+  return { info: sandboxInfo(json), lost: json.lost ?? [], lostState: json.lost_state ?? [] };
 }
 
 function usageFromJson(json: UsageJson): SandboxUsage {

@@ -11,7 +11,7 @@ import { networkChangeToJson, type NetworkChange, type NetworkInfo } from "./net
 import { type Process, Processes, type ProcessOptions } from "./processes.js";
 import * as ports from "./ports.js";
 import { exports } from "./quote.js";
-import { type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionJson } from "./records.js";
+import { type RecoveredSandbox, recoveredSandbox, type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionJson } from "./records.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 import { limits, type SandboxChange, type SandboxOptions } from "./sandbox-options.js";
 import type { Shell } from "./shell.js";
@@ -428,6 +428,17 @@ export class Sandbox extends Workspace {
   async changeNetwork(change: NetworkChange): Promise<NetworkInfo> {
     const at = `${await this.#ready()}/network`;
     return this.client.json<NetworkInfo>(at, { method: "PATCH", json: networkChangeToJson(change) });
+  }
+
+  /**
+   * Make a failed sandbox `sleeping`, with its files and the saved state of its shells. The next call that
+   * needs it awake wakes it. A sandbox that has not failed stays as it is; never creates one.
+   *
+   * @throws {IsoletError} `sandbox_failed`: the sandbox is not persistent; `sandbox_in_use`: a call is reading
+   *   its files; `no_sandbox`.
+   */
+  async recover(): Promise<RecoveredSandbox> {
+    return recoveredSandbox(await this.client.json(`${this.#path}/recover`, { method: "POST" }));
   }
 
   /** Disable or enable sleep. */

@@ -1,6 +1,7 @@
 /** The documentation's samples about a sandbox's life, with their stated results. */
 
 import { randomUUID } from "node:crypto";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { afterAll, expect, test } from "vitest";
 import { getSandbox, Isolet, IsoletError, type Sandbox, type SandboxOptions } from "../src/index.js";
 
@@ -54,6 +55,34 @@ test("operations are combined in one command", async () => {
   const sandbox = fresh();
   const result = await sandbox.exec("echo install && echo test && false && echo build");
   expect(result).toMatchObject({ success: false, exitCode: 1, stdout: "install\ntest\n" });
+});
+
+/** Kill the agent of the sandbox that has a file `marker` in its workspace. */
+function killAgent(marker: string): void {
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      const isAgent = readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith("isolet-agent");
+      if (!isAgent || !existsSync(`/proc/${pid}/root/workspace/${marker}`)) continue;
+    } catch {
+      continue;
+    }
+    process.kill(Number(pid), "SIGKILL");
+    return;
+  }
+  throw new Error(`no agent has ${marker}`);
+}
+
+// Promises: F7.
+test("a failed sandbox is recovered with its files, and the answer says what is lost", async () => {
+  const sandbox = fresh({ persistent: true });
+  await sandbox.writeFile("marker", sandbox.id);
+  await sandbox.writeFile(sandbox.id, "");
+  killAgent(sandbox.id);
+  await expect.poll(() => state(sandbox), { timeout: 15_000 }).toBe("failed");
+  const recovered = await sandbox.recover();
+  expect(recovered.info.state).toBe("sleeping");
+  expect(recovered.lost).toEqual(expect.arrayContaining(["shells", "processes"]));
+  expect((await sandbox.readFile("marker")).content).toBe(sandbox.id);
 });
 
 // Promises: H10.

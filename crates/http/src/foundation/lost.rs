@@ -36,7 +36,7 @@ impl LostFields {
         sandbox.lost().map_or_else(Self::default, |lost| Self::of(&lost))
     }
 
-    fn of(lost: &[Lost]) -> Self {
+    pub(crate) fn of(lost: &[Lost]) -> Self {
         let mut words: Vec<&str> = lost.iter().map(Lost::word).collect();
         words.dedup();
         let states: Vec<LostStateView> =

@@ -13,7 +13,7 @@ use crate::foundation::json::{Object, StrictJson, UniqueMap, not_null, null_as_z
 use crate::foundation::pagination::{IdPage, Pagination};
 use crate::routes::sandboxes::credentials::{CredentialBody, CredentialList};
 use crate::routes::sandboxes::network::NetworkBody;
-use crate::routes::sandboxes::view::SandboxView;
+use crate::routes::sandboxes::view::{RecoveredView, SandboxView};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -317,16 +317,16 @@ pub(crate) async fn delete(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "The sandbox.", body = SandboxView)
+        (status = 200, description = "The sandbox, and what is lost.", body = RecoveredView)
     )
 )]
 pub(crate) async fn recover(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
-) -> Result<Json<SandboxView>, ApiError> {
-    let info = app.service.recover(&caller.tenant, &ids.sandbox).await?;
-    Ok(Json(SandboxView::from(info)))
+) -> Result<Json<RecoveredView>, ApiError> {
+    let recovered = app.service.recover(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(RecoveredView::from(recovered)))
 }
 
 /// Put a sandbox to sleep

@@ -3,7 +3,7 @@
 use crate::model::activity::ActivityGuard;
 use crate::model::error::Error;
 use crate::model::exposed_ports::{ExposeChange, ExposedPort};
-use crate::model::info::{EndedSandbox, Patch, SandboxInfo};
+use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
 use crate::model::network::change::NetworkChange;
 use tokio::sync::oneshot;
 
@@ -23,7 +23,7 @@ pub(crate) enum DriverCommand {
     /// the answer is held.
     Read(oneshot::Sender<Result<ActivityGuard, Error>>),
     /// Turn a failed sandbox into a sleeping one.
-    Recover(oneshot::Sender<Result<SandboxInfo, Error>>),
+    Recover(oneshot::Sender<Result<RecoveredSandbox, Error>>),
     /// Create the veth pair that the record asks for.
     Link(oneshot::Sender<Result<(), Error>>),
     /// Install the CA certificate that the egress proxy announced.

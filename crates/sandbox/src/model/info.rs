@@ -291,6 +291,15 @@ pub struct EndedSandbox {
     pub usage: Usage,
 }
 
+/// The answer to a recovery.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecoveredSandbox {
+    /// The sandbox, asleep unless it had not failed.
+    pub info: SandboxInfo,
+    /// What is lost; `None` if nothing is, or a client has received it already.
+    pub lost: Option<Vec<Lost>>,
+}
+
 /// The parameters of a new session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionSpec {

@@ -388,6 +388,26 @@ class LostState:
 
 
 @dataclass(frozen=True)
+class RecoveredSandbox:
+    """A sandbox after its recovery, and what is lost."""
+
+    info: SandboxInfo  #: Asleep, unless it had not failed.
+    #: What is lost, of ``shells``, ``processes`` and ``shell_state``; empty if nothing is, or a result has
+    #: reported it already. The next command's result reports it again.
+    lost: tuple[str, ...]
+    lost_state: tuple[LostState, ...]  #: Sessions whose shell state is not what it was.
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RecoveredSandbox:
+        """Parse the server's JSON."""
+        return cls(
+            info=SandboxInfo.from_json(body),
+            lost=tuple(body.get("lost") or ()),
+            lost_state=tuple(LostState.from_json(one) for one in body.get("lost_state") or ()),
+        )
+
+
+@dataclass(frozen=True)
 class ProcessInfo:
     """State of a background process at the time of the call."""
 

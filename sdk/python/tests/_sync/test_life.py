@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from relay import Relay
+from server import kill_agent
 
 from isolet import Isolet, Sandbox, ConflictError, NotFoundError, UsageError
 from isolet._sync import io
@@ -104,6 +105,25 @@ def test_a_shell_whose_state_was_too_large_is_reported_after_a_sleep(sandbox: Sa
     assert result.lost is not None
     assert "shell_state" in result.lost
     assert [(lost.session, lost.why) for lost in result.lost_state] == [("default", "too_large")]
+
+
+# Promises: F7.
+def test_a_failed_sandbox_is_recovered_and_says_what_is_lost(sandbox: Sandbox) -> None:
+    sandbox.write_file("data", "yes")
+    marker = f"marker-{sandbox.id}"
+    sandbox.write_file(marker, "")
+    kill_agent(marker)
+    for _ in range(400):
+        if sandbox.info().state == "failed":
+            break
+        io.sleep(0.05)
+    recovered = sandbox.recover()
+    assert recovered.info.state == "sleeping"
+    assert {"shells", "processes"} <= set(recovered.lost)
+    result = sandbox.exec("cat /workspace/data")
+    assert result.stdout == "yes"
+    assert result.lost is not None
+    assert sandbox.recover().lost == ()
 
 
 def test_a_sandbox_in_use_is_not_put_to_sleep(sandbox: Sandbox) -> None:

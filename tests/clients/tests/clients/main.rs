@@ -12,5 +12,6 @@ mod mcp;
 mod newcomer;
 mod openai_agents;
 mod programs;
+mod recover;
 mod reverse_proxies;
 mod systemd;

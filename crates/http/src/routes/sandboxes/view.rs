@@ -1,6 +1,7 @@
 //! A sandbox, as the native API writes it.
 
-use isolet_sandbox::{EndedSandbox, SandboxInfo, Traffic, Usage};
+use crate::foundation::lost::{LostFields, LostStateView};
+use isolet_sandbox::{EndedSandbox, RecoveredSandbox, SandboxInfo, Traffic, Usage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -66,6 +67,32 @@ pub(crate) struct SandboxView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     usage: Option<UsageView>,
+}
+
+/// A sandbox after its recovery, with what is lost.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RecoveredSandbox)]
+pub(crate) struct RecoveredView {
+    #[serde(flatten)]
+    sandbox: SandboxView,
+    /// `shells`, `processes` and `shell_state`. Absent if nothing is lost, or a client has received
+    /// it already. The first command after the recovery reports it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    lost: Option<Vec<&'static str>>,
+    /// The sessions whose shell does not come back as it was. Absent unless `lost` names
+    /// `shell_state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    lost_state: Option<Vec<LostStateView>>,
+}
+
+impl From<RecoveredSandbox> for RecoveredView {
+    fn from(recovered: RecoveredSandbox) -> Self {
+        let LostFields { lost, lost_state } =
+            recovered.lost.map_or_else(LostFields::default, |lost| LostFields::of(&lost));
+        Self { sandbox: recovered.info.into(), lost, lost_state }
+    }
 }
 
 /// The resource usage of a sandbox.

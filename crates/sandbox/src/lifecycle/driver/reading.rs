@@ -12,7 +12,7 @@ use crate::model::activity::ActivityGuard;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::SessionId;
-use crate::model::info::{LossReason, Lost, LostState, SandboxInfo};
+use crate::model::info::{LossReason, Lost, LostState, RecoveredSandbox};
 use crate::model::record::UNREAD;
 use crate::model::state::{State, Transition};
 use std::time::Duration;
@@ -108,10 +108,10 @@ impl Driver {
     /// Turns a failed sandbox into a sleeping one, with its files and the saved states of its
     /// shells. An ephemeral sandbox has nothing to restore, and a sandbox whose record cannot be
     /// read would come back changed, so both are refused.
-    pub(crate) async fn recover(&mut self) -> Result<SandboxInfo, Error> {
+    pub(crate) async fn recover(&mut self) -> Result<RecoveredSandbox, Error> {
         match self.record.state {
             State::Failed => {}
-            State::Running | State::Sleeping => return Ok(self.record.info()),
+            State::Running | State::Sleeping => return Ok(self.recovered()),
             _ => return Err(self.no_work()),
         }
         let unread = self.record.body.cause.as_deref() == Some(UNREAD);
@@ -139,7 +139,12 @@ impl Driver {
         }
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "failed sandbox recovered; it is asleep");
         self.publish(None);
-        Ok(self.record.info())
+        Ok(self.recovered())
+    }
+
+    /// The answer to a recovery. The next command of a client reports the same losses again.
+    fn recovered(&self) -> RecoveredSandbox {
+        RecoveredSandbox { info: self.record.info(), lost: self.record.body.lost.clone() }
     }
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, SandboxInfo, SessionInfo
+from ..models import FileAccess, RecoveredSandbox, SandboxInfo, SessionInfo
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, export_commands
 from . import commands, io
@@ -418,6 +418,19 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         """
         await self._ensure_created()
         return SandboxInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+
+    async def recover(self) -> RecoveredSandbox:
+        """Make a failed sandbox ``sleeping``, with its files and the saved state of its shells. The next call
+        that needs it awake wakes it. A sandbox that has not failed stays as it is; never creates one.
+
+        Raises:
+            ConflictError: ``sandbox_failed``: the sandbox is not persistent; ``sandbox_in_use``: a call is
+                reading its files.
+            NotFoundError: ``no_sandbox``.
+        """
+        return RecoveredSandbox.from_json(
+            await self._connection.json(calls.call("POST", f"{self._path}/recover"))
+        )
 
     def events(self, *, after: int | None = None) -> AsyncEvents:
         """Subscribe to events of this sandbox. Neither creates nor wakes it.
