@@ -1,9 +1,8 @@
 //! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
 use crate::config::{DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
-use crate::data_age;
-use crate::doctor;
 use crate::tls::TlsFiles;
+use crate::{data_age, doctor};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use isolet_http::{Options, ServerNames};
