@@ -6,7 +6,7 @@ use crate::config::DATA_DIR;
 use crate::data_age;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use isolet_clock::now_ms;
+use isolet_clock::{now_ms, rfc3339};
 use isolet_sandbox::{Keys, NewKey, TenantId};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,8 +46,10 @@ enum KeyCommand {
         #[arg(long, value_name = "TIME", value_parser = span)]
         expires: Option<i64>,
     },
-    /// List keys, without their secrets.
+    /// List keys with their expiry and last use, without their secrets.
     #[command(after_help = "\
+Times are in UTC. The server records the last use of a key once a minute, and when it stops.
+
   isolet keys ls
   isolet keys ls --json | jq -r '.[].id'")]
     Ls {
@@ -125,13 +127,17 @@ fn list(keys: &Keys, json: bool) -> Result<()> {
                     "id": key.id, "tenant": key.tenant, "label": key.label,
                     "read_only": key.read_only, "created_at_ms": key.created_at_ms,
                     "expires_at_ms": key.expires_at_ms, "revoked_at_ms": key.revoked_at_ms,
+                    "last_used_at_ms": key.last_used_at_ms,
                 })
             })
             .collect();
         return write(true, format!("{}\n", serde_json::to_string_pretty(&all)?).as_bytes());
     }
     let now = now_ms();
-    let mut lines = format!("{:<22} {:<16} {:<10} {:<9} LABEL\n", "ID", "TENANT", "MAY", "STATE");
+    let mut lines = format!(
+        "{:<22} {:<16} {:<5} {:<8} {:<21} {:<21} LABEL\n",
+        "ID", "TENANT", "MAY", "STATE", "EXPIRES", "LAST USED"
+    );
     for key in all {
         let state = if key.revoked_at_ms.is_some() {
             "revoked"
@@ -144,14 +150,29 @@ fn list(keys: &Keys, json: bool) -> Result<()> {
         let label = key.label.escape_debug();
         let id = &key.id;
         let tenant = &key.tenant;
-        lines.push_str(&format!("{id:<22} {tenant:<16} {may:<10} {state:<9} {label}\n"));
+        let expires = moment(key.expires_at_ms);
+        let used = moment(key.last_used_at_ms);
+        lines.push_str(&format!(
+            "{id:<22} {tenant:<16} {may:<5} {state:<8} {expires:<21} {used:<21} {label}\n"
+        ));
     }
     write(true, lines.as_bytes())
 }
 
+/// A time to the second, in UTC.
+fn moment(ms: Option<i64>) -> String {
+    ms.map_or_else(|| "never".to_owned(), |ms| rfc3339(ms / 1000 * 1000).replace(".000Z", "Z"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::span;
+    use super::{moment, span};
+
+    #[test]
+    fn times_have_seconds_and_can_be_never() {
+        assert_eq!(moment(None), "never");
+        assert_eq!(moment(Some(1_709_251_199_987)), "2024-02-29T23:59:59Z");
+    }
 
     #[test]
     fn spans_have_units() {

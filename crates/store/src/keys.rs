@@ -45,6 +45,16 @@ pub struct Key {
     pub expires_at_ms: Option<i64>,
     /// When it was revoked, in ms since 1970.
     pub revoked_at_ms: Option<i64>,
+    /// When a request last used it, in ms since 1970; `None`: never. Other processes see a use after
+    /// the server has written it.
+    pub last_used_at_ms: Option<i64>,
+}
+
+/// A use of a key that is not in the records yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyUse {
+    pub(crate) id: String,
+    pub(crate) at_ms: i64,
 }
 
 /// The parameters of a new key.
@@ -74,16 +84,6 @@ pub struct Keys {
     cache: Arc<Mutex<KeyCache>>,
 }
 
-/// A connection to the records, and the keys that it last read.
-struct KeyCache {
-    connection: Connection,
-    /// SQLite's counter of commits by other connections. Once it changes, the keys are read again.
-    version: i64,
-    by_hash: HashMap<KeyDigest, Key>,
-    /// The file of the records.
-    file: PathBuf,
-    /// Keys that were revoked while the disk was full.
-    revoked: Tombstones,
 /// Counts the keys that are neither revoked nor expired, and migrates nothing. Blocks.
 ///
 /// # Errors
@@ -106,11 +106,22 @@ struct CachedKey {
     recorded_use_ms: Option<i64>,
 }
 
+/// A connection to the records, and the keys that it last read.
+struct KeyCache {
+    connection: Connection,
+    /// SQLite's counter of commits by other connections. Once it changes, the keys are read again.
+    version: i64,
+    by_hash: HashMap<KeyDigest, CachedKey>,
+    /// The file of the records.
+    file: PathBuf,
+    /// Keys that were revoked while the disk was full.
+    revoked: Tombstones,
     /// Modification time of the file of `revoked` at the last [`Keys::reload`].
     written: Option<SystemTime>,
 }
 
-const COLUMNS: &str = "hash, id, tenant, label, read_only, created_ms, expires_ms, revoked_ms";
+const COLUMNS: &str =
+    "hash, id, tenant, label, read_only, created_ms, expires_ms, revoked_ms, used_ms";
 
 impl Keys {
     /// Opens the records, and creates them if they are missing. Blocks.
@@ -153,10 +164,13 @@ impl Keys {
             created_at_ms: now_ms(),
             expires_at_ms: new.expires_at_ms,
             revoked_at_ms: None,
+            last_used_at_ms: None,
         };
         let mut cache = self.lock();
         cache.connection.execute(
-            &format!("INSERT INTO keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL)"),
+            &format!(
+                "INSERT INTO keys ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL)"
+            ),
             params![
                 KeyDigest::of(&secret).bytes(),
                 key.id,
@@ -178,7 +192,7 @@ impl Keys {
     pub fn list(&self) -> Result<Vec<Key>, Error> {
         let mut cache = self.lock();
         cache.read()?;
-        let mut keys: Vec<Key> = cache.by_hash.values().cloned().collect();
+        let mut keys: Vec<Key> = cache.by_hash.values().map(|one| one.key.clone()).collect();
         keys.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
         Ok(keys)
     }
@@ -191,7 +205,7 @@ impl Keys {
     pub fn revoke(&self, id: &str) -> Result<bool, Error> {
         let mut cache = self.lock();
         cache.read()?;
-        let known = cache.by_hash.values().any(|key| key.id == id && key.revoked_at_ms.is_none());
+        let known = cache.keys().any(|key| key.id == id && key.revoked_at_ms.is_none());
         if !known {
             return Ok(false);
         }
@@ -226,17 +240,18 @@ impl Keys {
     }
 
     /// Returns what the key with this digest allows; `None` if it is unknown, revoked or expired. Takes a
-    /// few microseconds, and the same steps for every unknown key.
+    /// few microseconds, and the same steps for every unknown key. Counts as a use of the key.
     ///
     /// # Errors
     /// [`Error`].
     pub fn grant_of(&self, digest: &KeyDigest) -> Result<Option<Grant>, Error> {
         let mut cache = self.lock();
         cache.reload_if_changed()?;
-        let Some(key) = cache.by_hash.get(digest) else { return Ok(None) };
+        let Some(CachedKey { key, .. }) = cache.by_hash.get_mut(digest) else { return Ok(None) };
         if !key.is_valid() {
             return Ok(None);
         }
+        key.last_used_at_ms = Some(now_ms());
         Ok(Some(Grant {
             key: key.id.clone(),
             tenant: key.tenant.clone(),
@@ -251,7 +266,20 @@ impl Keys {
     pub fn is_valid(&self, id: &str) -> Result<bool, Error> {
         let mut cache = self.lock();
         cache.reload_if_changed()?;
-        Ok(cache.by_hash.values().any(|key| key.id == id && key.is_valid()))
+        Ok(cache.keys().any(|key| key.id == id && key.is_valid()))
+    }
+
+    /// The last use of each key that was used since its last use was recorded, for
+    /// [`crate::Store::record_key_uses`].
+    #[must_use]
+    pub fn unrecorded_uses(&self) -> Vec<KeyUse> {
+        let cache = self.lock();
+        let used =
+            cache.by_hash.values().filter(|one| one.key.last_used_at_ms > one.recorded_use_ms);
+        let uses = used.filter_map(|one| {
+            Some(KeyUse { id: one.key.id.clone(), at_ms: one.key.last_used_at_ms? })
+        });
+        uses.collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, KeyCache> {
@@ -270,6 +298,10 @@ impl KeyCache {
             apply(&self.connection, removal)?;
         }
         self.revoked.clear()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.by_hash.values().map(|one| &one.key)
     }
 
     fn written_now(&self) -> Option<SystemTime> {
@@ -301,12 +333,19 @@ impl KeyCache {
                 created_at_ms: row.get(5)?,
                 expires_at_ms: row.get(6)?,
                 revoked_at_ms: row.get(7)?,
+                last_used_at_ms: row.get(8)?,
             };
-            Ok((KeyDigest::from_record(row.get(0)?), key))
+            let recorded_use_ms = key.last_used_at_ms;
+            Ok((KeyDigest::from_record(row.get(0)?), CachedKey { key, recorded_use_ms }))
         })?;
-        self.by_hash = rows.filter_map(Result::ok).collect();
+        let mut by_hash: HashMap<KeyDigest, CachedKey> = rows.filter_map(Result::ok).collect();
+        for (digest, CachedKey { key, .. }) in &mut by_hash {
+            let known = self.by_hash.get(digest).and_then(|one| one.key.last_used_at_ms);
+            key.last_used_at_ms = key.last_used_at_ms.max(known);
+        }
+        self.by_hash = by_hash;
         let revoked = &self.revoked;
-        for key in self.by_hash.values_mut() {
+        for CachedKey { key, .. } in self.by_hash.values_mut() {
             if key.revoked_at_ms.is_none() && revoked.contains(&Removal::Key { id: key.id.clone() })
             {
                 key.revoked_at_ms = Some(now_ms());

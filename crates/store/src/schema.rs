@@ -38,6 +38,8 @@ const STEPS: &[&str] = &["
     CREATE TABLE profiles (
         tenant TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, name)
     ) STRICT, WITHOUT ROWID;
+", "
+    ALTER TABLE keys ADD COLUMN used_ms INTEGER;
 "];
 
 /// How long one process waits for another's write: the server's, or that of `isolet keys`.

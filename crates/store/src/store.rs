@@ -1,6 +1,7 @@
 //! [`Store`], the handle of the records. All jobs run on one thread.
 
 mod history;
+mod key_uses;
 mod profiles;
 mod removals;
 mod sandboxes;
