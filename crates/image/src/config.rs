@@ -21,6 +21,26 @@ pub struct Config {
     pub shared: Option<String>,
     /// Limits of one image.
     pub limits: Limits,
+    /// Limits of each tenant's images together.
+    pub quotas: Quotas,
+}
+
+/// Limits on the unpacked size of all images of a tenant, in MiB; 0: no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// For tenants that are not in `tenants`.
+    pub default_mib: u64,
+    /// For single tenants.
+    pub tenants: BTreeMap<String, u64>,
+}
+
+impl Quotas {
+    /// The quota of a tenant in bytes; `None`: no limit.
+    #[must_use]
+    pub fn bytes_of(&self, tenant: &str) -> Option<u64> {
+        let mib = self.tenants.get(tenant).copied().unwrap_or(self.default_mib);
+        (mib > 0).then(|| mib.saturating_mul(1 << 20))
+    }
 }
 
 /// Limits of one image.
@@ -59,6 +79,7 @@ impl Config {
                 idle: Duration::from_secs(30),
                 floor_mib: 512,
             },
+            quotas: Quotas::default(),
         }
     }
 }

@@ -102,6 +102,16 @@ pub enum Error {
         /// The layer's path below the image directory.
         layer: String,
     },
+    /// The layers of the tenant's images have reached its quota.
+    #[error(
+        "images of the tenant: {used_mib} MiB are used, and the image does not fit into the quota of {quota_mib} MiB"
+    )]
+    QuotaExceeded {
+        /// The unpacked size of the tenant's layers, in MiB.
+        used_mib: u64,
+        /// The quota, in MiB.
+        quota_mib: u64,
+    },
     /// The server's disk has less free space than the configured minimum.
     #[error("the server's disk has too little free space for the image")]
     Full,

@@ -26,7 +26,7 @@ mod service;
 mod store;
 mod unpack;
 
-pub use config::{Config, Limits};
+pub use config::{Config, Limits, Quotas};
 pub use error::Error;
 pub use overlay::user::User;
 pub use platform::Platform;

@@ -6,6 +6,7 @@ mod import_slots;
 mod layers;
 pub(crate) mod progress;
 mod pull;
+mod quota;
 mod record;
 
 pub use import::Spool;

@@ -94,6 +94,11 @@ impl Store {
         all
     }
 
+    /// All images of all tenants.
+    pub(crate) fn all(&self) -> Vec<Arc<Image>> {
+        lock(&self.images).values().cloned().collect()
+    }
+
     /// Finds an image of the tenant. A digest matches also if the image was pulled by a tag.
     pub(crate) fn find(&self, tenant: &str, reference: &Reference) -> Option<Arc<Image>> {
         look_up(&lock(&self.images), tenant, reference)

@@ -52,6 +52,7 @@ struct File {
     not_found_limit_per_10s: Option<u32>,
     limits: LimitsFile,
     limits_max: LimitsFile,
+    quotas: QuotasFile,
     tenants: BTreeMap<TenantId, TenantFile>,
     images: Option<Images>,
     connections: ConnectionsFile,
@@ -67,10 +68,23 @@ struct LimitsFile {
     disk_mib: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
 struct TenantFile {
-    sandboxes_max: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandboxes_max: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_mib: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    images_mib: Option<u64>,
+}
+
+/// The quotas of tenants that have none of their own, in MiB.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct QuotasFile {
+    disk_mib: u64,
+    images_mib: u64,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -216,6 +230,7 @@ struct PrintedSettings<'a> {
     not_found_limit_per_10s: u32,
     limits: LimitsFile,
     limits_max: LimitsFile,
+    quotas: QuotasFile,
     tenants: BTreeMap<&'a str, TenantFile>,
     images: Images,
     connections: ConnectionsFile,
@@ -269,10 +284,7 @@ impl ServerSettings {
         if let Some(mib) = file.free_space_floor_mib {
             sandboxes.free_space_floor_mib = mib;
         }
-        let tenants = file.tenants.into_iter();
-        sandboxes.tenants = tenants
-            .map(|(id, tenant)| (id, TenantLimits { sandboxes_max: tenant.sandboxes_max }))
-            .collect();
+        set_quotas(&mut sandboxes, file.quotas, file.tenants)?;
         let of_file = GivenTls {
             certificate: file.tls_cert,
             key: file.tls_key,
@@ -337,14 +349,47 @@ impl ServerSettings {
             not_found_limit_per_10s: self.not_found_limit_per_10s,
             limits: of(all.limits),
             limits_max: of(all.limits_max),
+            quotas: QuotasFile {
+                disk_mib: all.disk_quota_mib,
+                images_mib: all.images.quotas.default_mib,
+            },
             tenants: tenants
-                .map(|(id, t)| (id.as_str(), TenantFile { sandboxes_max: t.sandboxes_max }))
+                .map(|(id, limits)| (id.as_str(), shown_tenant(all, id, limits)))
                 .collect(),
             images: Images::of(all),
             connections: ConnectionsFile::shown(&self.connections),
             network: NetworkFile::shown(&all.network),
         };
         Ok(toml::to_string_pretty(&shown)?)
+    }
+}
+
+/// Applies the quotas and the limits of single tenants.
+fn set_quotas(
+    sandboxes: &mut Config,
+    quotas: QuotasFile,
+    tenants: BTreeMap<TenantId, TenantFile>,
+) -> Result<()> {
+    let own_quota = tenants.values().any(|tenant| tenant.disk_mib.is_some_and(|mib| mib > 0));
+    if sandboxes.limits.disk_mib == 0 && (quotas.disk_mib > 0 || own_quota) {
+        bail!("a disk quota counts sandboxes with a limited disk only: set `disk_mib` in [limits]");
+    }
+    sandboxes.disk_quota_mib = quotas.disk_mib;
+    sandboxes.images.quotas.default_mib = quotas.images_mib;
+    for (id, TenantFile { sandboxes_max, disk_mib, images_mib }) in tenants {
+        if let Some(mib) = images_mib {
+            sandboxes.images.quotas.tenants.insert(id.to_string(), mib);
+        }
+        sandboxes.tenants.insert(id, TenantLimits { sandboxes_max, disk_mib });
+    }
+    Ok(())
+}
+
+fn shown_tenant(all: &Config, id: &TenantId, limits: &TenantLimits) -> TenantFile {
+    TenantFile {
+        sandboxes_max: limits.sandboxes_max,
+        disk_mib: limits.disk_mib,
+        images_mib: all.images.quotas.tenants.get(id.as_str()).copied(),
     }
 }
 
@@ -437,6 +482,9 @@ mod tests {
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
         assert_eq!(file.not_found_limit_per_10s, Some(plain.not_found_limit_per_10s));
         assert_eq!(file.connections.settings().unwrap(), ConnectionLimits::default());
+        let quotas = &plain.sandboxes.images.quotas;
+        let in_force = (plain.sandboxes.disk_quota_mib, quotas.default_mib);
+        assert_eq!((file.quotas.disk_mib, file.quotas.images_mib), in_force);
         let images = file.images.unwrap();
         let limits = plain.sandboxes.images.limits;
         assert_eq!((images.pull, plain.sandboxes.images.pull), (Some(Pull::Missing), true));
@@ -450,6 +498,25 @@ mod tests {
         assert_eq!(network, plain.sandboxes.network);
         assert_eq!(over(plain.sandboxes.limits, file.limits), plain.sandboxes.limits);
         assert_eq!(over(plain.sandboxes.limits_max, file.limits_max), plain.sandboxes.limits_max);
+    }
+
+    #[test]
+    fn a_disk_quota_needs_sandboxes_with_a_limited_disk() {
+        let read = |text: &str| {
+            let file = parse(text, Path::new("f")).unwrap();
+            let mut config = Config::new("/tmp/x".into(), Path::new("/tmp"));
+            config.limits = over(config.limits, file.limits);
+            set_quotas(&mut config, file.quotas, file.tenants).map(|()| config)
+        };
+        let none = "[limits]\ndisk_mib = 0\n";
+        assert!(read(&format!("{none}[quotas]\ndisk_mib = 5")).is_err());
+        assert!(read(&format!("{none}[tenants.a]\ndisk_mib = 5")).is_err());
+        assert!(read(&format!("{none}[quotas]\nimages_mib = 5")).is_ok());
+        let text = "[limits]\ndisk_mib = 64\n[quotas]\ndisk_mib = 5\n[tenants.a]\ndisk_mib = 0";
+        let config = read(text).unwrap();
+        let quota = |tenant: &str| config.disk_quota_mib(&tenant.parse().unwrap());
+        assert_eq!((quota("a"), quota("b")), (None, Some(5)));
+        assert_eq!(config.sandboxes_max(&"a".parse().unwrap()), config.sandboxes_max);
     }
 
     #[test]

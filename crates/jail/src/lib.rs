@@ -36,7 +36,7 @@ pub use host::{Host, PrepareError};
 pub use isolet_wire::veth::VethSettings;
 pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
-pub use sandbox_handle::{SandboxHandle, Usage, empty_trash};
+pub use sandbox_handle::{SandboxHandle, Usage, disk_bytes, empty_trash};
 pub use scope::{ScopeError, start_scope};
 pub use teardown::{Ended, end_all};
 pub use veth::client::{VethClient, VethError, VethEvent};

@@ -47,6 +47,17 @@ pub struct Usage {
     pub disk_bytes: Option<u64>,
 }
 
+/// Bytes that the disk of the sandbox `name` takes on the host; `None` when it has no disk of its own.
+#[must_use]
+pub fn disk_bytes(config: &Config, name: &str) -> Option<u64> {
+    bytes_of(&config.sandbox_dir(name))
+}
+
+fn bytes_of(directory: &Path) -> Option<u64> {
+    let about = fs::symlink_metadata(directory.join(disk::IMAGE)).ok()?;
+    Some(about.blocks() * 512)
+}
+
 impl SandboxHandle {
     /// A handle on the sandbox `name`, whether or not it exists.
     #[must_use]
@@ -173,9 +184,7 @@ impl SandboxHandle {
     /// The current usage. Values that cannot be read are 0.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let disk_bytes = fs::symlink_metadata(self.directory.join(disk::IMAGE))
-            .ok()
-            .map(|about| about.blocks() * 512);
+        let disk_bytes = bytes_of(&self.directory);
         let Ok(Some(groups)) = self.groups() else {
             return Usage { disk_bytes, ..Usage::default() };
         };

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod cgroup_control;
+pub(crate) mod disk_quota;
 pub(crate) mod egress;
 pub(crate) mod entry;
 pub(crate) mod events;

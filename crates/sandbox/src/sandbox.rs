@@ -20,6 +20,7 @@ pub use shells::{PRIVATE_LINGER_MS, ProgramSpec, ShellClientOptions, ShellName};
 use crate::agent_client::ca_bundle;
 use crate::agent_client::wire::Wire;
 use crate::live::cgroup_control::CgroupControl;
+use crate::live::disk_quota::TenantSpace;
 use crate::live::entry::SandboxEntry;
 use crate::live::entry::running_scopes::Scope;
 use crate::live::inner::Inner;
@@ -229,9 +230,13 @@ impl Sandbox {
         self.inner.events.emit(&self.entry, kind);
     }
 
-    /// Checks of the free disk space.
-    pub(crate) fn space(&self) -> &Arc<crate::live::space::Space> {
-        &self.inner.space
+    /// Checks of the free disk space, and of the tenant's quota.
+    pub(crate) fn space(&self) -> TenantSpace {
+        TenantSpace {
+            space: Arc::clone(&self.inner.space),
+            quotas: Arc::clone(&self.inner.quotas),
+            tenant: self.entry.tenant.clone(),
+        }
     }
 
     /// A new connection for one file operation. It ends with the operation, so the pool is not

@@ -1,39 +1,39 @@
 //! The service: the entry point to all sandboxes of all tenants.
 
 mod create;
+mod disk_usage;
 mod events;
 pub(crate) mod exposed_ports;
 mod images;
+mod key_uses;
 mod metrics;
 mod network;
-mod key_uses;
 mod profiles;
 mod resource_usage;
 pub(crate) mod tenant_sessions;
 
-use crate::{
-    lifecycle::{listeners, recover},
-    live::{entry::SandboxEntry, inner::Inner, registry::Reserved, warm_pool},
-    model::{
-        command::DriverCommand,
-        config::Config,
-        error::{Error, OpenError},
-        ids::{SandboxId, TenantId},
-        info::{
-            Created, EndedSandbox, IdempotencyKey, Page, Patch, RecoveredSandbox, SandboxInfo,
-            SandboxSpec,
-        },
-        record::{RecordBody, failed},
-        state::State,
-    },
-    sandbox::Sandbox,
+use crate::lifecycle::{listeners, recover};
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::live::registry::Reserved;
+use crate::live::warm_pool;
+use crate::model::command::DriverCommand;
+use crate::model::config::Config;
+use crate::model::error::{Error, OpenError};
+use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::{
+    Created, EndedSandbox, IdempotencyKey, Page, Patch, RecoveredSandbox, SandboxInfo, SandboxSpec,
 };
-use isolet_store::{audit::Audit, keys::Keys};
-use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
-    time::Duration,
-};
-use tokio::{sync::oneshot, time::timeout};
+use crate::model::record::{RecordBody, failed};
+use crate::model::state::State;
+use crate::sandbox::Sandbox;
+use isolet_store::audit::Audit;
+use isolet_store::keys::Keys;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Maximum number of sandboxes in one page of a list.
 pub const PAGE_MAX: usize = 1000;
@@ -75,9 +75,9 @@ impl Service {
         let inner = recover::open(config).await?;
         inner.spawn(tenant_sessions::keep(Arc::clone(&inner)));
         inner.spawn(listeners::keep(Arc::clone(&inner)));
-        Ok(Self { inner })
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
+        Ok(Self { inner })
     }
 
     /// What this machine lacks for sandboxes, with one sentence for each item; empty if nothing is
@@ -323,8 +323,8 @@ impl Service {
         if timeout(DETACH_WAIT, detach).await.is_err() {
             tracing::warn!("some drivers did not stop in time");
         }
-        self.inner.registry.clear();
         key_uses::record(&self.inner).await;
+        self.inner.registry.clear();
         let mut tasks =
             std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.shutdown().await;

@@ -89,6 +89,7 @@ impl Images {
     /// # Errors
     /// [`Error::Busy`], [`Error::Disk`].
     pub async fn spool(&self, tenant: &str) -> Result<Spool, Error> {
+        self.inner.allowance(tenant).await?;
         let slot = self.inner.imports.begin(tenant)?;
         let staged = self.inner.store.staging.stage()?;
         let file = tokio::fs::File::create(staged.0.join("archive")).await?;

@@ -6,6 +6,7 @@
 //! used.
 
 use super::images::{Inner, LayerHold};
+use super::quota::Allowance;
 use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
 use crate::manifest::Blob;
@@ -55,11 +56,13 @@ pub(crate) struct ReadyLayers {
 pub(crate) type ProgressFn<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
 
 impl Inner {
-    fn budget(&self) -> Budget {
+    /// The limits of one layer. `most` is what is left of a quota, in bytes.
+    fn budget(&self, most: Option<u64>) -> Budget {
         let limits = self.config.limits;
+        let bytes = limits.unpacked_mib << 20;
         Budget {
             compressed_bytes: limits.compressed_mib << 20,
-            bytes: limits.unpacked_mib << 20,
+            bytes: most.map_or(bytes, |most| most.min(bytes)),
             entries: limits.entries,
         }
     }
@@ -71,7 +74,7 @@ impl Inner {
 
     /// Waits until this tenant does not unpack the layer elsewhere. Other tenants may unpack it in
     /// parallel: a download that is slow for one may be fast for another.
-    async fn lock_layer(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
+    pub(super) async fn lock_layer(&self, tenant: &str, name: &str) -> OwnedMutexGuard<()> {
         entry_lock(&self.layer_locks, (tenant.to_owned(), name.to_owned())).lock_owned().await
     }
 
@@ -146,6 +149,13 @@ impl Inner {
         }
         let staged = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
         let (stats, staged) = self.unpack(tenant, requested, staged, index, on_progress).await?;
+        let _reserved = match self.reserve(tenant, &stats).await {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                discard(staged).await;
+                return Err(error);
+            }
+        };
         if let Some(staged) = staged {
             self.install(staged, &name, &stats, &held).await?;
         }
@@ -227,6 +237,13 @@ impl Inner {
                 (base, None) => base,
             };
         }
+        let _reserved = match self.reserve(tenant, &all).await {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                discard(base).await;
+                return Err(error);
+            }
+        };
         if known.is_none() {
             let base = base.ok_or_else(|| Error::bad("it has no layers"))?;
             self.install(base, &name, &all, &held).await?;
@@ -250,7 +267,9 @@ impl Inner {
             LayerSource::File(..) => None,
         };
         let thread_slot = self.slots.work().await?;
-        let budget = self.budget();
+        let allowance = self.allowance(tenant).await?;
+        let budget = self.budget(allowance.map(Allowance::bytes));
+        let limit = self.budget(None).bytes;
         let free_space = Arc::clone(&self.free_space);
         let diff_id = requested.diff_id.clone();
         let expected = match &requested.source {
@@ -266,7 +285,7 @@ impl Inner {
             digests.verify_layer(expected.as_ref(), &diff_id)?;
             Ok::<_, Error>((stats, staged))
         };
-        match &requested.source {
+        let unpacked = match &requested.source {
             LayerSource::Registry(repository, part) => {
                 let (to, from) = mpsc::channel(CHUNKS_MAX);
                 let unpacking =
@@ -282,7 +301,11 @@ impl Inner {
                 };
                 blocking(unpacking).await
             }
-        }
+        };
+        unpacked.map_err(|error| match allowance {
+            Some(allowance) => allowance.explain(error, limit),
+            None => error,
+        })
     }
 }
 

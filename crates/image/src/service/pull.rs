@@ -130,6 +130,8 @@ async fn pull(
     progress: &watch::Sender<Progress>,
 ) -> Result<(Arc<Image>, Pin), Error> {
     let PullKey { tenant, reference, platform } = key;
+    // Before the registry is contacted.
+    inner.allowance(tenant).await?;
     let (repository, digest, manifest) = resolve_manifest(inner, reference, platform).await?;
     let bytes: u64 = manifest.layers.iter().map(|layer| layer.bytes).sum();
     if bytes > inner.config.limits.compressed_mib << 20 {

@@ -10,6 +10,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// The directory of all layers, below the image directory.
+pub(crate) const DIRECTORY: &str = "layers";
+
 impl Store {
     /// The statistics of a layer that is on the disk.
     pub(crate) fn layer(&self, name: &str) -> Option<LayerStats> {

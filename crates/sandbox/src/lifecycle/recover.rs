@@ -20,6 +20,7 @@
 use crate::agent_client::pool::Watched;
 use crate::lifecycle::driver::reading::crashed;
 use crate::lifecycle::driver::{AgentWatch, Begin, watch};
+use crate::live::disk_quota::DiskQuotas;
 use crate::live::egress::Egress;
 use crate::live::entry::{SandboxEntry, secret_store};
 use crate::live::failpoint::pass;
@@ -201,6 +202,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let inner = Arc::new(Inner {
         images,
         space: Arc::new(Space::new(&config)),
+        quotas: Arc::new(DiskQuotas::new(&config)),
         egress: Egress::new(&config),
         jail: config.jail(),
         config,

@@ -1,6 +1,7 @@
 //! The state that all sandboxes of this server share. It has one field for each subsystem.
 
 use crate::agent_client::pool::Watched;
+use crate::live::disk_quota::DiskQuotas;
 use crate::live::egress::Egress;
 use crate::live::idempotency::IdempotencyStore;
 use crate::live::launch_queue::Launch;
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) trash: Arc<Notify>,
     pub(crate) space: Arc<Space>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) quotas: Arc<DiskQuotas>,
     pub(crate) stopping: AtomicBool,
     /// The drivers and the background tasks.
     pub(crate) tasks: Mutex<JoinSet<()>>,

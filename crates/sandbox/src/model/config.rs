@@ -36,6 +36,8 @@ pub struct Config {
     pub free_space_floor_mib: u64,
     /// Default limit on the number of sandboxes of one tenant.
     pub sandboxes_max: u32,
+    /// Quota of the files of a tenant's sandboxes, in MiB; 0 means no quota.
+    pub disk_quota_mib: u64,
     /// Limits of single tenants, which override the defaults.
     pub tenants: BTreeMap<TenantId, TenantLimits>,
     /// How long an agent blocks a program's output while a client does not read, in ms.
@@ -52,11 +54,13 @@ pub struct Config {
     pub network: crate::model::network::NetworkSettings,
 }
 
-/// Limits of one tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Limits of one tenant; `None`: those of all tenants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
     /// Maximum number of sandboxes at once.
-    pub sandboxes_max: u32,
+    pub sandboxes_max: Option<u32>,
+    /// Quota of its sandboxes' files, in MiB; 0 means no quota.
+    pub disk_mib: Option<u64>,
 }
 
 impl Config {
@@ -84,6 +88,7 @@ impl Config {
             no_disk: isolet_jail::no_disk(),
             free_space_floor_mib: 512,
             sandboxes_max: 10_000,
+            disk_quota_mib: 0,
             tenants: BTreeMap::new(),
             warm_pool_size: 2,
             session_idle: Duration::from_secs(300),
@@ -96,7 +101,14 @@ impl Config {
     /// Maximum number of sandboxes of this tenant at once.
     #[must_use]
     pub fn sandboxes_max(&self, tenant: &TenantId) -> u32 {
-        self.tenants.get(tenant).map_or(self.sandboxes_max, |t| t.sandboxes_max)
+        self.tenants.get(tenant).and_then(|t| t.sandboxes_max).unwrap_or(self.sandboxes_max)
+    }
+
+    /// Quota of the files of this tenant's sandboxes, in MiB; `None` without a quota.
+    #[must_use]
+    pub fn disk_quota_mib(&self, tenant: &TenantId) -> Option<u64> {
+        let own = self.tenants.get(tenant).and_then(|t| t.disk_mib);
+        Some(own.unwrap_or(self.disk_quota_mib)).filter(|mib| *mib > 0)
     }
 
     pub(crate) fn jail(&self) -> isolet_jail::Config {

@@ -87,6 +87,14 @@ pub enum Error {
         /// Minimum free space, in MiB.
         floor_mib: u64,
     },
+    /// The files of the tenant's sandboxes have reached its quota.
+    #[error("files of the tenant's sandboxes take {used_mib} MiB of its quota of {quota_mib} MiB")]
+    QuotaExceeded {
+        /// What they take on the server's disk, in MiB.
+        used_mib: u64,
+        /// The quota, in MiB.
+        quota_mib: u64,
+    },
     /// The image cannot be used.
     #[error(transparent)]
     Image(#[from] isolet_image::Error),

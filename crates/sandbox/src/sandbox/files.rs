@@ -8,7 +8,8 @@ mod calls;
 pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
 use crate::agent_client::wire::{AgentEvent, Wire};
-use crate::live::space::{STEP_BYTES, Space};
+use crate::live::disk_quota::TenantSpace;
+use crate::live::space::STEP_BYTES;
 use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::sandbox::Sandbox;
@@ -17,7 +18,6 @@ use isolet_metrics::{Meter, Stream};
 use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
 use isolet_wire::request::{AgentRequest, FileRequest};
 use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -49,7 +49,7 @@ pub struct FileReader {
 pub struct Writer {
     wire: Wire,
     offset: u64,
-    space: Arc<Space>,
+    space: TenantSpace,
     /// Offset at which the free disk space is checked again.
     look: u64,
     meter: Arc<Meter>,
@@ -213,9 +213,8 @@ impl Sandbox {
     }
 
     fn writer(&self, wire: Wire) -> Writer {
-        let space = Arc::clone(self.space());
         let meter = Arc::clone(&self.entry.meter);
-        Writer { wire, offset: 0, space, look: STEP_BYTES, meter }
+        Writer { wire, offset: 0, space: self.space(), look: STEP_BYTES, meter }
     }
 
     fn reader(&self, stat: FileStat, wire: Wire) -> FileReader {

@@ -31,6 +31,8 @@ impl Inner {
         loop {
             self.running()?;
             self.space.check()?;
+            self.quotas.check_disk_mib(tenant, body.limits.disk_mib)?;
+            self.quotas.check(tenant)?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
             let make = |record| {

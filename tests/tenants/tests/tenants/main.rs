@@ -9,6 +9,7 @@ mod idempotency;
 mod incarnations;
 mod paths;
 mod ports;
+mod quotas;
 mod raw_http;
 mod raw_socket;
 mod raw_terminal;

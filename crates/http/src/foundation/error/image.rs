@@ -71,6 +71,11 @@ pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str,
         E::ImportGone { .. } => {
             (S::CONFLICT, "image_gone", "import the image again under this name, then retry")
         }
+        E::QuotaExceeded { .. } => (
+            S::INSUFFICIENT_STORAGE,
+            "quota_exceeded",
+            "remove images with DELETE /v1/images/{image} or `isolet image rm`, or ask the operator of this server to raise the quota",
+        ),
         E::Full => (
             S::INSUFFICIENT_STORAGE,
             "no_space",

@@ -89,6 +89,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "no_space",
             "delete files or sandboxes, or free space on the server's disk; reads and deletes still work",
         ),
+        Error::QuotaExceeded { .. } => (
+            S::INSUFFICIENT_STORAGE,
+            "quota_exceeded",
+            "delete sandboxes, or files in them, or ask the operator of this server to raise the quota; reads and deletes still work",
+        ),
         Error::Image(error) => classify_image(error),
         Error::TooManySandboxes { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_sandboxes", "delete a sandbox first")
@@ -188,6 +193,7 @@ mod tests {
             (Error::StoreFull, 507, "store_full"),
             (Error::StoreBroken, 503, "store_broken"),
             (Error::NoSpace { free_mib: 1, floor_mib: 2 }, 507, "no_space"),
+            (Error::QuotaExceeded { used_mib: 2, quota_mib: 1 }, 507, "quota_exceeded"),
             (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "unsupported"),
             (Error::NoWay("no nft".into()), 501, "no_network"),
             (Error::WayLost("ended".into()), 503, "network_lost"),

@@ -83,6 +83,7 @@ const CODES: &[ErrorCode] = &[
     code("process_ended", "409", "The process has ended, or has no open standard input."),
     code("process_lost", "410", "A sleep or crash of the sandbox ended the process."),
     code("queue_full", "429", "Too many commands or runs wait."),
+    code("quota_exceeded", "507", "The files or the images of the tenant have reached its quota."),
     code("read_only", "403", "The key may only read."),
     code("registry_failed", "502", "The registry did not answer correctly."),
     code("registry_not_asked", "403", "The configuration does not allow this registry."),
