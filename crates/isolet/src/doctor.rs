@@ -86,7 +86,7 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
     all.extend(storage::try_out(&config.data_dir));
     all.extend(clock::check(&config.data_dir));
     all.extend(listen::check(settings.listen, &config.data_dir));
-    all.extend(exposure::check(settings.listen, &config.data_dir));
+    all.extend(exposure::check(settings));
     all
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn at_start(settings: &ServerSettings) {
     let mut all = limits::check();
     all.extend(storage::check(config));
     all.extend(clock::check(&config.data_dir));
-    all.extend(exposure::at_start(settings.listen, &config.data_dir));
+    all.extend(exposure::at_start(settings));
     for finding in all.iter().filter(|finding| finding.status != Status::Ok && finding.checked) {
         let remedy = finding.remedy.as_deref().unwrap_or_default();
         tracing::warn!(check = finding.check, remedy, "{}", finding.message);

@@ -168,7 +168,7 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
     settings.tls.check_address(listen, &data_dir)?;
-    let tls = settings.tls.files.map(TlsFiles::watch).transpose()?;
+    let tls = settings.tls.files.clone().map(TlsFiles::watch).transpose()?;
     let has_tls = tls.is_some();
     let listener = bind(listen, RELEASE_WAIT).await.with_context(|| {
         format!("cannot listen on {listen}; choose another address with --listen")

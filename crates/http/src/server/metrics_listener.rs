@@ -4,8 +4,9 @@
 //! connections of the server are in use.
 
 use crate::app::App;
-use crate::auth::origin::{self, ServerNames};
+use crate::auth::origin::{self, Arrival, ServerNames};
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Scheme;
 use crate::routes::metrics;
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode};
@@ -66,8 +67,9 @@ async fn connection(stream: TcpStream, app: App) {
 
 fn answer(app: &App, local: SocketAddr, request: &Request<Incoming>) -> Response<Body> {
     let names = ServerNames::default();
+    let arrival = Arrival { local, scheme: Scheme::Http };
     let refused = if let Err(failure) =
-        origin::check(&names, local, request.uri(), request.headers())
+        origin::check(&names, arrival, request.uri(), request.headers())
     {
         failure
     } else if request.uri().path() != "/metrics" {

@@ -1,6 +1,8 @@
 //! Keys and encryption of a server that listens beyond loopback.
 
 use super::finding::Finding;
+use crate::config::ServerSettings;
+use crate::tls::TlsFiles;
 use isolet_sandbox::count_valid_keys;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -8,17 +10,17 @@ use std::path::Path;
 
 const GROUP: &str = "access";
 
-pub(super) fn check(listen: SocketAddr, data_dir: &Path) -> Vec<Finding> {
-    let mut all = vec![keys(listen, data_dir)];
-    all.extend(at_start(listen, data_dir));
+pub(super) fn check(settings: &ServerSettings) -> Vec<Finding> {
+    let mut all = vec![keys(settings.listen, &settings.sandboxes.data_dir)];
+    all.extend(settings.tls.files.as_ref().map(certificate));
+    all.push(encryption(settings));
+    all.extend(at_start(settings));
     all
 }
 
-/// Checks that the start of a server does not make itself.
-pub(super) fn at_start(listen: SocketAddr, data_dir: &Path) -> Vec<Finding> {
-    let mut all = vec![encryption(listen)];
-    all.extend(key_file(data_dir));
-    all
+/// The check that the start of a server does not make itself.
+pub(super) fn at_start(settings: &ServerSettings) -> Option<Finding> {
+    key_file(&settings.sandboxes.data_dir)
 }
 
 fn keys(listen: SocketAddr, data_dir: &Path) -> Finding {
@@ -66,16 +68,32 @@ fn key_file(data_dir: &Path) -> Option<Finding> {
     })
 }
 
-/// The one place for the settings of TLS.
-fn encryption(listen: SocketAddr) -> Finding {
+/// The certificate and its key. The start of a server reads them too, and refuses what it cannot use.
+fn certificate(files: &TlsFiles) -> Finding {
+    let check = "certificate";
+    match files.load() {
+        Ok(_) => Finding::ok(GROUP, check, files.certificate.display().to_string()),
+        Err(error) => {
+            Finding::failure(GROUP, check, format!("{error:#}"), "correct tls_cert and tls_key")
+        }
+    }
+}
+
+fn encryption(settings: &ServerSettings) -> Finding {
     let check = "encryption";
+    let listen = settings.listen;
+    let tls = &settings.tls;
+    if tls.files.is_some() {
+        return Finding::ok(GROUP, check, "TLS");
+    }
     if listen.ip().is_loopback() {
         return Finding::ok(GROUP, check, "not needed: the server listens on loopback only");
     }
-    Finding::warning(
-        GROUP,
-        check,
-        format!("keys and data cross the network in plain text ({listen})"),
-        "listen on loopback, and put a reverse proxy with TLS in front of the server",
-    )
+    let remedy = "set tls_cert and tls_key, or listen on loopback behind a reverse proxy with TLS";
+    let refused = tls.check_address(listen, &settings.sandboxes.data_dir);
+    if let Err(error) = refused {
+        return Finding::failure(GROUP, check, format!("{error:#}"), remedy);
+    }
+    let message = format!("keys and data cross the network in plain text ({listen})");
+    Finding::warning(GROUP, check, message, remedy)
 }

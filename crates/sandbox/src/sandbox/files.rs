@@ -18,6 +18,7 @@ use isolet_metrics::{Meter, Stream};
 use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
 use isolet_wire::request::{AgentRequest, FileRequest};
 use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
