@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -48,6 +49,8 @@ impl ProbeDirectory {
 
 impl Drop for ProbeDirectory {
     fn drop(&mut self) {
+        // The overlay creates this directory with mode 0, which only root may empty.
+        let _ = fs::set_permissions(self.0.join("work/work"), fs::Permissions::from_mode(0o700));
         let _ = isolet_sys::tree::remove(&self.0);
     }
 }
