@@ -4,6 +4,7 @@ use super::finding::Finding;
 use super::nearest;
 use isolet_jail::StepError;
 use isolet_jail::probe::{self, NamespaceKind, ProbeDirectory};
+use rustix::io::Errno;
 use std::path::Path;
 
 const GROUP: &str = "kernel";
@@ -94,16 +95,29 @@ fn overlay(directory: &ProbeDirectory, mapped: bool) -> Finding {
         Ok(()) => {
             Finding::ok(GROUP, "overlay", "mounted over /usr, with files in the data directory")
         }
-        Err(error) => Finding::failure(
-            GROUP,
-            "overlay",
-            format!("cannot mount an overlay with files in the data directory ({error})"),
-            "put data_dir on ext4, xfs or btrfs, not on an overlay or a network file system",
-        ),
+        Err(error) => {
+            let message =
+                format!("cannot mount an overlay with files in the data directory ({error})");
+            let remedy = match error.errno {
+                Errno::NOSPC | Errno::DQUOT => "free space on the disk of the data directory",
+                _ => {
+                    "put data_dir on ext4, xfs or btrfs, not on an overlay or a network file system"
+                }
+            };
+            Finding::failure(GROUP, "overlay", message, remedy)
+        }
     }
 }
 
 fn disk_limits(directory: &ProbeDirectory, is_root: bool) -> Finding {
+    /// What this machine obviously lacks for `disk_mib`.
+    pub(super) fn no_disk_limits() -> Option<Finding> {
+        let lack = isolet_jail::no_disk()?;
+        let (problem, remedy) = lack.split_once(": ").unwrap_or((lack.as_str(), "install it"));
+        let message = format!("no disk_mib, so one sandbox can fill the server's disk: {problem}");
+        Some(Finding::warning(GROUP, DISK_LIMITS, message, remedy))
+    }
+
     let check = "disk limits";
     if let Some(lack) = isolet_jail::no_disk() {
         let (problem, remedy) = lack.split_once(": ").unwrap_or((lack.as_str(), "install it"));
