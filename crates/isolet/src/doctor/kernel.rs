@@ -110,14 +110,6 @@ fn overlay(directory: &ProbeDirectory, mapped: bool) -> Finding {
 }
 
 fn disk_limits(directory: &ProbeDirectory, is_root: bool) -> Finding {
-    /// What this machine obviously lacks for `disk_mib`.
-    pub(super) fn no_disk_limits() -> Option<Finding> {
-        let lack = isolet_jail::no_disk()?;
-        let (problem, remedy) = lack.split_once(": ").unwrap_or((lack.as_str(), "install it"));
-        let message = format!("no disk_mib, so one sandbox can fill the server's disk: {problem}");
-        Some(Finding::warning(GROUP, DISK_LIMITS, message, remedy))
-    }
-
     let check = "disk limits";
     if let Some(lack) = isolet_jail::no_disk() {
         let (problem, remedy) = lack.split_once(": ").unwrap_or((lack.as_str(), "install it"));
