@@ -4,30 +4,33 @@
 //! `DATA/audit/key` (0600): without that key, nobody can change or remove a line unnoticed. Callers put
 //! entries into a queue and continue; one thread writes.
 
+mod keyring;
 mod line;
 mod log;
 mod read;
+mod rotation;
 mod verify;
 
 pub use read::Export;
+pub use rotation::KeyRotation;
 pub use verify::{Expected, Finding, Verdict, verify};
 
 pub use crate::error::Error as AuditError;
 
 use crate::error::Error;
-use line::ChainKey;
+use keyring::{KeyRing, TenantKeys};
 use log::TenantLog;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::warn;
 
 /// Maximum size of one segment of a log, in bytes.
@@ -91,7 +94,8 @@ struct Writer {
 }
 
 struct WriterState {
-    place: AuditDirectory,
+    /// Replaced when the key is rotated.
+    place: RwLock<Arc<AuditDirectory>>,
     queue: Mutex<Queue>,
     more: Condvar,
     /// Number of entries that were written or lost.
@@ -107,6 +111,8 @@ struct Queue {
     /// A caller waits until the queue is written.
     urgent: bool,
     closed: bool,
+    /// Callers that wait for another key.
+    rotations: Vec<oneshot::Sender<Result<KeyRotation, Error>>>,
 }
 
 /// The directory of the logs, and the key that they are signed with. Readers open it beside a running
@@ -114,7 +120,7 @@ struct Queue {
 #[derive(Clone)]
 pub struct AuditDirectory {
     directory: PathBuf,
-    secret: Arc<[u8]>,
+    keys: Arc<KeyRing>,
 }
 
 impl AuditDirectory {
@@ -124,9 +130,8 @@ impl AuditDirectory {
     /// [`Error::Io`] if the key cannot be read, for instance because no server has used the directory.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let directory = data.join("audit");
-        let file = directory.join("key");
-        let secret = fs::read(&file).map_err(|error| Error::io(&file, &error))?;
-        Ok(Self { directory, secret: secret.into() })
+        let keys = Arc::new(KeyRing::read(&directory)?);
+        Ok(Self { directory, keys })
     }
 
     /// Like [`AuditDirectory::open`], but creates what is missing.
@@ -136,7 +141,7 @@ impl AuditDirectory {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&tenants);
         made.map_err(|error| Error::io(&tenants, &error))?;
         let file = directory.join("key");
-        match make_key(&file) {
+        match keyring::make_key(&file) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::io(&file, &error)),
             _ => Self::open(data),
         }
@@ -161,25 +166,9 @@ impl AuditDirectory {
         self.directory.join("tenants").join(tenant)
     }
 
-    fn key(&self, tenant: &str) -> ChainKey {
-        ChainKey::of(&self.secret, tenant)
+    fn keys(&self, tenant: &str) -> TenantKeys {
+        self.keys.of(tenant)
     }
-}
-
-/// Creates a key of 32 random bytes in hexadecimal, with mode 0600, by an atomic rename.
-fn make_key(file: &Path) -> io::Result<()> {
-    if file.try_exists()? {
-        return Ok(());
-    }
-    let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    let text = hex::encode(bytes);
-    let new = file.with_extension("new");
-    let _ = fs::remove_file(&new);
-    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    open.write_all(text.as_bytes())?;
-    open.sync_all()?;
-    fs::rename(&new, file)
 }
 
 impl Audit {
@@ -189,7 +178,7 @@ impl Audit {
     /// [`Error::Io`].
     pub fn open(data: &Path) -> Result<Self, Error> {
         let shared = Arc::new(WriterState {
-            place: AuditDirectory::make(data)?,
+            place: RwLock::new(Arc::new(AuditDirectory::make(data)?)),
             queue: Mutex::default(),
             more: Condvar::new(),
             written: watch::Sender::new(0),
@@ -199,7 +188,7 @@ impl Audit {
         let thread = std::thread::Builder::new().name("audit".into());
         let thread = thread
             .spawn(move || own.run())
-            .map_err(|error| Error::io(&shared.place.directory, &error))?;
+            .map_err(|error| Error::io(&shared.place().directory, &error))?;
         Ok(Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) })
     }
 
@@ -256,6 +245,10 @@ struct WriterLogs {
 }
 
 impl WriterState {
+    fn place(&self) -> Arc<AuditDirectory> {
+        Arc::clone(&self.place.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,8 +264,12 @@ impl WriterState {
     fn run(&self) {
         let mut writing = WriterLogs::default();
         while let Some((batch, put)) = self.batch(&mut writing) {
-            writing.write(&self.place, batch);
+            writing.write(&self.place(), batch);
             self.written.send_replace(put);
+            let rotations = std::mem::take(&mut self.lock().rotations);
+            for answer in rotations {
+                let _ = answer.send(self.rotate(&mut writing));
+            }
         }
         writing.sync();
     }
@@ -333,7 +330,7 @@ impl WriterLogs {
     ) -> io::Result<()> {
         let mut all = Vec::with_capacity(entries.len() + 2);
         if !self.logs.contains_key(tenant) {
-            let (log, repaired) = TenantLog::open(&place.of(tenant), place.key(tenant))?;
+            let (log, repaired) = TenantLog::open(&place.of(tenant), place.keys(tenant))?;
             if repaired != log::Repaired::default() {
                 let log::Repaired { torn_bytes, lost, no_head } = repaired;
                 warn!(tenant, torn_bytes, lost, no_head, "repaired an incomplete audit log");

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod backup;
 mod error;
 mod key_digest;
 pub mod keys;

@@ -90,7 +90,7 @@ pub(crate) fn check(file: &Path) -> Result<(), Error> {
 }
 
 /// Returns the schema version, and refuses one of a later release before anything is written.
-fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize, Error> {
+pub(crate) fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize, Error> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let known = STEPS.len() as i64;
     match usize::try_from(found) {

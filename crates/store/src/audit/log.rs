@@ -4,6 +4,7 @@
 //! complete. It is written after the lines, so that a server that is killed in between leaves a log that
 //! continues after its head, and never one that ends before it.
 
+use super::keyring::TenantKeys;
 use super::line::{self, ChainKey, ChainPosition, LINE_BYTES_MAX, LogLine};
 use super::{AuditEntry, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ pub(crate) fn lines(
 /// A log that is open for writing, by one writer.
 pub(crate) struct TenantLog {
     directory: PathBuf,
-    key: ChainKey,
+    keys: TenantKeys,
     head: Head,
     /// The first `seq` of each segment.
     segments: Vec<u64>,
@@ -117,13 +118,13 @@ pub(crate) struct Repaired {
 
 impl TenantLog {
     /// Opens a log, or creates one, and removes an incomplete last line.
-    pub(crate) fn open(directory: &Path, key: ChainKey) -> io::Result<(Self, Repaired)> {
+    pub(crate) fn open(directory: &Path, keys: TenantKeys) -> io::Result<(Self, Repaired)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let noted = Head::read(directory, &key);
+        let noted = Head::read(directory, keys.current());
         let found = segments(directory)?;
         let mut log = Self {
             directory: directory.to_owned(),
-            key,
+            keys,
             head: Head { first: found.first().map_or(1, |(first, _)| *first), ..Head::default() },
             segments: found.iter().map(|(first, _)| *first).collect(),
             bytes: 0,
@@ -178,7 +179,7 @@ impl TenantLog {
             let before = last.get(sandbox).or_else(|| self.last.get(sandbox)).copied();
             let place =
                 ChainPosition { seq: head.seq + 1, last: before.unwrap_or(0), prev: &head.hmac };
-            let hmac = line::write(&mut text, &self.key, entry, place);
+            let hmac = line::write(&mut text, self.keys.current(), entry, place);
             head.seq += 1;
             head.hmac = hmac;
             if entry.sandbox.is_some() {
@@ -202,7 +203,17 @@ impl TenantLog {
         self.last.extend(last.into_iter().map(|(sandbox, seq)| (sandbox.to_owned(), seq)));
         self.head = head;
         self.drop_oldest();
-        self.head.write(&self.directory, &self.key)
+        self.head.write(&self.directory, self.keys.current())
+    }
+
+    /// The last `seq` in the log.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.head.seq
+    }
+
+    /// Signs everything from here on with other keys.
+    pub(crate) fn set_keys(&mut self, keys: TenantKeys) {
+        self.keys = keys;
     }
 
     /// The path of the last segment.
@@ -222,7 +233,7 @@ impl TenantLog {
         self.last.retain(|_, seq| *seq >= first);
         // The head is written first: if the server is killed in between, it leaves lines before the first
         // one of the head, which the next call removes.
-        let _ = self.head.write(&self.directory, &self.key);
+        let _ = self.head.write(&self.directory, self.keys.current());
         for gone in self.segments.drain(..more) {
             let _ = fs::remove_file(self.directory.join(format!("{gone:020}{SUFFIX}")));
         }

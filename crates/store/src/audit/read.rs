@@ -123,8 +123,9 @@ impl Audit {
     pub async fn read(&self, tenant: &str, sandbox: Option<&str>) -> Result<Export, Error> {
         let shared = &self.writer.shared;
         self.flush().await;
-        let directory = shared.place.of(tenant);
-        let reading = Reading::new(&shared.place, tenant, sandbox);
+        let place = shared.place();
+        let directory = place.of(tenant);
+        let reading = Reading::new(&place, tenant, sandbox);
         let reading = Some(reading.map_err(|error| Error::io(&directory, &error))?);
         Ok(Export { directory, readers: Arc::clone(&shared.readers), reading })
     }

@@ -129,9 +129,9 @@ impl AuditDirectory {
     /// [`Error::Io`].
     pub fn verify(&self, tenant: &str) -> Result<Verdict, Error> {
         let directory = self.of(tenant);
-        let key = self.key(tenant);
+        let keys = self.keys(tenant);
         // The head is read first, because a running server writes it last.
-        let head = Head::read(&directory, &key);
+        let head = Head::read(&directory, keys.current());
         let mut check = Check::new(self, tenant, head.as_ref().map(|head| head.first));
         let all = segments(&directory).map_err(|error| Error::io(&directory, &error))?;
         for (_, path) in &all {
@@ -148,7 +148,9 @@ impl AuditDirectory {
 
     /// The first `seq` of a log, and the last one of the log or of one sandbox in it.
     fn ends(&self, tenant: &str, sandbox: Option<&str>) -> Result<Option<(u64, u64)>, Error> {
-        let Some(head) = Head::read(&self.of(tenant), &self.key(tenant)) else { return Ok(None) };
+        let Some(head) = Head::read(&self.of(tenant), self.keys(tenant).current()) else {
+            return Ok(None);
+        };
         let mut end = head.seq;
         if sandbox.is_some() {
             end = 0;
@@ -209,7 +211,7 @@ struct Gap {
 }
 
 struct Check {
-    key: super::ChainKey,
+    keys: super::TenantKeys,
     verdict: Verdict,
     /// Number of lines so far.
     count: u64,
@@ -227,7 +229,7 @@ struct Check {
 impl Check {
     fn new(place: &AuditDirectory, tenant: &str, first: Option<u64>) -> Self {
         Self {
-            key: place.key(tenant),
+            keys: place.keys(tenant),
             verdict: Verdict::default(),
             count: 0,
             first,
@@ -257,7 +259,7 @@ impl Check {
         let seq = line.seq;
         self.begins.get_or_insert((seq, line.last));
         self.see(&line);
-        let mut holds = line.holds(&self.key, bytes);
+        let mut holds = line.holds(self.keys.at(seq), bytes);
         match &self.latest {
             Some((latest, _)) if seq <= *latest => {
                 self.late.insert(seq);

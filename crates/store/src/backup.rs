@@ -1,0 +1,307 @@
+//! Copies of the records for a backup, and the changes that a backup makes in its copy.
+
+use crate::error::Error;
+use crate::schema;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags, params};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a copy waits for writers of the original.
+const WAIT: Duration = Duration::from_secs(30);
+/// Pause between two attempts to copy.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The member of a sandbox's body that holds its exposed ports with the secrets of their links.
+const EXPOSED: &str = "exposed";
+
+/// The exposed ports of sandboxes, by the sandbox's name, as their records store them.
+pub type LinkSecrets = BTreeMap<String, Value>;
+
+/// What a backup needs to know about a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxSummary {
+    /// The server's name for it.
+    pub name: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The client's name for it.
+    pub id: String,
+    /// Index of its uid range.
+    pub slot: u32,
+    /// Its state, as in the API.
+    pub state: String,
+    /// Whether its files survive a sleep.
+    pub persistent: bool,
+    /// The hosts for which it has credentials.
+    pub credential_hosts: Vec<String>,
+    /// The digest of its image, or `host`.
+    pub image: String,
+}
+
+/// A copy of the records that no server uses.
+pub struct CopiedRecords {
+    connection: Connection,
+    file: PathBuf,
+}
+
+/// Reads all sandboxes of records that a server may be using. Blocks.
+///
+/// # Errors
+/// [`Error`].
+pub fn sandboxes(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_timeout(WAIT)?;
+    summaries(&connection)
+}
+
+fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
+    let mut query = connection
+        .prepare("SELECT name, tenant, id, slot, state, body FROM sandboxes ORDER BY name")?;
+    let rows = query.query_map([], |row| {
+        let body: String = row.get(5)?;
+        let body: Value = serde_json::from_str(&body).unwrap_or_default();
+        let hosts = body["lent"].as_array().into_iter().flatten();
+        let hosts = hosts.filter_map(|one| Some(one["host"].as_str()?.to_owned()));
+        Ok(SandboxSummary {
+            name: row.get(0)?,
+            tenant: row.get(1)?,
+            id: row.get(2)?,
+            slot: row.get(3)?,
+            state: row.get(4)?,
+            persistent: body["persistent"].as_bool().unwrap_or(true),
+            credential_hosts: hosts.collect(),
+            image: body["image_resolved"].as_str().unwrap_or("host").to_owned(),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+impl CopiedRecords {
+    /// Copies one consistent state of the records to a new file, while servers may write. Blocks.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn copy(from: &Path, to: &Path) -> Result<Self, Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let source = Connection::open_with_flags(from, flags)?;
+        source.busy_timeout(WAIT)?;
+        let mut connection = Connection::open(to)?;
+        let until = Instant::now() + WAIT;
+        {
+            let backup = Backup::new(&source, &mut connection)?;
+            // All pages in one step: readers of a write-ahead log do not stop its writers.
+            while backup.step(-1)? != StepResult::Done {
+                if Instant::now() >= until {
+                    return Err(Error::Bad("the records are locked by another process"));
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+        Self::prepare(connection, to)
+    }
+
+    /// Opens a copy, and refuses one that is damaged or that a later version wrote. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Torn`], [`Error::Newer`], [`Error`].
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        schema::check(file)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(file, flags)?;
+        schema::refuse_newer(&connection, file)?;
+        Self::prepare(connection, file)
+    }
+
+    fn prepare(connection: Connection, file: &Path) -> Result<Self, Error> {
+        // One file without a log, whose free pages hold nothing that was removed.
+        connection.pragma_update(None, "journal_mode", "DELETE")?;
+        connection.pragma_update(None, "secure_delete", true)?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        Ok(Self { connection, file: file.to_owned() })
+    }
+
+    /// All sandboxes in this copy.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn sandboxes(&self) -> Result<Vec<SandboxSummary>, Error> {
+        summaries(&self.connection)
+    }
+
+    /// Removes all sandboxes but the named ones, with their sessions.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn retain(&self, names: &HashSet<String>) -> Result<(), Error> {
+        for sandbox in self.sandboxes()?.iter().filter(|one| !names.contains(&one.name)) {
+            self.connection.execute("DELETE FROM sandboxes WHERE name = ?1", [&sandbox.name])?;
+        }
+        Ok(())
+    }
+
+    /// Removes the exposed ports with the secrets of their links, and returns them.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn take_link_secrets(&self) -> Result<LinkSecrets, Error> {
+        let mut taken = LinkSecrets::new();
+        change_bodies(&self.connection, |name, body| {
+            let exposed = body.get(EXPOSED).and_then(Value::as_object);
+            if exposed.is_none_or(Map::is_empty) {
+                return false;
+            }
+            let was = body.insert(EXPOSED.to_owned(), Value::Object(Map::new()));
+            taken.extend(was.map(|was| (name.to_owned(), was)));
+            true
+        })?;
+        Ok(taken)
+    }
+
+    /// Puts the exposed ports back that [`CopiedRecords::take_link_secrets`] removed.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn put_link_secrets(&self, secrets: &LinkSecrets) -> Result<(), Error> {
+        change_bodies(&self.connection, |name, body| match secrets.get(name) {
+            Some(exposed) => {
+                body.insert(EXPOSED.to_owned(), exposed.clone());
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Removes the traces of removed rows from the file, and closes it. Blocks.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn finish(self) -> Result<(), Error> {
+        self.connection.execute_batch("VACUUM")?;
+        drop(self.connection);
+        let file =
+            std::fs::File::open(&self.file).map_err(|error| Error::io(&self.file, &error))?;
+        file.sync_all().map_err(|error| Error::io(&self.file, &error))
+    }
+}
+
+/// Gives exposed ports of the wanted sandboxes other secrets, which invalidates their links, while no
+/// server runs. Returns the number of ports. Blocks.
+///
+/// # Errors
+/// [`Error`].
+pub fn rotate_links(file: &Path, wanted: impl Fn(&SandboxSummary) -> bool) -> Result<u64, Error> {
+    let connection = schema::open(file)?;
+    let all = summaries(&connection)?;
+    let wanted: HashSet<&str> =
+        all.iter().filter(|one| wanted(one)).map(|one| one.name.as_str()).collect();
+    let mut count = 0;
+    let transaction = connection.unchecked_transaction()?;
+    change_bodies(&transaction, |name, body| {
+        let exposed = body.get_mut(EXPOSED).and_then(Value::as_object_mut);
+        let Some(exposed) = exposed.filter(|_| wanted.contains(name)) else { return false };
+        for port in exposed.values_mut().filter_map(Value::as_object_mut) {
+            port.insert("secret".to_owned(), random_secret().into());
+            count += 1;
+        }
+        true
+    })?;
+    transaction.commit()?;
+    Ok(count)
+}
+
+fn change_bodies(
+    connection: &Connection,
+    mut change: impl FnMut(&str, &mut Map<String, Value>) -> bool,
+) -> Result<(), Error> {
+    let mut query = connection.prepare("SELECT name, body FROM sandboxes")?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>()?;
+    for (name, text) in rows {
+        // A record that cannot be parsed stays as it is: the server reports it.
+        let Ok(Value::Object(mut body)) = serde_json::from_str(&text) else { continue };
+        if change(&name, &mut body) {
+            let text = Value::Object(body).to_string();
+            let update = "UPDATE sandboxes SET body = ?2 WHERE name = ?1";
+            connection.execute(update, params![name, text])?;
+        }
+    }
+    Ok(())
+}
+
+/// A secret of 256 random bits in hexadecimal.
+fn random_secret() -> String {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).expect("random bytes");
+    hex::encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(folder: &Path) -> PathBuf {
+        let file = folder.join("isolet.db");
+        let connection = schema::open(&file).unwrap();
+        for (slot, name) in [(0_u32, "a"), (1, "b")] {
+            let body = serde_json::json!({
+                "v": 1, "persistent": slot == 0, "image_resolved": "host",
+                "lent": [{"host": "api.example"}],
+                "exposed": {"80": {"secret": format!("hush-{name}"), "name": null, "created_at_ms": 1}},
+            });
+            let insert = "INSERT INTO sandboxes VALUES (?1, 't', ?1, ?2, 'running', ?3)";
+            connection.execute(insert, params![name, slot, body.to_string()]).unwrap();
+            let insert = "INSERT INTO sessions VALUES (?1, 's', '{}')";
+            connection.execute(insert, [name]).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn a_copy_without_secrets_contains_none_of_them_and_takes_them_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = records(folder.path());
+        let to = folder.path().join("copy.db");
+        let copy = CopiedRecords::copy(&file, &to).unwrap();
+        let secrets = copy.take_link_secrets().unwrap();
+        assert_eq!(secrets["a"]["80"]["secret"], "hush-a");
+        copy.retain(&HashSet::from(["a".to_owned()])).unwrap();
+        copy.finish().unwrap();
+        let bytes = std::fs::read(&to).unwrap();
+        assert!(!bytes.windows(5).any(|part| part == b"hush-"), "a secret is left in the file");
+        let back = CopiedRecords::open(&to).unwrap();
+        let all = back.sandboxes().unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].id.as_str(), all[0].persistent), ("a", true));
+        assert_eq!(all[0].credential_hosts, ["api.example"]);
+        back.put_link_secrets(&secrets).unwrap();
+        assert_eq!(back.take_link_secrets().unwrap()["a"], secrets["a"]);
+        assert_eq!(sandboxes(&file).unwrap().len(), 2, "the original is unchanged");
+    }
+
+    #[test]
+    fn rotated_links_have_other_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = records(folder.path());
+        assert_eq!(rotate_links(&file, |one| one.name == "b").unwrap(), 1);
+        let records = CopiedRecords::open(&file).unwrap();
+        let secrets = records.take_link_secrets().unwrap();
+        assert_eq!(secrets["a"]["80"]["secret"], "hush-a");
+        assert_ne!(secrets["b"]["80"]["secret"], "hush-b");
+    }
+
+    #[test]
+    fn damaged_and_newer_records_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = records(folder.path());
+        let newer = Connection::open(&file).unwrap();
+        newer.pragma_update(None, "user_version", 999).unwrap();
+        drop(newer);
+        assert!(matches!(CopiedRecords::open(&file), Err(Error::Newer { .. })));
+        std::fs::write(folder.path().join("x.db"), vec![7u8; 8192]).unwrap();
+        let torn = CopiedRecords::open(&folder.path().join("x.db"));
+        assert!(matches!(torn, Err(Error::Torn { .. })));
+    }
+}
