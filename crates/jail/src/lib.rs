@@ -6,8 +6,8 @@
 //! [`SandboxHandle`]. A process of its own controls egress ([`veth`]).
 //!
 //! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
-//! `orphan` and `disk`; `identity` and `sandbox_handle`; `host`; `child`; `create`, `scope` and
-//! `veth`; `launcher`, `probe` and `teardown`.
+//! `orphan` and `disk`; `identity` and `sandbox_handle`; `frozen`; `host`; `child`; `create`, `scope`
+//! and `veth`; `launcher`, `probe` and `teardown`.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -16,6 +16,7 @@ mod config;
 mod create;
 mod disk;
 pub mod filter;
+mod frozen;
 mod host;
 pub mod identity;
 mod kernel;
@@ -31,6 +32,7 @@ pub use child::StepError;
 pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, scope_dir};
 pub use create::create_sandbox;
 pub use disk::no_disk;
+pub use frozen::FrozenSandbox;
 pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
 pub use host::{Host, PrepareError};
 pub use isolet_wire::veth::VethSettings;

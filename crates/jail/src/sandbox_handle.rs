@@ -109,6 +109,17 @@ impl SandboxHandle {
         fs::write(groups.unified.join("cgroup.freeze"), if frozen { "1" } else { "0" })
     }
 
+    /// Whether all processes have stopped since [`SandboxHandle::freeze`].
+    pub(crate) fn is_frozen(&self) -> io::Result<bool> {
+        let Some(groups) = self.groups()? else { return Ok(true) };
+        let events = fs::read_to_string(groups.unified.join("cgroup.events"))?;
+        Ok(events.lines().any(|line| line == "frozen 1"))
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Waits until no process is left; false when `limit` passed first. Blocks.
     #[must_use]
     pub fn wait_empty(&self, limit: Duration) -> bool {

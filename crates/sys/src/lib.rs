@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod exec;
+pub mod ext4;
 pub mod heap;
 pub mod inherited_fd;
 pub mod kernel_clock;
