@@ -12,12 +12,14 @@
 //! - `sandbox`: every `impl Sandbox`.
 //! - `lifecycle`: the tasks that move sandboxes from state to state.
 //! - `service`: every `impl Service`.
+//! - `offline`: what maintenance does with sandboxes while no server runs.
 #![forbid(unsafe_code)]
 
 mod agent_client;
 mod lifecycle;
 mod live;
 mod model;
+pub mod offline;
 pub mod sandbox;
 pub mod service;
 
@@ -27,12 +29,14 @@ pub use isolet_image as image;
 pub use isolet_jail::Ended;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey, count_valid as count_valid_keys};
 pub use isolet_store::{KeyDigest, audit};
+pub use lifecycle::recover::lock;
 pub use lifecycle::teardown::teardown;
 pub use live::warm_pool::READY_MAX;
 pub use model::access::{self, FileAccess};
 pub use model::agent_error::AgentError;
 pub use model::config::{Config, TenantLimits};
 pub use model::error::{Error, OpenError};
+pub use model::held::HeldSandbox;
 pub use model::ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId};
 pub use model::info::{
     self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState, Page,

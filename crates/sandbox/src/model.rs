@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub mod events;
 pub mod exposed_ports;
+pub(crate) mod held;
 pub mod ids;
 pub mod info;
 pub(crate) mod input;

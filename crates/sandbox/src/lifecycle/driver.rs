@@ -5,6 +5,7 @@
 mod change;
 mod check;
 mod end;
+mod hold;
 pub(crate) mod reading;
 mod sleep;
 
@@ -200,6 +201,10 @@ impl Driver {
                     Some(DriverCommand::Network(change, answer)) => {
                         let _ = answer.send(self.network(*change).await);
                     }
+                    Some(DriverCommand::RotateLinks(answer)) => {
+                        let _ = answer.send(self.rotate_links().await);
+                    }
+                    Some(DriverCommand::Hold(answer)) => self.stand_still(answer).await,
                     Some(DriverCommand::Link(answer)) => {
                         let _ = answer.send(self.link().await);
                     }

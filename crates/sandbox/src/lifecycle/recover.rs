@@ -53,6 +53,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+/// The file that marks a directory whose restore is not complete.
+const RESTORING: &str = "restore-incomplete";
 /// How long an ending server may take to release the data directory.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
 /// Pause between two attempts to lock the data directory.
@@ -71,7 +73,10 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
 
 /// Locks a data directory. The kernel releases the lock when this process ends in any way. Waits up
 /// to `wait` for a server that is just ending. Blocks.
-pub(crate) fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
+///
+/// # Errors
+/// [`OpenError::Held`], [`OpenError::Io`].
+pub fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     let path = data.join("lock");
     let open = fs::OpenOptions::new()
         .read(true)
@@ -116,6 +121,10 @@ fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
         fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
     }
     let lock = lock(&data, RELEASE_WAIT)?;
+    let incomplete = data.join(RESTORING);
+    if incomplete.try_exists().map_err(at(&incomplete))? {
+        return Err(OpenError::Restoring(data.display().to_string()));
+    }
     let file = data.join("isolet.db");
     if identity::is_copy(&data).map_err(at(&data))? {
         Store::check(&file)?;
@@ -282,6 +291,8 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
         inner.registry.insert(&entry);
         match state {
             State::Running | State::Unreachable => {
+                // A server that was killed during a backup leaves the sandbox frozen.
+                let _ = SandboxHandle::open(&inner.jail, &entry.name).freeze(false);
                 let wait = inner.config.recover;
                 tries.spawn(async move {
                     let found = watch(&entry, wait).await;

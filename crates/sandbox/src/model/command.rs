@@ -3,6 +3,7 @@
 use crate::model::activity::ActivityGuard;
 use crate::model::error::Error;
 use crate::model::exposed_ports::{ExposeChange, ExposedPort};
+use crate::model::held::HeldSandbox;
 use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
 use crate::model::network::change::NetworkChange;
 use tokio::sync::oneshot;
@@ -24,6 +25,10 @@ pub(crate) enum DriverCommand {
     Read(oneshot::Sender<Result<ActivityGuard, Error>>),
     /// Turn a failed sandbox into a sleeping one.
     Recover(oneshot::Sender<Result<RecoveredSandbox, Error>>),
+    /// Give all exposed ports other secrets. Answered with their number.
+    RotateLinks(oneshot::Sender<Result<usize, Error>>),
+    /// Stand still until the answer is dropped.
+    Hold(oneshot::Sender<Result<HeldSandbox, Error>>),
     /// Create the veth pair that the record asks for.
     Link(oneshot::Sender<Result<(), Error>>),
     /// Install the CA certificate that the egress proxy announced.

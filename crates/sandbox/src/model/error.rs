@@ -267,6 +267,9 @@ pub enum OpenError {
     /// An error that no other variant describes, as text for the log.
     #[error("{0}")]
     Fault(String),
+    /// A restore into this directory did not end.
+    #[error("{0} contains an incomplete restore; run `isolet restore` again")]
+    Restoring(String),
     /// The launcher could not be started.
     #[error("launcher: {0}")]
     Launcher(String),

@@ -56,6 +56,17 @@ pub(crate) fn member(port: u16, exposed: &ExposedPort) -> Member {
     }
 }
 
+/// Gives every port another secret.
+pub(crate) fn rotate(all: &mut ExposedPorts) {
+    for exposed in all.values_mut() {
+        exposed.secret = secret();
+    }
+}
+
+fn secret() -> String {
+    format!("{}{}", ids::random(), ids::random())
+}
+
 /// Applies a change and returns the port's new or last state.
 pub(crate) fn apply(
     all: &mut ExposedPorts,
@@ -71,7 +82,7 @@ pub(crate) fn apply(
                 return Err(Error::TooManyExposed { max: EXPOSED_MAX });
             }
             let exposed = all.entry(port).or_insert_with(|| ExposedPort {
-                secret: format!("{}{}", ids::random(), ids::random()),
+                secret: secret(),
                 name: None,
                 created_at_ms: now_ms(),
             });

@@ -61,6 +61,21 @@ impl Driver {
         Ok(done)
     }
 
+    /// Gives all exposed ports other secrets, which invalidates their links.
+    pub(crate) async fn rotate_links(&mut self) -> Result<usize, Error> {
+        let old = self.record.body.exposed.clone();
+        if old.is_empty() {
+            return Ok(0);
+        }
+        exposed_ports::rotate(&mut self.record.body.exposed);
+        if let Err(error) = self.write(None).await {
+            self.record.body.exposed = old;
+            return Err(error);
+        }
+        self.publish(None);
+        Ok(old.len())
+    }
+
     pub(crate) async fn limit(&self, limits: Limits) -> Result<(), Error> {
         if !matches!(self.record.state, State::Creating | State::Running | State::Unreachable) {
             return Ok(());

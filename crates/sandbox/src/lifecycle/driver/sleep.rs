@@ -170,7 +170,7 @@ impl Driver {
         }
     }
 
-    async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
+    pub(crate) async fn save_all(&mut self) -> Result<Vec<Lost>, Error> {
         let mut wire = self.watch.take().ok_or(AgentError::Silent)?;
         let mut saving = StateReceiver::new(&self.entry, None);
         let unsaved = saving.all(&mut wire, |shell, execs| self.changed(shell, execs)).await;

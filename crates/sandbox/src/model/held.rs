@@ -1,0 +1,66 @@
+//! A sandbox that stands still while its files are copied.
+
+use crate::model::info::Lost;
+use crate::model::state::State;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// A sandbox none of whose processes runs, and whose driver waits. Dropping it lets the sandbox
+/// continue.
+#[derive(Debug)]
+pub struct HeldSandbox {
+    /// The state of the sandbox at this moment.
+    pub state: State,
+    /// Whether its processes are frozen; otherwise none runs.
+    pub frozen: bool,
+    /// Shells whose latest state could not be saved.
+    pub unsaved: Vec<Lost>,
+    since: Instant,
+    expired: Arc<AtomicBool>,
+    release: oneshot::Sender<()>,
+}
+
+/// The driver's end of a [`HeldSandbox`].
+pub(crate) struct Holder {
+    expired: Arc<AtomicBool>,
+    released: oneshot::Receiver<()>,
+}
+
+/// Creates both ends. The time begins at `since`, when the processes were frozen.
+pub(crate) fn hold(
+    state: State,
+    frozen: bool,
+    unsaved: Vec<Lost>,
+    since: Instant,
+) -> (HeldSandbox, Holder) {
+    let (release, released) = oneshot::channel();
+    let expired = Arc::new(AtomicBool::new(false));
+    let own = Arc::clone(&expired);
+    (
+        HeldSandbox { state, frozen, unsaved, since, expired: own, release },
+        Holder { expired, released },
+    )
+}
+
+impl HeldSandbox {
+    /// Lets the sandbox continue. Returns how long it stood still; `None` if it continued before,
+    /// because that took too long.
+    #[must_use]
+    pub fn release(self) -> Option<Duration> {
+        let stood = self.since.elapsed();
+        let expired = self.expired.load(Ordering::Acquire);
+        drop(self.release);
+        (!expired).then_some(stood)
+    }
+}
+
+impl Holder {
+    /// Waits until the other end is released or dropped, or `limit` has passed.
+    pub(crate) async fn wait(self, limit: Duration) {
+        if tokio::time::timeout(limit, self.released).await.is_err() {
+            self.expired.store(true, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Maintenance while no server runs. Sandboxes may still run: they do not need the server.
+
+pub use isolet_jail::FrozenSandbox;
+use isolet_jail::{Config, SandboxHandle, identity};
+use isolet_store::backup;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long freezing a sandbox may take.
+const FREEZE_WAIT: Duration = Duration::from_secs(5);
+
+/// Freezes what runs of a sandbox. `None` if nothing of it runs. The caller must hold the lock of
+/// the data directory. Blocks.
+///
+/// # Errors
+/// Those of the kernel. A copied directory in which no server ran since is `None`: the processes
+/// that its files name belong to the original.
+pub fn freeze(data: &Path, name: &str) -> io::Result<Option<FrozenSandbox>> {
+    if identity::is_copy(data)? {
+        return Ok(None);
+    }
+    FrozenSandbox::freeze(SandboxHandle::open(&Config::beside(data)?, name), FREEZE_WAIT)
+}
+
+/// The recorded state of a sandbox; `None` if there is no record. Blocks.
+///
+/// # Errors
+/// Those of the records.
+pub fn state(data: &Path, name: &str) -> Result<Option<String>, isolet_store::Error> {
+    let all = backup::sandboxes(&data.join("isolet.db"))?;
+    let found = all.into_iter().find(|one| one.name == name);
+    Ok(found
+        .map(|one| one.state)
+        .filter(|state| !matches!(state.as_str(), "creating" | "destroying")))
+}
+
+/// Gives exposed ports other secrets. Returns their number. Blocks.
+///
+/// # Errors
+/// Those of the records.
+pub fn rotate_links(
+    data: &Path,
+    tenant: Option<&str>,
+    sandbox: Option<&str>,
+) -> Result<u64, isolet_store::Error> {
+    backup::rotate_links(&data.join("isolet.db"), |one| {
+        tenant.is_none_or(|tenant| one.tenant == tenant) && sandbox.is_none_or(|id| one.id == id)
+    })
+}
