@@ -1,0 +1,29 @@
+//! Archives of files: tar with PAX records, compressed with zstd, so that `tar --xattrs --zstd -xf`
+//! reads them too. They keep owners, modes, times, extended attributes, hard links and holes.
+//!
+//! The layers: `entry`, `pax`; `write` and `tree`; `read`; `extract`.
+
+pub(crate) mod entry;
+mod extract;
+mod pax;
+mod read;
+mod tree;
+mod write;
+
+pub(crate) use extract::Extractor;
+pub(crate) use read::{Sink, read};
+pub(crate) use tree::{Tree, allocated, pack};
+pub(crate) use write::ArchiveWriter;
+
+/// What an archive contains.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Number of entries.
+    pub(crate) entries: u64,
+    /// Space that the contents need after a restore, in bytes.
+    pub(crate) restored_bytes: u64,
+    /// Bytes of contents, without holes.
+    pub(crate) data_bytes: u64,
+    /// Sockets, devices and paths that are too long.
+    pub(crate) left_out: u64,
+}

@@ -1,0 +1,95 @@
+//! Why a backup cannot be written, verified or restored.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a backup cannot be written, verified or restored.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The path that the error is about.
+        path: PathBuf,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The records cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] isolet_store::Error),
+    /// There is not enough space.
+    #[error(
+        "{} has {free_mib} MiB free, but up to {needed_mib} MiB are needed; free space or use another disk",
+        .path.display()
+    )]
+    Space {
+        /// The directory that lacks space.
+        path: PathBuf,
+        /// Space that is free, in MiB.
+        free_mib: u64,
+        /// Space that is needed, in MiB.
+        needed_mib: u64,
+    },
+    /// The target of a backup or a restore exists.
+    #[error("{} is not empty; choose a path that does not exist", .0.display())]
+    NotEmpty(PathBuf),
+    /// Another process uses the target.
+    #[error("{} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// The directory is not a complete backup.
+    #[error("{} is not a complete backup: {reason}", .path.display())]
+    NoBackup {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// A later version wrote the backup.
+    #[error(
+        "the backup has format {found}, but this version reads up to {known}; use the version that wrote it"
+    )]
+    Newer {
+        /// The format of the backup.
+        found: u32,
+        /// The latest format that this version reads.
+        known: u32,
+    },
+    /// A file of the backup differs from the manifest.
+    #[error("{path} differs from the manifest ({reason}): the backup is damaged")]
+    Damaged {
+        /// The file, below the backup.
+        path: String,
+        /// How it differs.
+        reason: String,
+    },
+    /// An archive contains what this version does not write.
+    #[error("{path} is refused: {reason}")]
+    Refused {
+        /// The file, below the backup.
+        path: String,
+        /// What the archive contains.
+        reason: String,
+    },
+    /// A sandbox does not stand still.
+    #[error("{0}")]
+    Hold(String),
+    /// The connection to the server is lost.
+    #[error("the server ended the backup: {0}")]
+    Server(String),
+    /// The passphrase is wrong, or the secrets are damaged.
+    #[error("the secrets cannot be decrypted: {0}")]
+    Secrets(String),
+}
+
+impl Error {
+    /// Whether a file changed while it was read.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+    }
+}
+
+/// Adds a path to the errors of the kernel.
+pub(crate) fn at<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Error {
+    let path = path.to_owned();
+    |source| Error::Io { path, source: source.into() }
+}

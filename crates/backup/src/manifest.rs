@@ -1,0 +1,230 @@
+//! The manifest: what a backup contains. A backup without one is not complete.
+
+use crate::error::{Error, at};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// The file of the manifest.
+pub(crate) const FILE: &str = "manifest.json";
+/// The name of the format.
+const FORMAT: &str = "isolet-backup";
+/// The version of the format. A change that older versions cannot read increases it.
+const VERSION: u32 = 1;
+/// Maximum size of a manifest, in bytes: about 500 for each of 32,768 sandboxes.
+const BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Maximum length of the server's name for a sandbox.
+const NAME_MAX: usize = 40;
+
+/// What a backup contains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    format: String,
+    version: u32,
+    /// The version of Isolet that wrote it.
+    pub isolet: String,
+    /// When it was begun, in ms since 1970.
+    pub began_at_ms: i64,
+    /// When it was complete, in ms since 1970.
+    pub ended_at_ms: i64,
+    /// Whether it contains images.
+    pub images: bool,
+    /// Whether it contains secrets.
+    pub secrets: bool,
+    /// All files but the manifest.
+    pub files: Vec<FileEntry>,
+    /// The sandboxes whose files it contains.
+    pub sandboxes: Vec<SandboxMoment>,
+    /// The sandboxes that it does not contain.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A file of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// What it contains.
+    #[serde(flatten)]
+    pub content: Content,
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// SHA-256 in hexadecimal.
+    pub sha256: String,
+    /// The number of entries of an archive.
+    pub entries: u64,
+    /// Space that its contents need after a restore, in bytes.
+    pub restored_bytes: u64,
+    /// Sockets and devices that it does not contain, which nothing could use after a restore.
+    pub left_out: u64,
+}
+
+/// What a file contains. It determines where the file lies, and where its contents are restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "content", rename_all = "snake_case")]
+pub enum Content {
+    /// The records.
+    Records,
+    /// Files of the server beside the records.
+    Server,
+    /// The files of a sandbox.
+    Sandbox {
+        /// The server's name for it.
+        name: String,
+    },
+    /// Files of a sandbox without a record.
+    Orphan {
+        /// The server's name for it.
+        name: String,
+    },
+    /// Images.
+    Images,
+    /// Audit logs.
+    Audit,
+    /// Keys and credentials.
+    Secrets,
+}
+
+/// The moment at which a sandbox was copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxMoment {
+    /// The server's name for it.
+    pub name: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// Its id.
+    pub id: String,
+    /// The state that it had.
+    pub state: String,
+    /// When it was copied, in ms since 1970. The copy holds what was written before.
+    pub at_ms: i64,
+    /// How long its processes were frozen, in ms; `None`: none ran.
+    pub frozen_ms: Option<u64>,
+    /// Shells whose latest state could not be saved: they come back as they were saved before.
+    pub unsaved_shells: usize,
+}
+
+/// A sandbox that a backup does not contain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// Its id.
+    pub id: String,
+    /// Why it is missing.
+    pub reason: String,
+}
+
+impl Content {
+    /// The path below the backup.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self {
+            Self::Records => "records.db".to_owned(),
+            Self::Server => "server.tar.zst".to_owned(),
+            Self::Sandbox { name } => format!("sandboxes/{name}.tar.zst"),
+            Self::Orphan { name } => format!("orphaned/{name}.tar.zst"),
+            Self::Images => "images.tar.zst".to_owned(),
+            Self::Audit => "audit.tar.zst".to_owned(),
+            Self::Secrets => "secrets.age".to_owned(),
+        }
+    }
+
+    /// Whether it is an archive of files.
+    #[must_use]
+    pub fn is_archive(&self) -> bool {
+        !matches!(self, Self::Records | Self::Secrets)
+    }
+
+    /// Whether the names in it can be used as file names.
+    fn is_valid(&self) -> bool {
+        match self {
+            Self::Sandbox { name } | Self::Orphan { name } => is_name(name),
+            _ => true,
+        }
+    }
+}
+
+/// Whether this is a name that the server gives to sandboxes, or to one that it moved aside.
+pub(crate) fn is_name(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.';
+    (1..=NAME_MAX).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(known)
+}
+
+impl Manifest {
+    /// An empty manifest of a backup that begins now.
+    pub(crate) fn new() -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            isolet: env!("CARGO_PKG_VERSION").to_owned(),
+            began_at_ms: isolet_clock::now_ms(),
+            ended_at_ms: 0,
+            images: false,
+            secrets: false,
+            files: Vec::new(),
+            sandboxes: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// Reads the manifest of a backup.
+    ///
+    /// # Errors
+    /// [`Error::NoBackup`], [`Error::Newer`], [`Error::Io`].
+    pub fn read(backup: &Path) -> Result<Self, Error> {
+        let no_backup = |reason: String| Error::NoBackup { path: backup.to_owned(), reason };
+        let path = backup.join(FILE);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(no_backup("it has no manifest.json".to_owned()));
+            }
+            Err(error) => return Err(at(&path)(error)),
+        };
+        let mut text = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut text).map_err(at(&path))?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(no_backup("its manifest is too long".to_owned()));
+        }
+        let parsed: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|error| no_backup(format!("its manifest cannot be read: {error}")))?;
+        if parsed["format"] != FORMAT {
+            return Err(no_backup("its manifest has another format".to_owned()));
+        }
+        // Checked before the rest, which a later version may have changed.
+        let found = parsed["version"].as_u64().and_then(|version| u32::try_from(version).ok());
+        match found {
+            Some(VERSION) => {}
+            Some(found) if found > VERSION => return Err(Error::Newer { found, known: VERSION }),
+            _ => return Err(no_backup("its manifest has no valid version".to_owned())),
+        }
+        let manifest: Self = serde_json::from_value(parsed)
+            .map_err(|error| no_backup(format!("its manifest cannot be read: {error}")))?;
+        manifest.check(&no_backup)?;
+        Ok(manifest)
+    }
+
+    fn check(&self, no_backup: &impl Fn(String) -> Error) -> Result<(), Error> {
+        let mut paths = std::collections::HashSet::new();
+        for file in &self.files {
+            if !file.content.is_valid() || !paths.insert(file.content.path()) {
+                let path = file.content.path();
+                return Err(no_backup(format!("its manifest names {path:?}")));
+            }
+        }
+        let has = |content: &Content| self.files.iter().any(|file| file.content == *content);
+        if !has(&Content::Records) || !has(&Content::Server) {
+            return Err(no_backup("its manifest names no records".to_owned()));
+        }
+        if self.secrets != has(&Content::Secrets) || self.images != has(&Content::Images) {
+            return Err(no_backup("its manifest contradicts itself".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Space that a restore needs, in bytes.
+    #[must_use]
+    pub fn restored_bytes(&self) -> u64 {
+        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.restored_bytes))
+    }
+}

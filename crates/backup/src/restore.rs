@@ -1,0 +1,216 @@
+//! Restores a backup into an empty data directory.
+//!
+//! All hashes are verified before anything is written. A file marks the directory until the restore
+//! is complete, so that no server starts on a part of it, and a restore that was killed is repeated
+//! from the beginning. A restore that fails removes what it wrote.
+
+mod target;
+
+use crate::archive::Extractor;
+use crate::error::{Error, at};
+use crate::files::{check_space, open};
+use crate::manifest::{Content, FileEntry, LeftOut, Manifest};
+use crate::progress::{Event, Progress};
+use crate::secrets::{Passphrase, Secrets};
+use crate::verify::{check_hash, check_sizes, unpack};
+use isolet_store::backup::{CopiedRecords, SandboxSummary};
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use target::IncompleteRestore;
+
+/// The records while they are prepared. They get their name last.
+const RECORDS_NEW: &str = "isolet.db.restoring";
+
+/// The result of a restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// What the backup contains.
+    pub manifest: Manifest,
+    /// Sentences about what is missing, and what to do.
+    pub notes: Vec<String>,
+}
+
+/// Restores a backup. Blocks.
+///
+/// # Errors
+/// [`Error`]. The data directory is empty then, or as it was before.
+pub fn restore(
+    backup: &Path,
+    data: &Path,
+    passphrase: Option<&Passphrase>,
+    check_free: bool,
+    progress: &dyn Progress,
+) -> Result<Restored, Error> {
+    let manifest = Manifest::read(backup)?;
+    check_sizes(backup, &manifest)?;
+    let target = IncompleteRestore::begin(data)?;
+    if check_free {
+        check_space(data, manifest.restored_bytes())?;
+    }
+    let bytes = manifest.files.iter().map(|file| file.bytes).sum();
+    progress.event(&Event::Started { bytes, sandboxes: manifest.sandboxes.len() });
+    for file in &manifest.files {
+        check_hash(backup, file, progress)?;
+    }
+    let secrets = match (manifest.secrets, passphrase) {
+        (true, Some(passphrase)) => {
+            let path = backup.join(Content::Secrets.path());
+            let mut bytes = Vec::new();
+            open(&path)?.read_to_end(&mut bytes).map_err(at(&path))?;
+            Some(Secrets::decrypt(&bytes, passphrase)?)
+        }
+        _ => None,
+    };
+    let restoring = Restoring { backup, data, manifest: &manifest, secrets: secrets.as_ref() };
+    let sandboxes = restoring.records()?;
+    for file in &manifest.files {
+        restoring.archive(file)?;
+        progress.event(&Event::File { path: file.content.path(), bytes: file.bytes });
+    }
+    if let Some(secrets) = &secrets {
+        secrets.write(data)?;
+    }
+    restoring.folders()?;
+    fs::rename(data.join(RECORDS_NEW), data.join("isolet.db")).map_err(at(data))?;
+    target.complete()?;
+    let notes = restoring.notes(&sandboxes);
+    Ok(Restored { manifest, notes })
+}
+
+struct Restoring<'a> {
+    backup: &'a Path,
+    data: &'a Path,
+    manifest: &'a Manifest,
+    secrets: Option<&'a Secrets>,
+}
+
+impl Restoring<'_> {
+    /// Copies and checks the records, which must name exactly the sandboxes of the manifest.
+    fn records(&self) -> Result<Vec<SandboxSummary>, Error> {
+        let path = self.data.join(RECORDS_NEW);
+        let mut from = open(&self.backup.join(Content::Records.path()))?;
+        let mut options = OpenOptions::new();
+        let to = options.write(true).create_new(true).mode(0o600).open(&path);
+        let mut to = to.map_err(at(&path))?;
+        io::copy(&mut from, &mut to).map_err(at(&path))?;
+        let records = CopiedRecords::open(&path)?;
+        let sandboxes = records.sandboxes()?;
+        let recorded: HashSet<&str> = sandboxes.iter().map(|one| one.name.as_str()).collect();
+        let listed: HashSet<&str> =
+            self.manifest.sandboxes.iter().map(|one| one.name.as_str()).collect();
+        let archived = self.manifest.files.iter().filter_map(|file| match &file.content {
+            Content::Sandbox { name } => Some(name.as_str()),
+            _ => None,
+        });
+        if recorded != listed || archived.into_iter().any(|name| !recorded.contains(name)) {
+            let reason = "it names other sandboxes than the manifest".to_owned();
+            return Err(Error::Damaged { path: Content::Records.path(), reason });
+        }
+        if let Some(secrets) = self.secrets {
+            records.put_link_secrets(secrets.links())?;
+        }
+        records.finish()?;
+        Ok(sandboxes)
+    }
+
+    fn archive(&self, file: &FileEntry) -> Result<(), Error> {
+        let root = match &file.content {
+            Content::Records | Content::Secrets => return Ok(()),
+            Content::Server => return self.server(file),
+            Content::Sandbox { name } => self.data.join("sandboxes").join(name),
+            Content::Orphan { name } => self.data.join("orphaned").join(name),
+            Content::Images => self.data.join("images"),
+            Content::Audit => self.audit_folder(),
+        };
+        self.folders()?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&root);
+        made.map_err(at(&root))?;
+        self.extract(file, &root)
+    }
+
+    fn extract(&self, file: &FileEntry, root: &Path) -> Result<(), Error> {
+        let mut extractor = Extractor::new(root).map_err(at(root))?;
+        unpack(self.backup, file, &mut extractor)?;
+        extractor.finish().map_err(at(root))
+    }
+
+    /// Extracts beside the data directory's own files, and moves the known ones to their place.
+    fn server(&self, file: &FileEntry) -> Result<(), Error> {
+        let folder = self.data.join("restoring");
+        DirBuilder::new().mode(0o700).create(&folder).map_err(at(&folder))?;
+        self.extract(file, &folder)?;
+        for name in ["identity", "isolet.tombstones", "isolet.revoked"] {
+            let from = folder.join(name);
+            if fs::symlink_metadata(&from).is_ok_and(|about| about.is_file()) {
+                fs::rename(&from, self.data.join(name)).map_err(at(&from))?;
+            }
+        }
+        isolet_sys::tree::remove(&folder).map_err(at(&folder))
+    }
+
+    /// Without their key, nobody can continue or verify the logs: they are put aside.
+    fn audit_folder(&self) -> PathBuf {
+        match self.secrets {
+            Some(_) => self.data.join("audit/tenants"),
+            None => self.data.join(format!("audit/unverified-{}", self.manifest.began_at_ms)),
+        }
+    }
+
+    /// The folders that every data directory has.
+    fn folders(&self) -> Result<(), Error> {
+        for name in ["sandboxes", "trash"] {
+            let path = self.data.join(name);
+            let made = DirBuilder::new().recursive(true).mode(0o711).create(&path);
+            made.map_err(at(&path))?;
+        }
+        let path = self.data.join("audit");
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(at(&path))
+    }
+
+    fn notes(&self, sandboxes: &[SandboxSummary]) -> Vec<String> {
+        let mut notes = Vec::new();
+        for LeftOut { tenant, id, reason } in &self.manifest.left_out {
+            notes.push(format!("sandbox {id} of tenant {tenant} is not in the backup: {reason}"));
+        }
+        if !self.manifest.images {
+            let mut images: Vec<_> = sandboxes.iter().map(|one| one.image.as_str()).collect();
+            images.retain(|image| *image != "host");
+            images.sort_unstable();
+            images.dedup();
+            if !images.is_empty() {
+                let images = images.join(", ");
+                notes.push(format!("the backup has no images; sandboxes need {images}: run `isolet image pull` for each"));
+            }
+        }
+        if self.secrets.is_some() {
+            return notes;
+        }
+        let hint = match self.manifest.secrets {
+            true => "; the backup contains them: restore with --passphrase-file",
+            false => "",
+        };
+        notes.push(format!("secrets were not restored{hint}"));
+        notes.push("API keys work as before, but the file DATA/key is missing: put a key there, or create one with `isolet keys add`".to_owned());
+        notes.push("links to ports are invalid: create them again".to_owned());
+        let folder = self.audit_folder();
+        let folder = folder.display();
+        notes.push(format!(
+            "audit logs begin again with another key; those of the backup are in {folder}"
+        ));
+        for sandbox in sandboxes.iter().filter(|one| !one.credential_hosts.is_empty()) {
+            let hosts = sandbox.credential_hosts.join(", ");
+            let SandboxSummary { tenant, id, .. } = sandbox;
+            notes.push(format!("sandbox {id} of tenant {tenant} has no credentials for {hosts}: set them again with `isolet network {id} --credential-add`"));
+        }
+        notes
+    }
+}
+
+/// Waits until everything below a directory is on the disk.
+pub(crate) fn sync(directory: &Path) -> Result<(), Error> {
+    let opened = File::open(directory).map_err(at(directory))?;
+    rustix::fs::syncfs(&opened).map_err(at(directory))
+}

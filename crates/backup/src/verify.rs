@@ -1,0 +1,100 @@
+//! Verifies a backup: every file is there, has its hash, and can be read to its end.
+
+use crate::archive::entry::Entry;
+use crate::archive::{Sink, read};
+use crate::error::{Error, at};
+use crate::files::{digest, open};
+use crate::manifest::{FileEntry, Manifest};
+use crate::progress::{Event, Progress};
+use std::io::{self, BufReader};
+use std::path::Path;
+
+/// Largest window of zstd that is accepted: 2^27 bytes of memory.
+const WINDOW_LOG_MAX: u32 = 27;
+
+/// Verifies a backup without restoring it. Blocks.
+///
+/// # Errors
+/// The first difference: [`Error::Damaged`], [`Error::Refused`], and those of [`Manifest::read`].
+pub fn verify(backup: &Path, progress: &dyn Progress) -> Result<Manifest, Error> {
+    let manifest = Manifest::read(backup)?;
+    check_sizes(backup, &manifest)?;
+    let bytes = manifest.files.iter().map(|file| file.bytes).sum();
+    progress.event(&Event::Started { bytes, sandboxes: manifest.sandboxes.len() });
+    for file in &manifest.files {
+        check_hash(backup, file, progress)?;
+        if file.content.is_archive() {
+            let mut nothing = Nothing;
+            unpack(backup, file, &mut nothing)?;
+        }
+        progress.event(&Event::File { path: file.content.path(), bytes: file.bytes });
+    }
+    Ok(manifest)
+}
+
+/// Finds missing and truncated files, before anything is read.
+pub(crate) fn check_sizes(backup: &Path, manifest: &Manifest) -> Result<(), Error> {
+    for file in &manifest.files {
+        let path = file.content.path();
+        let found = open(&backup.join(&path))
+            .map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
+        let length = found.metadata().map_err(at(&backup.join(&path)))?.len();
+        if length != file.bytes {
+            let reason = format!("{length} bytes instead of {}", file.bytes);
+            return Err(Error::Damaged { path, reason });
+        }
+    }
+    Ok(())
+}
+
+/// Compares the hash of a file with the manifest.
+pub(crate) fn check_hash(
+    backup: &Path,
+    file: &FileEntry,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let path = file.content.path();
+    let found = digest(&backup.join(&path), progress)?;
+    if found.sha256 == file.sha256 {
+        return Ok(());
+    }
+    Err(Error::Damaged { path, reason: "another SHA-256".to_owned() })
+}
+
+/// Reads an archive to its end.
+pub(crate) fn unpack(backup: &Path, file: &FileEntry, sink: &mut dyn Sink) -> Result<(), Error> {
+    let path = file.content.path();
+    let refused = |error: io::Error| {
+        // A full or failing disk says nothing about the archive.
+        match error.raw_os_error() {
+            Some(_) => at(&backup.join(&path))(error),
+            None => Error::Refused { path: path.clone(), reason: error.to_string() },
+        }
+    };
+    let from = BufReader::new(open(&backup.join(&path))?);
+    let mut decoder = zstd::Decoder::with_buffer(from).map_err(refused)?;
+    decoder.window_log_max(WINDOW_LOG_MAX).map_err(refused)?;
+    let entries = read(&mut decoder, sink).map_err(refused)?;
+    if entries != file.entries {
+        let reason = format!("{entries} entries instead of {}", file.entries);
+        return Err(Error::Damaged { path, reason });
+    }
+    Ok(())
+}
+
+/// Reads an archive without writing anything.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn entry(&mut self, _: Entry) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn data(&mut self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end_of_file(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
