@@ -1,5 +1,7 @@
-//! `isolet keys`: creates, lists and revokes API keys in a data directory. A running server sees the
+//! `isolet keys`: creates, lists and revokes API keys in a data directory, and rotates keys of all kinds. A running server sees the
 //! change at once.
+
+mod rotate;
 
 use crate::client::output::{print_message, write};
 use crate::config::DATA_DIR;
@@ -17,7 +19,10 @@ use std::process::ExitCode;
   isolet keys add --tenant acme --label laptop
   isolet keys add --read-only --expires 30d
   isolet keys ls
-  isolet keys revoke key_0123456789abcdef")]
+  isolet keys revoke key_0123456789abcdef
+  isolet keys rotate api key_0123456789abcdef
+  isolet keys rotate links
+  isolet keys rotate audit")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: KeyCommand,
@@ -57,6 +62,8 @@ Times are in UTC. The server records the last use of a key once a minute, and wh
         #[arg(long)]
         json: bool,
     },
+    /// Replace a key: an API key, the secrets of links, or the key that signs audit logs.
+    Rotate(rotate::Args),
     /// Revoke a key by its id.
     #[command(after_help = "  isolet keys revoke key_0123456789abcdef")]
     Revoke {
@@ -82,6 +89,7 @@ fn span(text: &str) -> Result<i64, String> {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let args_data_dir = args.data_dir.clone();
     if let KeyCommand::Add { .. } = args.command {
         std::fs::create_dir_all(&args.data_dir)
             .with_context(|| format!("cannot create {}", args.data_dir.display()))?;
@@ -93,6 +101,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             "{} is not the data directory of a server; set it with --data-dir",
             args.data_dir.display()
         );
+    }
+    if let KeyCommand::Rotate(args) = args.command {
+        return rotate::run(&args, &args_data_dir);
     }
     let keys = Keys::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
     match args.command {
@@ -107,6 +118,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             ));
         }
         KeyCommand::Ls { json } => list(&keys, json)?,
+        KeyCommand::Rotate(_) => {}
         KeyCommand::Revoke { id } => {
             if !keys.revoke(&id)? {
                 bail!("no active key {id}; see `isolet keys ls`");

@@ -1,13 +1,16 @@
 //! The program `isolet`: the server and the client commands.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod audit;
+mod backup;
 mod client;
 mod config;
 mod data_age;
 mod doctor;
 mod generate;
 mod keys;
+mod restore;
 mod serve;
 mod teardown;
 mod tls;
@@ -52,10 +55,14 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Check whether this machine and these settings can run sandboxes.
     Doctor(doctor::Args),
-    /// Create, list and revoke API keys (on the server's machine).
+    /// Create, list, revoke and rotate keys (on the server's machine).
     Keys(keys::Args),
     /// Show and verify audit logs (on the server's machine).
     Audit(audit::Args),
+    /// Write a backup of all sandboxes and records, or verify one (on the server's machine).
+    Backup(backup::Args),
+    /// Restore a backup into an empty data directory.
+    Restore(restore::Args),
     /// Create a sandbox with an image, limits and network rules.
     Create(client::create::Args),
     /// Show or change where a sandbox may connect to.
@@ -127,6 +134,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Keys(args) => keys::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::Backup(args) => backup::run(args),
+        Command::Restore(args) => restore::run(args),
         Command::Create(args) => client::run(1, client::create::run(args)),
         Command::Network(args) => client::run(1, client::network::run(args)),
         Command::Exec(args) => client::run(client::EXIT_CLIENT_ERROR, client::exec::run(args)),

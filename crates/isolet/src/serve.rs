@@ -2,7 +2,7 @@
 
 use crate::config::{DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
 use crate::tls::TlsFiles;
-use crate::{data_age, doctor};
+use crate::{admin, data_age, doctor};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use isolet_http::{Options, ServerNames};
@@ -192,6 +192,8 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
         eprintln!("`isolet doctor` makes all checks.");
         return Ok(ExitCode::FAILURE);
     }
+    let admin = admin::server::listen(&data_dir).context("cannot create DATA/admin.sock")?;
+    let admin = tokio::spawn(admin::server::serve(admin, service.clone()));
     let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;
     let at = listener.local_addr()?;
     let url = own_url(at, has_tls, &settings.hosts);
@@ -218,6 +220,8 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
         stop,
     )
     .await;
+    // Sandboxes that stand still for a backup continue.
+    admin.abort();
     if tokio::time::timeout(STOP_WAIT, service.shutdown()).await.is_err() {
         warn!("shutdown timed out");
     }
@@ -334,7 +338,7 @@ fn expired(key: &isolet_sandbox::Key) -> bool {
 }
 
 /// Writes the key to a temporary file of mode 0600 and renames it, so that no reader sees a part of it.
-fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
+pub(crate) fn keep(path: &Path, secret: &str) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
