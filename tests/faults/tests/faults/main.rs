@@ -3,6 +3,7 @@
 //! nothing is left over.
 
 mod agents;
+mod backups;
 mod copies;
 mod descriptors;
 mod disk;

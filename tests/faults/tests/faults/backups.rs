@@ -1,0 +1,462 @@
+//! Backups under load: the rehearsal of a lost data directory, kills at any moment, and inputs that
+//! a restore refuses.
+
+use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, process, tries, wait_until};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Files that are hard to copy. Prints nothing.
+const ODD: &str = r#"mkdir -p /workspace/odd/sub && cd /workspace/odd &&
+echo a >a && ln a sub/b && ln -s /etc/passwd link && ln -s nowhere dangling && mkfifo fifo &&
+truncate -s 64M hole && truncate -s 32M sparse && echo middle | dd of=sparse bs=1M seek=7 conv=notrunc 2>/dev/null &&
+echo n >"$(printf 'new\nline \377')" && chmod 4751 a && chmod 1777 sub && touch -d '2001-02-03 04:05:06.123456789' a link &&
+mkdir -p deep && (cd deep && for i in $(seq 200); do mkdir d && cd d; done && echo bottom >f) &&
+rm -rf /etc/os-release && mkdir -p /opt/x && echo o >/opt/x/o"#;
+/// Describes them.
+const DESCRIBE: &str = r#"cd /workspace/odd && find . -printf '%p %y %m %U %G %s %b %T@ %n %l\n' | sort | sha256sum &&
+find . -type f | sort | xargs -d '\n' sha256sum | sha256sum; cat sub/b; test -e /etc/os-release; echo $?; cat /opt/x/o"#;
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    i64::try_from(now.as_millis()).expect("fits")
+}
+
+fn run(server: &Server, args: &[&str]) -> Output {
+    server.command(args)
+}
+
+#[track_caller]
+fn succeeds(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+}
+
+#[track_caller]
+fn is_refused(output: &Output, why: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(why), "{said} does not contain {why:?}");
+}
+
+fn manifest(backup: &Path) -> Value {
+    let text = fs::read(backup.join("manifest.json")).expect("it is complete");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+/// A file that was acknowledged, and when.
+#[derive(Debug, Clone, Copy)]
+struct Acknowledged {
+    number: u64,
+    at_ms: i64,
+}
+
+fn content(id: &str, number: u64) -> String {
+    format!("{id} {number} ").repeat(usize::try_from(number % 500).expect("small") + 1)
+}
+
+/// Writes files until `stop`, and notes those that were acknowledged.
+fn write_files(sandbox: &Sandbox, stop: &AtomicBool) -> Vec<Acknowledged> {
+    let mut all = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let path = sandbox.path(&format!("/files/w/{number}"));
+        let bytes = content(&sandbox.id, number);
+        let sent = sandbox.http.try_send("PUT", &path, Some(bytes.as_bytes()));
+        if sent.is_ok_and(|reply| matches!(reply.status, 200 | 201)) {
+            all.push(Acknowledged { number, at_ms: now_ms() });
+        }
+    }
+    all
+}
+
+/// Loses the data directory: everything that runs ends, and all files are gone.
+fn lose(server: &mut Server) -> PathBuf {
+    let data = server.data();
+    let image = fs::read_link(data.join("image")).expect("shared between tests");
+    server.power_off();
+    wait_until("its processes end", SOON, || {
+        let text = data.display().to_string();
+        let all = process::all().into_iter();
+        let left: Vec<i32> = all.filter(|pid| process::arguments(*pid).contains(&text)).collect();
+        left.iter().for_each(|pid| process::kill(*pid));
+        left.is_empty().then_some(())
+    });
+    fs::remove_dir_all(&data).expect("it is gone");
+    image
+}
+
+/// Puts the tests' shared image back and starts the server.
+fn start_again(server: &mut Server, image: &Path) {
+    std::os::unix::fs::symlink(image, server.data().join("image")).expect("a link");
+    server.launch();
+}
+
+/// Promises: F48.
+#[test]
+fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the_data() {
+    let mut server = Options::new().warm_pool(1).start();
+    let folder = tempfile::tempdir().expect("a directory");
+    let target = folder.path().join("backup");
+    let passphrase = folder.path().join("passphrase");
+    fs::write(&passphrase, "correct horse\n").expect("writes");
+    let secrets = ["--with-secrets", "--passphrase-file", passphrase.to_str().expect("text")];
+    let plain: Vec<Sandbox> = (0..3).map(|_| server.sandbox()).collect();
+    let disk = server.sandbox_with(&json!({"id": "disk", "disk_mib": 128}));
+    let slept = server.sandbox();
+    let short = server.sandbox_with(&json!({"id": "short", "persistent": false}));
+    short.exec("echo x >/workspace/x");
+    let mut odd = BTreeMap::new();
+    for sandbox in plain.iter().chain([&disk, &slept]) {
+        let made = sandbox.command("s", &format!("x=kept; {ODD}"));
+        assert_eq!(made["exit_code"], 0, "{made}");
+        odd.insert(sandbox.id.clone(), sandbox.says(DESCRIBE));
+    }
+    wait_until("one sleeps", SOON, || {
+        (slept.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    let stop = AtomicBool::new(false);
+    let written = Mutex::new(BTreeMap::new());
+    let writers: Vec<&Sandbox> = plain.iter().chain([&disk]).collect();
+    let done = std::thread::scope(|threads| {
+        for sandbox in &writers {
+            threads.spawn(|| {
+                let all = write_files(sandbox, &stop);
+                written.lock().expect("held").insert(sandbox.id.clone(), all);
+            });
+        }
+        threads.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let sandbox = server.sandbox();
+                sandbox.delete();
+            }
+        });
+        std::thread::sleep(Duration::from_secs(2));
+        // In the middle of a command whose shell cannot be saved now.
+        let busy = json!({"command": "x=kept; sleep 3; echo ended"});
+        let path = plain[0].path("/sessions/s/exec");
+        let http = plain[0].http.clone();
+        let running = threads.spawn(move || http.post(&path, &busy).expect(200).json());
+        let text = target.to_str().expect("text");
+        let mut args = vec!["backup", text, "--json"];
+        args.extend(secrets);
+        let done = run(&server, &args);
+        std::thread::sleep(Duration::from_millis(200));
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(running.join().expect("it ran")["stdout"], "ended\n");
+        done
+    });
+    succeeds(&done);
+    eprintln!("{}", String::from_utf8_lossy(&done.stdout));
+    for sandbox in &writers {
+        assert_eq!(sandbox.info()["state"], "running", "the original goes on");
+        assert_eq!(sandbox.says("echo up"), "up\n");
+    }
+    succeeds(&run(&server, &["backup", "--verify", target.to_str().expect("text")]));
+    let about = manifest(&target);
+    let moments: BTreeMap<String, i64> = about["sandboxes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| {
+            let id = one["id"].as_str().expect("text").to_owned();
+            (id, one["at_ms"].as_i64().expect("a number"))
+        })
+        .collect();
+    let image = lose(&mut server);
+    let text = target.to_str().expect("text");
+    let mut args = vec!["restore", text];
+    args.extend(secrets);
+    succeeds(&run(&server, &args));
+    start_again(&mut server, &image);
+    let mut count = 0;
+    for sandbox in plain.iter().chain([&disk, &slept]) {
+        assert_eq!(sandbox.info()["state"], "sleeping", "{}", sandbox.id);
+        assert_eq!(sandbox.says(DESCRIBE), odd[&sandbox.id], "{}", sandbox.id);
+        assert_eq!(sandbox.command("s", "echo $x")["stdout"], "kept\n", "{}", sandbox.id);
+    }
+    for (id, all) in written.into_inner().expect("held") {
+        let sandbox = server.named(&id);
+        let before: Vec<_> = all.iter().filter(|file| file.at_ms < moments[&id]).collect();
+        assert!(before.len() > 3, "{id}: {} of {} files", before.len(), all.len());
+        for file in before {
+            let path = sandbox.path(&format!("/files/w/{}", file.number));
+            let found = sandbox.http.get(&path);
+            assert_eq!(found.status, 200, "{id}: {file:?}");
+            assert_eq!(found.text(), content(&id, file.number), "{id}: {file:?}");
+            count += 1;
+        }
+    }
+    eprintln!("{count} acknowledged files compared");
+    assert_eq!(short.info()["state"], "sleeping");
+    assert_eq!(short.says("ls /workspace"), "", "a sleep loses the files of an ephemeral sandbox");
+    succeeds(&run(&server, &["audit", "verify"]));
+    let wal = run(&server, &["backup", server.data().join("inside").to_str().expect("text")]);
+    is_refused(&wal, "cannot lie in the data directory");
+    server.healthy();
+}
+
+/// Promises: F48.
+#[test]
+fn without_secrets_a_restore_says_what_is_missing_and_the_copy_contains_none() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.exec("echo acked >/workspace/f");
+    let link = sandbox.post("/links", &json!({"port": 8080})).expect(201).json();
+    assert!(link["url"].is_string(), "{link}");
+    let folder = tempfile::tempdir().expect("a directory");
+    let target = folder.path().join("backup");
+    let text = target.to_str().expect("text");
+    server.stop();
+    // No server runs, and the sandbox does: this program freezes it.
+    succeeds(&run(&server, &["backup", text]));
+    assert!(manifest(&target)["sandboxes"][0]["frozen_ms"].is_u64());
+    let secret = fs::read_to_string(server.data().join("audit/key")).expect("it exists");
+    let mut todo = vec![target.clone()];
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(fs::read_dir(&path).expect("reads").map(|one| one.expect("reads").path()));
+            continue;
+        }
+        let bytes = fs::read(&path).expect("reads");
+        let found = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert!(!found, "{}", path.display());
+    }
+    server.launch();
+    assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
+    let image = lose(&mut server);
+    let done = run(&server, &["restore", text]);
+    succeeds(&done);
+    let said = String::from_utf8_lossy(&done.stderr);
+    for part in ["secrets were not restored", "links to ports are invalid", "audit logs begin"] {
+        assert!(said.contains(part), "{said}");
+    }
+    start_again(&mut server, &image);
+    assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
+    succeeds(&run(&server, &["audit", "verify"]));
+    server.healthy();
+}
+
+/// Promises: F48.
+#[test]
+fn a_backup_or_restore_killed_at_any_moment_leaves_nothing_that_looks_complete() {
+    let mut server = Server::start();
+    let all: Vec<Sandbox> = (0..3).map(|_| server.sandbox()).collect();
+    for sandbox in &all {
+        sandbox.exec("head -c 8000000 /dev/urandom >/workspace/data; echo acked >/workspace/f");
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut complete = 0;
+    for round in 0..tries(12, 100) {
+        let target = folder.path().join(format!("backup-{round}"));
+        let mut command = server.program();
+        command.arg("backup").arg(&target).stderr(Stdio::null()).stdin(Stdio::null());
+        let mut child = command.spawn().expect("starts");
+        std::thread::sleep(Duration::from_millis(u64::from(round as u32) * 37 % 450));
+        if round % 4 == 3 {
+            server.restart();
+        }
+        child.kill().expect("it is ours");
+        child.wait().expect("ends");
+        if target.exists() {
+            complete += 1;
+            succeeds(&run(&server, &["backup", "--verify", target.to_str().expect("text")]));
+        }
+        for sandbox in &all {
+            assert_eq!(sandbox.says("cat /workspace/f"), "acked\n", "round {round}");
+        }
+    }
+    let target = folder.path().join("backup-0-again");
+    let text = target.to_str().expect("text");
+    succeeds(&run(&server, &["backup", text]));
+    eprintln!("{complete} backups were complete before the kill");
+    let image = lose(&mut server);
+    for round in 0..tries(6, 50) {
+        let mut command = server.program();
+        command.arg("restore").arg(&target).stderr(Stdio::null()).stdin(Stdio::null());
+        let mut child = command.spawn().expect("starts");
+        std::thread::sleep(Duration::from_millis(u64::from(round as u32) * 61 % 300));
+        process::signal(i32::try_from(child.id()).expect("small"), Signal::KILL);
+        child.wait().expect("ends");
+        let data = server.data();
+        if data.join("restore-incomplete").exists() {
+            is_refused(&run(&server, &["serve"]), "incomplete restore");
+        } else if data.join("isolet.db").exists() {
+            fs::remove_dir_all(&data).expect("removes");
+        }
+    }
+    succeeds(&run(&server, &["restore", text]));
+    start_again(&mut server, &image);
+    for sandbox in &all {
+        assert_eq!(
+            sandbox.says("cat /workspace/f; stat -c %s /workspace/data"),
+            "acked\n8000000\n"
+        );
+    }
+    server.healthy();
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(done.is_ok_and(|status| status.success()));
+}
+
+/// Promises: F48.
+#[test]
+fn damaged_hostile_and_newer_backups_are_refused_and_nothing_is_written() {
+    let server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.exec("echo acked >/workspace/f");
+    let folder = tempfile::tempdir().expect("a directory");
+    let good = folder.path().join("good");
+    let passphrase = folder.path().join("passphrase");
+    let wrong = folder.path().join("wrong");
+    fs::write(&passphrase, "right").expect("writes");
+    fs::write(&wrong, "wrong").expect("writes");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let with = ["--with-secrets", "--passphrase-file"];
+    let args = ["backup", &text(&good), with[0], with[1], &text(&passphrase)];
+    succeeds(&run(&server, &args));
+    is_refused(&run(&server, &args), "is not empty");
+    let archive = |at: &Path| {
+        let name = manifest(at)["sandboxes"][0]["name"].as_str().expect("text").to_owned();
+        at.join(format!("sandboxes/{name}.tar.zst"))
+    };
+    let edit = |at: &Path, from: &str, to: &str| {
+        let file = at.join("manifest.json");
+        let old = fs::read_to_string(&file).expect("reads");
+        let new = old.replacen(from, to, 1);
+        assert_ne!(old, new, "{from}");
+        fs::write(file, new).expect("writes");
+    };
+    type Change<'a> = (&'a str, Box<dyn Fn(&Path) + 'a>);
+    let changes: Vec<Change<'_>> = vec![
+        (
+            "no manifest.json",
+            Box::new(|at| fs::remove_file(at.join("manifest.json")).expect("removes")),
+        ),
+        (
+            "cannot be read",
+            Box::new(|at| {
+                let file = at.join("manifest.json");
+                let bytes = fs::read(&file).expect("reads");
+                fs::write(file, &bytes[..bytes.len() / 2]).expect("writes");
+            }),
+        ),
+        ("format 2", Box::new(|at| edit(at, "\"version\": 1", "\"version\": 2"))),
+        ("manifest names", Box::new(|at| edit(at, "\"name\": \"", "\"name\": \"../../"))),
+        (
+            "bytes instead of",
+            Box::new(|at| {
+                let file = fs::OpenOptions::new().write(true).open(archive(at)).expect("opens");
+                let length = file.metadata().expect("stat").len();
+                file.set_len(length - 1).expect("cuts");
+            }),
+        ),
+        (
+            "another SHA-256",
+            Box::new(|at| {
+                let file = archive(at);
+                let mut bytes = fs::read(&file).expect("reads");
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                fs::write(file, bytes).expect("writes");
+            }),
+        ),
+        (
+            "differs from the manifest",
+            Box::new(|at| fs::remove_file(archive(at)).expect("removes")),
+        ),
+        (
+            "differs from the manifest",
+            Box::new(|at| {
+                let file = archive(at);
+                fs::remove_file(&file).expect("removes");
+                std::os::unix::fs::symlink("/etc/passwd", file).expect("links");
+            }),
+        ),
+    ];
+    let before = fs::read_dir(folder.path()).expect("reads").count();
+    for (number, (why, change)) in changes.iter().enumerate() {
+        let bad = folder.path().join("bad");
+        copy(&good, &bad);
+        change(&bad);
+        let data = folder.path().join("data");
+        let done = run(&server, &["restore", &text(&bad), "--data-dir", &text(&data)]);
+        is_refused(&done, why);
+        assert!(!data.exists(), "case {number} left a directory");
+        is_refused(&run(&server, &["backup", "--verify", &text(&bad)]), why);
+        fs::remove_dir_all(&bad).expect("removes");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("reads").count(), before);
+    let data = folder.path().join("data");
+    let args =
+        ["restore", &text(&good), "--data-dir", &text(&data), with[0], with[1], &text(&wrong)];
+    is_refused(&run(&server, &args), "cannot be decrypted");
+    assert!(!data.exists());
+    is_refused(&run(&server, &["restore", &text(&good)]), "is not empty");
+    fs::create_dir(&data).expect("creates");
+    fs::write(data.join("mine"), "x").expect("writes");
+    let done = run(&server, &["restore", &text(&good), "--data-dir", &text(&data)]);
+    is_refused(&done, "is not empty");
+    assert_eq!(fs::read_to_string(data.join("mine")).expect("reads"), "x");
+    assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
+    server.healthy();
+}
+
+/// Promises: F48.
+#[test]
+fn rotated_keys_end_what_the_old_ones_allowed() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.exec("true");
+    let link = sandbox.post("/links", &json!({"port": 8080})).expect(201).json();
+    let url = link["url"].as_str().expect("text").to_owned();
+    let path = url.find("/v1/").map_or(url.as_str(), |at| &url[at..]).to_owned();
+    let status = |server: &Server| isolet_kit::Http::new(server.port(), None).get(&path).status;
+    assert_ne!(status(&server), 401, "the link works");
+    succeeds(&run(&server, &["keys", "rotate", "links"]));
+    assert_eq!(status(&server), 401, "at once");
+    for round in 0..3 {
+        sandbox.exec("true");
+        if round == 2 {
+            server.stop();
+        }
+        succeeds(&run(&server, &["keys", "rotate", "audit"]));
+        if round == 2 {
+            server.launch();
+        }
+        sandbox.exec("true");
+        succeeds(&run(&server, &["audit", "verify"]));
+    }
+    let log = run(&server, &["audit", "show"]);
+    let log = String::from_utf8_lossy(&log.stdout);
+    assert_eq!(log.matches("audit.key_rotated").count(), 6, "{log}");
+    server.restart();
+    sandbox.exec("true");
+    succeeds(&run(&server, &["audit", "verify"]));
+    let secret = server.add_key(&["--label", "one"]);
+    let id = || {
+        let list = run(&server, &["keys", "ls", "--json"]);
+        let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
+        let all = list.as_array().expect("a list").clone();
+        let open = all.iter().find(|key| key["label"] == "one" && key["revoked_at_ms"].is_null());
+        open.expect("a key")["id"].as_str().expect("text").to_owned()
+    };
+    let old = id();
+    let done = run(&server, &["keys", "rotate", "api", &old]);
+    succeeds(&done);
+    let new = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+    let calls =
+        |key: &str| isolet_kit::Http::new(server.port(), Some(key)).get("/v1/sandboxes").status;
+    assert_eq!((calls(secret.trim()), calls(&new)), (401, 200));
+    assert_ne!(id(), old);
+    server.healthy();
+}
