@@ -1,7 +1,6 @@
 //! The client commands: how they find the server and the key, and how they read responses.
 
 pub(crate) mod attach;
-mod bash_syntax;
 pub(crate) mod create;
 mod credential;
 mod events;

@@ -1,5 +1,5 @@
 //! Writes the entries of an archive below a directory, and nowhere else: each part of a path is
-//! opened by itself, without following symbolic links, and nothing that exists is replaced.
+//! opened alone, without following symbolic links, and nothing that exists is replaced.
 
 use super::entry::{Attribute, Attributes, Entry, Kind};
 use super::read::Sink;

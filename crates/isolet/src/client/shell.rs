@@ -1,10 +1,12 @@
 //! `isolet shell`: runs commands in one persistent shell. At a terminal it sends command by command;
 //! from a pipe or a file it sends the whole script, so that constructs over several lines work.
 
+mod bash_syntax;
+
 use super::output::supports_color;
 use super::shell_client::{ShellClient, WaitOutcome};
 use super::socket::ShellSocket;
-use super::{ApiClient, EXIT_CLIENT_ERROR, bash_syntax, id, to_exit_code};
+use super::{ApiClient, EXIT_CLIENT_ERROR, id, to_exit_code};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use std::io::{BufRead, IsTerminal, Read, Write};

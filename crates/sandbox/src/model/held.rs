@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// continue.
 #[derive(Debug)]
 pub struct HeldSandbox {
-    /// The state of the sandbox at this moment.
+    /// The state of the sandbox while it is held.
     pub state: State,
     /// Whether its processes are frozen; otherwise none runs.
     pub frozen: bool,
