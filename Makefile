@@ -26,12 +26,12 @@ STATIC := --target $(HOST) --config 'target.$(HOST).rustflags=["-C","target-feat
 INSIDE := -p isolet-agent -p isolet-jail --bins
 
 # Debian packages with programs that the tests start inside sandboxes or beside them.
-PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates caddy chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables nginx openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
+PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium curl docker-registry e2fsprogs g++ git htop iproute2 less musl-tools nftables openssh-client openssl procps python3 python3-ipykernel python-is-python3 strace systemd tmux vim wget
 # Installed only if the program is missing, since it may come from elsewhere.
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -87,7 +87,7 @@ test: packages tools console
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: clients sdk browser python openapi-tools prometheus $(XTERM)
+fetched: clients sdk browser python openapi-tools prometheus reverse-proxies $(XTERM)
 
 soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults -p isolet-clients --profile soak \
@@ -207,6 +207,17 @@ target/clients/prometheus/usr/bin/promtool: | packages
 	mkdir -p target/clients/prometheus
 	cd target/clients/prometheus && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; }
 	cd target/clients/prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb
+	touch $@
+
+# nginx and Caddy, which the tests of docs/tls.md start. They are unpacked and not installed, because an
+# installation would start them on all addresses.
+reverse-proxies: target/clients/proxies/usr/sbin/nginx
+
+target/clients/proxies/usr/sbin/nginx: | packages
+	rm -rf target/clients/proxies
+	mkdir -p target/clients/proxies
+	cd target/clients/proxies && { apt-get download -q nginx caddy || { apt-get update -q && apt-get download -q nginx caddy; }; }
+	cd target/clients/proxies && for p in *.deb; do dpkg-deb -x $$p . && rm $$p; done
 	touch $@
 
 # ttyd, which the benchmark compares terminals with. Debian 12 has no package, so this builds the source

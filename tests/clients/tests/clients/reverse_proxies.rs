@@ -9,7 +9,7 @@ use isolet_kit::{
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -113,6 +113,11 @@ fn own_settings() -> String {
     settings
 }
 
+/// The programs of Debian's packages, as `make reverse-proxies` unpacks them.
+fn proxies() -> PathBuf {
+    checkout().join("target/clients/proxies/usr")
+}
+
 fn nginx() -> Site {
     Site::start("nginx", |folder, port, text| {
         let text = replaced(&text, "listen 443 ssl;", &format!("listen 127.0.0.1:{port} ssl;"));
@@ -123,7 +128,7 @@ fn nginx() -> Site {
              uwsgi_temp_path {at}/uwsgi;\nscgi_temp_path {at}/scgi;\n{text}\n}}\n"
         );
         fs::write(folder.join("nginx.conf"), whole).expect("it is written");
-        let mut command = Command::new("nginx");
+        let mut command = Command::new(proxies().join("sbin/nginx"));
         command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
         command
     })
@@ -137,7 +142,7 @@ fn caddy() -> Site {
              \thttps_port {port}\n\tdefault_bind 127.0.0.1\n\tstorage file_system {at}/storage\n}}\n"
         );
         fs::write(folder.join("Caddyfile"), format!("{options}{text}")).expect("it is written");
-        let mut command = Command::new("caddy");
+        let mut command = Command::new(proxies().join("bin/caddy"));
         command.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.join("Caddyfile"));
         command
     })
