@@ -75,7 +75,11 @@ impl Secrets {
     pub(crate) fn encrypt(&self, passphrase: &Passphrase) -> Result<Vec<u8>, Error> {
         let wrong = |error: String| Error::Secrets(error);
         let text = serde_json::to_vec(self).map_err(|error| wrong(error.to_string()))?;
-        let recipient = age::scrypt::Recipient::new(passphrase.0.clone());
+        #[cfg_attr(not(test), expect(unused_mut, reason = "changed by tests"))]
+        let mut recipient = age::scrypt::Recipient::new(passphrase.0.clone());
+        // The real factor takes a second, and tests encrypt often.
+        #[cfg(test)]
+        recipient.set_work_factor(8);
         age::encrypt(&recipient, &text).map_err(|error| wrong(error.to_string()))
     }
 

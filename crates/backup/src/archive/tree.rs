@@ -282,6 +282,10 @@ fn parts(file: &OwnedFd, length: u64) -> io::Result<Vec<Part>> {
         parts.push(Part { offset: begin, length: end - begin });
         offset = end;
     }
+    if offset < length {
+        // Other programs take the length of the file from its last part.
+        parts.push(Part { offset: length, length: 0 });
+    }
     Ok(parts)
 }
 

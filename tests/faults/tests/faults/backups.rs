@@ -1,6 +1,7 @@
 //! Backups under load: the rehearsal of a lost data directory, kills at any moment, and inputs that
 //! a restore refuses.
 
+use isolet_kit::image::{Image, busybox};
 use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, process, tries, wait_until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -21,6 +22,10 @@ rm -rf /etc/os-release && mkdir -p /opt/x && echo o >/opt/x/o"#;
 /// Describes them.
 const DESCRIBE: &str = r#"cd /workspace/odd && find . -printf '%p %y %m %U %G %s %b %T@ %n %l\n' | sort | sha256sum &&
 find . -type f | sort | xargs -d '\n' sha256sum | sha256sum; cat sub/b; test -e /etc/os-release; echo $?; cat /opt/x/o"#;
+
+/// Writes each number into a file that is copied early, and then into one that is copied late.
+const COUNT: &str = "(n=0; while :; do n=$((n+1)); echo $n >>/root/early; echo $n >>/workspace/zz-late; \
+sleep 0.001; done) >/dev/null 2>&1 & disown";
 
 fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
@@ -47,6 +52,10 @@ fn is_refused(output: &Output, why: &str) {
 fn manifest(backup: &Path) -> Value {
     let text = fs::read(backup.join("manifest.json")).expect("it is complete");
     serde_json::from_slice(&text).expect("JSON")
+}
+
+fn exists(path: &Path) -> bool {
+    path.try_exists().expect("it can be looked up")
 }
 
 /// A file that was acknowledged, and when.
@@ -122,6 +131,9 @@ fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the
     wait_until("one sleeps", SOON, || {
         (slept.post("/sleep", &json!({})).status == 200).then_some(())
     });
+    for sandbox in plain.iter().chain([&disk]) {
+        sandbox.command("count", COUNT);
+    }
     let stop = AtomicBool::new(false);
     let written = Mutex::new(BTreeMap::new());
     let writers: Vec<&Sandbox> = plain.iter().chain([&disk]).collect();
@@ -181,6 +193,12 @@ fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the
         assert_eq!(sandbox.info()["state"], "sleeping", "{}", sandbox.id);
         assert_eq!(sandbox.says(DESCRIBE), odd[&sandbox.id], "{}", sandbox.id);
         assert_eq!(sandbox.command("s", "echo $x")["stdout"], "kept\n", "{}", sandbox.id);
+    }
+    for sandbox in plain.iter().chain([&disk]) {
+        let counts = sandbox.says("tail -n 1 /root/early /workspace/zz-late | grep '^[0-9]'");
+        let counts: Vec<u64> = counts.lines().filter_map(|line| line.parse().ok()).collect();
+        let [early, late] = counts[..] else { panic!("{counts:?}") };
+        assert!(late > 0 && (early == late || early == late + 1), "one moment: {early}, {late}");
     }
     for (id, all) in written.into_inner().expect("held") {
         let sandbox = server.named(&id);
@@ -266,6 +284,7 @@ fn a_backup_or_restore_killed_at_any_moment_leaves_nothing_that_looks_complete()
         child.kill().expect("it is ours");
         child.wait().expect("ends");
         if target.try_exists().unwrap() {
+        if exists(&target) {
             complete += 1;
             succeeds(&run(&server, &["backup", "--verify", target.to_str().expect("text")]));
         }
@@ -289,6 +308,9 @@ fn a_backup_or_restore_killed_at_any_moment_leaves_nothing_that_looks_complete()
         if data.join("restore-incomplete").try_exists().unwrap() {
             is_refused(&run(&server, &["serve"]), "incomplete restore");
         } else if data.join("isolet.db").try_exists().unwrap() {
+        if exists(&data.join("restore-incomplete")) {
+            is_refused(&run(&server, &["serve"]), "incomplete restore");
+        } else if exists(&data.join("isolet.db")) {
             fs::remove_dir_all(&data).expect("removes");
         }
     }
@@ -299,6 +321,75 @@ fn a_backup_or_restore_killed_at_any_moment_leaves_nothing_that_looks_complete()
             sandbox.says("cat /workspace/f; stat -c %s /workspace/data"),
             "acked\n8000000\n"
         );
+    }
+    server.healthy();
+}
+
+/// Whether a sandbox of this server is frozen now.
+fn is_frozen(server: &Server) -> bool {
+    let all = server.cgroups().into_iter();
+    let texts = all.filter_map(|group| fs::read_to_string(group.join("cgroup.freeze")).ok());
+    texts.into_iter().any(|text| text.trim() == "1")
+}
+
+/// A sandbox that stood still for a backup would stand still for ever when the program that must
+/// let it continue is killed.
+/// Promises: F48.
+#[test]
+fn a_frozen_sandbox_continues_when_the_backup_or_the_server_is_killed() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.exec("head -c 300000000 /dev/urandom >/workspace/data; echo acked >/workspace/f");
+    let folder = tempfile::tempdir().expect("a directory");
+    for kills_server in [false, true, true] {
+        let target = folder.path().join("backup");
+        let mut command = server.program();
+        command.arg("backup").arg(&target).stderr(Stdio::null()).stdin(Stdio::null());
+        let mut child = command.spawn().expect("starts");
+        wait_until("it is frozen", SOON, || is_frozen(&server).then_some(()));
+        if kills_server {
+            server.restart();
+        } else {
+            child.kill().expect("it is ours");
+        }
+        assert!(!child.wait().expect("ends").success());
+        assert_eq!(sandbox.says("cat /workspace/f"), "acked\n");
+        assert!(!is_frozen(&server) && !exists(&target));
+    }
+    server.healthy();
+}
+
+/// Promises: F48.
+#[test]
+fn sandboxes_of_images_come_back_with_or_without_the_images_in_the_backup() {
+    let mut server = Server::start();
+    let layers = ["a", "b"].map(|name| busybox().file(name, name.as_bytes()).bytes());
+    let archive = Image::new(&layers, &json!({})).layout();
+    let import = |server: &Server| {
+        let path = "/v1/images/import?name=local/app:1";
+        let reply = server.http().send("POST", path, Some(&archive));
+        assert!(matches!(reply.status, 200 | 201), "{}", reply.text());
+    };
+    import(&server);
+    let sandbox = server.sandbox_with(&json!({"image": "local/app:1"}));
+    assert_eq!(sandbox.says("echo acked >/f; cat /f"), "acked\n");
+    let folder = tempfile::tempdir().expect("a directory");
+    let text = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    succeeds(&run(&server, &["backup", &text("all")]));
+    succeeds(&run(&server, &["backup", &text("few"), "--without-images"]));
+    for name in ["all", "few"] {
+        let image = lose(&mut server);
+        let done = run(&server, &["restore", &text(name)]);
+        succeeds(&done);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(said.contains("the backup has no images"), name == "few", "{said}");
+        start_again(&mut server, &image);
+        if name == "few" {
+            let refused = sandbox.post("/exec", &json!({"command": "true"}));
+            assert_ne!(refused.status, 200, "its layers are missing");
+            import(&server);
+        }
+        assert_eq!(sandbox.says("cat /f /a /b"), "acked\nab", "{name}");
     }
     server.healthy();
 }
@@ -392,6 +483,7 @@ fn damaged_hostile_and_newer_backups_are_refused_and_nothing_is_written() {
         let done = run(&server, &["restore", &text(&bad), "--data-dir", &text(&data)]);
         is_refused(&done, why);
         assert!(!data.try_exists().unwrap(), "case {number} left a directory");
+        assert!(!exists(&data), "case {number} left a directory");
         is_refused(&run(&server, &["backup", "--verify", &text(&bad)]), why);
         fs::remove_dir_all(&bad).expect("removes");
     }
@@ -401,6 +493,7 @@ fn damaged_hostile_and_newer_backups_are_refused_and_nothing_is_written() {
         ["restore", &text(&good), "--data-dir", &text(&data), with[0], with[1], &text(&wrong)];
     is_refused(&run(&server, &args), "cannot be decrypted");
     assert!(!data.try_exists().unwrap());
+    assert!(!exists(&data));
     is_refused(&run(&server, &["restore", &text(&good)]), "is not empty");
     fs::create_dir(&data).expect("creates");
     fs::write(data.join("mine"), "x").expect("writes");
