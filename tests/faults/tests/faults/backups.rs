@@ -283,7 +283,6 @@ fn a_backup_or_restore_killed_at_any_moment_leaves_nothing_that_looks_complete()
         }
         child.kill().expect("it is ours");
         child.wait().expect("ends");
-        if target.try_exists().unwrap() {
         if exists(&target) {
             complete += 1;
             succeeds(&run(&server, &["backup", "--verify", target.to_str().expect("text")]));
@@ -305,9 +304,6 @@ fn a_backup_or_restore_killed_at_any_moment_leaves_nothing_that_looks_complete()
         process::signal(i32::try_from(child.id()).expect("small"), Signal::KILL);
         child.wait().expect("ends");
         let data = server.data();
-        if data.join("restore-incomplete").try_exists().unwrap() {
-            is_refused(&run(&server, &["serve"]), "incomplete restore");
-        } else if data.join("isolet.db").try_exists().unwrap() {
         if exists(&data.join("restore-incomplete")) {
             is_refused(&run(&server, &["serve"]), "incomplete restore");
         } else if exists(&data.join("isolet.db")) {
@@ -482,7 +478,6 @@ fn damaged_hostile_and_newer_backups_are_refused_and_nothing_is_written() {
         let data = folder.path().join("data");
         let done = run(&server, &["restore", &text(&bad), "--data-dir", &text(&data)]);
         is_refused(&done, why);
-        assert!(!data.try_exists().unwrap(), "case {number} left a directory");
         assert!(!exists(&data), "case {number} left a directory");
         is_refused(&run(&server, &["backup", "--verify", &text(&bad)]), why);
         fs::remove_dir_all(&bad).expect("removes");
@@ -492,7 +487,6 @@ fn damaged_hostile_and_newer_backups_are_refused_and_nothing_is_written() {
     let args =
         ["restore", &text(&good), "--data-dir", &text(&data), with[0], with[1], &text(&wrong)];
     is_refused(&run(&server, &args), "cannot be decrypted");
-    assert!(!data.try_exists().unwrap());
     assert!(!exists(&data));
     is_refused(&run(&server, &["restore", &text(&good)]), "is not empty");
     fs::create_dir(&data).expect("creates");
