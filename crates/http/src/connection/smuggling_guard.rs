@@ -3,6 +3,8 @@
 
 use crate::connection::client_stream::ClientStream;
 use crate::connection::head_scanner::HeadScanner;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -130,4 +132,14 @@ pub(crate) async fn close_gracefully(stream: &mut ClientStream) {
         }
     };
     let _ = tokio::time::timeout(LINGER, ended).await;
+}
+
+/// Closes the connection of a request that asked for an upgrade and got an ordinary answer, once
+/// the answer is sent. Hyper hands such a connection over instead of closing it.
+pub(crate) fn close_after_refused_upgrade(upgrade: OnUpgrade) {
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgrade.await else { return };
+        let Ok(parts) = upgraded.downcast::<TokioIo<SmugglingGuard>>() else { return };
+        close_gracefully(&mut parts.io.into_inner().into_inner()).await;
+    });
 }

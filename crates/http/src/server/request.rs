@@ -9,7 +9,7 @@ use crate::auth::origin::{self, Arrival, ServerNames};
 use crate::auth::port_link::{self, SignedLink};
 use crate::auth::route_access::RouteAccess;
 use crate::auth::trusted_proxies::{ClientOrigin, TrustedProxies};
-use crate::connection::head_scanner;
+use crate::connection::{head_scanner, smuggling_guard};
 use crate::dialects::error_response;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{Peer, Proxied, Scheme};
@@ -20,6 +20,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
+use hyper::upgrade::OnUpgrade;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub(super) async fn answer(
     let method = request.method().clone();
     let path = loggable_path(request.uri());
     let last = head_scanner::ends_connection(request.headers());
+    let upgrade = request.extensions().get::<OnUpgrade>().cloned();
     let ClientOrigin { address, scheme } = shared.trusted_proxies.client_of(
         transport.peer.ip(),
         transport.scheme,
@@ -93,6 +95,9 @@ pub(super) async fn answer(
     let headers = response.headers_mut();
     if last && !switched {
         headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        if let Some(upgrade) = upgrade {
+            smuggling_guard::close_after_refused_upgrade(upgrade);
+        }
     }
     if !foreign.is_some_and(|foreign| foreign.own_origin) {
         headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));

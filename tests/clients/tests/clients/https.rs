@@ -3,10 +3,10 @@
 use crate::programs::{ProgramOutput, checkout, run};
 use isolet_kit::https::Authority;
 use isolet_kit::{Options, Pty, SOON, Server, wait_until};
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 use tempfile::TempDir;
 
 const PYTHON: &str = "\
@@ -125,6 +125,24 @@ fn forward_and_mcp_work_over_tls() {
     wait_until("it ends", SOON, || mcp.try_wait().expect("our child"));
 }
 
+/// Listens on an address that the certificate does not name, and relays one connection to the
+/// server. Returns the port.
+fn relay_from_unnamed_address(server: u16) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.2", 0)).expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        let (client, _) = listener.accept().expect("a client");
+        let upstream = TcpStream::connect(("127.0.0.1", server)).expect("the server");
+        let (mut to, mut from) =
+            (upstream.try_clone().expect("it"), client.try_clone().expect("it"));
+        let sending = std::thread::spawn(move || io::copy(&mut from, &mut to));
+        let _ = io::copy(&mut &upstream, &mut &client);
+        let _ = client.shutdown(Shutdown::Both);
+        drop(sending);
+    });
+    port
+}
+
 #[test]
 fn a_certificate_or_an_address_that_is_wrong_is_explained() {
     let secured = Secured::start();
@@ -142,8 +160,7 @@ fn a_certificate_or_an_address_that_is_wrong_is_explained() {
     refused(secured.command().env("ISOLET_CA", secured.folder.path().join("no")), "cannot read");
     fs::write(&other, "").expect("it is written");
     refused(secured.command().env("ISOLET_CA", &other), "no certificate");
-    // The certificate names neither this address nor a name that leads to it.
-    let elsewhere = format!("https://127.0.0.2:{port}");
+    let elsewhere = format!("https://127.0.0.2:{}", relay_from_unnamed_address(port));
     refused(secured.server.program().env("ISOLET_URL", elsewhere), "not valid for");
     let plain = format!("http://127.0.0.1:{port}");
     refused(secured.server.program().env("ISOLET_URL", plain), "https://");
@@ -163,13 +180,20 @@ fn the_sdks_accept_a_private_authority() {
         run(command).well().out
     };
     let python = checkout().join("target/python/bin/python");
-    assert!(python.exists(), "{} is missing: run `make python`", python.display());
+    assert!(
+        python.try_exists().expect("its folder"),
+        "{} is missing: run `make python`",
+        python.display()
+    );
     let mut script = Command::new(python);
     script.args(["-c", PYTHON]).env("SSL_CERT_FILE", &ca);
     assert_eq!(with_server(&mut script), "from python\nby socket\n");
 
     let sdk = checkout().join("sdk/typescript");
-    assert!(sdk.join("dist/node.js").exists(), "the SDK is not built: run `make browser`");
+    assert!(
+        sdk.join("dist/node.js").try_exists().expect("its folder"),
+        "the SDK is not built: run `make browser`"
+    );
     // A package finds itself by its name.
     let mut script = Command::new("node");
     script.current_dir(sdk).args(["--input-type=module", "-e", TYPESCRIPT]);

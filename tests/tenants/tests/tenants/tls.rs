@@ -217,14 +217,22 @@ fn t21_bytes_pass_tls_unchanged() {
 
     // An upgraded connection to a program inside.
     sandbox.listen(8000);
-    let mut connection = sandbox.http.open().expect("a connection");
-    let head = format!(
-        "GET {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-        sandbox.path("/ports/8000/upgrade"),
-        server.port(),
-        server.key()
-    );
-    connection.write_all(head.as_bytes()).expect("it is sent");
+    let upgrade = |version: &str| {
+        let mut connection = sandbox.http.open().expect("a connection");
+        let head = format!(
+            "GET {} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: {version}\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            sandbox.path("/ports/8000/upgrade"),
+            server.port(),
+            server.key()
+        );
+        connection.write_all(head.as_bytes()).expect("it is sent");
+        connection
+    };
+    // A refused one ends with its answer and a close_notify, or reading would be an error.
+    let mut refusal = String::new();
+    upgrade("12").read_to_string(&mut refusal).expect("a complete answer");
+    assert!(refusal.contains("must be 13"), "{refusal}");
+    let mut connection = upgrade("13");
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"host: localhost:8000\n") {
