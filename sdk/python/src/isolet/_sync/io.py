@@ -34,7 +34,7 @@ def http(timeout: float, context: ssl.SSLContext | None) -> httpx.Client:
             limits=transport.limits(),
             socket_options=options,
             trust_env=False,
-            verify=True if context is None else context,
+            verify=context or ssl.create_default_context(),
         ),
         timeout=timeout,
         follow_redirects=False,
