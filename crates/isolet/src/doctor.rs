@@ -13,7 +13,8 @@ mod listen;
 mod report;
 mod storage;
 
-use crate::config::{Overrides, ServerSettings};
+use crate::config::{GivenTls, Overrides, ServerSettings};
+use crate::serve;
 use anyhow::Result;
 use clap::Parser;
 use finding::{Finding, Status};
@@ -43,6 +44,18 @@ pub(crate) struct Args {
     /// Check this data directory [default: /var/lib/isolet]
     #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Check this certificate chain (PEM)
+    #[arg(long, env = "ISOLET_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Check this private key of --tls-cert
+    #[arg(long, env = "ISOLET_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// The server may listen beyond loopback without TLS
+    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = serve::switch)]
+    allow_plaintext: Option<bool>,
+    /// Check this address and port of the metrics
+    #[arg(long, env = "ISOLET_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
@@ -54,6 +67,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         file,
         listen: args.listen,
         data_dir: args.data_dir.clone(),
+        tls: GivenTls {
+            certificate: args.tls_cert.clone(),
+            key: args.tls_key.clone(),
+            allow_plaintext: args.allow_plaintext,
+            ..GivenTls::default()
+        },
+        metrics_listen: args.metrics_listen,
         ..Overrides::default()
     };
     let mut findings = Vec::new();
@@ -85,7 +105,7 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
     all.extend(storage::check(config));
     all.extend(storage::try_out(&config.data_dir));
     all.extend(clock::check(&config.data_dir));
-    all.extend(listen::check(settings.listen, &config.data_dir));
+    all.extend(listen::check(settings, &config.data_dir));
     all.extend(exposure::check(settings));
     all
 }

@@ -104,7 +104,7 @@ fn renamed_ready(_: &str) -> Result<u32, String> {
 }
 
 /// Parses the value of a switch such as ISOLET_LOG_JSON.
-fn switch(text: &str) -> Result<bool, String> {
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "" | "0" | "false" | "no" | "off" => Ok(false),

@@ -61,6 +61,20 @@ impl TlsFiles {
         Ok(Arc::new(config))
     }
 
+    /// Until when the server's own certificate, the first of the chain, is valid, in seconds since
+    /// 1970.
+    ///
+    /// # Errors
+    /// When the file is unusable.
+    pub(crate) fn expires_at(&self) -> Result<i64> {
+        let chain = certificates(&self.certificate)?;
+        let shown = self.certificate.display();
+        let own = chain.first().with_context(|| format!("{shown} contains no certificate"))?;
+        let (_, own) = x509_parser::parse_x509_certificate(own)
+            .map_err(|error| anyhow!("the certificate in {shown} cannot be read: {error}"))?;
+        Ok(own.validity().not_after.timestamp())
+    }
+
     /// Reads both files, and again whenever they change, as long as the receiver exists.
     ///
     /// # Errors

@@ -35,6 +35,15 @@ pub fn state(data: &Path, name: &str) -> Result<Option<String>, isolet_store::Er
         .filter(|state| !matches!(state.as_str(), "creating" | "destroying")))
 }
 
+/// Whether a tenant has a sandbox with this id. Blocks.
+///
+/// # Errors
+/// Those of the records.
+pub fn has_sandbox(data: &Path, tenant: &str, id: &str) -> Result<bool, isolet_store::Error> {
+    let all = backup::sandboxes(&data.join("isolet.db"))?;
+    Ok(all.iter().any(|one| one.tenant == tenant && one.id == id))
+}
+
 /// Gives exposed ports other secrets. Returns their number. Blocks.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ pub(super) const X_HOST: HeaderName = HeaderName::from_static("x-forwarded-host"
 pub(super) const X_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// Every header that reports a client.
 pub(super) const ALL: [HeaderName; 4] = [X_FOR, X_HOST, X_PROTO, header::FORWARDED];
-/// The longest accepted value of one header, over all its lines, in bytes.
+/// How much of one header is read, over all its lines, in bytes from the right.
 const VALUE_BYTES_MAX: usize = 4096;
 
 /// What one proxy reports about the side that it received the request from.
@@ -19,15 +19,14 @@ pub(super) struct ForwardedHop<'a> {
     pub(super) host: Option<&'a str>,
 }
 
-/// The hops of `X-Forwarded-*`, in the order of the headers; `None` if a header is too long or not
-/// ASCII.
+/// The hops of `X-Forwarded-*`, in the order of the headers.
 ///
 /// A proxy that appends its address often replaces the two other headers, so these may have fewer
 /// entries. They are matched from the right, and the first entry stands for everything before it.
-pub(super) fn x_forwarded(headers: &HeaderMap) -> Option<Vec<ForwardedHop<'_>>> {
-    let addresses = list(headers, &X_FOR)?;
-    let schemes = list(headers, &X_PROTO)?;
-    let hosts = list(headers, &X_HOST)?;
+pub(super) fn x_forwarded(headers: &HeaderMap) -> Vec<ForwardedHop<'_>> {
+    let addresses = list(headers, &X_FOR);
+    let schemes = list(headers, &X_PROTO);
+    let hosts = list(headers, &X_HOST);
     let any = usize::from(!schemes.is_empty() || !hosts.is_empty());
     let count = addresses.len().max(any);
     let hop = |at: usize| {
@@ -38,7 +37,7 @@ pub(super) fn x_forwarded(headers: &HeaderMap) -> Option<Vec<ForwardedHop<'_>>> 
             host: matching(&hosts, from_right),
         }
     };
-    Some((0..count).map(hop).collect())
+    (0..count).map(hop).collect()
 }
 
 fn matching<'a>(list: &[&'a str], from_right: usize) -> Option<&'a str> {
@@ -46,39 +45,85 @@ fn matching<'a>(list: &[&'a str], from_right: usize) -> Option<&'a str> {
 }
 
 /// The comma-separated entries of a header, over all its lines.
-fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Vec<&'a str>> {
-    let mut entries = Vec::new();
-    for value in values(headers, name)? {
-        entries.extend(value.split(',').map(str::trim));
-    }
-    Some(entries)
+fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a str> {
+    let lines = readable_end(headers, name);
+    lines.into_iter().flat_map(|line| line.split(',').map(str::trim)).collect()
 }
 
-fn values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Vec<&'a str>> {
-    let mut all = Vec::new();
-    let mut bytes = 0;
-    for value in headers.get_all(name) {
-        let text = value.to_str().ok()?;
-        bytes += text.len();
-        all.push(text);
+/// The end of a header, line by line, up to a limit of bytes or a byte that is not ASCII.
+///
+/// Proxies append on the right, so a client cannot hide behind a long or unreadable value: what it
+/// sent itself is cut off, and what the proxies appended is read.
+fn readable_end<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a str> {
+    let mut lines = Vec::new();
+    let mut left = VALUE_BYTES_MAX;
+    for line in headers.get_all(name).iter().rev() {
+        let line = line.as_bytes();
+        let readable = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
+        let unreadable = line.iter().rposition(|byte| !readable(byte)).map_or(0, |at| at + 1);
+        let start = unreadable.max(line.len().saturating_sub(left));
+        let end = &line[start..];
+        // The first entry of what is left is incomplete.
+        let whole = if start == 0 {
+            Some(end)
+        } else {
+            end.iter().position(|byte| *byte == b',').map(|comma| &end[comma + 1..])
+        };
+        lines.extend(whole.and_then(|entries| std::str::from_utf8(entries).ok()));
+        if start > 0 {
+            break;
+        }
+        left -= line.len();
     }
-    (bytes <= VALUE_BYTES_MAX).then_some(all)
+    lines.reverse();
+    lines
 }
 
-/// The hops of `Forwarded`, in the order of the header; `None` if it is malformed or too long.
-pub(super) fn forwarded(headers: &HeaderMap) -> Option<Vec<ForwardedHop<'_>>> {
+/// The hops of `Forwarded`, in the order of the header. What stands left of a malformed element is
+/// not read.
+pub(super) fn forwarded(headers: &HeaderMap) -> Vec<ForwardedHop<'_>> {
     let mut hops = Vec::new();
-    for value in values(headers, &header::FORWARDED)? {
-        for element in split_unquoted(value, ',')? {
-            hops.push(element_hop(element)?);
+    for line in readable_end(headers, &header::FORWARDED).into_iter().rev() {
+        for element in split_from_right(line) {
+            let Some(hop) = element.and_then(element_hop) else {
+                hops.reverse();
+                return hops;
+            };
+            hops.push(hop);
         }
     }
-    Some(hops)
+    hops.reverse();
+    hops
+}
+
+/// The elements of a line from the right: split at commas outside of quotes. `None` ends the list
+/// where a quote is open or a character is escaped.
+fn split_from_right(line: &str) -> Vec<Option<&str>> {
+    let mut quoted = false;
+    let mut elements = Vec::new();
+    let mut end = line.len();
+    for (at, letter) in line.char_indices().rev() {
+        match letter {
+            '"' => quoted = !quoted,
+            // No address, scheme or host needs an escape.
+            '\\' => {
+                elements.push(None);
+                return elements;
+            }
+            ',' if !quoted => {
+                elements.push(Some(line[at + 1..end].trim()));
+                end = at;
+            }
+            _ => {}
+        }
+    }
+    elements.push((!quoted).then(|| line[..end].trim()));
+    elements
 }
 
 fn element_hop(element: &str) -> Option<ForwardedHop<'_>> {
     let mut hop = ForwardedHop::default();
-    for pair in split_unquoted(element, ';')? {
+    for pair in split_pairs(element)? {
         if pair.is_empty() {
             continue;
         }
@@ -98,25 +143,23 @@ fn element_hop(element: &str) -> Option<ForwardedHop<'_>> {
     Some(hop)
 }
 
-/// Splits at a separator outside of quotes; `None` if a quote is open at the end.
-fn split_unquoted(text: &str, separator: char) -> Option<Vec<&str>> {
+/// Splits an element at semicolons outside of quotes; `None` if a quote is open at the end.
+fn split_pairs(element: &str) -> Option<Vec<&str>> {
     let mut quoted = false;
-    let mut parts = Vec::new();
+    let mut pairs = Vec::new();
     let mut start = 0;
-    for (at, letter) in text.char_indices() {
+    for (at, letter) in element.char_indices() {
         match letter {
             '"' => quoted = !quoted,
-            // No address, scheme or host needs an escape.
-            '\\' => return None,
-            _ if letter == separator && !quoted => {
-                parts.push(text[start..at].trim());
+            ';' if !quoted => {
+                pairs.push(element[start..at].trim());
                 start = at + 1;
             }
             _ => {}
         }
     }
-    parts.push(text[start..].trim());
-    (!quoted).then_some(parts)
+    pairs.push(element[start..].trim());
+    (!quoted).then_some(pairs)
 }
 
 fn unquoted(value: &str) -> Option<&str> {

@@ -62,12 +62,10 @@ impl TrustedProxies {
         reported
     }
 
-    /// What the headers report; `None` if they are malformed or contradict each other.
+    /// What the headers report; `None` if they contradict each other.
     fn report(&self, headers: &HeaderMap) -> Option<Report> {
-        let hops = forwarded_headers::x_forwarded(headers)?;
-        let standard = forwarded_headers::forwarded(headers)?;
-        let report = self.client_hop(&hops);
-        let other = self.client_hop(&standard);
+        let report = self.client_hop(&forwarded_headers::x_forwarded(headers));
+        let other = self.client_hop(&forwarded_headers::forwarded(headers));
         // A proxy sets one of the two families of headers, and may pass on the other one from the
         // client.
         if report.address.is_some() && other.address.is_some() && report.address != other.address {

@@ -127,10 +127,34 @@ fn scheme_and_host_come_from_the_proxy_that_the_client_used() {
     }
 }
 
+/// Otherwise a client could appear as its proxy, or lose the scheme.
 #[test]
-fn a_header_that_is_too_long_is_ignored() {
-    let long = format!("{}192.0.2.1", "10.0.0.1, ".repeat(500));
-    assert_eq!(client("127.0.0.1", &[("x-forwarded-for", &long)]).0, "127.0.0.1");
+fn a_client_cannot_hide_what_a_proxy_appends() {
+    let long = "10.0.0.1, ".repeat(500);
+    let unreadable = [b"6.6.6.6\xff, ".as_slice(), b"\xe4, 6.6.6.6, "];
+    for sent in [long.as_bytes(), b"\", \\, "].into_iter().chain(unreadable) {
+        for (name, appended) in [
+            ("x-forwarded-for", b"192.0.2.1".as_slice()),
+            ("forwarded", b"for=192.0.2.1;proto=https"),
+            ("forwarded", b"for=\"192.0.2.1:80\";proto=https, for=10.0.0.1"),
+        ] {
+            let mut all = headers(&[]);
+            let name = name.parse::<HeaderName>().unwrap();
+            let value = HeaderValue::from_bytes(&[sent, appended].concat()).unwrap();
+            all.append(name.clone(), value);
+            let client = proxies().client_of([127, 0, 0, 1].into(), Scheme::Http, &mut all);
+            let shown = String::from_utf8_lossy(sent);
+            assert_eq!(client.address.to_string(), "192.0.2.1", "{name}: {shown}");
+            let https = name == header::FORWARDED;
+            assert_eq!(client.scheme == Scheme::Https, https, "{name}: {shown}");
+        }
+    }
+    let far = format!("192.0.2.1, {}", "10.0.0.1, ".repeat(500).trim_end_matches(", "));
+    assert_eq!(client("127.0.0.1", &[("x-forwarded-for", &far)]).0, "10.0.0.1");
+    let lines = [("x-forwarded-for", long.as_str()), ("x-forwarded-for", "192.0.2.1")];
+    assert_eq!(client("127.0.0.1", &lines).0, "192.0.2.1");
+    let only_junk = "\"".repeat(5000);
+    assert_eq!(client("127.0.0.1", &[("forwarded", &only_junk)]).0, "127.0.0.1");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,8 +25,9 @@ use tokio::task::JoinSet;
 
 /// The most connections. Others wait until one of these ends.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a connection may be idle, so that nobody holds all of them. Prometheus opens another.
-const IDLE_WAIT: Duration = Duration::from_secs(20);
+/// How long a connection lasts, so that nobody holds all of them. It serves one request, and
+/// Prometheus waits 10 s for an answer.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(20);
 /// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -56,12 +57,12 @@ async fn connection(stream: TcpStream, app: App) {
         let answered = answer(&app, local, &request);
         async move { Ok::<Response<Body>, Infallible>(answered) }
     });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_WAIT)
-        .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = served.await {
-        tracing::debug!(%error, "connection for metrics ended");
+    let served =
+        http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(CONNECTION_LIFETIME, served).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "connection for metrics ended"),
+        Err(_) => tracing::debug!("connection for metrics took too long"),
     }
 }
 

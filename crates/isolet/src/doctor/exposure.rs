@@ -9,18 +9,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const GROUP: &str = "access";
+/// How long before its end a certificate is reported, in seconds: 14 days. Automatic renewal comes
+/// earlier.
+const EXPIRY_WARNING_S: i64 = 14 * 24 * 3600;
 
 pub(super) fn check(settings: &ServerSettings) -> Vec<Finding> {
     let mut all = vec![keys(settings.listen, &settings.sandboxes.data_dir)];
     all.extend(settings.tls.files.as_ref().map(certificate));
     all.push(encryption(settings));
-    all.extend(at_start(settings));
+    all.extend(key_file(&settings.sandboxes.data_dir));
     all
 }
 
-/// The check that the start of a server does not make itself.
-pub(super) fn at_start(settings: &ServerSettings) -> Option<Finding> {
-    key_file(&settings.sandboxes.data_dir)
+/// The checks that the start of a server does not make itself.
+pub(super) fn at_start(settings: &ServerSettings) -> Vec<Finding> {
+    let mut all: Vec<Finding> = key_file(&settings.sandboxes.data_dir).into_iter().collect();
+    all.extend(settings.tls.files.as_ref().map(certificate));
+    all
 }
 
 fn keys(listen: SocketAddr, data_dir: &Path) -> Finding {
@@ -68,14 +73,27 @@ fn key_file(data_dir: &Path) -> Option<Finding> {
     })
 }
 
-/// The certificate and its key. The start of a server reads them too, and refuses what it cannot use.
+/// The certificate and its key, and until when the certificate is valid.
 fn certificate(files: &TlsFiles) -> Finding {
     let check = "certificate";
-    match files.load() {
-        Ok(_) => Finding::ok(GROUP, check, files.certificate.display().to_string()),
+    let shown = files.certificate.display();
+    let expires = files.load().and_then(|_| files.expires_at());
+    let expires = match expires {
+        Ok(expires) => expires,
         Err(error) => {
-            Finding::failure(GROUP, check, format!("{error:#}"), "correct tls_cert and tls_key")
+            let remedy = "correct tls_cert and tls_key";
+            return Finding::failure(GROUP, check, format!("{error:#}"), remedy);
         }
+    };
+    let date = isolet_clock::rfc3339(expires.saturating_mul(1000));
+    let seconds = expires - isolet_clock::now_ms() / 1000;
+    let renew = "renew it; the server reads new files without a restart";
+    if seconds <= 0 {
+        Finding::failure(GROUP, check, format!("{shown} expired at {date}"), renew)
+    } else if seconds < EXPIRY_WARNING_S {
+        Finding::warning(GROUP, check, format!("{shown} expires at {date}"), renew)
+    } else {
+        Finding::ok(GROUP, check, format!("{shown}, valid until {date}"))
     }
 }
 

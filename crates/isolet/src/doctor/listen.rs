@@ -1,6 +1,7 @@
-//! The address that the server listens on: whether it is free, or which program uses it.
+//! The addresses that the server listens on: whether they are free, or which program uses them.
 
 use super::finding::Finding;
+use crate::config::ServerSettings;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
 use std::fs;
@@ -9,36 +10,41 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 const GROUP: &str = "address";
-const CHECK: &str = "listen";
 /// The state of listening sockets in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
-pub(super) fn check(listen: SocketAddr, data_dir: &Path) -> Vec<Finding> {
-    let finding = match TcpListener::bind(listen) {
-        Ok(_) => Finding::ok(GROUP, CHECK, format!("{listen} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => in_use(listen, data_dir),
-        Err(error) => Finding::failure(
-            GROUP,
-            CHECK,
-            format!("cannot listen on {listen}: {error}"),
-            "set `listen` to an address of this machine",
-        ),
-    };
-    vec![finding]
+pub(super) fn check(settings: &ServerSettings, data_dir: &Path) -> Vec<Finding> {
+    let mut all = vec![try_out("listen", settings.listen, data_dir)];
+    all.extend(settings.metrics_listen.map(|at| try_out("metrics_listen", at, data_dir)));
+    all
 }
 
-fn in_use(listen: SocketAddr, data_dir: &Path) -> Finding {
+/// Listens on the address of a setting.
+fn try_out(setting: &'static str, listen: SocketAddr, data_dir: &Path) -> Finding {
+    match TcpListener::bind(listen) {
+        Ok(_) => Finding::ok(GROUP, setting, format!("{listen} is free")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => in_use(setting, listen, data_dir),
+        Err(error) => Finding::failure(
+            GROUP,
+            setting,
+            format!("cannot listen on {listen}: {error}"),
+            format!("set `{setting}` to an address of this machine"),
+        ),
+    }
+}
+
+fn in_use(setting: &'static str, listen: SocketAddr, data_dir: &Path) -> Finding {
     let server = running_server(data_dir);
     let user = owner_of(listen.port());
     match (server, user) {
         (Some(server), Some(user)) if server == user.pid => Finding::ok(
             GROUP,
-            CHECK,
+            setting,
             format!("the running server (process {server}) uses {listen}"),
         ),
         (Some(server), None) => Finding::unchecked(
             GROUP,
-            CHECK,
+            setting,
             &format!("{listen} is in use, probably by the running server (process {server})"),
             "run `sudo isolet doctor`",
         ),
@@ -46,9 +52,9 @@ fn in_use(listen: SocketAddr, data_dir: &Path) -> Finding {
             let by = user.map(|user| format!(" by {} (process {})", user.name, user.pid));
             Finding::failure(
                 GROUP,
-                CHECK,
+                setting,
                 format!("{listen} is in use{}", by.unwrap_or_default()),
-                "end the other program, or set another `listen`",
+                format!("end the other program, or set another `{setting}`"),
             )
         }
     }

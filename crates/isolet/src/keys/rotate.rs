@@ -77,10 +77,15 @@ fn rotate_api_key(data: &Path, id: &str) -> Result<()> {
     let stored = std::fs::read_to_string(&file).unwrap_or_default();
     let grant = keys.grant_of(&KeyDigest::of(stored.trim()))?;
     let (key, secret) = keys.add(&new)?;
-    if grant.is_some_and(|grant| grant.key == id) {
+    let replaces_file = grant.is_some_and(|grant| grant.key == id);
+    // A new key that nobody has read would stay valid, and the old one too.
+    if let Err(error) = write(true, format!("{secret}\n").as_bytes()) {
+        keys.revoke(&key.id)?;
+        return Err(error.context(format!("{id} was not replaced: the new key was not read")));
+    }
+    if replaces_file {
         serve::keep(&file, &secret).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    write(true, format!("{secret}\n").as_bytes())?;
     keys.revoke(id)?;
     print_message(format_args!(
         "this is {}, which replaces {id}; it will not be shown again",
@@ -105,6 +110,11 @@ fn rotate_links(
             }
         }
         DataAccess::Locked(_lock) => {
+            if let (Some(tenant), Some(id)) = (&tenant, &sandbox)
+                && !offline::has_sandbox(data, tenant, id)?
+            {
+                bail!("the tenant {tenant} has no sandbox {id}");
+            }
             Ok(offline::rotate_links(data, tenant.as_deref(), sandbox.as_deref())?)
         }
     }

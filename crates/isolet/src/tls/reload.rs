@@ -16,6 +16,9 @@ use tracing::{error, info};
 
 /// How often the files are compared.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// After how many intervals an unusable pair is read again: the reason may have been the reading,
+/// for example too many open files.
+const RETRY_INTERVALS: u32 = 60;
 
 /// The versions of both files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,18 +60,30 @@ fn version(path: &Path) -> Option<FileVersion> {
 struct Watched {
     read: FileVersions,
     seen: FileVersions,
+    /// Intervals until versions that were read and are unusable are read again.
+    retry_in: Option<u32>,
 }
 
 impl Watched {
-    /// Whether versions that were not read yet have stayed for an interval.
-    fn settles_on(&mut self, now: FileVersions) -> bool {
+    fn new(read: FileVersions) -> Self {
+        Self { seen: read.clone(), read, retry_in: None }
+    }
+
+    /// Whether the files are to be read: their versions are new and have stayed for an interval, or
+    /// it is time for another attempt.
+    fn is_due(&mut self, now: FileVersions) -> bool {
         let settled = self.seen == now;
         self.seen = now;
-        if !settled || self.seen == self.read {
+        self.retry_in = self.retry_in.map(|intervals| intervals.saturating_sub(1));
+        if !settled || (self.seen == self.read && self.retry_in != Some(0)) {
             return false;
         }
         self.read.clone_from(&self.seen);
         true
+    }
+
+    fn was_read(&mut self, usable: bool) {
+        self.retry_in = (!usable).then_some(RETRY_INTERVALS);
     }
 }
 
@@ -78,7 +93,7 @@ pub(super) async fn keep_current(
     read: FileVersions,
     current: watch::Sender<Arc<ServerConfig>>,
 ) {
-    let mut watched = Watched { seen: read.clone(), read };
+    let mut watched = Watched::new(read);
     let mut clock = tokio::time::interval(INTERVAL);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -89,7 +104,10 @@ pub(super) async fn keep_current(
         let checked = files.clone();
         // The files may be on a slow disk.
         let checked = tokio::task::spawn_blocking(move || {
-            let loaded = watched.settles_on(FileVersions::of(&checked)).then(|| checked.load());
+            let loaded = watched.is_due(FileVersions::of(&checked)).then(|| checked.load());
+            if let Some(loaded) = &loaded {
+                watched.was_read(loaded.is_ok());
+            }
             (watched, loaded)
         });
         let Ok((after, loaded)) = checked.await else { return };
@@ -119,12 +137,23 @@ mod tests {
 
     #[test]
     fn files_are_read_once_after_they_have_settled() {
-        let mut watched = Watched { read: versions(1), seen: versions(1) };
-        let mut settles = |inode| watched.settles_on(versions(inode));
+        let mut watched = Watched::new(versions(1));
+        let mut settles = |inode| watched.is_due(versions(inode));
         assert_eq!(
             [settles(1), settles(2), settles(3), settles(3), settles(3)],
             [false, false, false, true, false]
         );
         assert_eq!([settles(1), settles(1)], [false, true], "the earlier files came back");
+    }
+
+    #[test]
+    fn an_unusable_pair_is_read_again_after_a_pause() {
+        let mut watched = Watched::new(versions(1));
+        assert!(!watched.is_due(versions(2)) && watched.is_due(versions(2)));
+        watched.was_read(false);
+        let pause = (1..=RETRY_INTERVALS).position(|_| watched.is_due(versions(2)));
+        assert_eq!(pause, Some(RETRY_INTERVALS as usize - 1));
+        watched.was_read(true);
+        assert!((0..2 * RETRY_INTERVALS).all(|_| !watched.is_due(versions(2))));
     }
 }

@@ -25,10 +25,6 @@ pub(crate) struct DiskQuotas {
 
 impl DiskQuotas {
     pub(crate) fn new(config: &Config) -> Self {
-        // Without disks of their own, sandboxes cannot be counted.
-        if config.no_disk.is_some() {
-            return Self::default();
-        }
         let own = |tenant: &TenantId| (tenant.clone(), config.disk_quota_mib(tenant).unwrap_or(0));
         let tenants = config.tenants.keys().map(own).collect();
         Self { default_mib: config.disk_quota_mib, tenants, used_bytes: Mutex::default() }

@@ -32,18 +32,23 @@ impl Service {
         sandbox: Option<&SandboxId>,
     ) -> Result<usize, Error> {
         let mut count = 0;
+        let mut found = false;
         for entry in self.inner.registry.all() {
             let wanted = tenant.is_none_or(|tenant| entry.tenant == *tenant)
                 && sandbox.is_none_or(|id| entry.id == *id);
             if !wanted {
                 continue;
             }
+            found = true;
             match request(&entry, DriverCommand::RotateLinks).await {
                 Ok(ports) => count += ports,
                 Err(Error::NoSandbox(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(count)
+        match sandbox {
+            Some(id) if !found => Err(Error::NoSandbox(id.clone())),
+            _ => Ok(count),
+        }
     }
 }

@@ -29,6 +29,10 @@ pub(super) struct RetiredKey {
     pub(super) retired_at_ms: i64,
     /// The last `seq` that it signed in the log of each tenant.
     pub(super) until: BTreeMap<String, u64>,
+    /// Not every head is known to be signed by its successor, so this key's signature of the head
+    /// with the entry `until` still counts.
+    #[serde(default)]
+    pub(super) heads_pending: bool,
 }
 
 /// All keys of a data directory.
@@ -64,7 +68,11 @@ impl KeyRing {
             let until = key.until.get(tenant).copied().unwrap_or(0);
             (until, ChainKey::of(key.secret.as_bytes(), tenant))
         });
-        TenantKeys { retired: retired.collect(), current: ChainKey::of(&self.secret, tenant) }
+        TenantKeys {
+            retired: retired.collect(),
+            current: ChainKey::of(&self.secret, tenant),
+            heads_pending: self.retired.last().is_some_and(|key| key.heads_pending),
+        }
     }
 
     /// A public name of the current key.
@@ -84,12 +92,21 @@ impl KeyRing {
             secret: String::from_utf8_lossy(&self.secret).into_owned(),
             retired_at_ms: isolet_clock::now_ms(),
             until,
+            heads_pending: true,
         });
         // Retired first: until the current key is replaced, it still signs what follows.
         write(&directory.join(RETIRED), &serde_json::to_vec(&retired)?)?;
         write(&directory.join(KEY), &secret)?;
         File::open(directory)?.sync_all()?;
         Ok(Self { secret, retired })
+    }
+
+    /// Records that the current key signs every head. Blocks.
+    pub(super) fn complete(&self, directory: &Path) -> io::Result<Self> {
+        let mut complete = self.clone();
+        complete.retired.iter_mut().for_each(|key| key.heads_pending = false);
+        write(&directory.join(RETIRED), &serde_json::to_vec(&complete.retired)?)?;
+        Ok(complete)
     }
 }
 
@@ -98,12 +115,20 @@ impl KeyRing {
 pub(crate) struct TenantKeys {
     retired: Vec<(u64, ChainKey)>,
     current: ChainKey,
+    heads_pending: bool,
 }
 
 impl TenantKeys {
     /// The key of new entries, and of the head.
     pub(crate) fn current(&self) -> &ChainKey {
         &self.current
+    }
+
+    /// The key that a head with this last entry may have besides the current one: the key that was
+    /// retired last, if its successor may not have signed the head yet.
+    pub(crate) fn retired_head(&self, seq: u64) -> Option<&ChainKey> {
+        let (until, key) = self.retired.last()?;
+        (self.heads_pending && seq == *until).then_some(key)
     }
 
     /// The key of the entry with this number.

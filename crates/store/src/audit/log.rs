@@ -41,12 +41,14 @@ impl Head {
     }
 
     /// Reads the head of a log; `None` if it is missing or its signature is invalid.
-    pub(crate) fn read(directory: &Path, key: &ChainKey) -> Option<Self> {
+    pub(crate) fn read(directory: &Path, keys: &TenantKeys) -> Option<Self> {
         let mut text = String::new();
         let file = File::open(directory.join(HEAD)).ok()?;
         file.take(2 * HEAD_BYTES as u64).read_to_string(&mut text).ok()?;
         let head: Self = serde_json::from_str(&text).ok()?;
-        (key.sign(head.text().as_bytes()) == head.mac).then_some(head)
+        let signed = |key: &ChainKey| key.sign(head.text().as_bytes()) == head.mac;
+        let valid = signed(keys.current()) || keys.retired_head(head.seq).is_some_and(signed);
+        valid.then_some(head)
     }
 
     fn write(&self, directory: &Path, key: &ChainKey) -> io::Result<()> {
@@ -120,7 +122,7 @@ impl TenantLog {
     /// Opens a log, or creates one, and removes an incomplete last line.
     pub(crate) fn open(directory: &Path, keys: TenantKeys) -> io::Result<(Self, Repaired)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let noted = Head::read(directory, keys.current());
+        let noted = Head::read(directory, &keys);
         let found = segments(directory)?;
         let mut log = Self {
             directory: directory.to_owned(),

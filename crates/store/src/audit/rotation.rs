@@ -61,6 +61,8 @@ impl AuditDirectory {
             log.append(&[entry.with("current", to.clone())])?;
             log.sync()?;
         }
+        let keys = Arc::new(place.keys.complete(&self.directory)?);
+        let place = Self { keys, ..place };
         let rotation = KeyRotation { from, to, logs: tenants.len() };
         Ok((place, rotation))
     }
@@ -86,12 +88,18 @@ impl WriterState {
     pub(super) fn rotate(&self, writing: &mut WriterLogs) -> Result<KeyRotation, Error> {
         let place = self.place();
         let rotated = place.rotate(&mut writing.logs);
-        // After a failure it is open which key is in use: the logs are read again.
-        let (place, rotation) = rotated.map_err(|error| {
-            writing.logs.clear();
-            Error::io(&place.directory, &error)
-        })?;
+        let (place, rotation) = match rotated {
+            Ok((place, rotation)) => (place, Ok(rotation)),
+            Err(error) => {
+                // Keys and logs are read again: the files may already have the new key.
+                writing.logs.clear();
+                let keys = Arc::new(KeyRing::read(&place.directory)?);
+                let directory = place.directory.clone();
+                let error = Error::io(&directory, &error);
+                (AuditDirectory { directory, keys }, Err(error))
+            }
+        };
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(place);
-        Ok(rotation)
+        rotation
     }
 }

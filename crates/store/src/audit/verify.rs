@@ -131,7 +131,7 @@ impl AuditDirectory {
         let directory = self.of(tenant);
         let keys = self.keys(tenant);
         // The head is read first, because a running server writes it last.
-        let head = Head::read(&directory, keys.current());
+        let head = Head::read(&directory, &keys);
         let mut check = Check::new(self, tenant, head.as_ref().map(|head| head.first));
         let all = segments(&directory).map_err(|error| Error::io(&directory, &error))?;
         for (_, path) in &all {
@@ -148,7 +148,7 @@ impl AuditDirectory {
 
     /// The first `seq` of a log, and the last one of the log or of one sandbox in it.
     fn ends(&self, tenant: &str, sandbox: Option<&str>) -> Result<Option<(u64, u64)>, Error> {
-        let Some(head) = Head::read(&self.of(tenant), self.keys(tenant).current()) else {
+        let Some(head) = Head::read(&self.of(tenant), &self.keys(tenant)) else {
             return Ok(None);
         };
         let mut end = head.seq;
