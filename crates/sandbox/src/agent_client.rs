@@ -1,6 +1,7 @@
 //! Connections to agents: opened, greeted, pooled, and read frame by frame.
 
 pub(crate) mod agent_activity;
+pub(crate) mod agent_version;
 pub(crate) mod ca_bundle;
 pub(crate) mod connection;
 pub(crate) mod metering;

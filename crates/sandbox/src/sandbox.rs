@@ -176,7 +176,8 @@ impl Sandbox {
 
     async fn connect(&self, scope: Option<&Scope>) -> Result<Wire, Error> {
         let directory = scope.map_or(&self.entry.directory, |scope| &scope.directory);
-        match Wire::connect(directory).await {
+        let pool = scope.map_or(&self.entry.pool, |scope| &scope.pool);
+        match Wire::connect(directory, &pool.version).await {
             Ok(wire) => Ok(wire.owned(self.entry.view.subscribe())),
             // The end of the sandbox may be known by now, and explains more than a refused
             // connection.

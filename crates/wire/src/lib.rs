@@ -4,7 +4,8 @@
 //! stream into frames and refuses frames that are too long before it allocates memory. [`request`]
 //! lists every message from a server to an agent, and [`response`] lists every answer. Larger
 //! topics have modules of their own: [`activity`], [`terminal`], [`process`], [`context`] and
-//! [`port`]. [`launcher`], [`veth`] and [`network`] hold the messages of the privileged processes.
+//! [`port`]. [`launcher`], [`veth`] and [`network`] hold the messages of the privileged processes. [`version`]
+//! says which versions work together.
 //!
 //! This crate does no I/O: the owner of a socket passes the bytes.
 #![forbid(unsafe_code)]
@@ -21,7 +22,7 @@ pub mod program;
 pub mod request;
 pub mod response;
 pub mod terminal;
+pub mod version;
 pub mod veth;
 
-/// The protocol version. Both sides of a connection must have the same one.
-pub const VERSION: u16 = 3;
+pub use version::VERSION;

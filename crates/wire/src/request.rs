@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 pub enum AgentRequest {
     /// Must be the first message on every connection.
     Hello {
-        /// [`crate::VERSION`] of the server.
+        /// The highest version that the server speaks; see [`crate::version`].
         version: u16,
     },
     /// Answered by `Pong` with the same number.

@@ -16,7 +16,7 @@ pub const STDERR: u8 = 2;
 pub enum AgentResponse {
     /// The first answer on a connection, to `AgentRequest::Hello`.
     Hello {
-        /// The agent's [`crate::VERSION`], the only one that it speaks.
+        /// The version of the connection: the lower one of the server's and the agent's.
         version: u16,
     },
     /// Answer to `Ping`, with the same number.

@@ -7,10 +7,10 @@ use crate::exec::{self, Exec};
 use crate::reactor::{Reactor, Timer};
 use crate::shell::{self, Shell};
 use crate::terminal::Terminal;
-use isolet_wire::VERSION;
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
+use isolet_wire::version::{OLDEST_SERVER, VERSION, agree};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -74,16 +74,16 @@ impl Agent {
     }
 
     pub(super) fn hello(&mut self, id: u64, version: u16) {
-        if version != VERSION {
-            let message = format!("this agent speaks version {VERSION}");
+        let Some(version) = agree(version, OLDEST_SERVER) else {
+            let message = format!("this agent speaks versions {OLDEST_SERVER} to {VERSION}");
             self.refuse(id, None, RefusalReason::BadRequest, message);
             self.close_connection(id);
             return;
-        }
+        };
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::Ready;
         }
-        self.send(id, &AgentResponse::Hello { version: VERSION });
+        self.send(id, &AgentResponse::Hello { version });
     }
 
     /// Calls a function on the shell that this connection is a client of.

@@ -69,6 +69,11 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     write(true, table(&all, supports_color(&std::io::stdout())).as_bytes())?;
+    if all.iter().any(outdated) {
+        print_message(format_args!(
+            "{OUTDATED}: the agent of an earlier version; it is replaced when the sandbox sleeps and wakes"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,16 +105,24 @@ fn table(all: &[Value], colours: bool) -> String {
         };
         let _ = writeln!(
             table,
-            "{:<width$}  {} {:>6} {:>6} MiB {:>6}  {}",
+            "{:<width$}  {} {:>6} {:>6} MiB {:>6}  {}{}",
             text(&one["id"]),
             paint(format!("{state:<9}"), colour),
             age(one["created_at_ms"].as_i64()),
             one["memory_mib"],
             one["cpu_millis"].as_f64().unwrap_or_default() / 1000.0,
             text(&one["image"]),
+            if outdated(one) { format!("  {OUTDATED}") } else { String::new() },
         );
     }
     table
+}
+
+/// The mark of a sandbox whose agent is older than the server.
+const OUTDATED: &str = "(old agent)";
+
+fn outdated(sandbox: &Value) -> bool {
+    sandbox["agent_outdated"] == true
 }
 
 pub(super) fn text(value: &Value) -> String {

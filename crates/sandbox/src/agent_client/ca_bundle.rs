@@ -7,6 +7,7 @@
 //! that ignore the environment read the system's bundle, so the certificate is also appended to
 //! that file, between two marker lines.
 
+use crate::agent_client::agent_version::AgentAddress;
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
@@ -78,7 +79,7 @@ fn with(bundle: &str, certificate: &str) -> String {
 
 /// Makes a running sandbox trust this certificate, or removes it with `None`.
 pub(crate) async fn put(
-    agent: &Path,
+    agent: AgentAddress<'_>,
     given: PathBuf,
     certificate: Option<&str>,
 ) -> Result<(), Error> {
@@ -132,7 +133,7 @@ fn hosts() -> String {
 }
 
 /// The bundle of the sandbox's own system, with its path.
-async fn system(agent: &Path) -> Result<Option<(&'static str, String)>, Error> {
+async fn system(agent: AgentAddress<'_>) -> Result<Option<(&'static str, String)>, Error> {
     for path in SYSTEM {
         if let Some(text) = fetch(agent, path).await?.filter(|text| text.contains(PEM)) {
             return Ok(Some((path, text)));
@@ -141,14 +142,14 @@ async fn system(agent: &Path) -> Result<Option<(&'static str, String)>, Error> {
     Ok(None)
 }
 
-async fn file(agent: &Path, call: FileRequest) -> Result<Wire, AgentError> {
-    let mut wire = Wire::connect(agent).await?;
+async fn file(agent: AgentAddress<'_>, call: FileRequest) -> Result<Wire, AgentError> {
+    let mut wire = Wire::connect(agent.directory, agent.version).await?;
     wire.send(&AgentRequest::File(call)).await?;
     Ok(wire)
 }
 
 /// Reads a text file of the sandbox; `None` if it does not exist or is not a bundle.
-async fn fetch(agent: &Path, path: &str) -> Result<Option<String>, Error> {
+async fn fetch(agent: AgentAddress<'_>, path: &str) -> Result<Option<String>, Error> {
     let limit = Some(BUNDLE_BYTES_MAX as u64);
     let span = ByteRange::From { offset: 0, limit };
     let mut wire = file(agent, FileRequest::Fetch { path: path.as_bytes().to_vec(), span }).await?;
@@ -170,7 +171,7 @@ async fn fetch(agent: &Path, path: &str) -> Result<Option<String>, Error> {
 }
 
 /// Writes a file as the sandbox's user. A file that the user may not write stays unchanged.
-async fn save(agent: &Path, path: &str, bytes: &[u8]) -> Result<(), Error> {
+async fn save(agent: AgentAddress<'_>, path: &str, bytes: &[u8]) -> Result<(), Error> {
     let path = path.as_bytes().to_vec();
     let mut wire =
         file(agent, FileRequest::Save { path, options: WriteOptions::default() }).await?;

@@ -5,6 +5,7 @@
 //! not read. Parked shell connections are therefore checked every [`LOOK`], and a connection with
 //! unread data is closed.
 
+use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::connection::ShellConnection;
 use crate::agent_client::wire::Wire;
 use crate::model::ids::SessionId;
@@ -23,6 +24,8 @@ const STAY: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
+    /// The protocol version of the agent.
+    pub(crate) version: Arc<AgentVersion>,
     watch: Arc<Watched>,
 }
 
@@ -42,7 +45,7 @@ pub(crate) struct Watched {
 
 impl Pool {
     pub(crate) fn new(watch: Arc<Watched>) -> Self {
-        Self { idle: Mutex::default(), watch }
+        Self { idle: Mutex::default(), version: Arc::default(), watch }
     }
 
     fn lock(&self) -> MutexGuard<'_, Idle> {

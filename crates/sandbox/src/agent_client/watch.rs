@@ -1,11 +1,15 @@
-//! The connection on which an agent reports changes of its shells and programs.
+//! The connection on which an agent reports changes of its shells and programs. It is the first
+//! connection of a server to an agent, so it finds out the agent's protocol version.
 
+use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::wire::Wire;
 use crate::model::agent_error::AgentError;
 use isolet_wire::activity::Activity;
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::AgentResponse;
+use isolet_wire::version::{FIXED_GREETING, VERSION};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -20,17 +24,31 @@ pub(crate) struct AgentReports {
 }
 
 /// Connects to the agent that listens in a directory and requests reports. Returns the connection
-/// with the current inventory.
-pub(crate) async fn watch_at(directory: &Path, wait: Duration) -> Result<AgentReports, AgentError> {
+/// with the current inventory, and stores the agent's version in `version`.
+pub(crate) async fn watch_at(
+    directory: &Path,
+    version: &Arc<AgentVersion>,
+    wait: Duration,
+) -> Result<AgentReports, AgentError> {
     let open = async {
-        let mut wire = Wire::connect(directory).await?;
-        wire.send(&AgentRequest::Watch).await?;
-        match wire.answer().await? {
-            AgentResponse::Inventory { activities, execs } => {
-                Ok(AgentReports { wire, activities, execs })
-            }
-            _ => Err(AgentError::Turn("unexpected answer to watch")),
+        match watch_with(directory, VERSION).await {
+            // Agents without a choice in their greeting accept only their own version.
+            Err(AgentError::OfferRefused) => watch_with(directory, FIXED_GREETING).await,
+            done => done,
         }
     };
-    timeout(wait, open).await.map_err(|_| AgentError::Silent)?
+    let mut reports = timeout(wait, open).await.map_err(|_| AgentError::Silent)??;
+    reports.wire.share_version(version);
+    Ok(reports)
+}
+
+async fn watch_with(directory: &Path, offered: u16) -> Result<AgentReports, AgentError> {
+    let mut wire = Wire::connect(directory, &Arc::new(AgentVersion::offering(offered))).await?;
+    wire.send(&AgentRequest::Watch).await?;
+    match wire.answer().await? {
+        AgentResponse::Inventory { activities, execs } => {
+            Ok(AgentReports { wire, activities, execs })
+        }
+        _ => Err(AgentError::Turn("unexpected answer to watch")),
+    }
 }

@@ -1,19 +1,21 @@
 //! One connection to an agent, which turns bytes into frames. [`super::connection`] defines what it
 //! is used for.
 
+use crate::agent_client::agent_version::AgentVersion;
 use crate::model::activity::ActivityGuard;
 use crate::model::agent_error::AgentError;
 use crate::model::record::View;
 use bytes::{Buf, Bytes, BytesMut};
+use isolet_wire::context;
 use isolet_wire::frame::{self, Frame};
 use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
-use isolet_wire::{VERSION, context};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -55,6 +57,7 @@ pub(crate) struct Wire {
     late: BytesMut,
     read_bytes: usize,
     greeted: bool,
+    version: Arc<AgentVersion>,
     /// A send was interrupted in the middle of a frame, so no further frame can be sent.
     torn: bool,
     /// Keeps the sandbox awake while the connection serves a client.
@@ -70,10 +73,13 @@ const SIGKILL: i32 = 9;
 impl Wire {
     /// Opens a connection. The greeting is sent with the first message to save a round trip, and
     /// its answer is checked before any other event is returned.
-    pub(crate) async fn connect(directory: &Path) -> Result<Self, AgentError> {
+    pub(crate) async fn connect(
+        directory: &Path,
+        version: &Arc<AgentVersion>,
+    ) -> Result<Self, AgentError> {
         let stream = dial(directory).await?;
         let mut out = Vec::with_capacity(256);
-        frame::put(&mut out, &AgentRequest::Hello { version: VERSION });
+        frame::put(&mut out, &AgentRequest::Hello { version: version.get() });
         let held = BytesMut::new();
         let late = BytesMut::new();
         Ok(Self {
@@ -83,10 +89,22 @@ impl Wire {
             late,
             read_bytes: READ_SMALL,
             greeted: false,
+            version: Arc::clone(version),
             torn: false,
             awake: None,
             owner: None,
         })
+    }
+
+    /// The version that both sides agreed on, or the offered one before the agent has answered.
+    pub(crate) fn version(&self) -> u16 {
+        self.version.get()
+    }
+
+    /// Shares the version with the other connections to the agent.
+    pub(crate) fn share_version(&mut self, with: &Arc<AgentVersion>) {
+        with.set(self.version.get());
+        self.version = Arc::clone(with);
     }
 
     /// Sets the sandbox that the connection belongs to.
@@ -119,6 +137,7 @@ impl Wire {
 
     /// Sends one message. Not cancel-safe.
     pub(crate) async fn send(&mut self, request: &AgentRequest) -> Result<(), AgentError> {
+        self.version.knows(request)?;
         frame::put(&mut self.out, request);
         self.flush().await.map_err(|error| self.cause(error))
     }
@@ -135,6 +154,7 @@ impl Wire {
         if self.torn {
             return Err(TORN);
         }
+        self.version.knows(request)?;
         frame::put(&mut self.out, request);
         self.late.extend_from_slice(&self.out);
         self.out.clear();
@@ -309,11 +329,12 @@ impl Wire {
             return Ok(Some(event));
         }
         match event {
-            AgentEvent::Response(AgentResponse::Hello { version }) if version == VERSION => {
-                self.greeted = true
-            }
             AgentEvent::Response(AgentResponse::Hello { version }) => {
-                return Err(AgentError::Version { theirs: version, ours: VERSION });
+                self.version.agreed(version)?;
+                self.greeted = true;
+            }
+            AgentEvent::Response(AgentResponse::Refused { .. }) => {
+                return Err(AgentError::OfferRefused);
             }
             _ => return Err(AgentError::Turn("no greeting")),
         }

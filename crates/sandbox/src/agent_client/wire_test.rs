@@ -1,18 +1,21 @@
 //! Connections must survive whatever an agent sends. In these tests, the agent is a script of
 //! bytes.
 
+use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::connection::{ExecConnection, ShellConnection};
 use crate::agent_client::pool::{Pool, Watched};
+use crate::agent_client::watch::watch_at;
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::model::agent_error::AgentError;
 use crate::model::error::Error;
 use crate::model::ids::SessionId;
-use isolet_wire::VERSION;
 use isolet_wire::activity::{Activity, ShellKey};
 use isolet_wire::frame::{self, Frame};
 use isolet_wire::request::{AgentRequest, AttachShell, StartExec};
 use isolet_wire::response::{self, AgentResponse, RefusalReason};
+use isolet_wire::version::{FIXED_GREETING, OLDEST_AGENT, VERSION};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -30,6 +33,13 @@ impl Agent {
 
     /// Accepts a connection, reads its greeting and first request, and returns the request.
     async fn accept(&self) -> (UnixStream, AgentRequest) {
+        let (stream, offered, request) = self.greeting().await;
+        assert_eq!(offered, VERSION);
+        (stream, request)
+    }
+
+    /// Accepts a connection, and returns the version that it offers and its first request.
+    async fn greeting(&self) -> (UnixStream, u16, AgentRequest) {
         let (mut stream, _) = self.listener.accept().await.unwrap();
         let mut held = bytes::BytesMut::new();
         let mut asks = Vec::new();
@@ -43,12 +53,12 @@ impl Agent {
                 stream.read_buf(&mut held).await.unwrap();
             }
         }
-        assert_eq!(asks[0], AgentRequest::Hello { version: VERSION });
-        (stream, asks.remove(1))
+        let AgentRequest::Hello { version } = asks[0] else { panic!("{:?} is no hello", asks[0]) };
+        (stream, version, asks.remove(1))
     }
 
     async fn wire(&self) -> Wire {
-        Wire::connect(self.dir.path()).await.unwrap()
+        Wire::connect(self.dir.path(), &Arc::default()).await.unwrap()
     }
 }
 
@@ -125,7 +135,7 @@ async fn garbage_and_oversize_end_the_link_with_a_typed_error() {
     assert!(matches!(bad(after(&long)).await, AgentError::Frame(_)), "bytes left over");
     assert_eq!(bad(frame_of(&AgentResponse::Pong(1))).await, AgentError::Turn("no greeting"));
     let other = frame_of(&AgentResponse::Hello { version: VERSION + 1 });
-    assert_eq!(bad(other).await, AgentError::Version { theirs: VERSION + 1, ours: VERSION });
+    assert_eq!(bad(other).await, AgentError::Version { theirs: VERSION + 1 });
     assert_eq!(bad(Vec::new()).await, AgentError::Ended);
 }
 
@@ -186,7 +196,7 @@ async fn a_long_path_connects_all_the_same() {
     let short = dir.path().join("s");
     let _listener = UnixListener::bind(&short).unwrap();
     std::fs::rename(short, deep.join("agent.sock")).unwrap();
-    Wire::connect(&deep).await.unwrap();
+    Wire::connect(&deep, &Arc::default()).await.unwrap();
 }
 
 fn attach() -> AttachShell {
@@ -290,4 +300,72 @@ async fn a_pool_keeps_eight_and_none_that_has_ended() {
     pool.park(agent.wire().await);
     drop(agent.listener.accept().await.unwrap());
     assert!(pool.take().is_none(), "the agent closed it");
+}
+
+/// The bytes that an agent of the baseline answers to a greeting with another version.
+const REFUSED_GREETING: &str =
+    "00000020000900001b74686973206167656e7420737065616b732076657273696f6e2033";
+
+fn inventory() -> Vec<u8> {
+    frame_of(&AgentResponse::Inventory { activities: Vec::new(), execs: 0 })
+}
+
+/// Runs an agent that refuses every version but `own`, as agents of version 3 do. Returns the
+/// offered versions, and what watching it gives.
+async fn watched_by(own: u16) -> (Vec<u16>, Result<u16, AgentError>) {
+    let agent = Agent::new();
+    let directory = agent.dir.path().to_owned();
+    let version = Arc::new(AgentVersion::default());
+    let shared = Arc::clone(&version);
+    let watching =
+        tokio::spawn(async move { watch_at(&directory, &shared, Duration::from_secs(5)).await });
+    let mut offers = Vec::new();
+    for _ in 0..2 {
+        let (mut stream, offered, request) = agent.greeting().await;
+        assert_eq!(request, AgentRequest::Watch);
+        offers.push(offered);
+        if offered == own {
+            let hello = frame_of(&AgentResponse::Hello { version: own });
+            stream.write_all(&[hello, inventory()].concat()).await.unwrap();
+            let found = watching.await.unwrap();
+            drop(stream);
+            return (offers, found.map(|_| version.get()));
+        }
+        stream.write_all(&hex::decode(REFUSED_GREETING).unwrap()).await.unwrap();
+    }
+    (offers, watching.await.unwrap().map(|_| version.get()))
+}
+
+#[tokio::test]
+async fn an_agent_of_the_baseline_is_offered_its_own_version() {
+    assert_eq!(watched_by(FIXED_GREETING).await, (vec![VERSION, FIXED_GREETING], Ok(3)));
+}
+
+#[tokio::test]
+async fn an_agent_without_a_common_version_is_reported_as_such() {
+    let (offers, found) = watched_by(FIXED_GREETING - 1).await;
+    assert_eq!(offers, [VERSION, FIXED_GREETING]);
+    let error = found.unwrap_err();
+    assert_eq!(error, AgentError::OfferRefused);
+    assert!(error.is_unsupported());
+    for theirs in [OLDEST_AGENT - 1, VERSION + 1] {
+        assert!(AgentError::Version { theirs }.is_unsupported(), "{theirs}");
+    }
+    assert!(!AgentError::Ended.is_unsupported() && !AgentError::Silent.is_unsupported());
+}
+
+#[tokio::test]
+async fn a_request_that_an_agent_does_not_know_is_not_sent() {
+    let agent = Agent::new();
+    let version = Arc::new(AgentVersion::offering(OLDEST_AGENT - 1));
+    let mut wire = Wire::connect(agent.dir.path(), &version).await.unwrap();
+    let needs = AgentRequest::Ping(1).since();
+    let refused = Err(AgentError::TooOld { has: OLDEST_AGENT - 1, needs });
+    assert_eq!(wire.send(&AgentRequest::Ping(1)).await, refused);
+    assert_eq!(wire.push(&AgentRequest::Ping(2)), refused);
+    // The connection stays usable for what the agent knows.
+    version.set(VERSION);
+    wire.send(&AgentRequest::Ping(3)).await.unwrap();
+    let (_, offered, request) = agent.greeting().await;
+    assert_eq!((offered, request), (OLDEST_AGENT - 1, AgentRequest::Ping(3)));
 }

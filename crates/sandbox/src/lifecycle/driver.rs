@@ -87,6 +87,13 @@ pub(crate) struct AgentWatch {
     ended: Vec<SessionId>,
 }
 
+impl AgentWatch {
+    /// The protocol version of the agent.
+    pub(crate) fn version(&self) -> u16 {
+        self.wire.version()
+    }
+}
+
 /// Runs the driver and restarts it after a panic, so that only this sandbox is affected.
 pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<SandboxEntry>, mut begin: Begin) {
     loop {
@@ -119,7 +126,8 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<SandboxEntry>, mut b
 
 /// Connects to the agent for reports.
 pub(crate) async fn watch(entry: &SandboxEntry, wait: Duration) -> Result<AgentWatch, AgentError> {
-    let AgentReports { wire, activities, execs } = watch_at(&entry.directory, wait).await?;
+    let AgentReports { wire, activities, execs } =
+        watch_at(&entry.directory, &entry.pool.version, wait).await?;
     entry.sessions.inventory(&activities);
     Ok(AgentWatch {
         wire,
@@ -255,6 +263,7 @@ impl Driver {
     }
 
     fn follow(&mut self, watch: AgentWatch) {
+        self.record.agent_version = Some(watch.version());
         (self.watch, self.seen) = (Some(watch.wire), watch.seen);
         self.saving = StateReceiver::new(&self.entry, None);
     }
@@ -311,7 +320,8 @@ impl Driver {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
                 self.adopt(watch).await;
             }
-            Err(AgentError::Silent) => self.fall_silent().await,
+            Err(AgentError::Silent) => self.fall_silent("agent does not answer").await,
+            Err(error) if error.is_unsupported() => self.fall_silent(&error.to_string()).await,
             Err(AgentError::Frame(_) | AgentError::Turn(_)) => {
                 self.inner.metrics.agents_lost.bad_frame.inc();
                 self.fail("agent sent a bad frame").await
@@ -323,11 +333,11 @@ impl Driver {
         }
     }
 
-    /// Marks the sandbox as unreachable. The agent may only be slow, so nothing is killed.
-    async fn fall_silent(&mut self) {
+    /// Marks the sandbox as unreachable. The agent may only be slow, or another server may support
+    /// its version, so nothing is killed.
+    async fn fall_silent(&mut self, cause: &str) {
         if self.shift(Transition::Silent).is_ok() {
             self.inner.metrics.agents_lost.silent.inc();
-            let cause = "agent does not answer";
             warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "unreachable");
             self.record.body.cause = Some(cause.to_owned());
             self.publish(None);
@@ -348,6 +358,7 @@ impl Driver {
                 }
             }
             Err(AgentError::Silent) => {}
+            Err(error) if error.is_unsupported() => {}
             Err(_) => {
                 self.inner.metrics.agents_lost.ended.inc();
                 self.fail("agent is gone").await
@@ -491,7 +502,8 @@ impl Driver {
 /// Tries again to reach a silent agent.
 async fn call(entry: &SandboxEntry) -> Result<AgentWatch, AgentError> {
     let found = watch(entry, REATTACH_WAIT).await;
-    if matches!(found, Err(AgentError::Silent)) {
+    let retries = |error: &AgentError| *error == AgentError::Silent || error.is_unsupported();
+    if found.as_ref().is_err_and(retries) {
         tokio::time::sleep(AGAIN).await;
     }
     found

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | running, unreachable | agent answers | reattached |
 //! | running, unreachable | agent is silent | unreachable; the server keeps retrying |
+//! | running, unreachable | agent of an unsupported version | unreachable; the server keeps retrying |
 //! | running, unreachable | no agent, but cgroups | failed and killed; the disk is kept |
 //! | running, unreachable | no cgroups, because the host was rebooted | sleeping |
 //! | sleeping | anything | sleeping and killed; a persistent sandbox keeps its disk |
@@ -311,7 +312,14 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
     }
     while let Some(tried) = tries.join_next().await {
         match tried {
-            Ok((entry, Ok(found))) => inner.drive(entry, Begin::Attached(found)),
+            Ok((entry, Ok(found))) => {
+                reached(&entry, found.version());
+                inner.drive(entry, Begin::Attached(found));
+            }
+            Ok((entry, Err(error))) if error.is_unsupported() => {
+                let cause = format!("{error}; it keeps running, and nothing of it was changed");
+                lost(inner, entry, Transition::Silent, &cause);
+            }
             Ok((entry, Err(AgentError::Silent))) => {
                 lost(inner, entry, Transition::Silent, "agent does not answer")
             }
@@ -329,6 +337,17 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
             Err(error) => warn!(%error, "task that finds a sandbox failed"),
         }
     }
+}
+
+/// Publishes the version of an agent before clients can see the sandbox.
+fn reached(entry: &SandboxEntry, version: u16) {
+    if version < isolet_wire::VERSION {
+        info!(sandbox = %entry.id, tenant = %entry.tenant, version, "agent of an earlier version");
+    }
+    let publish = |view: &mut View| {
+        Arc::make_mut(&mut view.record).agent_version = Some(version);
+    };
+    entry.view.send_modify(publish);
 }
 
 /// Whether the sandbox ended with its host, so that not even its cgroups exist, and can be launched

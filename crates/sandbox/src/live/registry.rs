@@ -97,8 +97,15 @@ impl Registry {
             }
         };
         let state = State::Creating;
-        let entry =
-            make(Record { name, tenant: tenant.clone(), id: id.clone(), slot, state, body });
+        let entry = make(Record {
+            name,
+            tenant: tenant.clone(),
+            id: id.clone(),
+            slot,
+            state,
+            agent_version: None,
+            body,
+        });
         map.tenants.entry(tenant.clone()).or_default().insert(id.clone(), Arc::clone(&entry));
         Ok(Reserved::New(entry))
     }

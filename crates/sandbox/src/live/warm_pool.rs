@@ -139,7 +139,7 @@ async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Err
     inner.launch.launch(spec, network).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);
     let greet = async {
-        let mut wire = Wire::connect(&directory).await?;
+        let mut wire = Wire::connect(&directory, &Arc::default()).await?;
         wire.send(&AgentRequest::Ping(1)).await?;
         wire.answer().await
     };

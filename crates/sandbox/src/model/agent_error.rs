@@ -2,6 +2,7 @@
 
 use crate::model::ids::SandboxId;
 use isolet_wire::frame::FrameError;
+use isolet_wire::version::{OLDEST_AGENT, VERSION};
 
 /// An error of a connection to an agent. The connection must be dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,13 +19,26 @@ pub enum AgentError {
     /// The agent or the caller sent a message that is not allowed at this point.
     #[error("out of turn: {0}")]
     Turn(&'static str),
-    /// The agent speaks another protocol version.
-    #[error("agent speaks version {theirs}, this server {ours}")]
+    /// The agent answered the greeting with a protocol version that this server does not support.
+    #[error(
+        "its agent speaks protocol version {theirs}, and this server supports {OLDEST_AGENT} to {VERSION}"
+    )]
     Version {
         /// The version of the agent.
         theirs: u16,
-        /// The version of this server.
-        ours: u16,
+    },
+    /// The agent refused the greeting, because it speaks no version that was offered.
+    #[error("its agent speaks none of the protocol versions {OLDEST_AGENT} to {VERSION}")]
+    OfferRefused,
+    /// The agent is older than the message that the call needs. Nothing was sent.
+    #[error(
+        "the sandbox's agent speaks protocol version {has}, and this call needs version {needs}"
+    )]
+    TooOld {
+        /// The version of the agent.
+        has: u16,
+        /// The first version that knows the message.
+        needs: u16,
     },
     /// The agent did not answer in time.
     #[error("agent does not answer")]
@@ -38,6 +52,15 @@ pub enum AgentError {
     /// The sandbox was deleted while something ran or waited in it.
     #[error("sandbox {0} was deleted while this call was in it")]
     Destroyed(SandboxId),
+}
+
+impl AgentError {
+    /// Whether the agent runs, but no version is left that both sides speak. Such an agent is left
+    /// alone: a server of another release can still work with it.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Version { .. } | Self::OfferRefused)
+    }
 }
 
 impl From<FrameError> for AgentError {

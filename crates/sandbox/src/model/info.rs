@@ -137,6 +137,18 @@ pub struct SandboxInfo {
     pub sleep_after_s: Option<u64>,
     /// The dialect's own fields, unchanged.
     pub dialect: serde_json::Map<String, serde_json::Value>,
+    /// The protocol version of the running agent; `None` while no agent runs.
+    #[serde(default)]
+    pub agent_version: Option<u16>,
+}
+
+impl SandboxInfo {
+    /// Whether the running agent is older than this server. It works, but without what newer
+    /// agents add. The agent is replaced when the sandbox sleeps and wakes.
+    #[must_use]
+    pub fn agent_outdated(&self) -> bool {
+        self.agent_version.is_some_and(|version| version < isolet_wire::VERSION)
+    }
 }
 
 /// Reads a network policy, also from answers of versions without networks.

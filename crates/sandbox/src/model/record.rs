@@ -63,6 +63,9 @@ pub(crate) struct Record {
     pub(crate) id: SandboxId,
     pub(crate) slot: u32,
     pub(crate) state: State,
+    /// The protocol version of the agent that was reached last. Not stored, because each server
+    /// finds it out.
+    pub(crate) agent_version: Option<u16>,
     pub(crate) body: RecordBody,
 }
 
@@ -285,6 +288,7 @@ impl Record {
             persistent: body.persistent,
             sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
+            agent_version: self.agent_version.filter(|_| self.state == State::Running),
         }
     }
 
@@ -314,7 +318,7 @@ impl Record {
             }
             _ => (State::Failed, Self::unread(config)),
         };
-        Ok(Self { name: row.name, tenant, id, slot: row.slot, state, body })
+        Ok(Self { name: row.name, tenant, id, slot: row.slot, state, agent_version: None, body })
     }
 
     fn unread(config: &Config) -> RecordBody {
@@ -481,6 +485,7 @@ mod tests {
             id: SandboxId::parse("a_b.c-").unwrap(),
             slot: 1,
             state: State::Running,
+            agent_version: None,
             body,
         };
         assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);

@@ -140,14 +140,15 @@ impl Sandbox {
     /// Requires the lock `turn`.
     async fn found(&self, id: &SessionId) -> Option<Arc<Scope>> {
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
-        let reports = watch_at(&directory, GREETING_WAIT).await.ok()?;
+        let pool = self.scope_pool();
+        let reports = watch_at(&directory, &pool.version, GREETING_WAIT).await.ok()?;
         // The agent lives, so its shell is not lost.
         self.entry.scopes.forgive(id);
         for ended in state_receiver::ended(&reports.activities).iter().filter(|ended| *ended == id)
         {
             self.entry.shell_states.forget(ended).await;
         }
-        Some(self.follow(id, directory, reports))
+        Some(self.follow(id, directory, pool, reports))
     }
 
     /// Finds the scopes that an earlier server left running, and ends those without a recorded
@@ -209,13 +210,23 @@ impl Sandbox {
             again.map_err(|error| refused(&request, &error).unwrap_or(error))?;
         }
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
-        let reports = watch_at(&directory, GREETING_WAIT).await?;
-        Ok(self.follow(id, directory, reports))
+        let pool = self.scope_pool();
+        let reports = watch_at(&directory, &pool.version, GREETING_WAIT).await?;
+        Ok(self.follow(id, directory, pool, reports))
     }
 
-    fn follow(&self, id: &SessionId, directory: PathBuf, reports: AgentReports) -> Arc<Scope> {
+    fn scope_pool(&self) -> Arc<Pool> {
+        Arc::new(Pool::new(Arc::<Watched>::clone(&self.inner.watched)))
+    }
+
+    fn follow(
+        &self,
+        id: &SessionId,
+        directory: PathBuf,
+        pool: Arc<Pool>,
+        reports: AgentReports,
+    ) -> Arc<Scope> {
         let AgentReports { wire, activities, execs } = reports;
-        let pool = Arc::new(Pool::new(Arc::<Watched>::clone(&self.inner.watched)));
         let seen = Mutex::new(AgentActivity::inventory(&activities, execs));
         let scope = Arc::new(Scope { directory, pool, seen });
         self.entry.sessions.inventory_of(id, &activities);

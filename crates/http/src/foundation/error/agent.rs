@@ -119,6 +119,11 @@ impl From<AgentError> for ApiError {
                 hint,
             );
         }
+        if matches!(error, AgentError::TooOld { .. }) {
+            let hint = "put the sandbox to sleep and wake it: it then has an agent of this \
+                        server's version, with its files and the state of its shells";
+            return Self::new(StatusCode::CONFLICT, "agent_too_old", error.to_string(), hint);
+        }
         let hint = "get the sandbox's state, then retry";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "agent_lost", error.to_string(), hint)
     }

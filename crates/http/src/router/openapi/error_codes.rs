@@ -19,6 +19,11 @@ const CODES: &[ErrorCode] = &[
         "503",
         "The connection to the agent inside the sandbox broke. Get the state of the sandbox, then retry.",
     ),
+    code(
+        "agent_too_old",
+        "409",
+        "The agent inside the sandbox was started by an earlier version, and the call needs a newer one. Put the sandbox to sleep and wake it.",
+    ),
     code("audit", "503", "The audit log cannot be read."),
     code("bad_answer", "502", "The program behind a port did not answer with valid HTTP."),
     code("bad_cwd", "400", "The working directory does not exist or cannot be entered."),

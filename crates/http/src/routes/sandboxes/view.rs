@@ -63,6 +63,13 @@ pub(crate) struct SandboxView {
     created_at_ms: i64,
     /// How long its creation took, in milliseconds.
     create_ms: f64,
+    /// The protocol version of the agent that runs in it. Absent while no agent runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    agent_version: Option<u16>,
+    /// Whether the agent was started by an earlier version of Isolet. It is replaced when the
+    /// sandbox sleeps and wakes.
+    agent_outdated: bool,
     /// The resource usage. Present when a single running sandbox is requested, and after a delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -171,6 +178,8 @@ impl From<Usage> for UsageView {
 impl From<SandboxInfo> for SandboxView {
     fn from(info: SandboxInfo) -> Self {
         Self {
+            agent_version: info.agent_version,
+            agent_outdated: info.agent_outdated(),
             id: info.id.into(),
             state: info.state.word(),
             cause: info.cause,

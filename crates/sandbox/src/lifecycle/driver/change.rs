@@ -1,5 +1,6 @@
 //! Changes to a running sandbox: limits, times, exposed ports and the network.
 
+use crate::agent_client::agent_version::AgentAddress;
 use crate::agent_client::ca_bundle;
 use crate::lifecycle::driver::{Driver, until};
 use crate::model::blocking::blocking;
@@ -141,7 +142,9 @@ impl Driver {
             return;
         }
         let given = self.inner.jail.given_dir(&self.record.name);
-        let put = ca_bundle::put(&self.entry.directory, given, certificate.as_deref()).await;
+        let agent =
+            AgentAddress { directory: &self.entry.directory, version: &self.entry.pool.version };
+        let put = ca_bundle::put(agent, given, certificate.as_deref()).await;
         if let Err(error) = put {
             warn!(sandbox = %self.entry.id, %error, "CA certificate could not be installed");
         }

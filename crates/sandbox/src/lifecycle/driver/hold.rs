@@ -91,7 +91,8 @@ impl Driver {
     async fn save_every_shell(&mut self) -> Result<Vec<Lost>, Error> {
         let mut unsaved = self.save_all().await?;
         for (id, scope) in self.entry.scopes.all() {
-            let AgentReports { mut wire, .. } = watch_at(&scope.directory, REATTACH_WAIT).await?;
+            let AgentReports { mut wire, .. } =
+                watch_at(&scope.directory, &scope.pool.version, REATTACH_WAIT).await?;
             let mut saving = StateReceiver::new(&self.entry, Some(id));
             unsaved.extend(saving.all(&mut wire, |_, _| {}).await?);
         }

@@ -30,7 +30,11 @@ impl Driver {
             State::Running => return self.hold(),
             _ => return Err(self.no_work()),
         }
-        if self.reading && watch_at(&self.entry.directory, REATTACH_WAIT).await.is_ok() {
+        if self.reading
+            && watch_at(&self.entry.directory, &self.entry.pool.version, REATTACH_WAIT)
+                .await
+                .is_ok()
+        {
             return self.hold();
         }
         self.let_read().await.inspect_err(|error| {
@@ -51,7 +55,9 @@ impl Driver {
         self.reading = true;
         let begun = async {
             self.inner.launch.launch(self.spec(true), None).await?;
-            Ok::<_, Error>(watch_at(&self.entry.directory, GREETING_WAIT).await?)
+            Ok::<_, Error>(
+                watch_at(&self.entry.directory, &self.entry.pool.version, GREETING_WAIT).await?,
+            )
         };
         if let Err(error) = begun.await {
             self.end_reading().await;

@@ -125,7 +125,7 @@ impl Driver {
         let mut tasks = self.seen.context_tasks();
         for (id, scope) in self.entry.scopes.all() {
             let AgentReports { mut wire, activities: open, execs } =
-                watch_at(&scope.directory, REATTACH_WAIT).await?;
+                watch_at(&scope.directory, &scope.pool.version, REATTACH_WAIT).await?;
             let now = AgentActivity::inventory(&open, execs);
             if now.busy() {
                 return Err(Error::InUse(self.entry.id.clone()));
