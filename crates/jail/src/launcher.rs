@@ -5,6 +5,7 @@ use crate::kernel::packet::send_packet;
 use isolet_wire::launcher::{
     LauncherRequest, LauncherResponse, PACKET_BYTES_MAX, Scope, Spec, encode,
 };
+use isolet_wire::version::{FIXED_GREETING, VERSION};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, shutdown,
@@ -12,6 +13,7 @@ use rustix::net::{
 };
 use std::fmt::Display;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -82,12 +84,17 @@ impl Launcher {
             .arg(&config.agent)
             .args(["--uid-base", &config.uid_base.to_string(), "--cgroup", &config.cgroup])
             .args(["--stall-ms", &config.stall_ms.to_string()])
+            .args(["--protocol", &VERSION.to_string()])
             .env_clear()
             .stdin(Stdio::from(launcher_socket))
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
         let mut launcher = Self { socket, process };
+        match launcher.receive_report()? {
+            LauncherResponse::Hello { version: VERSION } => {}
+            other => return Err(Error::Missing(vec![other_release(&config.launcher, &other)])),
+        }
         match launcher.receive_report()? {
             LauncherResponse::Ready { missing } if missing.is_empty() => Ok(launcher),
             LauncherResponse::Ready { missing } => Err(Error::Missing(missing)),
@@ -162,6 +169,19 @@ impl Launcher {
             }
         }
     }
+}
+
+/// Says that the launcher and the server are of different releases.
+fn other_release(program: &Path, first: &LauncherResponse) -> String {
+    let theirs = match first {
+        LauncherResponse::Hello { version } => *version,
+        _ => FIXED_GREETING,
+    };
+    format!(
+        "{} is of another release: it speaks protocol version {theirs}, and this server {VERSION}; \
+         install both from one package, then restart the server",
+        program.display()
+    )
 }
 
 impl Drop for Launcher {

@@ -8,6 +8,7 @@ use isolet_jail::{
 };
 use isolet_sys::{exec, inherited_fd};
 use isolet_wire::launcher::{LauncherRequest, LauncherResponse, encode};
+use isolet_wire::version::VERSION;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, send};
 use std::fs::File;
@@ -30,6 +31,9 @@ fn main() {
         std::process::exit(2);
     };
     let Ok(server) = server else { return };
+    if protocol().is_some() {
+        report(&server, &LauncherResponse::Hello { version: VERSION });
+    }
     match prepare(config) {
         Err(missing) => report(&server, &LauncherResponse::Ready { missing }),
         Ok(host) => {
@@ -107,6 +111,13 @@ fn veth_options() -> Option<veth::VethOptions> {
     let egress_proxy = PathBuf::from(next("--egress-proxy")?);
     let egress_proxy_user = next("--egress-proxy-user")?.parse().ok()?;
     Some(veth::VethOptions { data_dir, egress_proxy, egress_proxy_user })
+}
+
+/// The protocol version that the server passed as the last argument; servers of version 3 pass
+/// none.
+fn protocol() -> Option<u16> {
+    let mut args = std::env::args().skip_while(|arg| arg != "--protocol");
+    args.nth(1)?.parse().ok()
 }
 
 /// Parses the command line that `Launcher::start` writes.

@@ -105,7 +105,8 @@ pub struct Limits {
     pub disk_mib: u64,
 }
 
-/// Answers from the launcher.
+/// Answers from the launcher. The launcher of a server always has the server's own protocol
+/// version: another one is refused at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherResponse {
     /// Sent once when the launcher has started.
@@ -143,5 +144,10 @@ pub enum LauncherResponse {
         index: usize,
         /// The kernel's error number.
         errno: i32,
+    },
+    /// Sent before `Ready` to a server that passed its own version with `--protocol`.
+    Hello {
+        /// [`crate::VERSION`] of the launcher.
+        version: u16,
     },
 }

@@ -49,8 +49,8 @@ impl Default for VethSettings {
 /// Requests from the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VethRequestBody {
-    /// The settings of the operator. It must be the first request and is answered with
-    /// [`VethResponseBody::Ready`].
+    /// The settings of the operator, answered with [`VethResponseBody::Ready`]. It must be the
+    /// first request but for `Hello`.
     Begin(VethSettings),
     /// Assign a prepared veth pair, with a network namespace to start in, to the sandbox of this
     /// name. Answered with [`VethResponseBody::Taken`] and the namespace's descriptor.
@@ -101,6 +101,13 @@ pub enum VethRequestBody {
         id: u32,
         /// All credentials of the sandbox.
         credentials: Vec<Credential>,
+    },
+    /// The greeting, before `Begin`; see [`crate::version`]. Answered with
+    /// [`VethResponseBody::Hello`]. A process of version 3 closes the connection instead, and a
+    /// server of version 3 sends none.
+    Hello {
+        /// The highest version that the server speaks.
+        version: u16,
     },
 }
 
@@ -176,6 +183,12 @@ pub enum VethResponseBody {
     /// Event: the egress proxy has ended and is being started again. A server that does not know
     /// this event connects again.
     ProxyRestarted,
+    /// Answer to `Hello`.
+    Hello {
+        /// The version of the connection: the lower one of the server's and the process's. 0 means
+        /// that the server is too old.
+        version: u16,
+    },
 }
 
 /// A veth pair that is assigned to a sandbox.

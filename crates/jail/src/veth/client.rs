@@ -6,13 +6,16 @@ use crate::config::Config;
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::credential::Credential;
 use isolet_wire::network::{NetworkDenial, Policy};
+use isolet_wire::version::{OLDEST_AGENT, VERSION, supported};
 use isolet_wire::veth::{
     AssignedVeth, Counters, LIST_MAX, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
     VethSettings,
 };
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -118,8 +121,14 @@ impl VethClient {
         on_event: impl FnMut(VethEvent) + Send + 'static,
     ) -> Result<Self, VethError> {
         let (socket, child) = match connect(&config.data_dir) {
-            Ok(socket) => (socket, None),
-            Err(_) => spawn(config).map(|(socket, child)| (socket, Some(child)))?,
+            Ok(socket) => (greeted(socket, &config.data_dir)?, None),
+            Err(_) => {
+                let (socket, child) = spawn(config)?;
+                if greet(&socket)?.is_none() {
+                    return Err(gone(&"it closed the connection, or is of another release"));
+                }
+                (socket, Some(child))
+            }
         };
         let shared = Arc::new(ClientState {
             socket,
@@ -301,6 +310,51 @@ impl Drop for VethClient {
         if let Some(child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             let _ = child.try_wait();
         }
+    }
+}
+
+/// Greets a process that an earlier server started. One of version 3 closes the connection, and is
+/// connected again without a greeting: it knows every request of that version.
+fn greeted(socket: OwnedFd, data_dir: &Path) -> Result<OwnedFd, VethError> {
+    match greet(&socket)? {
+        Some(version) if supported(version) => Ok(socket),
+        Some(_) => Err(VethError::Missing(format!(
+            "the process that owns the veth pairs of {} supports no protocol version of this \
+             server ({OLDEST_AGENT} to {VERSION}); put sandboxes with a network to sleep with the \
+             server that started it, then restart this one",
+            data_dir.display()
+        ))),
+        None => connect(data_dir).map_err(|error| gone(&error)),
+    }
+}
+
+/// The version on which both sides agree; `None` if the process closes the connection.
+fn greet(socket: &OwnedFd) -> Result<Option<u16>, VethError> {
+    let request = VethRequest { number: 1, body: VethRequestBody::Hello { version: VERSION } };
+    let packet = isolet_wire::launcher::encode(&request);
+    let time_limit = |limit| {
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, limit)
+            .map_err(|error| gone(&error))
+    };
+    time_limit(Some(ANSWER_TIMEOUT))?;
+    if send_packet(socket, &packet, None, SendFlags::empty()).is_err() {
+        return Ok(None);
+    }
+    let answer = loop {
+        match receive_packet(socket, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            answer => break answer,
+        }
+    };
+    let answer = match answer {
+        Ok(Some(packet)) => packet,
+        Ok(None) | Err(Errno::CONNRESET) => return Ok(None),
+        Err(errno) => return Err(gone(&errno)),
+    };
+    time_limit(None)?;
+    match isolet_wire::frame::decode::<VethResponse>(&answer.bytes) {
+        Ok(VethResponse { body: VethResponseBody::Hello { version }, .. }) => Ok(Some(version)),
+        _ => Err(unexpected_answer()),
     }
 }
 

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -25,6 +26,9 @@ const BACKLOG: i32 = 1024;
 /// Bytes of packets that may wait for a slow proxy.
 const CONTROL_BYTES: usize = 1024 * 1024;
 const DNS_PORT: u16 = 53;
+/// The protocol version of this process as text, because nothing may be formatted after `fork`.
+const PROTOCOL: &CStr = c"4";
+const _: () = assert!(isolet_wire::VERSION == 4, "PROTOCOL is the version as text");
 /// Descriptors are duplicated above this number before they are put in place.
 const LIFTED_FROM: i32 = 64;
 
@@ -163,6 +167,7 @@ fn exec_proxy(program: &OwnedFd, inherited: &[BorrowedFd<'_>], user: u32) -> Res
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets)?;
     rustix::thread::set_no_new_privs(true)?;
-    let error = exec::execute(program.as_fd(), &[c"isolet-egress-proxy"], &[]);
+    let error =
+        exec::execute(program.as_fd(), &[c"isolet-egress-proxy", c"--protocol", PROTOCOL], &[]);
     Err(Errno::from_io_error(&error).unwrap_or(Errno::NOEXEC))
 }

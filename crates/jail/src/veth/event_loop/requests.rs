@@ -5,7 +5,7 @@ use super::{EventLoop, PREPARE_PAUSE};
 use crate::veth::client_conn::{ClientConn, Request};
 use crate::veth::gateway::Failure;
 use isolet_wire::network::Guard;
-use isolet_wire::veth::{VethRequestBody, VethResponseBody, VethSettings};
+use isolet_wire::veth::{VethRequest, VethRequestBody, VethResponseBody, VethSettings};
 use std::time::Instant;
 
 impl EventLoop {
@@ -23,6 +23,13 @@ impl EventLoop {
             Ok(Some(request)) if matches!(request.order.body, VethRequestBody::Begin(_)) => {
                 self.client = Some(candidate);
                 self.handle_request(request);
+            }
+            Ok(Some(Request {
+                order: VethRequest { number, body: VethRequestBody::Hello { version } },
+                ..
+            })) => {
+                candidate.greet(number, version);
+                self.candidate = Some(candidate);
             }
             Ok(None) => self.candidate = Some(candidate),
             _ => {}
@@ -73,6 +80,7 @@ impl EventLoop {
                 self.settle();
                 Ok(VethResponseBody::Done)
             }
+            VethRequestBody::Hello { .. } => Err("hello comes before begin".into()),
         };
         let answer = answer.unwrap_or_else(|reason| VethResponseBody::Failed { reason });
         self.answer(number, answer);
