@@ -22,11 +22,15 @@ pub enum Error {
     Unsynced,
     /// A later version wrote the file.
     #[error(
-        "{file} has schema {found}, but this version supports up to {known}; start the version that wrote it"
+        "this data directory was written by {writer}: {file} has schema {found}, and this is {}, which supports schema {known} at most; \
+         start the version that wrote it, or restore a backup that was made before the upgrade",
+        this_version()
     )]
     Newer {
         /// The file of the records.
         file: PathBuf,
+        /// The version that wrote it, in words.
+        writer: String,
         /// The schema version of the file.
         found: i64,
         /// The latest schema that this version supports.
@@ -80,6 +84,11 @@ pub enum Error {
     /// A field is invalid.
     #[error("{0}")]
     Bad(&'static str),
+}
+
+/// The name and version of this program.
+pub(crate) fn this_version() -> String {
+    concat!("isolet ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
 impl Error {

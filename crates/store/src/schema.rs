@@ -1,8 +1,9 @@
 //! The tables, as a list of migrations.
 
-use crate::error::Error;
+use crate::error::{Error, this_version};
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -65,7 +66,41 @@ pub(crate) fn open(file: &Path) -> Result<Connection, Error> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     migrate(&mut connection, file)?;
+    sign(file);
     Ok(connection)
+}
+
+/// The file beside the records that names the last version that opened them, for the error of an
+/// earlier version.
+const WRITER: &str = "version";
+/// The longest name of a version that is repeated in an error, in characters.
+const WRITER_CHARS_MAX: usize = 60;
+
+/// The version that wrote these records.
+fn writer(file: &Path) -> String {
+    let text = fs::read_to_string(file.with_file_name(WRITER)).unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_graphic() || *c == ' ';
+    let line: String = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(plain)
+        .take(WRITER_CHARS_MAX)
+        .collect();
+    if line.is_empty() { "a later version of isolet".to_owned() } else { line }
+}
+
+/// Names this version as the last one that opened the records. A failure changes only the words of a
+/// later error, so it is no error.
+fn sign(file: &Path) {
+    let path = file.with_file_name(WRITER);
+    let line = format!("{}\n", this_version());
+    if fs::read_to_string(&path).is_ok_and(|text| text == line) {
+        return;
+    }
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
+    let _ = open.and_then(|mut to| to.write_all(line.as_bytes()));
 }
 
 /// Refuses an empty file if there are directories of sandboxes, which must have had records.
@@ -95,7 +130,7 @@ pub(crate) fn refuse_newer(connection: &Connection, file: &Path) -> Result<usize
     let known = STEPS.len() as i64;
     match usize::try_from(found) {
         Ok(version) if found <= known => Ok(version),
-        _ => Err(Error::Newer { file: file.to_owned(), found, known }),
+        _ => Err(Error::Newer { file: file.to_owned(), writer: writer(file), found, known }),
     }
 }
 
