@@ -65,6 +65,10 @@ export interface SandboxInfo {
   metadata: Record<string, unknown>;
   createdAt: Date;
   expiresAt: Date | undefined;
+  /** Protocol version of the running agent; `undefined` while no agent runs. */
+  agentVersion: number | undefined;
+  /** The agent is of an earlier version than the server. A sleep and a wake replace it. */
+  agentOutdated: boolean;
   /** Only while it is running; `undefined` in lists. */
   usage: SandboxUsage | undefined;
 }
@@ -119,6 +123,8 @@ export interface SandboxJson {
   disk_mib: number;
   network: string;
   network_profile?: string | null;
+  agent_version?: number;
+  agent_outdated?: boolean;
   sleep_after_s?: number | null;
   ttl_s?: number | null;
   env_names: string[];
@@ -177,6 +183,8 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
     cpuMillis: json.cpu_millis,
     diskMib: json.disk_mib,
     networkProfile: json.network_profile ?? undefined,
+    agentVersion: json.agent_version,
+    agentOutdated: json.agent_outdated ?? false,
     sleepAfter: json.sleep_after_s ?? undefined,
     ttl: json.ttl_s ?? undefined,
     envNames: json.env_names,

@@ -80,6 +80,10 @@ class SandboxInfo:
     usage: Usage | None  #: Only while it is running; ``None`` in lists.
     #: Network profile that the rules come from; ``None`` after the rules were changed.
     network_profile: str | None = None
+    #: Protocol version of the running agent; ``None`` while no agent runs.
+    agent_version: int | None = None
+    #: The agent is of an earlier version than the server. A sleep and a wake replace it.
+    agent_outdated: bool = False
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SandboxInfo:
@@ -97,6 +101,8 @@ class SandboxInfo:
             disk_mib=body["disk_mib"],
             network=body["network"],
             network_profile=body.get("network_profile"),
+            agent_version=body.get("agent_version"),
+            agent_outdated=body.get("agent_outdated", False),
             sleep_after=body.get("sleep_after_s"),
             ttl=body.get("ttl_s"),
             env_names=tuple(body["env_names"]),
