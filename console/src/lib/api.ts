@@ -24,6 +24,8 @@ export interface Sandbox {
   env_names: string[];
   created_at_ms: number;
   create_ms: number;
+  agent_version?: number;
+  agent_outdated: boolean;
   usage?: Usage;
 }
 

@@ -44,6 +44,11 @@ export function Details({ of }: { of: Sandbox }): JSX.Element {
         <Fact name="Created">
           {moment(of.created_at_ms)} <em>in {of.create_ms.toFixed(1)} ms</em>
         </Fact>
+        {of.agent_outdated && (
+          <Fact name="Agent">
+            of an earlier version <em>replaced when the sandbox sleeps and wakes</em>
+          </Fact>
+        )}
         {uses && <Fact name="Uptime">{roughDuration(uses.uptime_ms)}</Fact>}
         <Fact name="Sleep">
           {of.sleep_after_s === null ? "never" : `after ${formatDuration(of.sleep_after_s * 1000)} idle`}
