@@ -164,6 +164,15 @@ fn what_server_and_the_owner_of_links_say_is_as_in_the_baseline() {
 
 /// Promises: F39.
 #[test]
+fn what_the_owner_of_links_and_the_egress_proxy_say_is_as_in_the_baseline() {
+    check("proxy_orders", Form::Packet, packets::proxy_orders());
+    whole("proxy_orders", Form::Packet, 5);
+    check("proxy_told", Form::Packet, packets::proxy_told());
+    whole("proxy_told", Form::Packet, 5);
+}
+
+/// Promises: F39.
+#[test]
 fn data_frames_are_as_in_the_baseline() {
     let recorded = recorded("data");
     for (name, (stream, offset, id, bytes)) in packets::data() {
@@ -196,6 +205,8 @@ fn record_baseline_wire_frames() {
     write("reports", Form::Packet, packets::reports());
     write("link_orders", Form::Packet, packets::link_orders());
     write("link_told", Form::Packet, packets::link_told());
+    write("proxy_orders", Form::Packet, packets::proxy_orders());
+    write("proxy_told", Form::Packet, packets::proxy_told());
     let line = |(name, (stream, offset, id, bytes)): packets::DataRow| {
         let mut out = Vec::new();
         frame::put_data_head(&mut out, stream, offset, id, bytes.len());

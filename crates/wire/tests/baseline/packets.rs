@@ -1,15 +1,17 @@
 //! One value for each kind of packet between the server and the launcher, and between the server
-//! and the process that owns the veth pairs; and data frames.
+//! and the process that owns the veth pairs, and between the latter and the egress proxy; and data
+//! frames.
 
 use crate::Row;
 use isolet_wire::credential::{Credential, Secret};
 use isolet_wire::launcher::{Grant, LauncherRequest, LauncherResponse, Limits, Root, Scope, Spec};
-use isolet_wire::network::{NetworkDenial, Policy, Rule};
+use isolet_wire::network::{Guard, NetworkDenial, Policy, ProxyRequest, ProxyResponse, Rule};
 use isolet_wire::response::{STDERR, STDOUT};
 use isolet_wire::veth::{
     AssignedVeth, Counters, VethRequest, VethRequestBody, VethResponse, VethResponseBody,
     VethSettings,
 };
+use std::net::Ipv4Addr;
 
 fn text(text: &str) -> String {
     text.to_owned()
@@ -70,18 +72,31 @@ fn policy() -> Policy {
     }
 }
 
+fn credential() -> Credential {
+    Credential {
+        to: Rule::parse("api.example").expect("a rule"),
+        header: Some(text("Authorization")),
+        placeholder: Some(text("TOKEN")),
+        value: Secret::new(text("a value for tests")),
+    }
+}
+
+fn denial() -> NetworkDenial {
+    NetworkDenial {
+        host: text("evil.example"),
+        port: Some(443),
+        protocol: text("tcp"),
+        rule: text("default"),
+        times: 2,
+    }
+}
+
 pub(crate) fn link_orders() -> Vec<Row<VethRequest>> {
     let settings = VethSettings {
         range: [10, 231, 0, 0].into(),
         connections_max: 4096,
         opened: vec![([10, 0, 0, 0].into(), 8)],
         resolvers: vec!["127.0.0.1:53".parse().expect("an address")],
-    };
-    let credential = Credential {
-        to: Rule::parse("api.example").expect("a rule"),
-        header: Some(text("Authorization")),
-        placeholder: Some(text("TOKEN")),
-        value: Secret::new(text("a value for tests")),
     };
     let name = || text("abc123");
     let all = vec![
@@ -93,7 +108,7 @@ pub(crate) fn link_orders() -> Vec<Row<VethRequest>> {
         ("list", VethRequestBody::List { after: 0 }),
         ("counters", VethRequestBody::Counters { id: 5 }),
         ("settle", VethRequestBody::Settle),
-        ("lend", VethRequestBody::SetCredentials { id: 5, credentials: vec![credential] }),
+        ("lend", VethRequestBody::SetCredentials { id: 5, credentials: vec![credential()] }),
     ];
     all.into_iter().map(|(kind, ask)| (kind, VethRequest { number: 300, body: ask })).collect()
 }
@@ -103,13 +118,7 @@ pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
     let standing = || AssignedVeth { id: 5, address: [10, 231, 0, 9].into(), name: name() };
     let counters =
         Counters { out_bytes: 1, back_bytes: 2, out_packets: 3, back_packets: 4, refused: 5 };
-    let refused = NetworkDenial {
-        host: text("evil.example"),
-        port: Some(443),
-        protocol: text("tcp"),
-        rule: text("default"),
-        times: 2,
-    };
+    let refused = denial();
     let ready = VethResponseBody::Ready {
         boot: 99,
         names: true,
@@ -130,6 +139,37 @@ pub(crate) fn link_told() -> Vec<Row<VethResponse>> {
         ("authority", VethResponseBody::Authority { name: name(), certificate: text("PEM") }),
     ];
     all.into_iter().map(|(kind, tell)| (kind, VethResponse { number: 300, body: tell })).collect()
+}
+
+/// The address of a sandbox in messages of the egress proxy.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 231, 0, 9);
+
+pub(crate) fn proxy_orders() -> Vec<Row<ProxyRequest>> {
+    let guard = Guard {
+        host: vec![Ipv4Addr::new(203, 0, 113, 1)],
+        opened: vec![(Ipv4Addr::new(10, 0, 0, 0), 8)],
+    };
+    let resolvers = vec!["127.0.0.1:53".parse().expect("an address")];
+    let policy =
+        Policy { allow: vec![Rule::parse("web.example:443").expect("a rule")], deny: Vec::new() };
+    let credentials = vec![credential()];
+    vec![
+        ("guard", ProxyRequest::Guard { guard, resolvers }),
+        ("set", ProxyRequest::Set { address: ADDRESS, policy }),
+        ("lend", ProxyRequest::SetCredentials { address: ADDRESS, credentials, tls: true }),
+        ("forget", ProxyRequest::Forget { address: ADDRESS }),
+        ("settle", ProxyRequest::Settle { number: 300 }),
+    ]
+}
+
+pub(crate) fn proxy_told() -> Vec<Row<ProxyResponse>> {
+    vec![
+        ("ready", ProxyResponse::Ready),
+        ("refused", ProxyResponse::Refused { address: ADDRESS, refused: denial() }),
+        ("authority", ProxyResponse::Authority { address: ADDRESS, certificate: text("PEM") }),
+        ("settled", ProxyResponse::Settled { number: 300 }),
+        ("carried", ProxyResponse::Carried { address: ADDRESS, out: 1, back: 70_000 }),
+    ]
 }
 
 /// Stream, offset, id and bytes of a data frame, after its name.
