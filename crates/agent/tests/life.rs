@@ -5,6 +5,7 @@ mod kit;
 use isolet_wire::activity::{Activity, CloseCause, ShellKey};
 use isolet_wire::request::{AgentRequest, AttachShell, OpenShell, RunCommand, ShellPosition};
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
+use isolet_wire::version::{OLDEST_SERVER, VERSION};
 use kit::{Agent, Client, Event, open, run};
 
 fn timed(text: &str, timeout_ms: u64) -> RunCommand {
@@ -345,9 +346,24 @@ fn a_start_directory_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn the_first_words_must_be_hello_with_our_version() {
+fn the_greeting_agrees_on_the_lower_version() {
     let agent = Agent::start();
-    for request in [AgentRequest::Ping(1), AgentRequest::Hello { version: 999 }] {
+    for (offered, agreed) in
+        [(OLDEST_SERVER, OLDEST_SERVER), (VERSION, VERSION), (VERSION + 1, VERSION)]
+    {
+        let mut client = agent.silent();
+        client.request(&AgentRequest::Hello { version: offered });
+        assert_eq!(client.response(), AgentResponse::Hello { version: agreed });
+        client.request(&AgentRequest::Ping(7));
+        assert_eq!(client.response(), AgentResponse::Pong(7));
+    }
+}
+
+#[test]
+fn the_first_words_must_be_hello_with_a_supported_version() {
+    let agent = Agent::start();
+    let old = AgentRequest::Hello { version: OLDEST_SERVER - 1 };
+    for request in [AgentRequest::Ping(1), old] {
         let mut client = agent.silent();
         client.request(&request);
         assert!(matches!(

@@ -97,7 +97,7 @@ impl Sandbox {
             let Some(grants) = own.entry.sessions.grants(&id)? else {
                 return Err(Error::NoSession { id: own.entry.id.clone(), session: id });
             };
-            match own.found(&id).await {
+            match own.found(&id).await? {
                 Some(scope) => Ok(scope),
                 None => own.start(&id, grants, false, Arc::default()).await,
             }
@@ -138,17 +138,24 @@ impl Sandbox {
 
     /// Finds a scope whose agent still runs, from an earlier server or after a broken connection.
     /// Requires the lock `turn`.
-    async fn found(&self, id: &SessionId) -> Option<Arc<Scope>> {
+    ///
+    /// # Errors
+    /// [`Error::Link`] if the agent runs and speaks no version of this server. It is left alone.
+    async fn found(&self, id: &SessionId) -> Result<Option<Arc<Scope>>, Error> {
         let directory = isolet_jail::scope_dir(&self.entry.directory, id.as_str());
         let pool = self.scope_pool();
-        let reports = watch_at(&directory, &pool.version, GREETING_WAIT).await.ok()?;
+        let reports = match watch_at(&directory, &pool.version, GREETING_WAIT).await {
+            Ok(reports) => reports,
+            Err(error) if error.is_unsupported() => return Err(error.into()),
+            Err(_) => return Ok(None),
+        };
         // The agent lives, so its shell is not lost.
         self.entry.scopes.forgive(id);
         for ended in state_receiver::ended(&reports.activities).iter().filter(|ended| *ended == id)
         {
             self.entry.shell_states.forget(ended).await;
         }
-        Some(self.follow(id, directory, pool, reports))
+        Ok(Some(self.follow(id, directory, pool, reports)))
     }
 
     /// Finds the scopes that an earlier server left running, and ends those without a recorded
@@ -159,8 +166,17 @@ impl Sandbox {
         }
         for id in self.entry.sessions.all_scoped() {
             let _turn = self.entry.scopes.turn.lock().await;
-            if self.entry.scopes.get(&id).is_none() && self.found(&id).await.is_some() {
-                info!(sandbox = %self.entry.id, session = %id, "scope of a session found running");
+            if self.entry.scopes.get(&id).is_some() {
+                continue;
+            }
+            match self.found(&id).await {
+                Ok(Some(_)) => {
+                    info!(sandbox = %self.entry.id, session = %id, "scope of a session found running");
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    warn!(sandbox = %self.entry.id, session = %id, %error, "scope of a session cannot be used");
+                }
             }
         }
     }
