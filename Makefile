@@ -4,6 +4,7 @@
 #   make build   build the four programs into dist/
 #   make test    install what the tests need, build, and run every test
 #   make soak    rare cases 100,000 times, and 20 minutes of random kills; takes an hour
+#   make upgrade-test   upgrade busy sandboxes from the commit in tests/baseline/commit
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy
@@ -31,7 +32,7 @@ PACKAGES := bash bash-static bubblewrap busybox-static ca-certificates chromium 
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak kills baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak kills upgrade-test baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -90,8 +91,9 @@ test: packages tools console
 fetched: clients sdk browser python openapi-tools prometheus reverse-proxies $(XTERM)
 
 soak: packages tools programs
+	$(MAKE) upgrade-test
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults -p isolet-clients --profile soak \
-	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over) | test(reverse_proxies)'
+	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over) | test(heavy_f44) | test(reverse_proxies)'
 	$(MAKE) kills
 
 # Random kills of every process under busy sandboxes. ISOLET_SOAK_S sets the duration in seconds,
@@ -102,6 +104,21 @@ kills: packages tools programs
 # Writes docs/openapi.json. A unit test fails when it is not what the routes describe.
 openapi:
 	ISOLET_WRITE_OPENAPI=1 cargo test -q -p isolet-http --lib -- openapi::tests
+
+# Upgrades a server of the commit in tests/baseline/commit, with busy sandboxes, to the programs under
+# test. Builds that commit's programs below target/, unless ISOLET_OLD_PROGRAMS names their directory.
+BASELINE := $(shell cat tests/baseline/commit)
+BASELINE_TREE := $(CURDIR)/target/baseline/$(BASELINE)
+upgrade-test: export ISOLET_OLD_PROGRAMS ?= $(BASELINE_TREE)/target/programs
+upgrade-test: packages tools programs
+	@[ -d "$$ISOLET_OLD_PROGRAMS" ] || $(MAKE) $(BASELINE_TREE)/target/programs
+	cargo nextest run -p isolet-baseline --profile soak --run-ignored only -E 'test(upgrade::)'
+
+$(BASELINE_TREE)/target/programs:
+	rm -rf $(BASELINE_TREE)
+	mkdir -p $(BASELINE_TREE)
+	git archive $(BASELINE) | tar -x -C $(BASELINE_TREE)
+	env -u CARGO_TARGET_DIR $(MAKE) -C $(BASELINE_TREE) programs
 
 # Records tests/baseline with the programs of the commit that it names; see its README.
 baseline: packages tools

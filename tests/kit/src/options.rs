@@ -17,6 +17,7 @@ pub struct Options {
     pub(crate) restore: Option<Restore>,
     pub(crate) key: Option<String>,
     pub(crate) authority: Option<String>,
+    pub(crate) programs: Option<PathBuf>,
 }
 
 /// A data directory of an earlier server.
@@ -117,6 +118,14 @@ impl Options {
         self.authority = Some(authority.to_owned());
         self.env("ISOLET_TLS_CERT", &certificate.display().to_string())
             .env("ISOLET_TLS_KEY", &key.display().to_string())
+    }
+
+    /// Starts the programs in this directory, for example those of an earlier version, instead of
+    /// those under test. [`Server::use_programs_under_test`] replaces them later.
+    #[must_use]
+    pub fn programs(mut self, directory: &Path) -> Self {
+        self.programs = Some(directory.to_owned());
+        self
     }
 
     /// Starts the server and waits until it answers.

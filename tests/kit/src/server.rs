@@ -99,7 +99,7 @@ impl Server {
         if let Some(restore) = &server.options.restore {
             restore.unpack(&data);
         }
-        let first = share_image(&data);
+        let first = share_image(&server.options.programs.clone().unwrap_or_else(programs), &data);
         server.launch();
         drop(first);
         server
@@ -161,6 +161,13 @@ impl Server {
         self.wait_until_ready();
     }
 
+    /// Uses the programs under test from the next start on, without the environment variables that
+    /// were set for other ones.
+    pub fn use_programs_under_test(&mut self) {
+        self.options.programs = None;
+        self.options.env.clear();
+    }
+
     /// Starts the server again with one more environment variable, for this start only, and returns
     /// without waiting.
     pub fn launch_with(&mut self, name: &str, value: &str) {
@@ -201,7 +208,8 @@ impl Server {
     #[must_use]
     pub fn program(&self) -> Command {
         let at = if self.options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
-        let mut command = Command::new(programs().join("isolet"));
+        let programs = self.options.programs.clone().unwrap_or_else(programs);
+        let mut command = Command::new(programs.join("isolet"));
         command
             .env_remove("RUST_LOG")
             .env_remove("ISOLET_URL")
@@ -491,8 +499,8 @@ fn mount(data: &Path, mib: usize) {
 /// Shares the base image beside the programs with a data directory, because building it takes
 /// seconds on a slow disk. The first caller builds it and holds the returned lock until it is
 /// complete.
-fn share_image(data: &Path) -> Option<File> {
-    let images = programs().join("image");
+fn share_image(programs: &Path, data: &Path) -> Option<File> {
+    let images = programs.join("image");
     fs::create_dir_all(&images).expect("a directory beside the programs");
     std::os::unix::fs::symlink(&images, data.join("image")).expect("a link in it");
     let made = || {
@@ -503,7 +511,7 @@ fn share_image(data: &Path) -> Option<File> {
     if made() {
         return None;
     }
-    let lock = File::create(programs().join("image.lock")).expect("a lock beside the programs");
+    let lock = File::create(programs.join("image.lock")).expect("a lock beside the programs");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
         .expect("the lock is acquired");
     (!made()).then_some(lock)

@@ -7,6 +7,7 @@ mod data;
 mod golden;
 mod normalize;
 mod record;
+mod upgrade;
 
 use isolet_kit::Value;
 use std::fs;

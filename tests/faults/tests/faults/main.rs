@@ -2,6 +2,7 @@
 //! row ends with the general invariant: requests are answered, a new sandbox can be created, and
 //! nothing is left over.
 
+mod agent_versions;
 mod agents;
 mod backups;
 mod copies;
@@ -11,6 +12,7 @@ mod full_disk;
 mod images;
 mod inside;
 mod launcher;
+mod live_copies;
 mod memory;
 mod neighbours;
 mod records;
