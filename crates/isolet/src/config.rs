@@ -4,6 +4,7 @@
 mod connections;
 mod network;
 mod removed;
+mod switch;
 mod tls;
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +18,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub(crate) use switch::switch;
 pub(crate) use tls::{GivenTls, TlsSettings};
 
 /// The default address of the server.

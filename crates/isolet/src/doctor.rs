@@ -13,8 +13,7 @@ mod listen;
 mod report;
 mod storage;
 
-use crate::config::{GivenTls, Overrides, ServerSettings};
-use crate::serve;
+use crate::config::{self, GivenTls, Overrides, ServerSettings};
 use anyhow::Result;
 use clap::Parser;
 use finding::{Finding, Status};
@@ -51,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, env = "ISOLET_TLS_KEY", value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// The server may listen beyond loopback without TLS
-    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = serve::switch)]
+    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = config::switch)]
     allow_plaintext: Option<bool>,
     /// Check this address and port of the metrics
     #[arg(long, env = "ISOLET_METRICS_LISTEN", value_name = "ADDRESS:PORT")]

@@ -1,6 +1,6 @@
 //! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
-use crate::config::{DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
+use crate::config::{self, DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
 use crate::tls::TlsFiles;
 use crate::{admin, data_age, doctor};
 use anyhow::{Context, Result, bail};
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, env = "ISOLET_TLS_KEY", value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Listen beyond loopback without TLS: for a private network, or behind a reverse proxy
-    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
+    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = config::switch)]
     allow_plaintext: Option<bool>,
     /// Believe the X-Forwarded-* and Forwarded headers of this reverse proxy (address or network). Repeatable
     #[arg(
@@ -91,7 +91,7 @@ pub(crate) struct Args {
     #[arg(long, hide = true, value_name = "COUNT", value_parser = renamed_ready)]
     ready: Option<u32>,
     /// Write the log as JSON
-    #[arg(long, env = "ISOLET_LOG_JSON", value_parser = switch)]
+    #[arg(long, env = "ISOLET_LOG_JSON", value_parser = config::switch)]
     log_json: bool,
     /// Print the effective settings and exit
     #[arg(long)]
@@ -101,15 +101,6 @@ pub(crate) struct Args {
 /// Refuses `--ready` with its new name.
 fn renamed_ready(_: &str) -> Result<u32, String> {
     Err("--ready was renamed to --warm-pool-size".to_owned())
-}
-
-/// Parses the value of a switch such as ISOLET_LOG_JSON.
-pub(crate) fn switch(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Ok(true),
-        "" | "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("use 1, true, yes or on; or 0, false, no, off or nothing".to_owned()),
-    }
 }
 
 /// Runs the server until it gets SIGTERM or SIGINT.
@@ -386,27 +377,6 @@ fn greet(url: &str, data_dir: &Path, fresh: Option<&str>, own: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_switch_is_on_or_off_in_every_usual_spelling() {
-        for (text, on) in [
-            ("1", true),
-            ("true", true),
-            ("TRUE", true),
-            ("yes", true),
-            ("on", true),
-            ("0", false),
-            ("false", false),
-            ("no", false),
-            ("off", false),
-            ("", false),
-        ] {
-            assert_eq!(switch(text), Ok(on), "{text:?}");
-        }
-        assert!(switch("json").is_err());
-        assert!(Args::try_parse_from(["serve", "--log-json"]).is_ok_and(|args| args.log_json));
-        assert!(Args::try_parse_from(["serve"]).is_ok_and(|args| !args.log_json));
-    }
 
     #[tokio::test]
     async fn an_address_that_becomes_free_is_waited_for() {
