@@ -13,6 +13,8 @@ pub(crate) mod json_text;
 pub(crate) mod lost;
 pub(crate) mod pagination;
 pub(crate) mod query;
+pub(crate) mod request_id;
 pub(crate) mod signals;
 pub(crate) mod time;
+pub(crate) mod trace;
 pub(crate) mod utf8_stream;

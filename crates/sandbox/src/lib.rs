@@ -62,4 +62,5 @@ pub use sandbox::{
     Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files, recordings,
 };
 pub use service::tenant_sessions::HOME;
+pub use service::trace::TRACE_TARGET;
 pub use service::{Access, Service};

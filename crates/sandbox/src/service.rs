@@ -12,6 +12,7 @@ mod network;
 mod profiles;
 mod resource_usage;
 pub(crate) mod tenant_sessions;
+pub(crate) mod trace;
 
 use crate::lifecycle::{listeners, recover};
 use crate::live::entry::SandboxEntry;
@@ -28,6 +29,7 @@ use crate::model::info::{
 use crate::model::record::{RecordBody, failed};
 use crate::model::state::State;
 use crate::sandbox::Sandbox;
+use crate::service::trace::TRACE_TARGET;
 use isolet_store::audit::Audit;
 use isolet_store::keys::Keys;
 use std::sync::atomic::Ordering;
@@ -35,6 +37,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tracing::{Instrument, info_span};
 
 /// Maximum number of sandboxes in one page of a list.
 pub const PAGE_MAX: usize = 1000;
@@ -138,11 +141,10 @@ impl Service {
     ) -> Result<Created, Error> {
         self.inner.running()?;
         let inner = Arc::clone(&self.inner);
+        let span = info_span!(target: TRACE_TARGET, "create");
         let Some(once) = once else {
-            return Ok(Created {
-                info: inner.create(tenant.clone(), spec, None).await?,
-                replayed: false,
-            });
+            let info = inner.create(tenant.clone(), spec, None).instrument(span).await?;
+            return Ok(Created { info, replayed: false });
         };
         let owner = tenant.clone();
         let key = once.clone();
@@ -150,8 +152,8 @@ impl Service {
             let info = inner.create(owner, spec, Some(key)).await?;
             serde_json::to_string(&info).map_err(|error| Error::Fault(error.to_string()))
         };
-        let (text, replayed) =
-            self.inner.idempotency.run(&self.inner.store, tenant, &once, work).await?;
+        let run = self.inner.idempotency.run(&self.inner.store, tenant, &once, work);
+        let (text, replayed) = run.instrument(span).await?;
         // A key that created something else was used with another route, and therefore another
         // body.
         let info = serde_json::from_str(&text).map_err(|_| Error::OtherBody)?;
@@ -260,6 +262,16 @@ impl Service {
         id: &SandboxId,
         reach: Access,
     ) -> Result<Sandbox, Error> {
+        let span = info_span!(target: TRACE_TARGET, "reach", isolet.sandbox = %id);
+        self.reach_in_span(tenant, id, reach).instrument(span).await
+    }
+
+    async fn reach_in_span(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        reach: Access,
+    ) -> Result<Sandbox, Error> {
         self.inner.running()?;
         loop {
             let entry = match (self.inner.registry.find(tenant, id), reach) {
@@ -270,9 +282,13 @@ impl Service {
                 (_, Access::CreateIfMissing) => {
                     let body = RecordBody::plan(&self.inner.config, SandboxSpec::default())?;
                     self.inner.egress.check(&body.network).await?;
-                    match self.inner.begin(tenant, id, &body, None, &[]).await? {
+                    let span = info_span!(target: TRACE_TARGET, "create");
+                    let begun = self.inner.begin(tenant, id, &body, None, &[]);
+                    let entry = match begun.instrument(span.clone()).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
-                    }
+                    };
+                    entry.settled().instrument(span).await;
+                    entry
                 }
             };
             let view = entry.settled().await;
@@ -288,7 +304,10 @@ impl Service {
                             return Err(Error::Sleeping(id.clone()));
                         }
                         // Asleep or about to be. The driver handles its commands in order.
-                        None => request(&entry, DriverCommand::Wake).await,
+                        None => {
+                            let span = info_span!(target: TRACE_TARGET, "wake");
+                            request(&entry, DriverCommand::Wake).instrument(span).await
+                        }
                     };
                     match entered {
                         Ok(awake) => return Ok(Sandbox::held(inner, entry, awake)),

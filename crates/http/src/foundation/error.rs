@@ -4,6 +4,7 @@ pub(crate) mod agent;
 mod image;
 mod service;
 
+use crate::foundation::extensions::ErrorCode;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -86,7 +87,9 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
+        let code = ErrorCode(self.code);
         let mut response = (status, Json(self)).into_response();
+        response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -46,3 +46,7 @@ impl Scheme {
 /// The sandbox that a response is about, when neither the path nor `Location` names it.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditedSandbox(pub(crate) SandboxId);
+
+/// The error code of a response, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ErrorCode(pub(crate) &'static str);

@@ -5,6 +5,7 @@ use crate::auth::caller::Caller;
 use crate::connection::connections::ClientConnection;
 use crate::dialects::error_response;
 use crate::foundation::error::ApiError;
+use crate::foundation::trace;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::SocketPermit;
 use crate::limits::permit_body::with_permit;
@@ -26,6 +27,7 @@ pub(crate) async fn count_request(
 ) -> Response {
     let extensions = request.extensions();
     let Some(route) = extensions.get::<MatchedPath>() else { return next.run(request).await };
+    trace::record_route(request.method(), route.as_str());
     let Some(caller) = extensions.get::<Caller>() else { return next.run(request).await };
     let kind = kind_of(request.method(), route.as_str(), request.uri(), request.headers());
     let Some(kind) = kind else { return next.run(request).await };

@@ -11,6 +11,7 @@ use crate::connection::connections::ClientConnection;
 use crate::connection::upstream::{SendError, Upstream};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::Proxied;
+use crate::foundation::trace;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::permit_body::hold_permit;
 use crate::proxy::target::Target;
@@ -22,11 +23,12 @@ use axum::http::{Method, Request, StatusCode};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Error, Sandbox};
+use isolet_sandbox::{Error, Sandbox, TRACE_TARGET};
 use isolet_wire::response::RefusalReason;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use tracing::{Instrument, info_span};
 
 /// How long a program may take to begin its response. Many programs hold a request open for minutes
 /// until they have news (long polling).
@@ -53,9 +55,11 @@ pub(crate) async fn forward(
         // A malformed handshake is refused here, as on every other route.
         handshake(&parts.method, &parts.headers)?;
     }
-    let parts = headers::rewrite_request(parts, &target, upgrade.is_some())?;
+    let mut parts = headers::rewrite_request(parts, &target, upgrade.is_some())?;
+    let span = info_span!(target: TRACE_TARGET, "port", otel.kind = "client", isolet.port = i64::from(target.port));
+    trace::propagate(&span, &mut parts.headers);
     let exchange = Exchange { app: &app, sandbox: &sandbox, port: target.port };
-    let asked = exchange.send(parts, body);
+    let asked = exchange.send(parts, body).instrument(span);
     let asked =
         async { timeout(HEAD_WAIT, asked).await.unwrap_or_else(|_| Err(no_answer(&target))) };
     let (answer, upstream) = tokio::select! {

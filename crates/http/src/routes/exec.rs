@@ -17,9 +17,12 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{CommandText, Denied, EnvironmentChange, ProgramSpec, SandboxId, SessionId};
+use isolet_sandbox::{
+    CommandText, Denied, EnvironmentChange, ProgramSpec, SandboxId, SessionId, TRACE_TARGET,
+};
 use isolet_wire::response::CommandExit;
 use serde::{Deserialize, Serialize};
+use tracing::info_span;
 use utoipa::ToSchema;
 
 /// A command to run. Exactly one of `command` and `argv` is needed.
@@ -305,6 +308,7 @@ pub(crate) async fn alone(
     let gathered = CapturedOutput::new(max, app.response_memory.share(&caller.tenant));
     let (exit, output, denied) = command.finish(gathered, cancellation).await?;
     let report = ExitReport { session, lost: LostFields::take(&sandbox) };
+    let _span = info_span!(target: TRACE_TARGET, "answer").entered();
     let fields = output.fields();
     let text_bytes = fields.text_bytes;
     Ok(json_text::response(&ExecAnswer::new(&exit, fields, report, denied), text_bytes))
@@ -370,6 +374,7 @@ impl SessionExec {
         let gathered = CapturedOutput::new(self.output_limit_bytes, memory);
         let (exit, output, denied) = command.finish(gathered, cancellation).await?;
         let report = ExitReport { session: Some(session), lost: LostFields::take(&sandbox) };
+        let _span = info_span!(target: TRACE_TARGET, "answer").entered();
         let fields = output.fields();
         let text_bytes = fields.text_bytes;
         let mut answer = ExecAnswer::new(&exit, fields, report, denied);

@@ -12,7 +12,9 @@ use crate::auth::trusted_proxies::{ClientOrigin, TrustedProxies};
 use crate::connection::{head_scanner, smuggling_guard};
 use crate::dialects::error_response;
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::{Peer, Proxied, Scheme};
+use crate::foundation::extensions::{ErrorCode, Peer, Proxied, Scheme};
+use crate::foundation::request_id::{REQUEST_ID, RequestId};
+use crate::foundation::trace;
 use crate::proxy::{host_name, port_host};
 use crate::server::handshake::CurrentTls;
 use axum::Router;
@@ -21,12 +23,13 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::upgrade::OnUpgrade;
+use isolet_sandbox::TRACE_TARGET;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 use tower::ServiceExt;
-use tracing::{debug, error};
+use tracing::{Instrument, debug, error, info_span, warn};
 
 pub(super) struct Shared {
     pub(super) authenticator: Authenticator,
@@ -47,11 +50,25 @@ pub(super) struct Transport {
     pub(super) scheme: Scheme,
 }
 
+/// Answers a request. The response has the id of the request, and so has what is logged on the way.
 pub(super) async fn answer(
     shared: &Shared,
     transport: Transport,
-    mut request: Request<Body>,
+    request: Request<Body>,
 ) -> Response {
+    let id = RequestId::of(request.headers());
+    let span = trace::request_span(request.method(), request.headers(), &id);
+    let answered = id.clone().scope(respond(shared, transport, request));
+    let mut response = answered.instrument(span.clone()).await;
+    trace::record_status(&span, response.status());
+    let foreign = response.extensions().get::<Proxied>().is_some();
+    if !foreign || !response.headers().contains_key(&REQUEST_ID) {
+        response.headers_mut().insert(REQUEST_ID, id.into_header());
+    }
+    response
+}
+
+async fn respond(shared: &Shared, transport: Transport, mut request: Request<Body>) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
     let path = loggable_path(request.uri());
@@ -103,8 +120,21 @@ pub(super) async fn answer(
         headers.insert("x-content-type-options", header::HeaderValue::from_static("nosniff"));
     }
     let ms = began.elapsed().as_secs_f64() * 1000.0;
-    debug!(%method, path, from = %address, status = response.status().as_u16(), ms, "answered");
+    let status = response.status();
+    let code = response.extensions().get::<ErrorCode>().map(|code| code.0);
+    if foreign.is_none() && is_logged(status) {
+        warn!(%method, path, from = %address, status = status.as_u16(), error = code, ms, "request failed");
+    }
+    debug!(%method, path, from = %address, status = status.as_u16(), ms, "answered");
     response
+}
+
+/// Whether a failed request is a line in the log. Programs of tenants can cause 502, and an overloaded
+/// server (503) does not also write a line for each refusal.
+fn is_logged(status: StatusCode) -> bool {
+    let quiet =
+        [StatusCode::NOT_IMPLEMENTED, StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE];
+    status.is_server_error() && !quiet.contains(&status)
 }
 
 /// The path for logs: without the token of a signed link, which grants access.
@@ -144,12 +174,14 @@ async fn route(
     at: Arrival,
     mut request: Request<Body>,
 ) -> (Response, Option<Caller>) {
-    let found = admit(shared, at, request.method(), request.uri(), request.headers());
+    let found = info_span!(target: TRACE_TARGET, "authenticate")
+        .in_scope(|| admit(shared, at, request.method(), request.uri(), request.headers()));
     let mut requester = None;
     match found {
         Err(failure) => return (error_response(failure, request.uri().path()), None),
         Ok(Admission::Public) => {}
         Ok(Admission::Key(caller)) => {
+            trace::record_tenant(&caller.tenant);
             requester = Some(caller.clone());
             request.extensions_mut().insert(caller);
         }

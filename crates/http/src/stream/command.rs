@@ -2,6 +2,7 @@
 
 use crate::auth::cancellation::{Cancellation, CancellationReason};
 use crate::foundation::error::ApiError;
+use crate::foundation::trace::CommandSpan;
 use crate::stream::captured_output::CapturedOutput;
 use bytes::Bytes;
 use isolet_sandbox::{
@@ -93,6 +94,7 @@ pub(crate) struct RunningCommand {
     denials: Denials,
     /// The exit, while the denied traffic is still awaited.
     ended: Option<CommandExit>,
+    span: CommandSpan,
 }
 
 /// Generates a command id. Several connections share one owner, and commands of an earlier server
@@ -109,7 +111,7 @@ impl RunningCommand {
     pub(crate) async fn in_session(
         sandbox: &Sandbox,
         session: &SessionId,
-        command: ShellCommand,
+        mut command: ShellCommand,
     ) -> Result<Self, ApiError> {
         let timeout_ms = match command.timeout_ms {
             Some(ms) => ms,
@@ -118,6 +120,8 @@ impl RunningCommand {
         let mut link = sandbox.commands(session).await?;
         let denials = sandbox.denials();
         let id = fresh_id();
+        let span = CommandSpan::begin();
+        continue_trace(&span, &mut command.env);
         let run = RunCommand {
             id: id.clone(),
             text: command.text.into_inner(),
@@ -136,6 +140,7 @@ impl RunningCommand {
             ends_with_client: command.ends_with_client,
             denials,
             ended: None,
+            span,
         })
     }
 
@@ -147,6 +152,8 @@ impl RunningCommand {
     ) -> Result<Self, ApiError> {
         start.stdin = stdin.is_some();
         let denials = sandbox.denials();
+        let span = CommandSpan::begin();
+        continue_trace(&span, &mut start.env);
         let link = sandbox.exec(start).await?;
         let id = String::new();
         let stdin = stdin_requests("", stdin);
@@ -157,6 +164,7 @@ impl RunningCommand {
             ends_with_client: true,
             denials,
             ended: None,
+            span,
         })
     }
 
@@ -236,6 +244,7 @@ impl RunningCommand {
                 if self.orphaned() {
                     return Err(AgentError::SessionEnded.into());
                 }
+                self.span.exited(&exit);
                 if !self.denials.there() {
                     return Ok(Some(CommandEvent::Exit(exit, Denied::default())));
                 }
@@ -320,6 +329,13 @@ impl Drop for RunningCommand {
         if let Some(link) = self.link.as_mut().filter(|_| self.ends_with_client) {
             let _ = link.push(&AgentRequest::Cancel { id: std::mem::take(&mut self.id) });
         }
+    }
+}
+
+/// Tells the programs of a command which trace they are part of.
+fn continue_trace(span: &CommandSpan, env: &mut EnvironmentChange) {
+    if let Some(value) = span.traceparent() {
+        env.set_default("TRACEPARENT", value);
     }
 }
 

@@ -57,6 +57,12 @@ impl EnvironmentChange {
         }
     }
 
+    /// Sets a variable that the client neither sets nor unsets. The server's own variables do not
+    /// count towards the size.
+    pub fn set_default(&mut self, name: &str, value: String) {
+        self.0.entry(name.to_owned()).or_insert(Some(value));
+    }
+
     /// The change for the wire.
     #[must_use]
     pub fn into_inner(self) -> BTreeMap<String, Option<String>> {
