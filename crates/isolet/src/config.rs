@@ -2,9 +2,11 @@
 //! file, and the file over the default.
 
 mod connections;
+mod log;
 mod network;
 mod removed;
 mod switch;
+mod telemetry;
 mod tls;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +21,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub(crate) use switch::switch;
+use telemetry::TelemetryFile;
+pub(crate) use telemetry::TelemetrySettings;
 pub(crate) use tls::{GivenTls, TlsSettings};
 
 /// The default address of the server.
@@ -59,6 +63,8 @@ struct File {
     images: Option<Images>,
     connections: ConnectionsFile,
     network: NetworkFile,
+    log: Option<String>,
+    telemetry: TelemetryFile,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
@@ -179,6 +185,10 @@ pub(crate) struct Overrides {
     pub(crate) stall_ms: Option<u64>,
     /// The size of the warm pool.
     pub(crate) warm_pool_size: Option<u32>,
+    /// What the log contains.
+    pub(crate) log: Option<String>,
+    /// The receiver of traces.
+    pub(crate) otlp_endpoint: Option<String>,
 }
 
 /// The effective settings, including the defaults.
@@ -200,6 +210,10 @@ pub(crate) struct ServerSettings {
     pub(crate) not_found_limit_per_10s: u32,
     /// Limits on the connections of clients.
     pub(crate) connections: ConnectionLimits,
+    /// What the log contains: a level or directives.
+    pub(crate) log: String,
+    /// Where traces go.
+    pub(crate) telemetry: TelemetrySettings,
     /// The settings of sandboxes and images.
     pub(crate) sandboxes: Config,
 }
@@ -230,6 +244,7 @@ struct PrintedSettings<'a> {
     sleep_after_s: u64,
     free_space_floor_mib: u64,
     not_found_limit_per_10s: u32,
+    log: &'a str,
     limits: LimitsFile,
     limits_max: LimitsFile,
     quotas: QuotasFile,
@@ -237,6 +252,7 @@ struct PrintedSettings<'a> {
     images: Images,
     connections: ConnectionsFile,
     network: NetworkFile,
+    telemetry: TelemetryFile,
 }
 
 impl ServerSettings {
@@ -316,6 +332,8 @@ impl ServerSettings {
                 .not_found_limit_per_10s
                 .unwrap_or(isolet_http::NOT_FOUND_LIMIT),
             connections: file.connections.settings()?,
+            log: log::filter(overrides.log, file.log)?,
+            telemetry: file.telemetry.settings(overrides.otlp_endpoint)?,
             sandboxes,
         })
     }
@@ -349,6 +367,7 @@ impl ServerSettings {
             sleep_after_s: all.sleep_after_s,
             free_space_floor_mib: all.free_space_floor_mib,
             not_found_limit_per_10s: self.not_found_limit_per_10s,
+            log: &self.log,
             limits: of(all.limits),
             limits_max: of(all.limits_max),
             quotas: QuotasFile {
@@ -361,6 +380,7 @@ impl ServerSettings {
             images: Images::of(all),
             connections: ConnectionsFile::shown(&self.connections),
             network: NetworkFile::shown(&all.network),
+            telemetry: TelemetryFile::shown(&self.telemetry),
         };
         Ok(toml::to_string_pretty(&shown)?)
     }

@@ -10,9 +10,12 @@ mod data_age;
 mod doctor;
 mod generate;
 mod keys;
+mod log_level;
+mod logging;
 mod restore;
 mod serve;
 mod teardown;
+mod telemetry;
 mod tls;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -59,6 +62,8 @@ enum Command {
     Keys(keys::Args),
     /// Show and verify audit logs (on the server's machine).
     Audit(audit::Args),
+    /// Show or change what the running server logs (on the server's machine).
+    LogLevel(log_level::Args),
     /// Write a backup of all sandboxes and records, or verify one (on the server's machine).
     Backup(backup::Args),
     /// Restore a backup into an empty data directory.
@@ -134,6 +139,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Keys(args) => keys::run(args),
         Command::Audit(args) => audit::run(args),
+        Command::LogLevel(args) => log_level::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Restore(args) => restore::run(args),
         Command::Create(args) => client::run(1, client::create::run(args)),

@@ -1,6 +1,8 @@
 //! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
 use crate::config::{self, DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
+use crate::logging::{self, LogControl, LogSettings};
+use crate::telemetry::Telemetry;
 use crate::tls::TlsFiles;
 use crate::{admin, data_age, doctor};
 use anyhow::{Context, Result, bail};
@@ -16,11 +18,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
+use tracing::{error, info, warn};
 
-/// The default log filter. `RUST_LOG` overrides it.
-const LOGGED: &str = "info,hyper=error,rmcp=warn";
 /// How long shutting down the sandbox service may take.
 const STOP_WAIT: Duration = Duration::from_millis(1500);
 
@@ -41,6 +40,7 @@ Examples:
   isolet serve --warm-pool-size 8
   isolet serve --listen 0.0.0.0:7300 --tls-cert fullchain.pem --tls-key privkey.pem --host box.example
   isolet serve --metrics-listen 127.0.0.1:9600
+  isolet serve --log-json --otlp-endpoint http://127.0.0.1:4318
   isolet serve --print-config")]
 pub(crate) struct Args {
     /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
@@ -90,9 +90,15 @@ pub(crate) struct Args {
     /// The earlier name of --warm-pool-size
     #[arg(long, hide = true, value_name = "COUNT", value_parser = renamed_ready)]
     ready: Option<u32>,
-    /// Write the log as JSON
+    /// Write the log to standard error as JSON, one object in each line
     #[arg(long, env = "ISOLET_LOG_JSON", value_parser = config::switch)]
     log_json: bool,
+    /// Log what this level admits: off, error, warn, info, debug, trace; or directives [default: info]
+    #[arg(long, env = "ISOLET_LOG", value_name = "FILTER")]
+    log_level: Option<String>,
+    /// Export traces to this receiver of OTLP over HTTP [default: none]
+    #[arg(long, env = "ISOLET_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// Print the effective settings and exit
     #[arg(long)]
     print_config: bool,
@@ -108,7 +114,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let print = args.print_config;
     debug_assert!(args.ready.is_none(), "its parser accepts nothing");
     let json = args.log_json;
-    let settings = ServerSettings::read(Overrides {
+    let settings = match ServerSettings::read(Overrides {
+        log: args.log_level,
+        otlp_endpoint: args.otlp_endpoint,
         file: args.config,
         listen: args.listen,
         data_dir: args.data_dir,
@@ -124,27 +132,48 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         metrics_listen: args.metrics_listen,
         stall_ms: args.stall_ms,
         warm_pool_size: args.warm_pool_size,
-    })?;
+    }) {
+        Ok(settings) => settings,
+        Err(error) => return refuse(error, json && !print),
+    };
     if print {
         print!("{}", settings.to_toml()?);
         return Ok(ExitCode::SUCCESS);
     }
-    log(json);
+    let mut telemetry = match Telemetry::prepare(&settings.telemetry) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return refuse(error, json),
+    };
+    let log = LogSettings { json, filter: settings.log.clone() };
+    let log = logging::start(&log, telemetry.layer.take())?;
     more_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(serve(settings));
+    let done = runtime.block_on(async {
+        let exporting = telemetry.start();
+        let done = serve(settings, log).await;
+        exporting.finish().await;
+        done
+    });
     runtime.shutdown_background();
-    done
+    match done {
+        // Each line of the log is JSON, the last one too.
+        Err(error) if json => {
+            error!(error = format!("{error:#}"), "the server ends");
+            Ok(ExitCode::FAILURE)
+        }
+        done => done,
+    }
 }
 
-fn log(json: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| LOGGED.into());
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    if json { lines.json().init() } else { lines.init() }
+/// Ends a start before its log has begun. Each line of a JSON log is JSON, the only one too.
+fn refuse(error: anyhow::Error, json: bool) -> Result<ExitCode> {
+    if !json {
+        return Err(error);
+    }
+    let filter = logging::DEFAULT_FILTER.to_owned();
+    logging::start(&LogSettings { json, filter }, None)?;
+    error!(error = format!("{error:#}"), "the server does not start");
+    Ok(ExitCode::FAILURE)
 }
 
 /// Raises the limit on open files to the hard limit. A sandbox needs a few descriptors, a client one or two.
@@ -154,7 +183,7 @@ fn more_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
 }
 
-async fn serve(settings: ServerSettings) -> Result<ExitCode> {
+async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
     let listen = settings.listen;
     let data_dir = settings.sandboxes.data_dir.clone();
     let api_key = std::env::var("ISOLET_API_KEY").ok().filter(|key| !key.is_empty());
@@ -178,13 +207,19 @@ async fn serve(settings: ServerSettings) -> Result<ExitCode> {
     let service = opened.context("cannot start")?;
     let missing = service.missing();
     if !missing.is_empty() {
+        if log.json() {
+            missing
+                .iter()
+                .for_each(|one| error!(missing = %one, "this machine cannot run sandboxes yet"));
+            return Ok(ExitCode::FAILURE);
+        }
         eprintln!("This machine cannot run sandboxes yet:");
         missing.iter().for_each(|one| eprintln!("  - {one}"));
         eprintln!("`isolet doctor` makes all checks.");
         return Ok(ExitCode::FAILURE);
     }
     let admin = admin::server::listen(&data_dir).context("cannot create DATA/admin.sock")?;
-    let admin = tokio::spawn(admin::server::serve(admin, service.clone()));
+    let admin = tokio::spawn(admin::server::serve(admin, service.clone(), log.clone()));
     let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;
     let at = listener.local_addr()?;
     let url = own_url(at, has_tls, &settings.hosts);

@@ -17,6 +17,8 @@ pub(crate) enum AdminRequest {
     RotateLinks { tenant: Option<String>, sandbox: Option<String> },
     /// Replace the key that signs audit logs.
     RotateAuditKey,
+    /// Replace the filter of the log, or only return it.
+    LogFilter { filter: Option<String> },
 }
 
 /// A response of the server.
@@ -35,6 +37,8 @@ pub(crate) enum AdminResponse {
     LinksRotated { ports: usize },
     /// Another key signs the audit logs.
     AuditKeyRotated { from: String, to: String, logs: usize },
+    /// The filter of the log.
+    LogFilter { filter: String },
     /// The request failed, and changed nothing unless the message says so.
     Failed { message: String },
 }

@@ -1,6 +1,7 @@
 //! The server's end of the socket.
 
 use super::{AdminRequest, AdminResponse, LINE_BYTES_MAX, SOCKET};
+use crate::logging::LogControl;
 use isolet_sandbox::{HeldSandbox, SandboxId, Service, TenantId};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -33,7 +34,7 @@ pub(crate) fn listen(data: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves connections until it is dropped.
-pub(crate) async fn serve(listener: UnixListener, service: Service) {
+pub(crate) async fn serve(listener: UnixListener, service: Service, log: LogControl) {
     let mut connections = JoinSet::new();
     loop {
         while connections.len() >= CONNECTIONS_MAX {
@@ -52,8 +53,9 @@ pub(crate) async fn serve(listener: UnixListener, service: Service) {
             }
         }
         let service = service.clone();
+        let log = log.clone();
         connections.spawn(async move {
-            if let Err(error) = converse(stream, &service).await {
+            if let Err(error) = converse(stream, &service, &log).await {
                 info!(%error, "a connection to admin.sock ended");
             }
         });
@@ -61,7 +63,7 @@ pub(crate) async fn serve(listener: UnixListener, service: Service) {
     }
 }
 
-async fn converse(stream: UnixStream, service: &Service) -> io::Result<()> {
+async fn converse(stream: UnixStream, service: &Service, log: &LogControl) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     // Dropped with the connection, so that the sandbox continues when the client is gone.
     let mut held: Option<HeldSandbox> = None;
@@ -73,6 +75,7 @@ async fn converse(stream: UnixStream, service: &Service) -> io::Result<()> {
             return Ok(());
         }
         let response = match serde_json::from_slice(&line) {
+            Ok(AdminRequest::LogFilter { filter }) => set_log_filter(log, filter.as_deref()),
             Ok(request) => answer(request, service, &mut held).await,
             Err(error) => failed(format!("the server does not know this request: {error}")),
         };
@@ -84,6 +87,16 @@ async fn converse(stream: UnixStream, service: &Service) -> io::Result<()> {
 
 fn failed(message: String) -> AdminResponse {
     AdminResponse::Failed { message }
+}
+
+fn set_log_filter(log: &LogControl, filter: Option<&str>) -> AdminResponse {
+    if let Some(filter) = filter {
+        if let Err(error) = log.set(filter) {
+            return failed(format!("{error:#}"));
+        }
+        info!(filter, "the filter of the log was changed");
+    }
+    AdminResponse::LogFilter { filter: log.filter() }
 }
 
 async fn answer(
@@ -127,6 +140,7 @@ async fn answer(
             },
             Err(error) => failed(error.to_string()),
         },
+        AdminRequest::LogFilter { .. } => failed("not a request about sandboxes".to_owned()),
     }
 }
 
