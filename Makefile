@@ -39,7 +39,7 @@ run: build
 
 build: console-if-can
 	cargo build --release $(INSIDE) $(STATIC)
-	cargo build --release -p isolet -p isolet-egress-proxy
+	cargo build --release -p isolet -p isolet-egress-proxy $(SERVER_FEATURES)
 	mkdir -p dist
 	install target/release/isolet target/release/isolet-egress-proxy target/$(HOST)/release/isolet-launcher target/$(HOST)/release/isolet-agent dist/
 
@@ -62,9 +62,11 @@ console-if-can:
 # workspace is built at once, including test targets before a test run: a package that is built alone
 # uses fewer features of its dependencies, so most of the dependencies would be compiled twice.
 BUILT := --workspace --bins
+# The tests use traces, as the packages do.
+FEATURES := --features isolet/otlp
 programs:
 	cargo build $(INSIDE) $(STATIC)
-	cargo build $(BUILT)
+	cargo build $(BUILT) $(FEATURES)
 	mkdir -p target/programs
 	rm -rf target/programs/image
 	install target/debug/isolet target/debug/isolet-egress-proxy target/$(HOST)/debug/isolet-launcher target/$(HOST)/debug/isolet-agent target/programs/
@@ -76,15 +78,16 @@ XTERM := crates/vt/tests/xterm/node_modules/.fetched
 test: export PROPTEST_RNG_SEED := 4
 test: packages tools console
 	$(MAKE) -j3 BUILT="--workspace --all-targets" programs fetched
-	cargo nextest run --workspace --profile $(PROFILE)
+	cargo nextest run --workspace $(FEATURES) --profile $(PROFILE)
 	rm -rf target/xterm && mkdir -p target/xterm
-	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo nextest run --workspace --profile $(PROFILE) --run-ignored only -E 'test(cases_for_xterm_js)'
+	ISOLET_XTERM_CASES=$(CURDIR)/target/xterm cargo nextest run --workspace $(FEATURES) --profile $(PROFILE) --run-ignored only -E 'test(cases_for_xterm_js)'
 	timeout 300 node crates/vt/tests/xterm/compare.mjs target/xterm
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/openapi
 	$(MAKE) check-workflow
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/metrics
+	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/traces
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
@@ -134,7 +137,8 @@ recording: build
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
+	cargo clippy --workspace -- -D warnings
 	tests/tidy/check
 	python3 tests/tidy/imports.py
 	python3 tests/tidy/phrases.py
@@ -167,9 +171,9 @@ PYTHON := $(CURDIR)/target/python/bin
 
 python: target/python/.fetched
 
-target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt tests/packages/requirements.txt tests/metrics/requirements.txt | packages
+target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt tests/packages/requirements.txt tests/metrics/requirements.txt tests/traces/requirements.txt | packages
 	python3 -m venv --clear $(@D)
-	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt -r tests/packages/requirements.txt -r tests/metrics/requirements.txt
+	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt -r tests/packages/requirements.txt -r tests/metrics/requirements.txt -r tests/traces/requirements.txt
 	touch $@
 
 # What generates a TypeScript client from the OpenAPI document.

@@ -9,6 +9,9 @@ GENERATED := dist/man dist/completions
 
 .PHONY: deb tarball image sdk-packages package-test package-tools generated sbom check-workflow
 
+# Packages contain the export of traces. `make run` does not, because it would compile longer.
+deb tarball image: SERVER_FEATURES := --features isolet/otlp
+
 # The Debian package. DEB_REVISION tells builds of one version apart.
 DEB_REVISION ?= 1
 deb: build generated package-tools
@@ -50,7 +53,7 @@ sdk-packages: sdk python
 
 # The bill of materials of each program, in CycloneDX.
 sbom: package-tools
-	cargo cyclonedx --quiet --format json --target $(HOST) --manifest-path crates/isolet/Cargo.toml
+	cargo cyclonedx --quiet --format json --features otlp --target $(HOST) --manifest-path crates/isolet/Cargo.toml
 	install -m 644 -D crates/isolet/isolet.cdx.json dist/isolet-$(VERSION).cdx.json
 	find crates tests bench -name '*.cdx.json' -delete
 
