@@ -1,5 +1,6 @@
 //! Paths and id ranges that the launcher and the server share.
 
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// The number of ids of one sandbox.
@@ -58,6 +59,16 @@ impl Config {
     #[must_use]
     pub fn given_dir(&self, name: &str) -> PathBuf {
         self.sandbox_dir(name).join(GIVEN)
+    }
+
+    /// The first id of a sandbox.
+    ///
+    /// # Errors
+    /// `ERANGE` if there is no such range: a wrapped id would be one of the host.
+    pub(crate) fn first_id(&self, slot: u32) -> Result<u32, Errno> {
+        let range = if slot < SLOTS { slot.checked_mul(UIDS) } else { None };
+        let first = range.and_then(|offset| self.uid_base.checked_add(offset));
+        first.filter(|first| first.checked_add(UIDS - 1).is_some()).ok_or(Errno::RANGE)
     }
 
     /// The directory of the images' layers.
@@ -127,4 +138,20 @@ pub fn scope_dir(sandbox: &Path, session: &str) -> PathBuf {
 #[must_use]
 pub fn agent_socket(config: &Config, name: &str) -> PathBuf {
     config.sandbox_dir(name).join("agent.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_never_wraps_to_ids_of_the_host() {
+        let config = Config::beside(Path::new("/nowhere")).unwrap();
+        assert_eq!(config.first_id(0), Ok(UID_BASE));
+        assert_eq!(config.first_id(SLOTS - 1), Ok(0xefff_0000));
+        // 36864 ranges after the first one, the ids of the host begin again.
+        for slot in [SLOTS, 36_864, u32::MAX] {
+            assert_eq!(config.first_id(slot), Err(Errno::RANGE), "{slot}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! of the files that its earlier processes left.
 
 use crate::child::{StepError, at_step};
-use crate::config::{AGENT_UID, GIVEN, SCOPES, UIDS};
+use crate::config::{AGENT_UID, GIVEN, SCOPES};
 use crate::host::Host;
 use crate::{disk, orphan};
 use isolet_wire::launcher::Spec;
@@ -72,7 +72,7 @@ impl<'a> Directory<'a> {
 
     fn create_places(&self) -> Result<(), Errno> {
         let files = self.disk.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
-        let first_id = self.host.config.uid_base + self.spec.slot * UIDS;
+        let first_id = self.host.config.first_id(self.spec.slot)?;
         let chown = |name: &str, uid: u32, gid: u32| {
             let uid = Uid::from_raw(first_id + uid);
             let gid = Gid::from_raw(first_id + gid);

@@ -11,7 +11,7 @@
 //! passes all of them to the child, which mounts one overlay over them.
 
 use crate::child::{StepError, at_step};
-use crate::config::{AGENT_UID, TENANT_UIDS, UIDS};
+use crate::config::{AGENT_UID, TENANT_UIDS};
 use crate::host::{Host, LAYERS_MAX};
 use crate::kernel::mount::{attributes, clone_tree};
 use isolet_sys::namespaces::pin_userns;
@@ -25,7 +25,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 /// The packet that carries the layers' descriptors.
 const GO: &[u8; 2] = b"go";
@@ -42,13 +42,13 @@ pub(super) fn send_layers(
     pid: i32,
     child: &OwnedFd,
 ) -> Result<(), StepError> {
-    let first_id = host.config.uid_base + spec.slot * UIDS;
+    let first_id = host.config.first_id(spec.slot).map_err(at_step("map ids"))?;
     let agent_id = first_id + AGENT_UID;
     map_ids(pid, &format!("0 {agent_id} 1\n1 {first_id} {TENANT_UIDS}"))
         .map_err(at_step("map ids"))?;
     let tenant_ids =
         mount_ids(&format!("0 {first_id} {TENANT_UIDS}")).map_err(at_step("map ids"))?;
-    let layers = layer_paths(host, spec);
+    let layers = layer_paths(host, spec)?;
     if layers.len() > LAYERS_MAX {
         return Err(StepError::new("layers", Errno::TOOBIG));
     }
@@ -67,11 +67,20 @@ pub(super) fn send_layers(
 }
 
 /// The top layer first; for the host's programs: the synthetic tree and `/usr`.
-fn layer_paths(host: &Host, spec: &Spec) -> Vec<PathBuf> {
-    match &spec.root {
-        Some(root) => root.layers.iter().map(|layer| host.config.images().join(layer)).collect(),
-        None => vec![host.skeleton.clone(), PathBuf::from("/usr")],
+fn layer_paths(host: &Host, spec: &Spec) -> Result<Vec<PathBuf>, StepError> {
+    let Some(root) = &spec.root else {
+        return Ok(vec![host.skeleton.clone(), PathBuf::from("/usr")]);
+    };
+    if let Some(layer) = root.layers.iter().find(|layer| !is_below(layer)) {
+        return Err(StepError::new(format!("layer {layer:?}"), Errno::INVAL));
     }
+    Ok(root.layers.iter().map(|layer| host.config.images().join(layer)).collect())
+}
+
+/// Whether a path from a record leads nowhere but below the directory that it is joined to.
+fn is_below(path: &str) -> bool {
+    !path.is_empty()
+        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
@@ -118,4 +127,17 @@ pub(super) fn receive_layers(launcher: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> 
         }
     }
     Ok(layers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_outside_of_the_images_are_refused() {
+        assert!(is_below("layers/0123/tree") && is_below("frames/1-own"));
+        for bad in ["", "/root", "../../../../root", "layers/../../root", "./layers"] {
+            assert!(!is_below(bad), "{bad}");
+        }
+    }
 }

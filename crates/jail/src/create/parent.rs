@@ -8,7 +8,7 @@ use super::layers::send_layers;
 use crate::cgroup::Cgroups;
 use crate::child::step_error::{socket_pair, wait_until_started};
 use crate::child::{StepError, agent_socket, at_step};
-use crate::config::{AGENT_UID, GIVEN, UIDS};
+use crate::config::{AGENT_UID, GIVEN};
 use crate::host::{Host, ucounts};
 use crate::kernel::mount::{attributes, clone_tree, enter};
 use crate::kernel::netns;
@@ -97,7 +97,7 @@ fn prepare(
 ) -> Result<PreparedChild, StepError> {
     directory.write("cgroups", &cgroups.to_text()).map_err(at_step("record of groups"))?;
     let listener = agent_socket::listen(directory.fd()).map_err(at_step("socket"))?;
-    let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
+    let agent_id = agent_id(host, spec)?;
     let tenant_cgroup = delegate(cgroups, agent_id).map_err(at_step("delegate groups"))?;
     let tenant_tasks = cgroups.open_tasks().map_err(at_step("task files"))?;
     let trees = Trees::create(host, directory).map_err(at_step("trees"))?;
@@ -118,6 +118,11 @@ fn prepare(
         launcher_socket: sockets.child,
     };
     Ok(PreparedChild { parts, agent_cgroup, child_socket: sockets.launcher })
+}
+
+fn agent_id(host: &Host, spec: &Spec) -> Result<u32, StepError> {
+    let first_id = host.config.first_id(spec.slot).map_err(at_step("user ids"))?;
+    Ok(first_id + AGENT_UID)
 }
 
 struct Trees {
@@ -165,7 +170,7 @@ fn start(
     network: Option<OwnedFd>,
 ) -> Result<i32, StepError> {
     let PreparedChild { parts, agent_cgroup, child_socket } = prepared;
-    let agent_id = host.config.uid_base + spec.slot * UIDS + AGENT_UID;
+    let agent_id = agent_id(host, spec)?;
     let child = in_netns(host, network.as_ref(), |namespaces| {
         enter(host.empty_mount_ns.as_fd()).map_err(at_step("enter the empty mount namespace"))?;
         let forked = ucounts::as_user(agent_id, || {

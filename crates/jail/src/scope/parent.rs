@@ -20,7 +20,7 @@ use super::scope_error::ScopeError;
 use crate::cgroup::Cgroups;
 use crate::child::step_error::{socket_pair, wait_until_started};
 use crate::child::{AgentFds, StepError, agent_socket, at_step};
-use crate::config::{SCOPES, UIDS, scope_dir};
+use crate::config::{SCOPES, scope_dir};
 use crate::host::Host;
 use isolet_sys::namespaces::fork_in_namespaces;
 use isolet_wire::launcher::Scope;
@@ -40,7 +40,7 @@ pub fn start_scope(host: &Host, request: &Scope, granted: impl FnOnce()) -> Resu
     let cgroups = cgroups.ok().and_then(|text| Cgroups::from_text(&text));
     let cgroups = cgroups.ok_or_else(|| StepError::new("groups of the sandbox", Errno::NOENT))?;
     let sandbox = SandboxAgent::open(&cgroups).map_err(at_step("agent of the sandbox"))?;
-    let root_id = host.config.uid_base + request.slot * UIDS;
+    let root_id = host.config.first_id(request.slot).map_err(at_step("user ids"))?;
     let grants = open_grants(request, sandbox.workspace.as_fd(), root_id)?;
     granted();
     let directory = create_directory(&sandbox_dir, &request.session)
