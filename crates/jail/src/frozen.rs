@@ -6,11 +6,15 @@ use crate::orphan::AgentProcess;
 use crate::sandbox_handle::SandboxHandle;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// How often the kernel is asked whether all processes are frozen.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How long writing the disk of a sandbox may take while its processes are frozen.
+const SYNC_WAIT: Duration = Duration::from_secs(60);
 
 /// Frozen processes of a sandbox. Dropping it lets them continue.
 #[derive(Debug)]
@@ -23,8 +27,8 @@ impl FrozenSandbox {
     /// runs. Blocks.
     ///
     /// # Errors
-    /// `TimedOut` if a process cannot be frozen now, otherwise the kernel's error. Nothing is
-    /// frozen then.
+    /// `TimedOut` if a process cannot be frozen now or the disk is not written within 60 s, otherwise
+    /// the kernel's error. Nothing is frozen then.
     pub fn freeze(handle: SandboxHandle, limit: Duration) -> io::Result<Option<Self>> {
         if !handle.populated() {
             return Ok(None);
@@ -39,7 +43,8 @@ impl FrozenSandbox {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        sync_disk(frozen.handle.directory())?;
+        let directory = frozen.handle.directory().to_owned();
+        within(SYNC_WAIT, move || sync_disk(&directory))?;
         Ok(Some(frozen))
     }
 }
@@ -48,6 +53,22 @@ impl Drop for FrozenSandbox {
     fn drop(&mut self) {
         // Without its control group, nothing is frozen.
         let _ = self.handle.freeze(false);
+    }
+}
+
+/// Runs what may wait for a disk. After `limit`, it continues in the background.
+fn within(
+    limit: Duration,
+    run: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let (send, receive) = mpsc::channel();
+    std::thread::Builder::new().name("sync-disk".to_owned()).spawn(move || {
+        let _ = send.send(run());
+    })?;
+    match receive.recv_timeout(limit) {
+        Ok(done) => done,
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut.into()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }
 
@@ -67,4 +88,22 @@ fn sync_disk(directory: &Path) -> io::Result<()> {
     isolet_sys::ext4::checkpoint(&files)?;
     // The loop device writes through the page cache of the image.
     fs::File::open(directory.join(disk::IMAGE))?.sync_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_given_up() {
+        let slow = || {
+            std::thread::sleep(Duration::from_secs(5));
+            Ok(())
+        };
+        let begun = Instant::now();
+        let error = within(Duration::from_millis(20), slow).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() < Duration::from_secs(4));
+        assert!(within(Duration::from_secs(60), || Ok(())).is_ok());
+    }
 }
