@@ -413,6 +413,12 @@ fn greet(url: &str, data_dir: &Path, fresh: Option<&str>, own: bool) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_log_is_json_on_request() {
+        assert!(Args::try_parse_from(["serve", "--log-json"]).is_ok_and(|args| args.log_json));
+        assert!(Args::try_parse_from(["serve"]).is_ok_and(|args| !args.log_json));
+    }
+
     #[tokio::test]
     async fn an_address_that_becomes_free_is_waited_for() {
         let first = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -30,7 +30,5 @@ mod tests {
             assert_eq!(switch(text), Ok(on), "{text:?}");
         }
         assert!(switch("json").is_err());
-        assert!(Args::try_parse_from(["serve", "--log-json"]).is_ok_and(|args| args.log_json));
-        assert!(Args::try_parse_from(["serve"]).is_ok_and(|args| !args.log_json));
     }
 }
