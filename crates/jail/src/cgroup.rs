@@ -9,14 +9,20 @@
 //! v2      …/agent/s-<session>                             the agent of a session's scope
 //! v2      …/tenant/p-<random>                             a background process, created by an agent
 //! v1      <own>/<instance>/<sandbox>                      one each in memory, cpu and pids: the tenant
+//! v1      <own>/<instance>/<sandbox>                      in cpuset, if it is mounted: the tenant
 //! ```
 
+pub(crate) mod cpuset;
+
 use crate::kernel::absent::absent_as_none;
+use cpuset::Cpuset;
 use isolet_wire::launcher::Limits;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, io};
 
 /// The period of the processor time quota.
@@ -38,6 +44,8 @@ pub struct Hierarchies {
     pub unified: Option<PathBuf>,
     /// Our group in the version 1 hierarchy of each controller, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
+    /// Our group in the version 1 hierarchy of the cpuset controller.
+    pub(crate) cpuset: Option<PathBuf>,
     /// The version 2 tree treats cgroup namespaces as boundaries (`nsdelegate`, as systemd mounts
     /// it).
     pub ns_delegate: bool,
@@ -71,6 +79,10 @@ impl Hierarchies {
                     found.ns_delegate = options.split(',').any(|option| option == "nsdelegate");
                 }
                 "cgroup" => {
+                    if options.split(',').any(|option| option == cpuset::CONTROLLER) {
+                        found.cpuset =
+                            own_path(own, cpuset::CONTROLLER).map(|path| point.join(path));
+                    }
                     for (at, controller) in CONTROLLERS.iter().enumerate() {
                         if options.split(',').any(|option| option == *controller) {
                             found.legacy[at] =
@@ -114,7 +126,11 @@ pub struct CgroupRoot {
     pub legacy: [Option<PathBuf>; 3],
     /// See [`Hierarchies::ns_delegate`].
     pub ns_delegate: bool,
+    /// The version 1 group of the CPU sets, if the controller is mounted.
+    cpuset: Option<PathBuf>,
     unified_only: bool,
+    /// Counts the sandboxes, so that each begins on the next processor.
+    created: Arc<AtomicUsize>,
 }
 
 impl CgroupRoot {
@@ -129,7 +145,9 @@ impl CgroupRoot {
             unified: top.join(instance),
             legacy: hierarchies.legacy.clone().map(|own| own.map(|own| own.join(instance))),
             ns_delegate: hierarchies.ns_delegate,
+            cpuset: hierarchies.cpuset.as_ref().map(|own| own.join(instance)),
             unified_only,
+            created: Arc::default(),
         })
     }
 
@@ -154,7 +172,7 @@ impl CgroupRoot {
         if let Some(top) = self.unified.parent().filter(|_| self.unified_only) {
             enable_controllers(top)?;
         }
-        for group in self.all() {
+        for group in self.legacy.iter().flatten().chain([&self.unified]) {
             match fs::create_dir(group) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
@@ -163,11 +181,24 @@ impl CgroupRoot {
         if self.unified_only {
             enable_controllers(&self.unified)?;
         }
+        if let Some(group) = &self.cpuset {
+            // Without it, sandboxes have no CPU set; see `has_cpuset`.
+            let _ = Cpuset::create_legacy_root(group);
+        }
         Ok(())
     }
 
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        self.legacy.iter().flatten().chain([&self.unified])
+        self.legacy.iter().flatten().chain(&self.cpuset).chain([&self.unified])
+    }
+
+    /// Whether new sandboxes get a CPU set.
+    pub(crate) fn has_cpuset(&self) -> bool {
+        match &self.cpuset {
+            Some(group) => fs::read_to_string(group.join("cpuset.cpus"))
+                .is_ok_and(|set| !set.trim().is_empty()),
+            None => self.unified_only && self.unified.join("cpuset.cpus").exists(),
+        }
     }
 
     /// Removes the groups that are empty.
@@ -181,6 +212,7 @@ impl CgroupRoot {
         Cgroups {
             unified: self.unified.join(name),
             legacy: self.legacy.clone().map(|base| base.map(|base| base.join(name))),
+            cpuset: self.cpuset.as_ref().map(|base| base.join(name)),
             unified_only: self.unified_only,
         }
     }
@@ -190,16 +222,17 @@ impl CgroupRoot {
     /// # Errors
     /// The kernel's; groups that were created are removed again.
     pub fn create_sandbox(&self, name: &str, limits: &Limits) -> io::Result<Cgroups> {
-        let groups = self.paths_of(name);
-        let fill = || groups.create(limits).inspect_err(|_| groups.try_remove());
-        match fill() {
+        let mut groups = self.paths_of(name);
+        match groups.create(limits) {
             // The launcher of a server that has just stopped removed the empty parent groups.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                groups.try_remove();
                 self.ensure_exists()?;
-                fill()?;
+                groups.create(limits).inspect_err(|_| groups.try_remove())?;
             }
-            filled => filled?,
+            created => created.inspect_err(|_| groups.try_remove())?,
         }
+        groups.create_cpuset(limits, self.created.fetch_add(1, Ordering::Relaxed));
         Ok(groups)
     }
 }
@@ -215,7 +248,10 @@ fn mount_point(own: &Path) -> PathBuf {
 }
 
 fn enable_controllers(group: &Path) -> io::Result<()> {
-    fs::write(group.join("cgroup.subtree_control"), "+memory +cpu +pids")
+    fs::write(group.join("cgroup.subtree_control"), "+memory +cpu +pids")?;
+    // Sandboxes work without it; see `CgroupRoot::has_cpuset`.
+    let _ = fs::write(group.join("cgroup.subtree_control"), "+cpuset");
+    Ok(())
 }
 
 /// The groups of one sandbox.
@@ -225,6 +261,8 @@ pub struct Cgroups {
     pub unified: PathBuf,
     /// The tenant's control groups in version 1, in the order of [`CONTROLLERS`].
     pub legacy: [Option<PathBuf>; 3],
+    /// The tenant's control group in the version 1 hierarchy of the cpuset controller.
+    cpuset: Option<PathBuf>,
     unified_only: bool,
 }
 
@@ -251,7 +289,34 @@ impl Cgroups {
         // agent.
         fs::write(self.tenant().join("cgroup.max.depth"), "1")?;
         fs::write(self.tenant().join("cgroup.max.descendants"), PROCESS_GROUPS_MAX)?;
-        self.set_limits(limits)
+        self.set_kernel_limits(limits)
+    }
+
+    /// Creates the CPU set, with processors from the one at index `first` on. If that fails, the
+    /// sandbox has none.
+    fn create_cpuset(&mut self, limits: &Limits, first: usize) {
+        let made = match &self.cpuset {
+            Some(group) => Cpuset::create_legacy(group),
+            None => Ok(()),
+        };
+        let set = made.and_then(|()| match self.cpuset() {
+            Some(set) => set.resize(limits, first),
+            None => Ok(()),
+        });
+        if set.is_err()
+            && let Some(group) = self.cpuset.take()
+        {
+            let _ = fs::remove_dir(group);
+        }
+    }
+
+    /// The tenant's CPU set, if it has one.
+    pub(crate) fn cpuset(&self) -> Option<Cpuset> {
+        match &self.cpuset {
+            Some(group) => Some(Cpuset::legacy(group)),
+            None if self.unified_only => Cpuset::unified(self.unified.parent()?, &self.tenant()),
+            None => None,
+        }
     }
 
     /// The group of the sandbox's own agent, in the version 2 tree.
@@ -278,6 +343,16 @@ impl Cgroups {
     /// # Errors
     /// `EBUSY` when more memory than the new limit is in use and none can be freed.
     pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
+        self.set_kernel_limits(limits)?;
+        if let Some(set) = self.cpuset().filter(|set| set.processors().is_ok()) {
+            // The same index for the same sandbox; different ones for different sandboxes.
+            let first = self.unified.as_os_str().as_encoded_bytes().iter();
+            set.resize(limits, first.map(|byte| usize::from(*byte)).sum())?;
+        }
+        Ok(())
+    }
+
+    fn set_kernel_limits(&self, limits: &Limits) -> io::Result<()> {
         let memory = limits.memory_mib.saturating_mul(1 << 20).to_string();
         let quota = limits.cpu_millis.saturating_mul(PERIOD_US) / 1000;
         let pids = limits.pids.to_string();
@@ -314,7 +389,7 @@ impl Cgroups {
     pub(crate) fn open_tasks(&self) -> Result<Vec<OwnedFd>, Errno> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let open = |group: &PathBuf| rustix::fs::open(group.join("tasks"), flags, Mode::empty());
-        self.legacy.iter().flatten().map(open).collect()
+        self.legacy.iter().flatten().chain(&self.cpuset).map(open).collect()
     }
 
     /// The file whose `oom_kill` line counts the processes killed for memory.
@@ -336,6 +411,9 @@ impl Cgroups {
                 text.push_str(&format!("{controller} {}\n", group.display()));
             }
         }
+        if let Some(group) = &self.cpuset {
+            text.push_str(&format!("{} {}\n", cpuset::CONTROLLER, group.display()));
+        }
         text
     }
 
@@ -348,7 +426,8 @@ impl Cgroups {
         };
         let legacy = CONTROLLERS.map(find);
         let unified_only = legacy.iter().all(Option::is_none);
-        Some(Self { unified: find("unified")?, legacy, unified_only })
+        let cpuset = find(cpuset::CONTROLLER);
+        Some(Self { unified: find("unified")?, legacy, cpuset, unified_only })
     }
 
     /// Tries to remove all groups. Those that are not empty stay.
@@ -357,7 +436,7 @@ impl Cgroups {
         self.remove_children(&self.tenant());
         let _ = fs::remove_dir(self.agent());
         let _ = fs::remove_dir(self.tenant());
-        for group in self.legacy.iter().flatten().chain([&self.unified]) {
+        for group in self.all() {
             let _ = fs::remove_dir(group);
         }
     }
@@ -378,7 +457,12 @@ impl Cgroups {
     /// Whether any of the groups exists.
     #[must_use]
     pub fn exist(&self) -> bool {
-        self.legacy.iter().flatten().chain([&self.unified]).any(|group| group.is_dir())
+        self.all().any(|group| group.is_dir())
+    }
+
+    /// All groups of the sandbox, without those below them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.legacy.iter().flatten().chain(&self.cpuset).chain([&self.unified])
     }
 }
 
@@ -391,10 +475,12 @@ mod tests {
         let mounts = "26 25 0:23 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
                       27 25 0:24 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
                       28 25 0:25 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      28 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
                       29 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        let own = "8:pids:/\n4:memory:/a/b\n1:cpu,cpuacct:/\n0::/c\n";
+        let own = "8:pids:/\n4:memory:/a/b\n3:cpuset:/\n1:cpu,cpuacct:/\n0::/c\n";
         let found = Hierarchies::parse(mounts, own);
         assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified/c")));
+        assert_eq!(found.cpuset.as_deref(), Some(Path::new("/sys/fs/cgroup/cpuset/")));
         assert_eq!(found.legacy[0].as_deref(), Some(Path::new("/sys/fs/cgroup/memory/a/b")));
         assert!(!found.unified_only() && !found.ns_delegate);
     }
@@ -409,7 +495,7 @@ mod tests {
 
     #[test]
     fn groups_come_back_from_their_text() {
-        let text = "unified /u/x\nmemory /m/x\n";
+        let text = "unified /u/x\nmemory /m/x\ncpuset /c/x\n";
         let groups = Cgroups::from_text(text).expect("parses");
         assert_eq!(groups.to_text(), text);
         assert!(Cgroups::from_text("memory /m\n").is_none());

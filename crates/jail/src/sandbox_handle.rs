@@ -74,7 +74,7 @@ impl SandboxHandle {
         Self { directory, trash: config.trash(), groups }
     }
 
-    fn groups(&self) -> io::Result<Option<&Cgroups>> {
+    pub(crate) fn groups(&self) -> io::Result<Option<&Cgroups>> {
         Ok(self.groups.as_ref().map_err(|errno| *errno)?.as_ref())
     }
 
@@ -249,8 +249,7 @@ impl SandboxHandle {
     /// The parents of its control groups, which all sandboxes of the data directory share.
     pub(crate) fn cgroup_roots(&self) -> Vec<PathBuf> {
         let Ok(Some(groups)) = &self.groups else { return Vec::new() };
-        let all = groups.legacy.iter().flatten().chain([&groups.unified]);
-        all.filter_map(|group| group.parent().map(Path::to_owned)).collect()
+        groups.all().filter_map(|group| group.parent().map(Path::to_owned)).collect()
     }
 
     /// Removes the control groups once no process runs in them. The files stay.
@@ -340,7 +339,7 @@ fn read_number(path: &Path) -> u64 {
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-fn read_key(path: &Path, name: &str) -> u64 {
+pub(crate) fn read_key(path: &Path, name: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     found.unwrap_or(0)

@@ -4,7 +4,7 @@
 //! here ends with the namespaces of the process.
 
 use super::layers::receive_layers;
-use super::new_root::{self, NEW_ROOT, attach_below};
+use super::new_root::{self, NEW_ROOT, attach_below, attach_file_below};
 use crate::child::step_error::report;
 use crate::child::{
     AgentFds, SANDBOX_TERMINALS, StepError, become_root, drop_capabilities, exec_agent,
@@ -33,6 +33,8 @@ pub(super) struct SandboxParts {
     pub(super) given: OwnedFd,
     pub(super) dev: OwnedFd,
     pub(super) sys: OwnedFd,
+    /// The kernel's list of the processors in the tenant's CPU set, if it has one.
+    pub(super) processors: Option<OwnedFd>,
     pub(super) listener: OwnedFd,
     pub(super) oom_events: Option<OwnedFd>,
     pub(super) tenant_cgroup: OwnedFd,
@@ -256,7 +258,13 @@ fn mount_devices(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 }
 
 fn mount_sys(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
-    attach_below(&child.parts.sys, "sys")
+    attach_below(&child.parts.sys, "sys")?;
+    // The C library counts processors here. The file is the kernel's, so it follows every change of
+    // the set.
+    match &child.parts.processors {
+        Some(list) => attach_file_below(list, "sys/devices/system/cpu/online"),
+        None => Ok(()),
+    }
 }
 
 fn unmount_parts(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {

@@ -25,6 +25,14 @@ pub(super) fn attach_below(tree: &OwnedFd, path: &str) -> Result<(), Errno> {
     attach_at(tree.as_fd(), target.as_fd())
 }
 
+/// Attaches a file over one below the new root, if there is one. Follows no symbolic link.
+pub(super) fn attach_file_below(file: &OwnedFd, path: &str) -> Result<(), Errno> {
+    match open_beneath(open_new_root()?.as_fd(), path, OFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        target => attach_at(file.as_fd(), target?.as_fd()),
+    }
+}
+
 /// Creates the directory that programs start in, with its parents. Symbolic links of the image
 /// resolve as they do inside.
 pub(super) fn create_start_directory(root: &Root) -> Result<(), Errno> {

@@ -100,7 +100,7 @@ fn prepare(
     let agent_id = agent_id(host, spec)?;
     let tenant_cgroup = delegate(cgroups, agent_id).map_err(at_step("delegate groups"))?;
     let tenant_tasks = cgroups.open_tasks().map_err(at_step("task files"))?;
-    let trees = Trees::create(host, directory).map_err(at_step("trees"))?;
+    let trees = Trees::create(host, cgroups, directory).map_err(at_step("trees"))?;
     let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
     let oom_events = rustix::fs::open(cgroups.oom_events(), read_only, Mode::empty()).ok();
     let sockets = socket_pair()?;
@@ -111,6 +111,7 @@ fn prepare(
         given: trees.given,
         dev: trees.dev,
         sys: trees.sys,
+        processors: trees.processors,
         listener,
         oom_events,
         tenant_cgroup,
@@ -130,10 +131,15 @@ struct Trees {
     given: OwnedFd,
     dev: OwnedFd,
     sys: OwnedFd,
+    processors: Option<OwnedFd>,
 }
 
 impl Trees {
-    fn create(host: &Host, directory: &mut Directory<'_>) -> Result<Self, Errno> {
+    fn create(
+        host: &Host,
+        cgroups: &Cgroups,
+        directory: &mut Directory<'_>,
+    ) -> Result<Self, Errno> {
         let whole = Path::new("");
         let files = match directory.take_disk() {
             Some(disk) => disk,
@@ -145,7 +151,12 @@ impl Trees {
         attributes::set_attributes(given.as_fd(), flags, false)?;
         let dev = clone_tree(host.dev.as_fd(), whole, true)?;
         let sys = clone_tree(host.sys.as_fd(), whole, true)?;
-        Ok(Self { files, given, dev, sys })
+        let processors = cgroups.cpuset().map(|set| -> Result<_, Errno> {
+            let list = clone_tree(CWD, set.effective_file(), false)?;
+            attributes::set_attributes(list.as_fd(), flags, false)?;
+            Ok(list)
+        });
+        Ok(Self { files, given, dev, sys, processors: processors.transpose()? })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Creates the control groups of a sandbox, freezes a process in them, kills it, and removes them.
 
 use super::child::wait;
-use crate::cgroup::{CgroupRoot, Cgroups, Hierarchies};
+use crate::cgroup::{CgroupRoot, Cgroups, Hierarchies, cpuset};
 use crate::child::step_error::{StepError, at_step};
 use isolet_sys::namespaces::fork_in_namespaces;
 use isolet_wire::launcher::Limits;
@@ -64,7 +64,7 @@ impl EnabledControllers {
     /// Switches off the controllers that this probe has switched on.
     fn restore(&self) {
         let Some(file) = &self.file else { return };
-        for name in crate::cgroup::CONTROLLERS {
+        for name in crate::cgroup::CONTROLLERS.into_iter().chain([cpuset::CONTROLLER]) {
             if !self.before.split_whitespace().any(|one| one == name) {
                 let _ = fs::write(file, format!("-{name}"));
             }
