@@ -9,6 +9,7 @@ mod images;
 mod key_uses;
 mod metrics;
 mod network;
+mod processors;
 mod profiles;
 mod resource_usage;
 pub(crate) mod tenant_sessions;
@@ -81,6 +82,7 @@ impl Service {
         inner.spawn(listeners::keep(Arc::clone(&inner)));
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
+        inner.spawn(processors::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 
