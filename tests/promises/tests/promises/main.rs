@@ -33,6 +33,7 @@ mod network;
 mod packages;
 mod ports;
 mod processes;
+mod processors;
 mod reconnects;
 mod recordings;
 mod registries;
