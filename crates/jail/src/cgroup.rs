@@ -295,11 +295,11 @@ impl Cgroups {
     /// Creates the CPU set, with processors from the one at index `first` on. If that fails, the
     /// sandbox has none.
     fn create_cpuset(&mut self, limits: &Limits, first: usize) {
-        let made = match &self.cpuset {
+        let created = match &self.cpuset {
             Some(group) => Cpuset::create_legacy(group),
             None => Ok(()),
         };
-        let set = made.and_then(|()| match self.cpuset() {
+        let set = created.and_then(|()| match self.cpuset() {
             Some(set) => set.resize(limits, first),
             None => Ok(()),
         });

@@ -9,21 +9,39 @@ pub(super) fn check(is_root: bool) -> Vec<Finding> {
     let found = requirements().into_iter().find(|one| one.name == CONTROL_GROUPS);
     // What is lacking stands in the group `host`.
     let Some(Ok(layout)) = found.map(|one| one.result) else { return Vec::new() };
-    vec![Finding::ok(GROUP, "version", layout), delegation(is_root)]
+    let mut all = vec![Finding::ok(GROUP, "version", layout)];
+    all.extend(delegation(is_root));
+    all
 }
 
-fn delegation(is_root: bool) -> Finding {
+fn delegation(is_root: bool) -> Vec<Finding> {
     let check = "delegation";
     if !is_root {
-        return Finding::needs_root(GROUP, check);
+        return vec![Finding::needs_root(GROUP, check)];
     }
     match probe::control_groups() {
-        Ok(()) => Finding::ok(GROUP, check, "limits set; a process frozen and killed"),
-        Err(error) => Finding::failure(
+        Ok(has_cpuset) => vec![
+            Finding::ok(GROUP, check, "limits set; a process frozen and killed"),
+            processors(has_cpuset),
+        ],
+        Err(error) => vec![Finding::failure(
             GROUP,
             check,
             format!("the groups of a sandbox do not work ({error})"),
             "set Delegate=yes in the systemd unit; in a container, mount the host's control groups writable",
-        ),
+        )],
     }
+}
+
+fn processors(has_cpuset: bool) -> Finding {
+    let check = "processors";
+    if has_cpuset {
+        return Finding::ok(GROUP, check, "programs count those that the limit covers");
+    }
+    Finding::warning(
+        GROUP,
+        check,
+        "no cpuset controller: programs in sandboxes count all processors of this machine",
+        "delegate the cpuset controller (Delegate=yes), or boot a kernel with CONFIG_CPUSETS",
+    )
 }

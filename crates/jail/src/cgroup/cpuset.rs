@@ -93,8 +93,8 @@ impl Cpuset {
         let parent = group.parent().unwrap_or(group);
         let nodes = fs::read_to_string(parent.join("cpuset.effective_mems"))?;
         fs::write(group.join("cpuset.mems"), nodes.trim())?;
-        // The parent's scheduling domain covers these processors; with one for each group the
-        // kernel would build domains anew at each change.
+        // The scheduling domain of the parent covers these processors. Otherwise the kernel would
+        // check all domains of the machine at each change.
         fs::write(group.join("cpuset.sched_load_balance"), "0")
     }
 

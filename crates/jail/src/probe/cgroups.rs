@@ -26,17 +26,19 @@ pub fn tasks_max() -> Option<u64> {
     fs::read_to_string(own?.join("pids.max")).ok()?.trim().parse().ok()
 }
 
-/// Creates the groups, sets limits, and freezes and kills a process. Needs root.
+/// Creates the groups, sets limits, and freezes and kills a process. Needs root. Returns whether
+/// sandboxes get a CPU set, which they can do without.
 ///
 /// # Errors
 /// The failed step.
-pub fn control_groups() -> Result<(), StepError> {
+pub fn control_groups() -> Result<bool, StepError> {
     let step =
         |name: &'static str| move |error: io::Error| StepError::from_io(name, &error, Errno::IO);
     let found = Hierarchies::find().map_err(step("find control groups"))?;
     let enabled = EnabledControllers::read(&found);
     let instance = format!("isolet-doctor-{}", std::process::id());
     let root = CgroupRoot::create(&found, &instance).map_err(step("create control groups"))?;
+    let has_cpuset = root.has_cpuset();
     let done =
         root.create_sandbox("probe", &LIMITS).map_err(step("set limits")).and_then(|groups| {
             let done = freeze_and_kill(&groups);
@@ -45,7 +47,7 @@ pub fn control_groups() -> Result<(), StepError> {
         });
     root.remove_if_empty();
     enabled.restore();
-    done
+    done.map(|()| has_cpuset)
 }
 
 /// The controllers that were switched on at the top of the version 2 tree.
