@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-/// A processor with this load has no time left, so its sandboxes may want more than they get.
-const FULL: f64 = 0.9;
+/// From this load of sandboxes on, a processor may have no time left: programs outside sandboxes use
+/// it too, and are not measured.
+const CONTENDED: f64 = 0.3;
 /// By how much a move must reduce the difference between two processors.
 const GAIN_MIN: f64 = 0.25;
 
@@ -52,22 +53,20 @@ pub(super) fn spread(available: &[u32], sandboxes: &mut [BusySandbox]) -> Vec<us
     moved.into_iter().collect()
 }
 
-/// What each sandbox would use of each of its processors if it had them to itself. On a full
-/// processor, a measured load says how the time was divided, and not how much each wants.
+/// What each sandbox would use of each of its processors if it had them to itself. On a contended
+/// processor, a measured load says how the time was divided, and not how much each wants: those that
+/// get about as much as the others may want all of it.
 fn wanted_shares(available: &[u32], sandboxes: &[BusySandbox]) -> Vec<f64> {
     let measured: Vec<f64> = sandboxes.iter().map(BusySandbox::share).collect();
-    let rivals = |processor: &u32| {
-        let full = total(*processor, sandboxes, &measured) >= FULL;
-        let here = sandboxes.iter().filter(|one| one.processors.contains(processor));
-        if full { here.count() } else { 1 }
+    let wants_all = |one: &BusySandbox| {
+        let own = available.iter().filter(|processor| one.processors.contains(processor));
+        own.copied().any(|processor| {
+            let load = total(processor, sandboxes, &measured);
+            let here = sandboxes.iter().filter(|one| one.processors.contains(&processor)).count();
+            load >= CONTENDED && one.share() * 2.0 * here as f64 >= load
+        })
     };
-    let rivals: Vec<(u32, usize)> =
-        available.iter().map(|processor| (*processor, rivals(processor))).collect();
-    let most = |one: &BusySandbox| {
-        let own = rivals.iter().filter(|(processor, _)| one.processors.contains(processor));
-        own.map(|(_, rivals)| *rivals).max().unwrap_or(1)
-    };
-    sandboxes.iter().map(|one| (one.share() * most(one) as f64).min(1.0)).collect()
+    sandboxes.iter().map(|one| if wants_all(one) { 1.0 } else { one.share() }).collect()
 }
 
 /// The load on one processor.
@@ -106,6 +105,17 @@ mod tests {
         all.push(sandbox(&[1], 1.0));
         assert_eq!(spread(&[0, 1], &mut all).len(), 1);
         assert_eq!(counts(&[0, 1], &all), [3, 2]);
+    }
+
+    #[test]
+    fn programs_outside_sandboxes_that_take_most_of_a_processor_do_not_prevent_the_spread() {
+        let mut all = vec![sandbox(&[0], 0.07); 9];
+        all.push(sandbox(&[1], 0.4));
+        assert_eq!(spread(&[0, 1], &mut all).len(), 4);
+        assert_eq!(counts(&[0, 1], &all), [5, 5]);
+        let mut even = vec![sandbox(&[0], 0.25); 3];
+        even.extend(vec![sandbox(&[1], 0.2); 2]);
+        assert_eq!(spread(&[0, 1], &mut even), [0; 0], "the same number of each stays");
     }
 
     #[test]
