@@ -197,7 +197,9 @@ impl CgroupRoot {
         match &self.cpuset {
             Some(group) => fs::read_to_string(group.join("cpuset.cpus"))
                 .is_ok_and(|set| !set.trim().is_empty()),
-            None => self.unified_only && self.unified.join("cpuset.cpus").exists(),
+            None => {
+                self.unified_only && self.unified.join("cpuset.cpus").try_exists().unwrap_or(false)
+            }
         }
     }
 

@@ -37,7 +37,7 @@ impl Cpuset {
 
     /// The set of the version 2 group `tenant`; `None` if the group has no cpuset controller.
     pub(super) fn unified(root: &Path, tenant: &Path) -> Option<Self> {
-        tenant.join("cpuset.cpus").exists().then(|| Self {
+        tenant.join("cpuset.cpus").try_exists().unwrap_or(false).then(|| Self {
             group: tenant.to_owned(),
             available: root.join("cpuset.cpus.effective"),
             effective: tenant.join("cpuset.cpus.effective"),
