@@ -7,13 +7,19 @@
 mod archives;
 mod audit;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use crate::error::{Error, at};
 use crate::files::{Digested, HashedFile, check_space, digest, sync_directory};
-use crate::manifest::{self, Content, FileEntry, LeftOut, Manifest, SandboxMoment, is_name};
+use crate::manifest::{
+    self, Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile, is_name,
+};
 use crate::progress::{Event, Progress};
-use crate::secrets::{Passphrase, Secrets};
-use archives::Archives;
+use crate::records::{allowed_in_orphan, allowed_in_sandbox};
+use crate::secrets::{AuditKeys, Passphrase, Secrets};
+use crate::verify::{verify_file, verify_others};
+use archives::{Archives, WrittenArchive};
 use isolet_store::backup::{CopiedRecords, LinkSecrets, SandboxSummary, sandboxes};
 use std::collections::HashSet;
 use std::fs;
@@ -22,8 +28,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use target::PartialBackup;
 
+/// Maximum number of skipped files that a manifest names, so that its size stays within its limit.
+const SKIPPED_NAMED_MAX: usize = 1000;
+/// Attempts to copy audit logs while nobody replaces their keys.
+const AUDIT_ATTEMPTS: u32 = 5;
 /// Space that a backup needs besides copies of all files, in bytes.
 const SPARE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Stands for the tenant of files without a record.
+const UNKNOWN_TENANT: &str = "-";
 
 /// What a backup contains, and where it is written.
 pub struct Options {
@@ -65,10 +78,12 @@ pub trait Holds {
     fn release(&mut self) -> Result<Duration, Error>;
 }
 
-/// Writes a backup. Blocks.
+/// Writes a backup, and verifies it like [`crate::verify()`] before it gets its name. A sandbox that
+/// cannot be read or archived is left out. Blocks.
 ///
 /// # Errors
-/// [`Error`]. Nothing that looks like a backup is left then.
+/// [`Error`], if the target cannot be written or the server's own files cannot be read. Nothing that
+/// looks like a backup is left then.
 pub fn create(
     options: &Options,
     holds: &mut dyn Holds,
@@ -89,6 +104,8 @@ pub fn create(
         progress,
         manifest: Manifest::new(),
         kept: HashSet::new(),
+        skipped_named: 0,
+        audit_keys: AuditKeys::default(),
     };
     for sandbox in &all {
         backup.sandbox(sandbox, holds)?;
@@ -98,7 +115,8 @@ pub fn create(
     if let Some(passphrase) = &options.passphrase {
         backup.secrets(links, passphrase)?;
     }
-    let manifest = backup.finish()?;
+    backup.finish()?;
+    let manifest = verify_others(partial.path(), &Quiet)?;
     partial.complete()?;
     Ok(manifest)
 }
@@ -110,6 +128,9 @@ struct Backup<'a> {
     manifest: Manifest,
     /// Names of the sandboxes whose records the backup contains.
     kept: HashSet<String>,
+    /// Number of skipped files that the manifest names.
+    skipped_named: usize,
+    audit_keys: AuditKeys,
 }
 
 impl Backup<'_> {
@@ -136,25 +157,28 @@ impl Backup<'_> {
             false => Ok(None),
         };
         let stood = holds.release();
-        let copied = match (copied, stood) {
-            (Ok(copied), Ok(stood)) => (copied, stood),
-            (_, Err(Error::Hold(reason))) => {
-                archives::remove(self.folder, &sandbox.name)?;
-                return self.left_out(sandbox, reason);
+        let content = Content::Sandbox { name: sandbox.name.clone() };
+        let finished = match (copied, stood) {
+            (_, Err(error @ Error::Server(_))) => return Err(error),
+            (_, Err(error)) => Err(error),
+            (Err(error), _) => Err(error),
+            (Ok(copied), Ok(stood)) => {
+                self.finished(sandbox.slot, copied).map(|copied| (copied, stood))
             }
-            (Err(error), _) if error.is_busy() => {
-                archives::remove(self.folder, &sandbox.name)?;
+        };
+        let (copied, stood) = match finished {
+            Ok(finished) => finished,
+            Err(error) if error.is_of_source() => {
+                archives::remove(self.folder, &content)?;
                 return self.left_out(sandbox, error.to_string());
             }
-            (_, Err(error)) | (Err(error), _) => return Err(error),
+            Err(error) => return Err(error),
         };
-        let (copied, stood) = copied;
         let frozen_ms = held.frozen.then(|| u64::try_from(stood.as_millis()).unwrap_or(u64::MAX));
         let mut bytes = 0;
-        if let Some(copied) = copied {
-            bytes = copied.totals().data_bytes;
-            let file = copied.finish()?;
-            self.manifest.files.push(file);
+        if let Some(Finished { file, data_bytes }) = copied {
+            bytes = data_bytes;
+            self.push(file);
         }
         self.kept.insert(sandbox.name.clone());
         self.progress.event(&Event::Sandbox {
@@ -175,27 +199,45 @@ impl Backup<'_> {
         Ok(())
     }
 
+    /// Waits until the archive of a sandbox is on the disk, and verifies it.
+    fn finished(
+        &self,
+        slot: u32,
+        copied: Option<WrittenArchive>,
+    ) -> Result<Option<Finished>, Error> {
+        let Some(copied) = copied else { return Ok(None) };
+        let data_bytes = copied.totals().data_bytes;
+        let file = copied.finish()?;
+        let allowed = allowed_in_sandbox(slot, file.restored_bytes);
+        verify_file(self.folder, &file, allowed, &Quiet)?;
+        Ok(Some(Finished { file, data_bytes }))
+    }
+
     fn left_out(&mut self, sandbox: &SandboxSummary, reason: String) -> Result<(), Error> {
-        let tenant = sandbox.tenant.clone();
-        let id = sandbox.id.clone();
+        self.missing(sandbox.tenant.clone(), sandbox.id.clone(), reason);
+        Ok(())
+    }
+
+    fn missing(&mut self, tenant: String, id: String, reason: String) {
         self.progress.event(&Event::LeftOut {
             tenant: tenant.clone(),
             id: id.clone(),
             reason: reason.clone(),
         });
         self.manifest.left_out.push(LeftOut { tenant, id, reason });
-        Ok(())
     }
 
     /// Copies everything that belongs to no sandbox.
     fn others(&mut self, with_images: bool) -> Result<(), Error> {
+        for name in self.archives().orphan_names()? {
+            self.orphan(name)?;
+        }
+        let audit = self.audit()?;
         let archives = self.archives();
-        let mut files = Vec::new();
+        let mut files = vec![audit];
         if with_images {
             files.push(archives.images()?);
         }
-        files.extend(archives.orphans()?);
-        files.push(archives.audit()?);
         // Before the records: a removal that is in both is applied twice, which changes nothing.
         files.push(archives.server()?);
         self.manifest.images = with_images;
@@ -205,9 +247,54 @@ impl Backup<'_> {
         Ok(())
     }
 
+    fn orphan(&mut self, name: String) -> Result<(), Error> {
+        let written = self.archives().orphan(&name).and_then(|file| {
+            let allowed = allowed_in_orphan(file.restored_bytes);
+            verify_file(self.folder, &file, allowed, &Quiet)?;
+            Ok(file)
+        });
+        match written {
+            Ok(file) => self.add(file),
+            Err(error) if error.is_of_source() => {
+                archives::remove(self.folder, &Content::Orphan { name: name.clone() })?;
+                let id = format!("orphaned/{name}");
+                self.missing(UNKNOWN_TENANT.to_owned(), id, error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Copies the audit logs together with the keys that verify them.
+    fn audit(&mut self) -> Result<FileEntry, Error> {
+        let mut attempt = 1;
+        loop {
+            let before = AuditKeys::read(self.data)?;
+            let file = self.archives().audit()?;
+            if AuditKeys::read(self.data)? == before {
+                self.audit_keys = before;
+                return Ok(file);
+            }
+            archives::remove(self.folder, &Content::Audit)?;
+            attempt += 1;
+            if attempt > AUDIT_ATTEMPTS {
+                let source = std::io::Error::other("its key is replaced again and again");
+                return Err(Error::Source { root: self.data.join("audit"), source });
+            }
+        }
+    }
+
     fn add(&mut self, file: FileEntry) {
         let path = file.content.path();
         self.progress.event(&Event::File { path, bytes: file.bytes });
+        self.push(file);
+    }
+
+    fn push(&mut self, mut file: FileEntry) {
+        if self.skipped_named + file.skipped.len() > SKIPPED_NAMED_MAX {
+            file.skipped = vec![SkippedFile::unnamed(file.left_out)];
+        }
+        self.skipped_named += file.skipped.len();
         self.manifest.files.push(file);
     }
 
@@ -222,7 +309,7 @@ impl Backup<'_> {
             copy.sandboxes()?.into_iter().map(|sandbox| sandbox.name).collect();
         copy.finish()?;
         for name in self.kept.difference(&recorded) {
-            archives::remove(self.folder, name)?;
+            archives::remove(self.folder, &Content::Sandbox { name: name.clone() })?;
         }
         self.kept = recorded;
         let kept = &self.kept;
@@ -237,7 +324,8 @@ impl Backup<'_> {
     }
 
     fn secrets(&mut self, links: LinkSecrets, passphrase: &Passphrase) -> Result<(), Error> {
-        let bytes = Secrets::read(self.data, &self.kept, links)?.encrypt(passphrase)?;
+        let audit = self.audit_keys.clone();
+        let bytes = Secrets::read(self.data, &self.kept, audit, links)?.encrypt(passphrase)?;
         let path = self.folder.join(Content::Secrets.path());
         let mut file = HashedFile::create(&path)?;
         file.write_all(&bytes).map_err(at(&path))?;
@@ -248,7 +336,7 @@ impl Backup<'_> {
     }
 
     /// Writes the manifest, after everything else is on the disk.
-    fn finish(mut self) -> Result<Manifest, Error> {
+    fn finish(mut self) -> Result<(), Error> {
         for folder in ["sandboxes", "orphaned"] {
             let folder = self.folder.join(folder);
             if folder.is_dir() {
@@ -263,14 +351,29 @@ impl Backup<'_> {
         let mut file = HashedFile::create(&path)?;
         file.write_all(&text).map_err(at(&path))?;
         file.finish().map_err(at(&path))?;
-        sync_directory(self.folder)?;
-        Ok(self.manifest)
+        sync_directory(self.folder)
     }
 }
 
 fn file_entry(content: Content, digested: Digested) -> FileEntry {
     let Digested { bytes, sha256 } = digested;
-    FileEntry { content, bytes, sha256, entries: 0, restored_bytes: 2 * bytes, left_out: 0 }
+    let skipped = Vec::new();
+    FileEntry {
+        content,
+        bytes,
+        sha256,
+        entries: 0,
+        restored_bytes: 2 * bytes,
+        left_out: 0,
+        skipped,
+    }
+}
+
+/// An archive of a sandbox that is on the disk and verified.
+struct Finished {
+    file: FileEntry,
+    /// Bytes of contents, without holes.
+    data_bytes: u64,
 }
 
 /// Reports nothing.

@@ -14,6 +14,14 @@ pub enum Error {
         /// The error of the kernel.
         source: io::Error,
     },
+    /// A file that is to be copied cannot be read.
+    #[error("{}: {source}", .root.display())]
+    Source {
+        /// The directory that is copied. The source names the file.
+        root: PathBuf,
+        /// The error of the kernel.
+        source: io::Error,
+    },
     /// The records cannot be read or written.
     #[error(transparent)]
     Store(#[from] isolet_store::Error),
@@ -84,7 +92,12 @@ pub enum Error {
 impl Error {
     /// Whether a file changed while it was read.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+        matches!(self, Self::Source { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+    }
+
+    /// Whether one sandbox or its files are the cause. The target can receive others.
+    pub(crate) fn is_of_source(&self) -> bool {
+        matches!(self, Self::Source { .. } | Self::Refused { .. } | Self::Hold(_))
     }
 }
 

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The layers, each of which uses only those before it: `error`, `manifest` and `progress`; `files`;
-//! `archive`; `secrets`; `create`, `verify` and `restore`.
+//! `archive`; `secrets` and `records`; `verify`; `create` and `restore`.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -24,14 +24,15 @@ mod error;
 mod files;
 mod manifest;
 mod progress;
+mod records;
 mod restore;
 mod secrets;
 mod verify;
 
 pub use create::{Held, Holds, Options, create};
 pub use error::Error;
-pub use manifest::{Content, FileEntry, LeftOut, Manifest, SandboxMoment};
+pub use manifest::{Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile};
 pub use progress::{Event, Progress};
-pub use restore::{Restored, restore};
+pub use restore::{Marker, RestoreOptions, Restored, restore};
 pub use secrets::Passphrase;
 pub use verify::verify;

@@ -54,8 +54,28 @@ pub struct FileEntry {
     pub entries: u64,
     /// Space that its contents need after a restore, in bytes.
     pub restored_bytes: u64,
-    /// Sockets and devices that it does not contain, which nothing could use after a restore.
+    /// Number of files that it does not contain: sockets, devices and paths of more than 64 KiB,
+    /// and those of `skipped`.
     pub left_out: u64,
+    /// Files that could not be read or archived.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SkippedFile>,
+}
+
+/// A file that an archive does not contain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedFile {
+    /// Its path below the archive's root, quoted and with escaped control characters.
+    pub path: String,
+    /// Why it is missing.
+    pub reason: String,
+}
+
+impl SkippedFile {
+    /// Stands for further files.
+    pub(crate) fn unnamed(count: u64) -> Self {
+        Self { path: format!("{count} more"), reason: "not listed".to_owned() }
+    }
 }
 
 /// What a file contains. It determines where the file lies, and where its contents are restored.
@@ -151,6 +171,11 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 impl Manifest {
+    /// The files that could not be read or archived, with the content of the archive.
+    pub fn skipped(&self) -> impl Iterator<Item = (&Content, &SkippedFile)> {
+        self.files.iter().flat_map(|file| file.skipped.iter().map(|one| (&file.content, one)))
+    }
+
     /// An empty manifest of a backup that begins now.
     pub(crate) fn new() -> Self {
         Self {
@@ -211,6 +236,10 @@ impl Manifest {
                 let path = file.content.path();
                 return Err(no_backup(format!("its manifest names {path:?}")));
             }
+        }
+        let invalid = self.sandboxes.iter().find(|sandbox| !is_name(&sandbox.name));
+        if let Some(sandbox) = invalid {
+            return Err(no_backup(format!("its manifest names the sandbox {:?}", sandbox.name)));
         }
         let has = |content: &Content| self.files.iter().any(|file| file.content == *content);
         if !has(&Content::Records) || !has(&Content::Server) {

@@ -1,8 +1,9 @@
 //! Restores a backup into an empty data directory.
 //!
-//! All hashes are verified before anything is written. A file marks the directory until the restore
-//! is complete, so that no server starts on a part of it, and a restore that was killed is repeated
-//! from the beginning. A restore that fails removes what it wrote.
+//! All hashes are verified before anything is written; what archives and records contain is checked
+//! while they are written. A file marks the directory until the restore is complete, so that no
+//! server starts on a part of it, and a restore that was killed is repeated from the beginning. A
+//! restore that fails removes what it wrote.
 
 mod target;
 
@@ -11,18 +12,47 @@ use crate::error::{Error, at};
 use crate::files::{check_space, open};
 use crate::manifest::{Content, FileEntry, LeftOut, Manifest};
 use crate::progress::{Event, Progress};
+use crate::records::Slots;
 use crate::secrets::{Passphrase, Secrets};
 use crate::verify::{check_hash, check_sizes, unpack};
 use isolet_store::backup::{CopiedRecords, SandboxSummary};
-use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use target::IncompleteRestore;
 
 /// The records while they are prepared. They get their name last.
 const RECORDS_NEW: &str = "isolet.db.restoring";
+
+/// Maximum mode of the directory of a sandbox: other users may pass it, but not list it.
+const SANDBOX_MODE: u32 = 0o711;
+/// Maximum mode of directories that only the server uses. Layers of images contain set-user-id
+/// programs, which users of the host must not reach.
+const PRIVATE_MODE: u32 = 0o700;
+
+/// What is restored, and where.
+pub struct RestoreOptions<'a> {
+    /// The backup.
+    pub backup: &'a Path,
+    /// The data directory, which must be missing or empty.
+    pub data_dir: &'a Path,
+    /// The passphrase of the secrets; `None`: they are not restored.
+    pub passphrase: Option<&'a Passphrase>,
+    /// Whether to refuse a disk that may have too little space.
+    pub check_space: bool,
+    /// Files that the data directory gets besides those of the backup.
+    pub markers: &'a [Marker],
+}
+
+/// A file in the data directory that says something about all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    /// Its name.
+    pub name: &'static str,
+    /// Its contents.
+    pub text: &'static str,
+}
 
 /// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,17 +67,13 @@ pub struct Restored {
 ///
 /// # Errors
 /// [`Error`]. The data directory is empty then, or as it was before.
-pub fn restore(
-    backup: &Path,
-    data: &Path,
-    passphrase: Option<&Passphrase>,
-    check_free: bool,
-    progress: &dyn Progress,
-) -> Result<Restored, Error> {
+pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<Restored, Error> {
+    let backup = options.backup;
+    let data = options.data_dir;
     let manifest = Manifest::read(backup)?;
     check_sizes(backup, &manifest)?;
     let target = IncompleteRestore::begin(data)?;
-    if check_free {
+    if options.check_space {
         check_space(data, manifest.restored_bytes())?;
     }
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
@@ -55,25 +81,24 @@ pub fn restore(
     for file in &manifest.files {
         check_hash(backup, file, progress)?;
     }
-    let secrets = match (manifest.secrets, passphrase) {
+    let secrets = match (manifest.secrets, options.passphrase) {
         (true, Some(passphrase)) => {
-            let path = backup.join(Content::Secrets.path());
-            let mut bytes = Vec::new();
-            open(&path)?.read_to_end(&mut bytes).map_err(at(&path))?;
-            Some(Secrets::decrypt(&bytes, passphrase)?)
+            Some(Secrets::load(&backup.join(Content::Secrets.path()), passphrase)?)
         }
         _ => None,
     };
     let restoring = Restoring { backup, data, manifest: &manifest, secrets: secrets.as_ref() };
     let sandboxes = restoring.records()?;
+    let slots = Slots::check(&manifest, &sandboxes)?;
     for file in &manifest.files {
-        restoring.archive(file)?;
+        restoring.archive(file, &slots)?;
         progress.event(&Event::File { path: file.content.path(), bytes: file.bytes });
     }
     if let Some(secrets) = &secrets {
         secrets.write(data)?;
     }
     restoring.folders()?;
+    restoring.markers(options.markers)?;
     fs::rename(data.join(RECORDS_NEW), data.join("isolet.db")).map_err(at(data))?;
     target.complete()?;
     let notes = restoring.notes(&sandboxes);
@@ -88,7 +113,7 @@ struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    /// Copies and checks the records, which must name exactly the sandboxes of the manifest.
+    /// Copies the records, and puts the secrets of links back.
     fn records(&self) -> Result<Vec<SandboxSummary>, Error> {
         let path = self.data.join(RECORDS_NEW);
         let mut from = open(&self.backup.join(Content::Records.path()))?;
@@ -98,17 +123,6 @@ impl Restoring<'_> {
         io::copy(&mut from, &mut to).map_err(at(&path))?;
         let records = CopiedRecords::open(&path)?;
         let sandboxes = records.sandboxes()?;
-        let recorded: HashSet<&str> = sandboxes.iter().map(|one| one.name.as_str()).collect();
-        let listed: HashSet<&str> =
-            self.manifest.sandboxes.iter().map(|one| one.name.as_str()).collect();
-        let archived = self.manifest.files.iter().filter_map(|file| match &file.content {
-            Content::Sandbox { name } => Some(name.as_str()),
-            _ => None,
-        });
-        if recorded != listed || archived.into_iter().any(|name| !recorded.contains(name)) {
-            let reason = "it names other sandboxes than the manifest".to_owned();
-            return Err(Error::Damaged { path: Content::Records.path(), reason });
-        }
         if let Some(secrets) = self.secrets {
             records.put_link_secrets(secrets.links())?;
         }
@@ -116,32 +130,46 @@ impl Restoring<'_> {
         Ok(sandboxes)
     }
 
-    fn archive(&self, file: &FileEntry) -> Result<(), Error> {
-        let root = match &file.content {
+    fn markers(&self, markers: &[Marker]) -> Result<(), Error> {
+        for Marker { name, text } in markers {
+            let path = self.data.join(name);
+            fs::write(&path, text).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
+    fn archive(&self, file: &FileEntry, slots: &Slots) -> Result<(), Error> {
+        let (root, mode_max) = match &file.content {
             Content::Records | Content::Secrets => return Ok(()),
-            Content::Server => return self.server(file),
-            Content::Sandbox { name } => self.data.join("sandboxes").join(name),
-            Content::Orphan { name } => self.data.join("orphaned").join(name),
-            Content::Images => self.data.join("images"),
-            Content::Audit => self.audit_folder(),
+            Content::Server => return self.server(file, slots),
+            Content::Sandbox { name } => (self.data.join("sandboxes").join(name), SANDBOX_MODE),
+            Content::Orphan { name } => (self.data.join("orphaned").join(name), SANDBOX_MODE),
+            Content::Images => (self.data.join("images"), PRIVATE_MODE),
+            Content::Audit => (self.audit_folder(), PRIVATE_MODE),
         };
         self.folders()?;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&root);
         made.map_err(at(&root))?;
-        self.extract(file, &root)
+        self.extract(file, slots, &root, mode_max)
     }
 
-    fn extract(&self, file: &FileEntry, root: &Path) -> Result<(), Error> {
-        let mut extractor = Extractor::new(root).map_err(at(root))?;
-        unpack(self.backup, file, &mut extractor)?;
+    fn extract(
+        &self,
+        file: &FileEntry,
+        slots: &Slots,
+        root: &Path,
+        mode_max: u32,
+    ) -> Result<(), Error> {
+        let mut extractor = Extractor::new(root, mode_max).map_err(at(root))?;
+        unpack(self.backup, file, slots.allowed(file), &mut extractor)?;
         extractor.finish().map_err(at(root))
     }
 
     /// Extracts beside the data directory's own files, and moves the known ones to their place.
-    fn server(&self, file: &FileEntry) -> Result<(), Error> {
+    fn server(&self, file: &FileEntry, slots: &Slots) -> Result<(), Error> {
         let folder = self.data.join("restoring");
         DirBuilder::new().mode(0o700).create(&folder).map_err(at(&folder))?;
-        self.extract(file, &folder)?;
+        self.extract(file, slots, &folder, PRIVATE_MODE)?;
         for name in ["identity", "isolet.tombstones", "isolet.revoked"] {
             let from = folder.join(name);
             if fs::symlink_metadata(&from).is_ok_and(|about| about.is_file()) {

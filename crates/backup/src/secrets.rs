@@ -2,6 +2,7 @@
 //! reads them too.
 
 use crate::error::{Error, at};
+use crate::files::open;
 use crate::manifest::is_name;
 use age::secrecy::SecretString;
 use base64::Engine as _;
@@ -10,12 +11,14 @@ use isolet_store::backup::LinkSecrets;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Files of the data directory that are secret, besides the credentials.
-const FILES: [&str; 3] = ["key", "audit/key", "audit/retired.json"];
+/// The first API key.
+const KEY: &str = "key";
+/// The keys of audit logs.
+const AUDIT_KEYS: [&str; 2] = ["audit/key", "audit/retired.json"];
 /// The directory of the credentials.
 const CREDENTIALS: &str = "credentials";
 /// Maximum work factor of a passphrase that is accepted: 2^22 takes about a minute.
@@ -43,17 +46,31 @@ pub(crate) struct Secrets {
     links: LinkSecrets,
 }
 
+/// The keys of audit logs at one moment.
+#[derive(Default, Clone, PartialEq, Eq)]
+pub(crate) struct AuditKeys(BTreeMap<String, String>);
+
+impl AuditKeys {
+    /// Reads the keys, which a server may be replacing.
+    pub(crate) fn read(data: &Path) -> Result<Self, Error> {
+        let mut secrets = Secrets::default();
+        for file in AUDIT_KEYS {
+            secrets.take(data, file.to_owned())?;
+        }
+        Ok(Self(secrets.files))
+    }
+}
+
 impl Secrets {
     /// Reads the secrets of these sandboxes and of the server.
     pub(crate) fn read(
         data: &Path,
         names: &HashSet<String>,
+        audit: AuditKeys,
         links: LinkSecrets,
     ) -> Result<Self, Error> {
-        let mut secrets = Self { files: BTreeMap::new(), links };
-        for file in FILES {
-            secrets.take(data, file.to_owned())?;
-        }
+        let mut secrets = Self { files: audit.0, links };
+        secrets.take(data, KEY.to_owned())?;
         for name in names {
             secrets.take(data, format!("{CREDENTIALS}/{name}"))?;
         }
@@ -80,13 +97,21 @@ impl Secrets {
         // The real factor takes a second, and tests encrypt often.
         #[cfg(test)]
         recipient.set_work_factor(8);
-        age::encrypt(&recipient, &text).map_err(|error| wrong(error.to_string()))
+        let bytes = age::encrypt(&recipient, &text).map_err(|error| wrong(error.to_string()))?;
+        check_length(bytes.len() as u64)?;
+        Ok(bytes)
     }
 
-    pub(crate) fn decrypt(bytes: &[u8], passphrase: &Passphrase) -> Result<Self, Error> {
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(Error::Secrets("they are too long".to_owned()));
-        }
+    /// Reads and decrypts the secrets of a backup.
+    pub(crate) fn load(path: &Path, passphrase: &Passphrase) -> Result<Self, Error> {
+        let file = open(path)?;
+        check_length(file.metadata().map_err(at(path))?.len())?;
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(at(path))?;
+        Self::decrypt(&bytes, passphrase)
+    }
+
+    fn decrypt(bytes: &[u8], passphrase: &Passphrase) -> Result<Self, Error> {
         let mut identity = age::scrypt::Identity::new(passphrase.0.clone());
         identity.set_max_work_factor(WORK_MAX);
         let text = age::decrypt(&identity, bytes)
@@ -120,10 +145,19 @@ impl Secrets {
     }
 }
 
+fn check_length(bytes: u64) -> Result<(), Error> {
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::Secrets(format!("they have {bytes} bytes, more than {BYTES_MAX}")))
+}
+
 /// Whether a backup may contain this file.
 fn is_known(file: &str) -> bool {
     let credential = |rest: &str| rest.strip_prefix('/').is_some_and(is_name);
-    FILES.contains(&file) || file.strip_prefix(CREDENTIALS).is_some_and(credential)
+    file == KEY
+        || AUDIT_KEYS.contains(&file)
+        || file.strip_prefix(CREDENTIALS).is_some_and(credential)
 }
 
 #[cfg(test)]
@@ -138,7 +172,8 @@ mod tests {
         fs::write(data.path().join("credentials/abc"), "hush").unwrap();
         let right = Passphrase::new("correct horse".to_owned()).unwrap();
         let names = HashSet::from(["abc".to_owned()]);
-        let all = Secrets::read(data.path(), &names, LinkSecrets::new()).unwrap();
+        let all =
+            Secrets::read(data.path(), &names, AuditKeys::default(), LinkSecrets::new()).unwrap();
         let bytes = all.encrypt(&right).unwrap();
         assert!(!bytes.windows(4).any(|part| part == b"hush"));
         let wrong = Passphrase::new("wrong".to_owned()).unwrap();
@@ -152,5 +187,15 @@ mod tests {
             let bytes = Secrets { files, links: LinkSecrets::new() }.encrypt(&right).unwrap();
             assert!(matches!(Secrets::decrypt(&bytes, &right), Err(Error::Secrets(_))), "{bad}");
         }
+    }
+
+    #[test]
+    fn secrets_that_are_too_long_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets.age");
+        fs::File::create(&path).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        let passphrase = Passphrase::new("x".to_owned()).unwrap();
+        let Err(Error::Secrets(reason)) = Secrets::load(&path, &passphrase) else { panic!() };
+        assert!(reason.contains("more than"), "{reason}");
     }
 }

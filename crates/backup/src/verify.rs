@@ -1,11 +1,13 @@
-//! Verifies a backup: every file is there, has its hash, and can be read to its end.
+//! Verifies a backup: every file is there, has its hash, and contains what a restore accepts.
 
 use crate::archive::entry::Entry;
-use crate::archive::{Sink, read};
+use crate::archive::{Allowed, AllowedSink, Sink, read};
 use crate::error::{Error, at};
 use crate::files::{digest, open};
-use crate::manifest::{FileEntry, Manifest};
+use crate::manifest::{Content, FileEntry, Manifest};
 use crate::progress::{Event, Progress};
+use crate::records::Slots;
+use isolet_store::backup::inspect;
 use std::io::{self, BufReader};
 use std::path::Path;
 
@@ -17,19 +19,51 @@ const WINDOW_LOG_MAX: u32 = 27;
 /// # Errors
 /// The first difference: [`Error::Damaged`], [`Error::Refused`], and those of [`Manifest::read`].
 pub fn verify(backup: &Path, progress: &dyn Progress) -> Result<Manifest, Error> {
+    verify_files(backup, progress, |_| true)
+}
+
+/// Verifies a backup that was just written, without the sandboxes, which were verified one by one.
+pub(crate) fn verify_others(backup: &Path, progress: &dyn Progress) -> Result<Manifest, Error> {
+    verify_files(backup, progress, |content| {
+        !matches!(content, Content::Sandbox { .. } | Content::Orphan { .. })
+    })
+}
+
+fn verify_files(
+    backup: &Path,
+    progress: &dyn Progress,
+    wanted: impl Fn(&Content) -> bool,
+) -> Result<Manifest, Error> {
     let manifest = Manifest::read(backup)?;
     check_sizes(backup, &manifest)?;
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
     progress.event(&Event::Started { bytes, sandboxes: manifest.sandboxes.len() });
-    for file in &manifest.files {
+    let records = manifest.files.iter().filter(|file| file.content == Content::Records);
+    for file in records {
         check_hash(backup, file, progress)?;
-        if file.content.is_archive() {
-            let mut nothing = Nothing;
-            unpack(backup, file, &mut nothing)?;
+    }
+    let slots = Slots::check(&manifest, &inspect(&backup.join(Content::Records.path()))?)?;
+    for file in manifest.files.iter().filter(|file| wanted(&file.content)) {
+        if file.content != Content::Records {
+            verify_file(backup, file, slots.allowed(file), progress)?;
         }
         progress.event(&Event::File { path: file.content.path(), bytes: file.bytes });
     }
     Ok(manifest)
+}
+
+/// Verifies the hash of a file, and reads an archive to its end.
+pub(crate) fn verify_file(
+    backup: &Path,
+    file: &FileEntry,
+    allowed: Allowed,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    check_hash(backup, file, progress)?;
+    if file.content.is_archive() {
+        unpack(backup, file, allowed, &mut Nothing)?;
+    }
+    Ok(())
 }
 
 /// Finds missing and truncated files, before anything is read.
@@ -61,8 +95,13 @@ pub(crate) fn check_hash(
     Err(Error::Damaged { path, reason: "another SHA-256".to_owned() })
 }
 
-/// Reads an archive to its end.
-pub(crate) fn unpack(backup: &Path, file: &FileEntry, sink: &mut dyn Sink) -> Result<(), Error> {
+/// Reads an archive to its end, or to the first entry that is not allowed.
+pub(crate) fn unpack(
+    backup: &Path,
+    file: &FileEntry,
+    allowed: Allowed,
+    sink: &mut dyn Sink,
+) -> Result<(), Error> {
     let path = file.content.path();
     let refused = |error: io::Error| {
         // A full or failing disk says nothing about the archive.
@@ -74,7 +113,8 @@ pub(crate) fn unpack(backup: &Path, file: &FileEntry, sink: &mut dyn Sink) -> Re
     let from = BufReader::new(open(&backup.join(&path))?);
     let mut decoder = zstd::Decoder::with_buffer(from).map_err(refused)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(refused)?;
-    let entries = read(&mut decoder, sink).map_err(refused)?;
+    let mut sink = AllowedSink::new(allowed, sink);
+    let entries = read(&mut decoder, &mut sink).map_err(refused)?;
     if entries != file.entries {
         let reason = format!("{entries} entries instead of {}", file.entries);
         return Err(Error::Damaged { path, reason });
@@ -83,7 +123,7 @@ pub(crate) fn unpack(backup: &Path, file: &FileEntry, sink: &mut dyn Sink) -> Re
 }
 
 /// Reads an archive without writing anything.
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl Sink for Nothing {
     fn entry(&mut self, _: Entry) -> io::Result<()> {

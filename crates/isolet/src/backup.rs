@@ -1,17 +1,18 @@
 //! `isolet backup`: writes a backup of a data directory, with or without a running server, and
 //! verifies one.
 
+pub(crate) mod freezer;
 mod holds;
 pub(crate) mod passphrase;
 pub(crate) mod reporter;
 
 use crate::admin::client::DataAccess;
-use crate::client::output::print_message;
+use crate::client::output::{print_message, sanitize};
 use crate::config::DATA_DIR;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use holds::{OfflineHolds, ServerHolds};
-use isolet_backup::{Manifest, Options};
+use isolet_backup::{Content, Manifest, Options, SkippedFile};
 use reporter::Reporter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -81,7 +82,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             isolet_backup::create(&options, &mut ServerHolds::new(client), &reporter)
         }
         DataAccess::Locked(_lock) => {
-            isolet_backup::create(&options, &mut OfflineHolds::new(&args.data_dir), &reporter)
+            isolet_backup::create(&options, &mut OfflineHolds::new(&args.data_dir)?, &reporter)
         }
     };
     let manifest = manifest.context("no backup was written")?;
@@ -98,15 +99,32 @@ pub(crate) fn require_root() -> Result<()> {
     bail!("backups contain files of all sandboxes with their owners; run this command as root")
 }
 
-/// The exit code: failure if a sandbox is missing.
+/// The exit code: failure if a sandbox or a file is missing.
 fn left_out(manifest: &Manifest) -> ExitCode {
     for missing in &manifest.left_out {
-        print_message(format_args!(
+        print_message(sanitize(&format!(
             "sandbox {} of tenant {} is NOT in the backup: {}",
             missing.id, missing.tenant, missing.reason
-        ));
+        )));
     }
-    if manifest.left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    for (content, SkippedFile { path, reason }) in manifest.skipped() {
+        let of = owner(manifest, content);
+        print_message(sanitize(&format!("{of}: file {path} is NOT in the backup: {reason}")));
+    }
+    let complete = manifest.left_out.is_empty() && manifest.skipped().next().is_none();
+    if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The sandbox whose files an archive contains, or the archive.
+fn owner(manifest: &Manifest, content: &Content) -> String {
+    let sandbox = match content {
+        Content::Sandbox { name } => manifest.sandboxes.iter().find(|one| one.name == *name),
+        _ => None,
+    };
+    match sandbox {
+        Some(sandbox) => format!("sandbox {} of tenant {}", sandbox.id, sandbox.tenant),
+        None => content.path(),
+    }
 }
 
 fn summary(manifest: &Manifest) -> String {

@@ -5,15 +5,17 @@
 //! server ever listened without TLS there unless its configuration said so.
 
 use anyhow::{Context, Result};
+use isolet_backup::Marker;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 /// The marker in the data directory.
-const MARKER: &str = "requires-tls";
-const MARKER_TEXT: &str =
-    "Beyond loopback, a server on this directory needs TLS or allow_plaintext = true.\n";
+pub(crate) const MARKER: Marker = Marker {
+    name: "requires-tls",
+    text: "Beyond loopback, a server on this directory needs TLS or allow_plaintext = true.\n",
+};
 /// The records. Every version that stored anything has this file.
 const RECORDS: &str = "isolet.db";
 /// The directory of sandboxes, which may be there although the records are lost.
@@ -21,7 +23,7 @@ const SANDBOXES: &str = "sandboxes";
 
 /// Whether a version without this requirement has used the directory.
 pub(crate) fn is_of_earlier_version(data_dir: &Path) -> io::Result<bool> {
-    Ok(data_dir.join(RECORDS).try_exists()? && !data_dir.join(MARKER).try_exists()?)
+    Ok(data_dir.join(RECORDS).try_exists()? && !data_dir.join(MARKER.name).try_exists()?)
 }
 
 /// Marks a directory that no server has used, and creates it if it is missing. Must be called before
@@ -32,9 +34,9 @@ pub(crate) fn mark_if_new(data_dir: &Path) -> Result<()> {
             return Ok(());
         }
         DirBuilder::new().recursive(true).mode(0o711).create(data_dir)?;
-        std::fs::write(data_dir.join(MARKER), MARKER_TEXT)
+        std::fs::write(data_dir.join(MARKER.name), MARKER.text)
     };
-    mark().with_context(|| format!("cannot write {}", data_dir.join(MARKER).display()))
+    mark().with_context(|| format!("cannot write {}", data_dir.join(MARKER.name).display()))
 }
 
 #[cfg(test)]
@@ -49,7 +51,7 @@ mod tests {
         mark_if_new(&data).unwrap();
         std::fs::write(data.join(RECORDS), "").unwrap();
         assert!(!is_of_earlier_version(&data).unwrap());
-        std::fs::remove_file(data.join(MARKER)).unwrap();
+        std::fs::remove_file(data.join(MARKER.name)).unwrap();
         mark_if_new(&data).unwrap();
         assert!(is_of_earlier_version(&data).unwrap(), "an upgrade leaves it as it is");
     }

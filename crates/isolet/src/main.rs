@@ -66,6 +66,9 @@ enum Command {
     LogLevel(log_level::Args),
     /// Write a backup of all sandboxes and records, or verify one (on the server's machine).
     Backup(backup::Args),
+    /// Freeze sandboxes for a backup while no server runs.
+    #[command(hide = true)]
+    BackupFreezer(backup::freezer::Args),
     /// Restore a backup into an empty data directory.
     Restore(restore::Args),
     /// Create a sandbox with an image, limits and network rules.
@@ -141,6 +144,7 @@ fn main() -> ExitCode {
         Command::Audit(args) => audit::run(args),
         Command::LogLevel(args) => log_level::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::BackupFreezer(args) => backup::freezer::run(args),
         Command::Restore(args) => restore::run(args),
         Command::Create(args) => client::run(1, client::create::run(args)),
         Command::Network(args) => client::run(1, client::network::run(args)),

@@ -4,18 +4,20 @@ use crate::backup::passphrase::{self, Use};
 use crate::backup::reporter::Reporter;
 use crate::backup::require_root;
 use crate::config::DATA_DIR;
+use crate::data_age;
 use anyhow::{Context, Result};
 use clap::Parser;
-use isolet_backup::{Event, Progress, Restored, restore};
+use isolet_backup::{Event, Manifest, Progress, RestoreOptions, Restored, restore};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Arguments of `isolet restore`.
 #[derive(Parser)]
 #[command(after_help = "\
-Every file is verified before anything is written. The data directory must be missing or empty. A
-restore that fails leaves it empty; after one that was killed, run the command again. Then start the
-server: all sandboxes are asleep, with their files and the saved state of their shells.
+The size and the hash of every file are verified before anything is written. The data directory must
+be missing or empty. A restore that fails leaves it empty; after one that was killed, run the command
+again. Then start the server: sandboxes are asleep, with their files and the saved state of their
+shells. Restore only backups that nobody else could change: hashes detect damage, not forgery.
 
 Examples:
   isolet restore /backup/monday --data-dir /var/lib/isolet
@@ -47,16 +49,29 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         true => Some(passphrase::read(args.passphrase_file.as_deref(), Use::Decrypt)?),
         false => None,
     };
-    let check_space = !args.skip_space_check;
-    let data = &args.data_dir;
+    let options = RestoreOptions {
+        backup: &args.source,
+        data_dir: &args.data_dir,
+        passphrase: passphrase.as_ref(),
+        check_space: !args.skip_space_check,
+        // A backup may be restored on another machine: TLS is never left out by accident.
+        markers: &[data_age::MARKER],
+    };
     let Restored { manifest, notes } =
-        restore(&args.source, data, passphrase.as_ref(), check_space, &reporter)
-            .context("nothing was restored")?;
+        restore(&options, &reporter).context("nothing was restored")?;
     for text in notes {
         reporter.event(&Event::Note { text });
     }
-    let count = manifest.sandboxes.len();
-    let data = data.display();
-    reporter.finished("restored", &format!("{data}: {count} sandboxes, all asleep"));
+    let data = args.data_dir.display();
+    reporter.finished("restored", &format!("{data}: {}", states(&manifest)));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The states that the sandboxes have now. Only a failed sandbox does not wake.
+fn states(manifest: &Manifest) -> String {
+    let count = manifest.sandboxes.len();
+    match manifest.sandboxes.iter().filter(|one| one.state == "failed").count() {
+        0 => format!("{count} sandboxes, all asleep"),
+        failed => format!("{} sandboxes asleep, {failed} failed as before", count - failed),
+    }
 }

@@ -3,6 +3,7 @@
 pub use isolet_jail::FrozenSandbox;
 use isolet_jail::{Config, SandboxHandle, identity};
 use isolet_store::backup;
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -23,16 +24,26 @@ pub fn freeze(data: &Path, name: &str) -> io::Result<Option<FrozenSandbox>> {
     FrozenSandbox::freeze(SandboxHandle::open(&Config::beside(data)?, name), FREEZE_WAIT)
 }
 
-/// The recorded state of a sandbox; `None` if there is no record. Blocks.
+/// What the records say about a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedSandbox {
+    /// Its state, as in the API.
+    pub state: String,
+    /// The number of its sessions, each of which may have a shell.
+    pub sessions: usize,
+}
+
+/// All recorded sandboxes by their internal names, without those that are being created or removed.
+/// Blocks.
 ///
 /// # Errors
 /// Those of the records.
-pub fn state(data: &Path, name: &str) -> Result<Option<String>, isolet_store::Error> {
-    let all = backup::sandboxes(&data.join("isolet.db"))?;
-    let found = all.into_iter().find(|one| one.name == name);
-    Ok(found
-        .map(|one| one.state)
-        .filter(|state| !matches!(state.as_str(), "creating" | "destroying")))
+pub fn recorded(data: &Path) -> Result<HashMap<String, RecordedSandbox>, isolet_store::Error> {
+    let all = backup::sandboxes(&data.join("isolet.db"))?.into_iter();
+    let all = all.filter(|one| !matches!(one.state.as_str(), "creating" | "destroying"));
+    Ok(all
+        .map(|one| (one.name, RecordedSandbox { state: one.state, sessions: one.sessions }))
+        .collect())
 }
 
 /// Whether a tenant has a sandbox with this id. Blocks.

@@ -38,6 +38,10 @@ pub struct SandboxSummary {
     pub credential_hosts: Vec<String>,
     /// The digest of its image, or `host`.
     pub image: String,
+    /// Paths of the layers of its image below the image directory. A path that is no text is empty.
+    pub layers: Vec<String>,
+    /// The number of its sessions.
+    pub sessions: usize,
 }
 
 /// A copy of the records that no server uses.
@@ -57,14 +61,35 @@ pub fn sandboxes(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
     summaries(&connection)
 }
 
+/// Reads all sandboxes of a copy without changing it, and refuses one that is damaged or that a later
+/// version wrote. Blocks.
+///
+/// # Errors
+/// [`Error::Torn`], [`Error::Newer`], [`Error`].
+pub fn inspect(file: &Path) -> Result<Vec<SandboxSummary>, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let torn =
+        |error: rusqlite::Error| Error::Torn { file: file.to_owned(), said: error.to_string() };
+    let connection = Connection::open_with_flags(file, flags).map_err(torn)?;
+    let said: String =
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(torn)?;
+    if said != "ok" {
+        return Err(Error::Torn { file: file.to_owned(), said });
+    }
+    schema::refuse_newer(&connection, file)?;
+    summaries(&connection)
+}
+
 fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
     let mut query = connection
-        .prepare("SELECT name, tenant, id, slot, state, body FROM sandboxes ORDER BY name")?;
+        .prepare("SELECT name, tenant, id, slot, state, body, (SELECT count(*) FROM sessions WHERE sandbox = name) FROM sandboxes ORDER BY name")?;
     let rows = query.query_map([], |row| {
         let body: String = row.get(5)?;
         let body: Value = serde_json::from_str(&body).unwrap_or_default();
         let hosts = body["lent"].as_array().into_iter().flatten();
         let hosts = hosts.filter_map(|one| Some(one["host"].as_str()?.to_owned()));
+        let layers = body["root"]["layers"].as_array().into_iter().flatten();
+        let layers = layers.map(|layer| layer.as_str().unwrap_or_default().to_owned());
         Ok(SandboxSummary {
             name: row.get(0)?,
             tenant: row.get(1)?,
@@ -74,6 +99,8 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
             persistent: body["persistent"].as_bool().unwrap_or(true),
             credential_hosts: hosts.collect(),
             image: body["image_resolved"].as_str().unwrap_or("host").to_owned(),
+            layers: layers.collect(),
+            sessions: usize::try_from(row.get::<_, i64>(6)?).unwrap_or(0),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -274,8 +301,9 @@ mod tests {
         let back = CopiedRecords::open(&to).unwrap();
         let all = back.sandboxes().unwrap();
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].id.as_str(), all[0].persistent), ("a", true));
+        assert_eq!((all[0].id.as_str(), all[0].persistent, all[0].sessions), ("a", true, 1));
         assert_eq!(all[0].credential_hosts, ["api.example"]);
+        assert_eq!(inspect(&to).unwrap(), all);
         back.put_link_secrets(&secrets).unwrap();
         assert_eq!(back.take_link_secrets().unwrap()["a"], secrets["a"]);
         assert_eq!(sandboxes(&file).unwrap().len(), 2, "the original is unchanged");

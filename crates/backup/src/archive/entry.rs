@@ -5,6 +5,8 @@ pub(super) const BLOCK_BYTES: usize = 512;
 /// Maximum length of a path, in bytes. A tenant can make longer ones, which are left out: each entry
 /// repeats its whole path.
 pub(super) const PATH_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of parts of a sparse file.
+pub(super) const PARTS_MAX: usize = 4 * 1024 * 1024;
 /// Maximum length of the target of a symbolic link, in bytes: the limit of the kernel.
 pub(super) const LINK_BYTES_MAX: usize = 4096;
 

@@ -27,6 +27,8 @@ pub(crate) struct Extractor {
     levels: Vec<Level>,
     /// The attributes of the root.
     top: Option<Attributes>,
+    /// The permission bits that the root may get.
+    top_mode_max: u32,
     file: Option<NewFile>,
 }
 
@@ -49,17 +51,22 @@ fn refused(path: &[u8], error: impl std::fmt::Display) -> io::Error {
 }
 
 impl Extractor {
-    /// Writes below an existing directory.
-    pub(crate) fn new(root: &Path) -> io::Result<Self> {
+    /// Writes below an existing directory, which gets at most these permission bits and keeps its
+    /// owner.
+    pub(crate) fn new(root: &Path, top_mode_max: u32) -> io::Result<Self> {
         let root = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
         let current = root.try_clone()?;
-        Ok(Self { root, current, levels: Vec::new(), top: None, file: None })
+        Ok(Self { root, current, levels: Vec::new(), top: None, top_mode_max, file: None })
     }
 
     /// Sets the attributes of the directories that are still open.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.ascend(0)?;
         if let Some(attributes) = self.top.take() {
+            let owner = rustix::fs::fstat(&self.root)?;
+            let mode = attributes.mode & self.top_mode_max;
+            let attributes =
+                Attributes { mode, uid: owner.st_uid, gid: owner.st_gid, ..attributes };
             set(self.root.as_fd(), &attributes)?;
         }
         Ok(())

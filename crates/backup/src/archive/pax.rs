@@ -1,6 +1,6 @@
 //! PAX records: what the fixed header of a tar entry has no space for.
 
-use super::entry::{Attribute, Entry, Kind, PATH_BYTES_MAX};
+use super::entry::{Attribute, Entry, Kind, PARTS_MAX, PATH_BYTES_MAX};
 use std::io;
 
 /// The prefix of extended attributes.
@@ -8,6 +8,10 @@ const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 /// Maximum size of all records of an entry, in bytes: the attributes of a file have at most 128 KiB
 /// on ext4, and two paths fit too.
 pub(super) const BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Why a file with more extended attributes is left out.
+pub(super) const TOO_MANY_ATTRIBUTES: &str = "its extended attributes have more than 4 MiB";
+/// Why a file with more holes is left out.
+pub(super) const TOO_MANY_PARTS: &str = "it has more than 4 million holes";
 /// Length of a name in the fixed header, in bytes.
 pub(super) const NAME_BYTES: usize = 100;
 
@@ -55,8 +59,19 @@ fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.push(b'\n');
 }
 
-/// The records of an entry whose name in the archive is `name`.
-pub(super) fn encode(entry: &Entry, name: &[u8]) -> Vec<u8> {
+/// The records of an entry whose name in the archive is `name`. Fails above the limits of
+/// [`decode`] and of the reader.
+pub(super) fn encode(entry: &Entry, name: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let link_bytes = match &entry.kind {
+        Kind::Symlink { target: link } | Kind::HardLink { to: link } => link.len(),
+        _ => 0,
+    };
+    if name.len().max(link_bytes) > PATH_BYTES_MAX {
+        return Err("its path is too long");
+    }
+    if matches!(&entry.kind, Kind::File { parts: Some(parts), .. } if parts.len() > PARTS_MAX) {
+        return Err(TOO_MANY_PARTS);
+    }
     let mut out = Vec::new();
     let attributes = &entry.attributes;
     if !fits(name) {
@@ -78,8 +93,11 @@ pub(super) fn encode(entry: &Entry, name: &[u8]) -> Vec<u8> {
     record(&mut out, b"mtime", time.as_bytes());
     for attribute in &attributes.extended {
         record(&mut out, &[ATTRIBUTE, &attribute.name].concat(), &attribute.value);
+        if out.len() as u64 > BYTES_MAX {
+            return Err(TOO_MANY_ATTRIBUTES);
+        }
     }
-    out
+    Ok(out)
 }
 
 fn invalid(reason: &str) -> io::Error {
@@ -145,7 +163,7 @@ fn time(value: &[u8]) -> io::Result<(i64, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::Attributes;
+    use super::super::entry::{Attributes, Part};
     use super::*;
 
     #[test]
@@ -157,12 +175,32 @@ mod tests {
             let path: Vec<u8> = (0..length).map(|n| if n % 3 == 0 { 0xfe } else { b'a' }).collect();
             let kind = Kind::Symlink { target: vec![b'\n'; 200] };
             let entry = Entry { path: path.clone(), kind, attributes: attributes.clone() };
-            let mut records = decode(&encode(&entry, &path)).unwrap();
+            let mut records = decode(&encode(&entry, &path).unwrap()).unwrap();
             assert_eq!(records.take_path(), Some(path));
             assert_eq!(records.link, Some(vec![b'\n'; 200]));
             assert_eq!(records.modified, Some((-5, 7)));
             assert_eq!(records.extended, entry.attributes.extended);
         }
+    }
+
+    #[test]
+    fn records_that_no_reader_accepts_are_not_written() {
+        let attributes = Attributes::default();
+        let longest = vec![b'a'; PATH_BYTES_MAX];
+        let mut entry = Entry { path: longest.clone(), kind: Kind::Fifo, attributes };
+        assert!(decode(&encode(&entry, &longest).unwrap()).is_ok());
+        let longer = [&longest[..], b"/"].concat();
+        assert!(encode(&entry, &longer).is_err());
+        let attribute = Attribute { name: b"user.x".into(), value: vec![7; 60_000] };
+        entry.attributes.extended = vec![attribute; 60];
+        assert!(encode(&entry, &longest).is_ok());
+        let more = entry.attributes.extended.clone();
+        entry.attributes.extended.extend(more);
+        assert_eq!(encode(&entry, &longest), Err(TOO_MANY_ATTRIBUTES));
+        let parts = Some(vec![Part { offset: 0, length: 0 }; PARTS_MAX + 1]);
+        let kind = Kind::File { length: 0, parts };
+        let sparse = Entry { path: b"a".to_vec(), kind, attributes: Attributes::default() };
+        assert_eq!(encode(&sparse, b"a"), Err(TOO_MANY_PARTS));
     }
 
     #[test]

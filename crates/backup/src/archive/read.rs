@@ -1,13 +1,13 @@
 //! Reads the entries of an archive, which may be damaged or hostile.
 
-use super::entry::{Attributes, BLOCK_BYTES, Entry, Kind, LINK_BYTES_MAX, Part, padding};
+use super::entry::{
+    Attributes, BLOCK_BYTES, Entry, Kind, LINK_BYTES_MAX, PARTS_MAX, Part, padding,
+};
 use super::pax;
 use crate::files::BUFFER_BYTES;
 use std::io::{self, Read};
 use tar::{EntryType, Header};
 
-/// Maximum number of parts of a sparse file.
-const PARTS_MAX: u64 = 4 * 1024 * 1024;
 /// Maximum length of a number in the map of a sparse file, in digits.
 const DIGITS_MAX: usize = 20;
 /// The bytes of the checksum in a header.
@@ -185,7 +185,7 @@ impl<R: Read> Reading<R> {
     fn parts(&mut self, length: u64, left: &mut u64) -> io::Result<Vec<Part>> {
         let mut read = 0;
         let count = self.number(&mut read)?;
-        if count > PARTS_MAX {
+        if count > PARTS_MAX as u64 {
             return Err(invalid("a file has too many parts"));
         }
         let mut parts = Vec::new();

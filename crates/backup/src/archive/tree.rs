@@ -1,32 +1,46 @@
 //! Packs a directory tree of any depth, without recursion and with one descriptor per tree. Tenants
-//! decide what is in it: no symbolic link is followed, and only regular files are opened.
+//! decide what is in it: no symbolic link is followed, only regular files are opened, and a file that
+//! a program blocks or that no archive can contain is left out alone.
+
+mod attributes;
+mod memory;
+#[cfg(test)]
+mod tests;
 
 use super::Totals;
-use super::entry::{Attribute, Attributes, Entry, Kind, LINK_BYTES_MAX, PATH_BYTES_MAX, Part};
+use super::entry::{Entry, Kind, LINK_BYTES_MAX, PARTS_MAX, PATH_BYTES_MAX, Part};
+use super::error::PackError;
+use super::pax::TOO_MANY_PARTS;
 use super::write::ArchiveWriter;
 use crate::files::BUFFER_BYTES;
+use crate::manifest::SkippedFile;
 use crate::progress::Progress;
+use attributes::{attributes, extended, extended_of_path};
+use memory::{MEMORY_BYTES_MAX, Memory, Names};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Times of a reader are not recorded, and a named pipe does not block.
+/// Times of a reader are not recorded. A named pipe or a file with a lease does not block: the
+/// program that holds a lease may be frozen.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOATIME)
     .union(OFlags::CLOEXEC);
 /// Space that an entry needs on the disk besides its contents, in bytes.
-const ENTRY_BYTES: u64 = 512;
+pub(super) const ENTRY_BYTES: u64 = 512;
 /// Size of the unit in which the kernel counts the blocks of a file.
 const SECTOR_BYTES: u64 = 512;
-/// Maximum size of the list of names and of each value of extended attributes, by the kernel.
-const ATTRIBUTE_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of skipped files of a tree that are named. Further ones are counted.
+const SKIPPED_NAMED_MAX: usize = 10;
+/// Maximum length of a path in a message, in bytes. The end of a longer one is shown.
+const SHOWN_BYTES_MAX: usize = 100;
 
 /// A tree to pack.
 pub(crate) struct Tree<'a> {
@@ -54,9 +68,58 @@ impl FileId {
 
 /// A directory whose entries are being packed.
 struct Level {
-    names: std::vec::IntoIter<Vec<u8>>,
+    names: Names,
     id: FileId,
     path_bytes: usize,
+}
+
+/// A directory that was just packed, and whose entries follow.
+struct Entered {
+    directory: OwnedFd,
+    id: FileId,
+}
+
+/// Why a file is not packed.
+enum FileError {
+    /// The kernel refused before anything of the entry was written.
+    Kernel(Errno),
+    /// The file is left out, with everything below it. Nothing of the entry was written.
+    LeftOut(&'static str),
+    /// The archive ends here.
+    Pack(PackError),
+}
+
+impl From<Errno> for FileError {
+    fn from(errno: Errno) -> Self {
+        Self::Kernel(errno)
+    }
+}
+
+impl From<PackError> for FileError {
+    fn from(error: PackError) -> Self {
+        match error {
+            PackError::Unfit(reason) => Self::LeftOut(reason),
+            error => Self::Pack(error),
+        }
+    }
+}
+
+impl FileError {
+    /// The error of a file without which the archive is useless.
+    fn fatal(self, path: &[u8]) -> PackError {
+        match self {
+            Self::Kernel(errno) => with_path(path, errno),
+            Self::LeftOut(reason) => PackError::source(format!("{}: {reason}", shown(path))),
+            Self::Pack(error) => error,
+        }
+    }
+}
+
+/// What an archive contains, and what not.
+pub(crate) struct Packed {
+    pub(crate) totals: Totals,
+    /// Files that could not be read or packed.
+    pub(crate) skipped: Vec<SkippedFile>,
 }
 
 /// Packs the tree, its root included.
@@ -64,20 +127,36 @@ pub(crate) fn pack<W: Write>(
     tree: &Tree<'_>,
     archive: &mut ArchiveWriter<W>,
     progress: &dyn Progress,
-) -> io::Result<Totals> {
-    let root = rustix::fs::open(tree.root, DIRECTORY, Mode::empty())?;
+) -> Result<Packed, PackError> {
+    pack_within(MEMORY_BYTES_MAX, tree, archive, progress)
+}
+
+fn pack_within<W: Write>(
+    memory_bytes: usize,
+    tree: &Tree<'_>,
+    archive: &mut ArchiveWriter<W>,
+    progress: &dyn Progress,
+) -> Result<Packed, PackError> {
+    let fatal = |errno: Errno| PackError::Source(errno.into());
+    let root = rustix::fs::open(tree.root, DIRECTORY, Mode::empty()).map_err(fatal)?;
+    let stat = rustix::fs::fstat(&root).map_err(fatal)?;
     let mut packing = Packing {
         tree,
         archive,
         progress,
         totals: Totals::default(),
+        skipped: Vec::new(),
+        unnamed: 0,
         known: HashMap::new(),
+        memory: Memory::new(memory_bytes),
         buffer: vec![0; BUFFER_BYTES],
     };
-    let stat = rustix::fs::fstat(&root)?;
-    packing.directory(&[], &root, &stat)?;
+    packing.directory(&[], &root, &stat).map_err(|error| error.fatal(b"."))?;
     packing.walk(root, &stat)?;
-    Ok(packing.totals)
+    if packing.unnamed > 0 {
+        packing.skipped.push(SkippedFile::unnamed(packing.unnamed));
+    }
+    Ok(Packed { totals: packing.totals, skipped: packing.skipped })
 }
 
 struct Packing<'a, 't, W> {
@@ -85,25 +164,28 @@ struct Packing<'a, 't, W> {
     archive: &'a mut ArchiveWriter<W>,
     progress: &'a dyn Progress,
     totals: Totals,
+    skipped: Vec<SkippedFile>,
+    /// Number of skipped files that are not in the list.
+    unnamed: u64,
     /// The first path of files with several names.
     known: HashMap<FileId, Vec<u8>>,
+    memory: Memory,
     buffer: Vec<u8>,
 }
 
 impl<W: Write> Packing<'_, '_, W> {
-    fn walk(&mut self, root: OwnedFd, stat: &Stat) -> io::Result<()> {
+    fn walk(&mut self, root: OwnedFd, stat: &Stat) -> Result<(), PackError> {
         let mut directory = root;
         let mut path = Vec::new();
         let id = FileId::of(stat);
-        let mut levels = vec![Level { names: names(&directory)?, id, path_bytes: 0 }];
+        let names = self.memory.names(&directory).map_err(|error| error.fatal(b"."))?;
+        let mut levels = vec![Level { names, id, path_bytes: 0 }];
         while let Some(level) = levels.last_mut() {
-            let Some(name) = level.names.next() else {
+            let Some(name) = level.names.names.next() else {
+                self.memory.release(&level.names);
                 levels.pop();
                 let Some(above) = levels.last() else { break };
-                directory = rustix::fs::openat(&directory, "..", DIRECTORY, Mode::empty())?;
-                if FileId::of(&rustix::fs::fstat(&directory)?) != above.id {
-                    return Err(io::Error::other("a directory was moved while it was read"));
-                }
+                directory = ascend(&directory, above.id).map_err(|error| error.fatal(&path))?;
                 continue;
             };
             path.truncate(level.path_bytes);
@@ -112,92 +194,129 @@ impl<W: Write> Packing<'_, '_, W> {
             }
             path.extend_from_slice(&name);
             let entered = match self.one(&directory, &name, &path) {
-                Err(Errno::NOENT) if self.tree.live => None,
-                Err(errno) => return Err(with_path(&path, errno)),
-                Ok(Step::Failed(error)) => return Err(error),
-                Ok(Step::Done) => None,
-                Ok(Step::Enter(entered, id)) => Some((entered, id)),
+                Ok(entered) => entered,
+                Err(FileError::Kernel(Errno::NOENT)) if self.tree.live => None,
+                Err(FileError::Kernel(Errno::AGAIN)) => {
+                    self.skip(&path, "a program holds a lease on it");
+                    None
+                }
+                Err(FileError::LeftOut(reason)) => {
+                    self.skip(&path, reason);
+                    None
+                }
+                Err(error) => return Err(error.fatal(&path)),
             };
-            if let Some((entered, id)) = entered {
+            if let Some(Entered { directory: entered, id }) = entered {
                 directory = entered;
-                levels.push(Level { names: names(&directory)?, id, path_bytes: path.len() });
+                let names = self.memory.names(&directory).map_err(|error| error.fatal(&path))?;
+                levels.push(Level { names, id, path_bytes: path.len() });
             }
         }
         Ok(())
     }
 
-    fn one(&mut self, parent: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Step, Errno> {
+    fn skip(&mut self, path: &[u8], reason: &str) {
+        self.totals.left_out += 1;
+        if self.skipped.len() >= SKIPPED_NAMED_MAX {
+            self.unnamed += 1;
+            return;
+        }
+        self.skipped.push(SkippedFile { path: shown(path), reason: reason.to_owned() });
+    }
+
+    fn one(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<Option<Entered>, FileError> {
         if (self.tree.without)(path) {
-            return Ok(Step::Done);
+            return Ok(None);
         }
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let whiteout = kind == FileType::CharacterDevice && stat.st_rdev == 0;
         let device = matches!(kind, FileType::BlockDevice | FileType::CharacterDevice);
-        if path.len() > PATH_BYTES_MAX || kind == FileType::Socket || device && !whiteout {
+        // The name of a directory ends with a slash in the archive.
+        let path_bytes = path.len() + usize::from(kind == FileType::Directory);
+        if path_bytes > PATH_BYTES_MAX || kind == FileType::Socket || device && !whiteout {
             self.totals.left_out += 1;
-            return Ok(Step::Done);
+            return Ok(None);
         }
         if kind == FileType::Directory {
-            let entered = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
-            let stat = rustix::fs::fstat(&entered)?;
-            if let Err(error) = self.directory(path, &entered, &stat) {
-                return Ok(Step::Failed(error));
-            }
-            return Ok(match (self.tree.empty)(path) {
-                true => Step::Done,
-                false => Step::Enter(entered, FileId::of(&stat)),
-            });
-        }
-        if stat.st_nlink > 1 {
+            let directory = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
+            let stat = rustix::fs::fstat(&directory)?;
+            self.directory(path, &directory, &stat)?;
             let id = FileId::of(&stat);
-            if let Some(first) = self.known.get(&id) {
-                let kind = Kind::HardLink { to: first.clone() };
-                let entry =
-                    Entry { path: path.to_vec(), kind, attributes: attributes(&stat, Vec::new()) };
-                return Ok(self.write(&entry));
+            return Ok((!(self.tree.empty)(path)).then_some(Entered { directory, id }));
+        }
+        let several = stat.st_nlink > 1;
+        let id = FileId::of(&stat);
+        if let Some(first) = self.known.get(&id).filter(|_| several) {
+            let kind = Kind::HardLink { to: first.clone() };
+            let attributes = attributes(&stat, Vec::new());
+            self.write(&Entry { path: path.to_vec(), kind, attributes })?;
+            return Ok(None);
+        }
+        match kind {
+            FileType::RegularFile => {
+                let file = rustix::fs::openat(parent, name, FILE, Mode::empty())?;
+                self.file(path, &file)?;
             }
+            kind => self.special(parent, name, path, kind, &stat)?,
+        }
+        // Only now: the archive has no file that was left out or disappeared.
+        if several {
+            self.memory.take(path.len())?;
             self.known.insert(id, path.to_vec());
         }
-        if kind == FileType::RegularFile {
-            let file = rustix::fs::openat(parent, name, FILE, Mode::empty())?;
-            return Ok(self.file(path, &file).map_or_else(Step::Failed, |()| Step::Done));
-        }
+        Ok(None)
+    }
+
+    fn special(
+        &mut self,
+        parent: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        kind: FileType,
+        stat: &Stat,
+    ) -> Result<(), FileError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(parent, name, flags, Mode::empty())?;
         let kind = match kind {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&opened, "", Vec::new())?.into_bytes();
                 if target.len() > LINK_BYTES_MAX {
-                    return Err(Errno::NAMETOOLONG);
+                    return Err(FileError::LeftOut("its target is too long"));
                 }
                 Kind::Symlink { target }
             }
             FileType::Fifo => Kind::Fifo,
             _ => Kind::Whiteout,
         };
-        let extended = extended_of_path(opened.as_fd())?;
-        let entry = Entry { path: path.to_vec(), kind, attributes: attributes(&stat, extended) };
-        Ok(self.write(&entry))
+        let attributes = attributes(stat, extended_of_path(opened.as_fd())?);
+        self.write(&Entry { path: path.to_vec(), kind, attributes })
     }
 
-    fn write(&mut self, entry: &Entry) -> Step {
+    fn write(&mut self, entry: &Entry) -> Result<(), FileError> {
+        self.archive.entry(entry)?;
         self.totals.entries += 1;
         self.totals.restored_bytes += ENTRY_BYTES;
-        self.archive.entry(entry).map_or_else(Step::Failed, |()| Step::Done)
+        Ok(())
     }
 
-    fn directory(&mut self, path: &[u8], opened: &OwnedFd, stat: &Stat) -> io::Result<()> {
+    fn directory(&mut self, path: &[u8], opened: &OwnedFd, stat: &Stat) -> Result<(), FileError> {
         let attributes = attributes(stat, extended(opened.as_fd())?);
+        self.archive.entry(&Entry { path: path.to_vec(), kind: Kind::Directory, attributes })?;
         self.totals.entries += 1;
         self.totals.restored_bytes += allocated_of(stat).max(ENTRY_BYTES);
-        self.archive.entry(&Entry { path: path.to_vec(), kind: Kind::Directory, attributes })
+        Ok(())
     }
 
-    fn file(&mut self, path: &[u8], file: &OwnedFd) -> io::Result<()> {
+    fn file(&mut self, path: &[u8], file: &OwnedFd) -> Result<(), FileError> {
         let before = rustix::fs::fstat(file)?;
         if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile {
-            return Err(with_path(path, Errno::STALE));
+            return Err(FileError::Kernel(Errno::STALE));
         }
         let length = u64::try_from(before.st_size).unwrap_or(0);
         let has_holes = allocated_of(&before) < length;
@@ -205,20 +324,23 @@ impl<W: Write> Packing<'_, '_, W> {
         let attributes = attributes(&before, extended(file.as_fd())?);
         let kind = Kind::File { length, parts: parts.clone() };
         self.archive.entry(&Entry { path: path.to_vec(), kind, attributes })?;
-        for part in parts.unwrap_or_else(|| vec![Part { offset: 0, length }]) {
+        let parts = parts.unwrap_or_else(|| vec![Part { offset: 0, length }]);
+        let data_bytes = parts.iter().map(|part| part.length).sum();
+        for part in parts {
             self.part(path, file, part)?;
         }
         self.totals.entries += 1;
-        self.totals.restored_bytes += allocated_of(&before) + ENTRY_BYTES;
-        let after = rustix::fs::fstat(file)?;
+        // A file system that compresses allocates less than the restored file may need.
+        self.totals.restored_bytes += allocated_of(&before).max(data_bytes) + ENTRY_BYTES;
+        let after = rustix::fs::fstat(file).map_err(|errno| with_path(path, errno))?;
         let changed = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
         if changed(&before) != changed(&after) {
-            return Err(with_path(path, Errno::BUSY));
+            return Err(with_path(path, Errno::BUSY).into());
         }
         Ok(())
     }
 
-    fn part(&mut self, path: &[u8], file: &OwnedFd, part: Part) -> io::Result<()> {
+    fn part(&mut self, path: &[u8], file: &OwnedFd, part: Part) -> Result<(), PackError> {
         let mut offset = part.offset;
         let end = part.offset + part.length;
         while offset < end {
@@ -237,28 +359,25 @@ impl<W: Write> Packing<'_, '_, W> {
     }
 }
 
-enum Step {
-    Done,
-    Enter(OwnedFd, FileId),
-    Failed(io::Error),
-}
-
-fn with_path(path: &[u8], errno: Errno) -> io::Error {
-    let error = io::Error::from(errno);
-    io::Error::new(error.kind(), format!("{}: {error}", String::from_utf8_lossy(path)))
-}
-
-/// The names in a directory, sorted.
-fn names(directory: &OwnedFd) -> io::Result<std::vec::IntoIter<Vec<u8>>> {
-    let mut all = Vec::new();
-    for entry in rustix::fs::Dir::read_from(directory)? {
-        let name = entry?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            all.push(name);
-        }
+/// Opens the directory above, which must be the one that was left.
+fn ascend(directory: &OwnedFd, expected: FileId) -> Result<OwnedFd, FileError> {
+    let above = rustix::fs::openat(directory, "..", DIRECTORY, Mode::empty())?;
+    if FileId::of(&rustix::fs::fstat(&above)?) == expected {
+        return Ok(above);
     }
-    all.sort_unstable();
-    Ok(all.into_iter())
+    Err(FileError::Pack(PackError::source("a directory was moved while it was read")))
+}
+
+/// A path for messages: without control characters, which tenants could send to a terminal.
+fn shown(path: &[u8]) -> String {
+    let begin = path.len().saturating_sub(SHOWN_BYTES_MAX);
+    let cut = if begin > 0 { "…" } else { "" };
+    format!("{cut}{:?}", String::from_utf8_lossy(&path[begin..]))
+}
+
+fn with_path(path: &[u8], errno: Errno) -> PackError {
+    let error = io::Error::from(errno);
+    PackError::Source(io::Error::new(error.kind(), format!("{}: {error}", shown(path))))
 }
 
 fn allocated_of(stat: &Stat) -> u64 {
@@ -266,7 +385,7 @@ fn allocated_of(stat: &Stat) -> u64 {
 }
 
 /// The parts of a file that are not holes.
-fn parts(file: &OwnedFd, length: u64) -> io::Result<Vec<Part>> {
+fn parts(file: &OwnedFd, length: u64) -> Result<Vec<Part>, FileError> {
     let mut parts = Vec::new();
     let mut offset = 0;
     while offset < length {
@@ -279,6 +398,10 @@ fn parts(file: &OwnedFd, length: u64) -> io::Result<Vec<Part>> {
         if end <= begin {
             break;
         }
+        // The last part may be followed by an empty one.
+        if parts.len() + 2 > PARTS_MAX {
+            return Err(FileError::LeftOut(TOO_MANY_PARTS));
+        }
         parts.push(Part { offset: begin, length: end - begin });
         offset = end;
     }
@@ -289,63 +412,17 @@ fn parts(file: &OwnedFd, length: u64) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
-fn attributes(stat: &Stat, extended: Vec<Attribute>) -> Attributes {
-    Attributes {
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        modified_s: stat.st_mtime,
-        modified_ns: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        extended,
-    }
-}
-
-fn split(list: &[u8]) -> impl Iterator<Item = &[u8]> {
-    list.split(|byte| *byte == 0).filter(|name| !name.is_empty())
-}
-
-/// The extended attributes of an open file or directory.
-fn extended(file: BorrowedFd<'_>) -> io::Result<Vec<Attribute>> {
-    let mut list = vec![0; ATTRIBUTE_BYTES_MAX];
-    let count = match rustix::fs::flistxattr(file, list.as_mut_slice()) {
-        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        count => count?,
-    };
-    let mut value = vec![0; if count == 0 { 0 } else { ATTRIBUTE_BYTES_MAX }];
-    let mut all = Vec::new();
-    for name in split(&list[..count]) {
-        let count = rustix::fs::fgetxattr(file, name, value.as_mut_slice())?;
-        all.push(Attribute { name: name.to_vec(), value: value[..count].to_vec() });
-    }
-    Ok(all)
-}
-
-/// The extended attributes of a file that was opened only as a path.
-fn extended_of_path(file: BorrowedFd<'_>) -> Result<Vec<Attribute>, Errno> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let mut list = vec![0; ATTRIBUTE_BYTES_MAX];
-    let count = match rustix::fs::listxattr(&path, list.as_mut_slice()) {
-        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        count => count?,
-    };
-    let mut value = vec![0; if count == 0 { 0 } else { ATTRIBUTE_BYTES_MAX }];
-    let mut all = Vec::new();
-    for name in split(&list[..count]) {
-        let count = rustix::fs::getxattr(&path, name, value.as_mut_slice())?;
-        all.push(Attribute { name: name.to_vec(), value: value[..count].to_vec() });
-    }
-    Ok(all)
-}
-
 /// Space that a tree takes on the disk, in bytes. This is an estimate, because files may change.
 pub(crate) fn allocated(root: &Path) -> u64 {
     let Ok(top) = rustix::fs::open(root, DIRECTORY, Mode::empty()) else { return 0 };
     let mut sum = 0;
     let mut directory = top;
-    let Ok(first) = names(&directory) else { return 0 };
+    let mut memory = Memory::new(MEMORY_BYTES_MAX);
+    let Ok(first) = memory.names(&directory) else { return 0 };
     let mut levels = vec![first];
     while let Some(level) = levels.last_mut() {
-        let Some(name) = level.next() else {
+        let Some(name) = level.names.next() else {
+            memory.release(level);
             levels.pop();
             if levels.is_empty() {
                 break;
@@ -362,7 +439,7 @@ pub(crate) fn allocated(root: &Path) -> u64 {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory
             && let Ok(entered) =
                 rustix::fs::openat(&directory, name.as_slice(), DIRECTORY, Mode::empty())
-            && let Ok(list) = names(&entered)
+            && let Ok(list) = memory.names(&entered)
         {
             directory = entered;
             levels.push(list);

@@ -1,7 +1,9 @@
 //! The archives of a backup.
 
 use super::audit;
-use crate::archive::{ArchiveWriter, Totals, Tree, allocated, pack};
+use crate::archive::{
+    ArchiveWriter, PROCESS_FILES, PackError, Packed, Totals, Tree, allocated, pack,
+};
 use crate::error::{Error, at};
 use crate::files::HashedFile;
 use crate::manifest::{Content, FileEntry, is_name};
@@ -14,8 +16,6 @@ use std::time::Duration;
 
 /// Compression level. A sandbox stands still while it is compressed: speed matters more than size.
 const LEVEL: i32 = 1;
-/// Files in the directory of a sandbox that name or serve its processes.
-const PROCESS_FILES: [&[u8]; 5] = [b"agent.sock", b"cgroups", b"agent", b"scopes", b"unclaimed"];
 /// Working directories of overlays, whose content has no meaning after the mount.
 const WORK: [&[u8]; 2] = [b"root/work", b"usr/work"];
 /// Files of the server beside the records.
@@ -37,24 +37,26 @@ pub(super) struct WrittenArchive {
     content: Content,
     path: PathBuf,
     file: HashedFile,
-    totals: Totals,
+    packed: Packed,
 }
 
 impl WrittenArchive {
     pub(super) fn totals(&self) -> Totals {
-        self.totals
+        self.packed.totals
     }
 
     /// Waits until the archive is on the disk.
     pub(super) fn finish(self) -> Result<FileEntry, Error> {
         let digested = self.file.finish().map_err(at(&self.path))?;
+        let Packed { totals, skipped } = self.packed;
         Ok(FileEntry {
             content: self.content,
             bytes: digested.bytes,
             sha256: digested.sha256,
-            entries: self.totals.entries,
-            restored_bytes: self.totals.restored_bytes,
-            left_out: self.totals.left_out,
+            entries: totals.entries,
+            restored_bytes: totals.restored_bytes,
+            left_out: totals.left_out,
+            skipped,
         })
     }
 }
@@ -70,7 +72,8 @@ impl Archives<'_> {
             match self.sandbox(name) {
                 Err(error) if error.is_busy() && attempt < ATTEMPTS => {
                     attempt += 1;
-                    remove(self.folder, name)?;
+                    let content = Content::Sandbox { name: name.to_owned() };
+                    remove(self.folder, &content)?;
                     std::thread::sleep(PAUSE);
                 }
                 written => return written,
@@ -86,26 +89,27 @@ impl Archives<'_> {
         self.tree(Content::Sandbox { name: name.to_owned() }, &tree)
     }
 
-    /// Files that the server moved aside, without the credentials among them.
-    pub(super) fn orphans(&self) -> Result<Vec<FileEntry>, Error> {
+    /// The names of directories that the server moved aside.
+    pub(super) fn orphan_names(&self) -> Result<Vec<String>, Error> {
         let folder = self.data.join("orphaned");
         let names = match fs::read_dir(&folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             names => names.map_err(at(&folder))?,
         };
-        let mut files = Vec::new();
-        for name in names {
-            let name = name.map_err(at(&folder))?.file_name().to_string_lossy().into_owned();
-            if !is_name(&name) {
-                continue;
-            }
-            let root = folder.join(&name);
-            let without = |path: &[u8]| path == b"credentials" || PROCESS_FILES.contains(&path);
-            let empty = |path: &[u8]| WORK.contains(&path);
-            let tree = Tree { root: &root, without: &without, empty: &empty, live: true };
-            files.push(self.tree(Content::Orphan { name }, &tree)?.finish()?);
-        }
-        Ok(files)
+        let names: io::Result<Vec<String>> =
+            names.map(|name| Ok(name?.file_name().to_string_lossy().into_owned())).collect();
+        let mut names = names.map_err(at(&folder))?;
+        names.retain(|name| is_name(name));
+        Ok(names)
+    }
+
+    /// Files that the server moved aside, without the credentials among them.
+    pub(super) fn orphan(&self, name: &str) -> Result<FileEntry, Error> {
+        let root = self.data.join("orphaned").join(name);
+        let without = |path: &[u8]| path == b"credentials" || PROCESS_FILES.contains(&path);
+        let empty = |path: &[u8]| WORK.contains(&path);
+        let tree = Tree { root: &root, without: &without, empty: &empty, live: true };
+        self.tree(Content::Orphan { name: name.to_owned() }, &tree)?.finish()
     }
 
     /// All images. Layers never change once they have their name.
@@ -128,7 +132,8 @@ impl Archives<'_> {
     pub(super) fn audit(&self) -> Result<FileEntry, Error> {
         let tenants = self.data.join("audit/tenants");
         self.retried(&Content::Audit, || {
-            self.write(Content::Audit, |archive| audit::pack(&tenants, archive, self.progress))
+            let fill = |archive: &mut Compressed| audit::pack(&tenants, archive, self.progress);
+            self.write(Content::Audit, &tenants, fill)
         })
     }
 
@@ -141,10 +146,9 @@ impl Archives<'_> {
         let mut attempt = 1;
         loop {
             match write() {
-                Err(_) if attempt < ATTEMPTS => {
+                Err(Error::Source { .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
-                    let path = self.folder.join(content.path());
-                    absent(fs::remove_file(&path)).map_err(at(&path))?;
+                    remove(self.folder, content)?;
                 }
                 written => return written?.finish(),
             }
@@ -152,13 +156,14 @@ impl Archives<'_> {
     }
 
     fn tree(&self, content: Content, tree: &Tree<'_>) -> Result<WrittenArchive, Error> {
-        self.write(content, |archive| pack(tree, archive, self.progress))
+        self.write(content, tree.root, |archive| pack(tree, archive, self.progress))
     }
 
     fn write(
         &self,
         content: Content,
-        fill: impl FnOnce(&mut Compressed) -> io::Result<Totals>,
+        root: &Path,
+        fill: impl FnOnce(&mut Compressed) -> Result<Packed, PackError>,
     ) -> Result<WrittenArchive, Error> {
         let path = self.folder.join(content.path());
         if let Some(folder) = path.parent() {
@@ -166,14 +171,21 @@ impl Archives<'_> {
             made.map_err(at(folder))?;
         }
         let file = HashedFile::create(&path)?;
-        let filled = || -> io::Result<(HashedFile, Totals)> {
-            let encoder = zstd::Encoder::new(file, LEVEL)?;
+        let filled = || -> Result<(HashedFile, Packed), PackError> {
+            let encoder = zstd::Encoder::new(file, LEVEL).map_err(PackError::Target)?;
             let mut archive = ArchiveWriter::new(encoder);
-            let totals = fill(&mut archive)?;
-            Ok((archive.finish()?.finish()?, totals))
+            let packed = fill(&mut archive)?;
+            let file = archive.finish()?.finish().map_err(PackError::Target)?;
+            Ok((file, packed))
         };
-        let (file, totals) = filled().map_err(at(&path))?;
-        Ok(WrittenArchive { content, path, file, totals })
+        let (file, packed) = filled().map_err(|error| match error {
+            PackError::Target(error) => at(&path)(error),
+            PackError::Source(source) => Error::Source { root: root.to_owned(), source },
+            PackError::Unfit(reason) => {
+                Error::Source { root: root.to_owned(), source: io::Error::other(reason) }
+            }
+        })?;
+        Ok(WrittenArchive { content, path, file, packed })
     }
 }
 
@@ -184,9 +196,9 @@ fn absent(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes the archive of a sandbox, if there is one.
-pub(super) fn remove(folder: &Path, name: &str) -> Result<(), Error> {
-    let path = folder.join(Content::Sandbox { name: name.to_owned() }.path());
+/// Removes an archive, if there is one.
+pub(super) fn remove(folder: &Path, content: &Content) -> Result<(), Error> {
+    let path = folder.join(content.path());
     absent(fs::remove_file(&path)).map_err(at(&path))
 }
 

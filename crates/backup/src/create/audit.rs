@@ -5,9 +5,10 @@
 //! is left out.
 
 use super::archives::Compressed;
-use crate::archive::Totals;
 use crate::archive::entry::{Attributes, Entry, Kind};
+use crate::archive::{PackError, Packed, Totals};
 use crate::progress::Progress;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,11 +24,13 @@ pub(super) fn pack(
     tenants: &Path,
     archive: &mut Compressed,
     progress: &dyn Progress,
-) -> io::Result<Totals> {
+) -> Result<Packed, PackError> {
     let mut totals = Totals::default();
     let mut names = match fs::read_dir(tenants) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(totals),
-        names => names?.map(|name| Ok(name?.file_name())).collect::<io::Result<Vec<_>>>()?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Packed { totals, skipped: Vec::new() });
+        }
+        names => names.and_then(file_names).map_err(PackError::Source)?,
     };
     names.sort();
     for name in names {
@@ -40,16 +43,14 @@ pub(super) fn pack(
         )?;
         let head = match fs::read(folder.join(HEAD)) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            head => Some(head?),
+            head => Some(head.map_err(PackError::Source)?),
         };
-        let mut files: Vec<_> = fs::read_dir(&folder)?
-            .map(|file| Ok(file?.file_name()))
-            .collect::<io::Result<Vec<_>>>()?;
+        let mut files = fs::read_dir(&folder).and_then(file_names).map_err(PackError::Source)?;
         files.retain(|file| file.as_bytes().ends_with(LINES.as_bytes()));
         files.sort();
         let mut contents = head.map(|head| (HEAD.into(), head)).into_iter().collect::<Vec<_>>();
         for file in files {
-            let mut lines = fs::read(folder.join(&file))?;
+            let mut lines = fs::read(folder.join(&file)).map_err(PackError::Source)?;
             let end = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             lines.truncate(end);
             contents.push((file, lines));
@@ -66,7 +67,11 @@ pub(super) fn pack(
             totals.restored_bytes += bytes.len() as u64;
         }
     }
-    Ok(totals)
+    Ok(Packed { totals, skipped: Vec::new() })
+}
+
+fn file_names(directory: fs::ReadDir) -> io::Result<Vec<OsString>> {
+    directory.map(|file| Ok(file?.file_name())).collect()
 }
 
 fn attributes(mode: u32) -> Attributes {
@@ -74,7 +79,7 @@ fn attributes(mode: u32) -> Attributes {
     Attributes { mode, modified_s, ..Attributes::default() }
 }
 
-fn add(archive: &mut Compressed, totals: &mut Totals, entry: Entry) -> io::Result<()> {
+fn add(archive: &mut Compressed, totals: &mut Totals, entry: Entry) -> Result<(), PackError> {
     totals.entries += 1;
     totals.restored_bytes += 4096;
     archive.entry(&entry)

@@ -84,8 +84,10 @@ fn names(data: &Path) -> Result<Vec<std::ffi::OsString>, Error> {
     Ok(names)
 }
 
+/// Whether the directory contains at most the lock, which a restore that was killed at its beginning
+/// left.
 fn is_empty(data: &Path) -> Result<bool, Error> {
-    Ok(names(data)?.is_empty())
+    Ok(names(data)?.iter().all(|name| name == LOCK))
 }
 
 /// Removes everything in the directory but these files.
@@ -95,4 +97,20 @@ fn clear(data: &Path, but: &[&str]) -> Result<(), Error> {
         isolet_sys::tree::remove(&path).map_err(at(&path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restore_that_was_killed_before_its_mark_can_be_repeated() {
+        let data = tempfile::tempdir().unwrap();
+        fs::write(data.path().join(LOCK), "").unwrap();
+        drop(IncompleteRestore::begin(data.path()).unwrap());
+        assert_eq!(names(data.path()).unwrap().len(), 0);
+        fs::write(data.path().join("mine"), "x").unwrap();
+        let refused = IncompleteRestore::begin(data.path());
+        assert!(matches!(refused, Err(Error::NotEmpty(_))));
+    }
 }

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -14,6 +15,8 @@ use tracing::{info, warn};
 
 /// Maximum number of connections. Further ones wait.
 const CONNECTIONS_MAX: usize = 8;
+/// How long a sandbox may take to stand still: less than the client waits for an answer.
+const HOLD_WAIT: Duration = Duration::from_secs(90);
 
 /// Creates the socket. The caller holds the lock of the data directory.
 ///
@@ -41,7 +44,7 @@ pub(crate) async fn serve(listener: UnixListener, service: Service, log: LogCont
             connections.join_next().await;
         }
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let own = rustix::process::geteuid().as_raw();
@@ -108,19 +111,7 @@ async fn answer(
         AdminRequest::Hold { .. } if held.is_some() => {
             failed("another sandbox stands still; release it first".to_owned())
         }
-        AdminRequest::Hold { sandbox } => match service.hold(&sandbox).await {
-            Ok(None) => AdminResponse::Gone,
-            Ok(Some(new)) => {
-                let response = AdminResponse::Held {
-                    state: new.state.word().to_owned(),
-                    frozen: new.frozen,
-                    unsaved_shells: new.unsaved.len(),
-                };
-                *held = Some(new);
-                response
-            }
-            Err(error) => failed(error.to_string()),
-        },
+        AdminRequest::Hold { sandbox } => hold(&sandbox, service, held).await,
         AdminRequest::Release => match held.take().map(HeldSandbox::release) {
             Some(Some(stood)) => {
                 let stood_us = u64::try_from(stood.as_micros()).unwrap_or(u64::MAX);
@@ -141,6 +132,27 @@ async fn answer(
             Err(error) => failed(error.to_string()),
         },
         AdminRequest::LogFilter { .. } => failed("not a request about sandboxes".to_owned()),
+    }
+}
+
+async fn hold(sandbox: &str, service: &Service, held: &mut Option<HeldSandbox>) -> AdminResponse {
+    // Dropping the request lets a sandbox continue that stands still too late.
+    match tokio::time::timeout(HOLD_WAIT, service.hold(sandbox)).await {
+        Err(_) => {
+            let seconds = HOLD_WAIT.as_secs();
+            failed(format!("it is busy and did not stand still within {seconds} s"))
+        }
+        Ok(Ok(None)) => AdminResponse::Gone,
+        Ok(Ok(Some(new))) => {
+            let response = AdminResponse::Held {
+                state: new.state.word().to_owned(),
+                frozen: new.frozen,
+                unsaved_shells: new.unsaved_shells,
+            };
+            *held = Some(new);
+            response
+        }
+        Ok(Err(error)) => failed(error.to_string()),
     }
 }
 

@@ -3,13 +3,20 @@
 
 use anyhow::{Context, Result, bail};
 use isolet_backup::Passphrase;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 
 /// Maximum length of a passphrase, in bytes.
 const BYTES_MAX: u64 = 4096;
+
+const CTRL_C: u8 = 3;
+const CTRL_D: u8 = 4;
+const BACKSPACE: u8 = 8;
+const CTRL_U: u8 = 21;
+const CTRL_BACKSLASH: u8 = 28;
+const DELETE: u8 = 127;
 
 /// What the passphrase is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +57,52 @@ fn ask(purpose: Use) -> Result<String> {
     Ok(text)
 }
 
-/// Reads a line without showing it.
+/// Reads a line without showing it. Until its end, the keys of the terminal send no signals: one would
+/// end this program and leave the terminal without echo.
 fn typed(mut tty: &File, prompt: &str) -> Result<String> {
     let before = tcgetattr(tty)?;
     let mut hidden = before.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
+    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+    hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
+    hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
     tcsetattr(tty, OptionalActions::Flush, &hidden)?;
-    let text = tty.write_all(prompt.as_bytes()).map_err(Into::into).and_then(|()| line(tty));
+    let text = tty.write_all(prompt.as_bytes()).map_err(Into::into).and_then(|()| keys(tty));
     tcsetattr(tty, OptionalActions::Flush, &before)?;
     tty.write_all(b"\n")?;
     text
+}
+
+/// Reads the keys of one line.
+fn keys(from: impl Read) -> Result<String> {
+    let mut line = Vec::new();
+    for byte in from.bytes() {
+        match byte? {
+            b'\n' | b'\r' => break,
+            CTRL_C | CTRL_BACKSLASH => bail!("interrupted"),
+            CTRL_D if line.is_empty() => bail!("no passphrase was typed"),
+            CTRL_D => break,
+            CTRL_U => line.clear(),
+            BACKSPACE | DELETE => {
+                // A character may have several bytes.
+                while line.pop().is_some_and(|byte| byte & 0b1100_0000 == 0b1000_0000) {}
+            }
+            _ if line.len() as u64 >= BYTES_MAX => bail!("the passphrase is too long"),
+            byte => line.push(byte),
+        }
+    }
+    String::from_utf8(line).context("the passphrase is not valid UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ctrl_c_ends_the_prompt_and_the_line_can_be_corrected() {
+        assert!(keys(&b"secret\x03"[..]).is_err(), "the caller then restores the echo");
+        assert_eq!(keys(&b"sx\x7fecret\nrest"[..]).unwrap(), "secret");
+        assert_eq!(keys("aß\u{7f}b\r".as_bytes()).unwrap(), "ab");
+        assert_eq!(keys(&b"wrong\x15right\n"[..]).unwrap(), "right");
+        assert!(keys(&b"\x04"[..]).is_err());
+    }
 }

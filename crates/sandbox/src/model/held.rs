@@ -1,6 +1,5 @@
 //! A sandbox that stands still while its files are copied.
 
-use crate::model::info::Lost;
 use crate::model::state::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +14,8 @@ pub struct HeldSandbox {
     pub state: State,
     /// Whether its processes are frozen; otherwise none runs.
     pub frozen: bool,
-    /// Shells whose latest state could not be saved.
-    pub unsaved: Vec<Lost>,
+    /// Number of shells whose latest state could not be saved.
+    pub unsaved_shells: usize,
     since: Instant,
     expired: Arc<AtomicBool>,
     release: oneshot::Sender<()>,
@@ -32,14 +31,14 @@ pub(crate) struct Holder {
 pub(crate) fn hold(
     state: State,
     frozen: bool,
-    unsaved: Vec<Lost>,
+    unsaved_shells: usize,
     since: Instant,
 ) -> (HeldSandbox, Holder) {
     let (release, released) = oneshot::channel();
     let expired = Arc::new(AtomicBool::new(false));
     let own = Arc::clone(&expired);
     (
-        HeldSandbox { state, frozen, unsaved, since, expired: own, release },
+        HeldSandbox { state, frozen, unsaved_shells, since, expired: own, release },
         Holder { expired, released },
     )
 }

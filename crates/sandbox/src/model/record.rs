@@ -46,6 +46,8 @@ impl PoolKind {
 const VERSION: u32 = 1;
 /// The cause of failure of a sandbox whose record cannot be read.
 pub(crate) const UNREAD: &str = "its record does not read";
+/// Maximum length of the server's name for a sandbox, in bytes.
+const NAME_BYTES_MAX: usize = 40;
 /// Minimum memory, in MiB; a shell needs that much.
 const MEMORY_MIB_MIN: u64 = 16;
 /// Minimum processor time, in thousandths of one core.
@@ -308,6 +310,9 @@ impl Record {
     pub(crate) fn read(config: &Config, row: isolet_store::SandboxRow) -> Result<Self, String> {
         let tenant = TenantId::parse(&row.tenant).map_err(|error| error.to_string())?;
         let id = SandboxId::parse(&row.id).map_err(|error| error.to_string())?;
+        if !is_internal_name(&row.name) || row.slot >= isolet_jail::SLOTS {
+            return Err(format!("invalid name {:?} or range {}", row.name, row.slot));
+        }
         let state = serde_json::from_value(Value::String(row.state));
         let body =
             serde_json::from_str::<RecordBody>(&row.body).ok().filter(|body| body.v == VERSION);
@@ -345,6 +350,12 @@ impl Record {
             credentials: Vec::new(),
         }
     }
+}
+
+/// Whether a text is a name that the server gives to sandboxes, and that names files of it.
+fn is_internal_name(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(known)
 }
 
 /// The error of calls on a failed sandbox.
@@ -455,6 +466,12 @@ mod tests {
         let mut stranger = row("running", "{}");
         stranger.tenant = "../x".into();
         assert!(Record::read(&config(), stranger).is_err());
+        let mut elsewhere = row("destroying", "{}");
+        elsewhere.name = "../../mysql".into();
+        assert!(Record::read(&config(), elsewhere).is_err());
+        let mut of_host = row("sleeping", "{}");
+        of_host.slot = 36_864;
+        assert!(Record::read(&config(), of_host).is_err());
     }
 
     /// A client of a version without sleep expects that its sandbox runs until it is deleted.

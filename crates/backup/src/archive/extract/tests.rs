@@ -27,7 +27,7 @@ fn packed(root: &Path) -> Vec<u8> {
 }
 
 fn extracted(bytes: &[u8], to: &Path) -> io::Result<u64> {
-    let mut extractor = Extractor::new(to)?;
+    let mut extractor = Extractor::new(to, 0o777)?;
     let entries = read(bytes, &mut extractor)?;
     extractor.finish()?;
     Ok(entries)

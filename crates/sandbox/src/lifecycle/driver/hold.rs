@@ -1,18 +1,23 @@
 //! Standing still for a backup: the shells are saved, all processes are frozen, and the driver
 //! waits, so that nothing wakes, changes or deletes the sandbox while its files are copied.
 
+use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::watch::{AgentReports, watch_at};
 use crate::lifecycle::driver::{Driver, REATTACH_WAIT};
 use crate::live::state_receiver::StateReceiver;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::held::{self, HeldSandbox};
+use crate::model::ids::SessionId;
 use crate::model::info::Lost;
 use crate::model::state::State;
 use isolet_jail::FrozenSandbox;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 /// How long saving all shells may take before the sandbox is frozen without it.
@@ -28,6 +33,10 @@ impl Driver {
         &mut self,
         answer: oneshot::Sender<Result<HeldSandbox, Error>>,
     ) {
+        // The request waited in the queue for longer than its sender.
+        if answer.is_closed() {
+            return;
+        }
         let (frozen, holder) = match self.freeze().await {
             Ok((held, frozen, holder)) => {
                 if answer.send(Ok(held)).is_err() {
@@ -50,52 +59,72 @@ impl Driver {
         &mut self,
     ) -> Result<(HeldSandbox, Option<FrozenSandbox>, held::Holder), Error> {
         let state = self.record.state;
-        let unsaved = match state {
+        let unsaved_shells = match state {
             State::Running => self.save_shells().await,
             State::Sleeping => {
                 if self.cleanup_pending {
                     self.retry_cleanup().await;
                 }
-                Vec::new()
+                0
             }
-            State::Unreachable | State::Failed => Vec::new(),
+            State::Unreachable => self.open_shells(),
+            State::Failed => 0,
             State::Creating | State::Destroying | State::Destroyed => {
                 return Err(Error::NoSandbox(self.entry.id.clone()));
             }
         };
         self.keep_activity().await;
         let handle = self.handle();
-        let since = Instant::now();
+        let since = std::time::Instant::now();
         let frozen = blocking(move || FrozenSandbox::freeze(handle.open(), FREEZE_WAIT)).await?;
         let frozen = frozen.map_err(|error| {
             Error::Fault(format!("sandbox {} cannot be frozen: {error}", self.entry.id))
         })?;
         info!(sandbox = %self.entry.id, frozen = frozen.is_some(), "stands still for a backup");
-        let (held, holder) = held::hold(state, frozen.is_some(), unsaved, since);
+        let (held, holder) = held::hold(state, frozen.is_some(), unsaved_shells, since);
         Ok((held, frozen, holder))
     }
 
     /// Saves the state of all shells as for a sleep. A shell that does not answer keeps the state
-    /// that was saved before.
-    async fn save_shells(&mut self) -> Vec<Lost> {
-        match timeout(SAVE_WAIT, self.save_every_shell()).await {
-            Ok(Ok(unsaved)) => unsaved,
-            Ok(Err(error)) => {
-                warn!(sandbox = %self.entry.id, %error, "shells are not saved for the backup");
-                Vec::new()
-            }
-            Err(_) => Vec::new(),
+    /// that was saved before. Returns the number of those.
+    async fn save_shells(&mut self) -> usize {
+        let until = Instant::now() + SAVE_WAIT;
+        let open = self.seen.shells();
+        let saved = timeout_at(until, self.save_all()).await;
+        let mut unsaved = self.unsaved(open, saved);
+        for (id, scope) in self.entry.scopes.all() {
+            let open = scope.seen().shells();
+            let saved = self.save_scope(id, &scope.directory, &scope.pool.version);
+            let saved = timeout_at(until, saved).await;
+            unsaved += self.unsaved(open, saved);
         }
+        unsaved
     }
 
-    async fn save_every_shell(&mut self) -> Result<Vec<Lost>, Error> {
-        let mut unsaved = self.save_all().await?;
-        for (id, scope) in self.entry.scopes.all() {
-            let AgentReports { mut wire, .. } =
-                watch_at(&scope.directory, &scope.pool.version, REATTACH_WAIT).await?;
-            let mut saving = StateReceiver::new(&self.entry, Some(id));
-            unsaved.extend(saving.all(&mut wire, |_, _| {}).await?);
-        }
-        Ok(unsaved)
+    /// The number of shells that an agent with `open` shells could not save.
+    fn unsaved(&self, open: usize, saved: Result<Result<Vec<Lost>, Error>, Elapsed>) -> usize {
+        let error = match saved {
+            Ok(Ok(lost)) => return lost.len(),
+            Ok(Err(error)) => error.to_string(),
+            Err(elapsed) => elapsed.to_string(),
+        };
+        warn!(sandbox = %self.entry.id, error, open, "shells are not saved for the backup");
+        open
+    }
+
+    /// The number of shells that were open at the agents' last reports.
+    fn open_shells(&self) -> usize {
+        let scopes = self.entry.scopes.all();
+        self.seen.shells() + scopes.iter().map(|(_, scope)| scope.seen().shells()).sum::<usize>()
+    }
+
+    async fn save_scope(
+        &self,
+        id: SessionId,
+        directory: &Path,
+        version: &Arc<AgentVersion>,
+    ) -> Result<Vec<Lost>, Error> {
+        let AgentReports { mut wire, .. } = watch_at(directory, version, REATTACH_WAIT).await?;
+        StateReceiver::new(&self.entry, Some(id)).all(&mut wire, |_, _| {}).await
     }
 }

@@ -1,0 +1,236 @@
+//! What an archive of a backup may contain. What Isolet writes stays within it. Without this check, a
+//! forged archive could place programs with the rights of the host's root, name processes that the
+//! server ends, or contain links by which the server reads and writes elsewhere.
+
+use super::entry::{Attributes, Entry, Kind};
+use super::read::Sink;
+use super::tree::ENTRY_BYTES;
+use std::io;
+use std::ops::Range;
+
+/// Files in the directory of a sandbox that name or serve its processes. No archive contains them.
+pub(crate) const PROCESS_FILES: [&[u8]; 5] =
+    [b"agent.sock", b"cgroups", b"agent", b"scopes", b"unclaimed"];
+/// Directories of a sandbox that only its own processes use.
+const TENANT_FILES: [&[u8]; 3] = [b"root/upper/", b"usr/upper/", b"workspace/"];
+/// Directories of images whose subdirectories contain the files of layers.
+const LAYERS: [&[u8]; 2] = [b"layers", b"frames"];
+/// The attribute that gives a program rights.
+const CAPABILITY: &[u8] = b"security.capability";
+/// Bytes by which an archive may exceed the size in its manifest.
+const SPARE_BYTES: u64 = 1024 * 1024;
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Which directory an archive contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// The directory of a sandbox.
+    Sandbox,
+    /// Images, which only root may enter: they contain files of any owner.
+    Images,
+    /// Directories and files of the server.
+    Server,
+}
+
+/// What an archive may contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    pub(crate) layout: Layout,
+    /// The host's ids of the tenants whose files it contains.
+    pub(crate) ids: Range<u32>,
+    /// Space that the manifest says it needs, in bytes.
+    pub(crate) restored_bytes: u64,
+}
+
+impl Allowed {
+    fn check(&self, entry: &Entry) -> Result<(), &'static str> {
+        let path = entry.path.as_slice();
+        if self.layout == Layout::Sandbox && PROCESS_FILES.contains(&first(path)) {
+            return Err("the server creates this file");
+        }
+        let plain = matches!(entry.kind, Kind::Directory | Kind::File { .. });
+        if !plain && !self.is_tenants(path) {
+            return Err("only a directory or a regular file may be here");
+        }
+        // A symbolic link has no rights, and the root gets other attributes.
+        if matches!(entry.kind, Kind::Symlink { .. }) || path.is_empty() {
+            return Ok(());
+        }
+        self.check_owner(entry.kind == Kind::Directory, &entry.attributes)
+    }
+
+    /// Whether only processes in a sandbox follow links at this path.
+    fn is_tenants(&self, path: &[u8]) -> bool {
+        match self.layout {
+            Layout::Sandbox => TENANT_FILES.iter().any(|folder| path.starts_with(folder)),
+            Layout::Images => {
+                LAYERS.contains(&first(path)) && path.split(|byte| *byte == b'/').count() > 2
+            }
+            Layout::Server => false,
+        }
+    }
+
+    fn check_owner(&self, directory: bool, attributes: &Attributes) -> Result<(), &'static str> {
+        let Attributes { mode, uid, gid, .. } = *attributes;
+        let owned = self.ids.contains(&uid);
+        match self.layout {
+            Layout::Images => return Ok(()),
+            Layout::Sandbox if !owned && uid != 0 => return Err("it belongs to another user"),
+            Layout::Sandbox | Layout::Server => {}
+        }
+        let sets_user = mode & SET_USER_ID != 0 && !owned;
+        let sets_group = mode & SET_GROUP_ID != 0 && !self.ids.contains(&gid);
+        if !directory && (sets_user || sets_group) {
+            return Err("it would run with the rights of a user of the host");
+        }
+        let mut capabilities = attributes.extended.iter().filter(|one| one.name == CAPABILITY);
+        match capabilities.all(|one| root_id(&one.value).is_some_and(|id| self.ids.contains(&id))) {
+            true => Ok(()),
+            false => Err("it would run with capabilities of the host"),
+        }
+    }
+}
+
+/// The first part of a path.
+fn first(path: &[u8]) -> &[u8] {
+    path.split(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// The root of the user namespace that capabilities of a file are limited to.
+fn root_id(capability: &[u8]) -> Option<u32> {
+    const REVISION_3: u8 = 3;
+    let value: &[u8; 24] = capability.try_into().ok()?;
+    let id = [value[20], value[21], value[22], value[23]];
+    (value[3] == REVISION_3).then(|| u32::from_le_bytes(id))
+}
+
+/// Passes entries on that are allowed, and stops at the first other one.
+pub(crate) struct AllowedSink<'a> {
+    allowed: Allowed,
+    left: u64,
+    to: &'a mut dyn Sink,
+}
+
+impl<'a> AllowedSink<'a> {
+    pub(crate) fn new(allowed: Allowed, to: &'a mut dyn Sink) -> Self {
+        let left = allowed.restored_bytes.saturating_add(SPARE_BYTES);
+        Self { allowed, left, to }
+    }
+
+    fn take(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.left.checked_sub(bytes);
+        self.left =
+            left.ok_or_else(|| refused("it is longer than its manifest says".to_owned()))?;
+        Ok(())
+    }
+}
+
+fn refused(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+impl Sink for AllowedSink<'_> {
+    fn entry(&mut self, entry: Entry) -> io::Result<()> {
+        self.allowed.check(&entry).map_err(|reason| {
+            refused(format!("{:?}: {reason}", String::from_utf8_lossy(&entry.path)))
+        })?;
+        self.take(ENTRY_BYTES)?;
+        self.to.entry(entry)
+    }
+
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.take(bytes.len() as u64)?;
+        self.to.data(offset, bytes)
+    }
+
+    fn end_of_file(&mut self) -> io::Result<()> {
+        self.to.end_of_file()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::entry::Attribute;
+
+    const FIRST: u32 = 0x7001_0000;
+
+    fn entry(path: &str, kind: Kind, mode: u32, uid: u32) -> Entry {
+        let attributes = Attributes { mode, uid, gid: uid, ..Attributes::default() };
+        Entry { path: path.into(), kind, attributes }
+    }
+
+    fn allowed(layout: Layout) -> Allowed {
+        Allowed { layout, ids: FIRST..FIRST + 65_536, restored_bytes: 0 }
+    }
+
+    fn file() -> Kind {
+        Kind::File { length: 0, parts: None }
+    }
+
+    #[test]
+    fn a_forged_archive_gives_no_rights_on_the_host() {
+        let link = || Kind::Symlink { target: b"/etc".to_vec() };
+        let hard = || Kind::HardLink { to: b"workspace/a".to_vec() };
+        let sandbox = allowed(Layout::Sandbox);
+        let good = [
+            entry("", Kind::Directory, 0o777, 5),
+            entry("workspace/a", file(), 0o6755, FIRST),
+            entry("workspace/link", link(), 0o777, 0),
+            entry("root/upper/b", hard(), 0o644, FIRST + 65_535),
+            entry("root/upper/etc", Kind::Whiteout, 0, 0),
+            entry("given/ca.pem", file(), 0o644, 0),
+        ];
+        for entry in good {
+            assert_eq!(sandbox.check(&entry), Ok(()), "{entry:?}");
+        }
+        let bad = [
+            entry("workspace/a", file(), 0o4755, 0),
+            entry("workspace/a", file(), 0o2755, 0),
+            entry("workspace/a", file(), 0o755, 1000),
+            entry("workspace/a", file(), 0o755, FIRST - 1),
+            entry("workspace/a", file(), 0o755, FIRST + 65_536),
+            entry("given", link(), 0o777, FIRST),
+            entry("disk.img", link(), 0o777, 0),
+            entry("root/upper", link(), 0o777, FIRST),
+            entry("given/hosts", hard(), 0o644, 0),
+            entry("cgroups", file(), 0o644, 0),
+            entry("scopes/x/agent.sock", file(), 0o644, 0),
+        ];
+        for entry in bad {
+            assert!(sandbox.check(&entry).is_err(), "{entry:?}");
+        }
+        let server = allowed(Layout::Server);
+        assert!(server.check(&entry("identity", file(), 0o4755, 0)).is_err());
+        assert!(server.check(&entry("identity", link(), 0o777, 0)).is_err());
+        let images = allowed(Layout::Images);
+        assert!(images.check(&entry("layers/a/tree/bin/su", file(), 0o4755, 0)).is_ok());
+        assert!(images.check(&entry("layers/a/tree/bin", link(), 0o777, 0)).is_ok());
+        assert!(images.check(&entry("layers/a", link(), 0o777, 0)).is_err());
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_own_namespace() {
+        let mut own = vec![1, 0, 0, 3, 0, 0x20, 0, 0];
+        own.extend([0; 12]);
+        own.extend(FIRST.to_le_bytes());
+        let mut of_host = own.clone();
+        of_host[20..].fill(0);
+        let revision_2 = [&[1, 0, 0, 2][..], &[0; 16]].concat();
+        for (value, good) in [(own, true), (of_host, false), (revision_2, false)] {
+            let mut one = entry("workspace/a", file(), 0o755, FIRST);
+            one.attributes.extended = vec![Attribute { name: CAPABILITY.to_vec(), value }];
+            assert_eq!(allowed(Layout::Sandbox).check(&one).is_ok(), good);
+        }
+    }
+
+    #[test]
+    fn an_archive_ends_at_the_size_of_its_manifest() {
+        let mut nothing = crate::verify::Nothing;
+        let mut sink = AllowedSink::new(allowed(Layout::Sandbox), &mut nothing);
+        let bytes = vec![0; 64 * 1024];
+        let count = (0..100).take_while(|_| sink.data(0, &bytes).is_ok()).count();
+        assert_eq!(count, 16, "1 MiB more than the manifest says");
+    }
+}

@@ -1,0 +1,257 @@
+//! Backups of directories that are damaged, hostile or changing, and restores of them.
+
+use super::*;
+use crate::restore::{Marker, RestoreOptions, restore};
+use crate::verify::verify;
+use isolet_jail::{SLOTS, UID_BASE, UIDS};
+use isolet_store::keys::Keys;
+use rusqlite::{Connection, params};
+use sha2::{Digest, Sha256};
+use std::cell::Cell;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use tempfile::TempDir;
+
+/// A data directory with sandboxes `a`, `b`, …, and a place for backups of it.
+struct Fixture {
+    folder: TempDir,
+}
+
+/// Sandboxes that stand still, but those whose name is in the list.
+struct FakeHolds(&'static [&'static str]);
+
+impl Holds for FakeHolds {
+    fn hold(&mut self, name: &str) -> Result<Option<Held>, Error> {
+        if self.0.contains(&name) {
+            return Err(Error::Hold("it does not stand still".to_owned()));
+        }
+        Ok(Some(Held { state: "running".to_owned(), frozen: true, unsaved_shells: 0 }))
+    }
+
+    fn release(&mut self) -> Result<Duration, Error> {
+        Ok(Duration::from_millis(1))
+    }
+}
+
+/// Calls a function when data was read.
+struct OnBytes<F>(F);
+
+impl<F: Fn()> Progress for OnBytes<F> {
+    fn event(&self, _: &Event) {}
+
+    fn bytes(&self, _: u64) {
+        self.0();
+    }
+}
+
+impl Fixture {
+    fn new(names: &[&str]) -> Self {
+        let fixture = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(fixture.data().join("sandboxes")).unwrap();
+        let file = fixture.data().join("isolet.db");
+        drop(Keys::open(&file).unwrap());
+        let connection = Connection::open(&file).unwrap();
+        for (slot, name) in (0..).zip(names) {
+            let insert = "INSERT INTO sandboxes VALUES (?1, 't', ?1, ?2, 'running', '{}')";
+            connection.execute(insert, params![name, slot]).unwrap();
+            let workspace = fixture.data().join("sandboxes").join(name).join("workspace");
+            fs::create_dir_all(&workspace).unwrap();
+            let file = workspace.join("f");
+            fs::write(&file, name).unwrap();
+            let first = UID_BASE + slot * UIDS;
+            chown(&file, Some(first), Some(first)).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
+        }
+        fixture
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn workspace(&self, name: &str) -> PathBuf {
+        self.data().join("sandboxes").join(name).join("workspace")
+    }
+
+    fn target(&self) -> PathBuf {
+        self.folder.path().join("backup")
+    }
+
+    fn create(&self, holds: &'static [&'static str]) -> Result<Manifest, Error> {
+        self.create_with(None, holds, &Quiet)
+    }
+
+    fn create_with(
+        &self,
+        passphrase: Option<Passphrase>,
+        holds: &'static [&'static str],
+        progress: &dyn Progress,
+    ) -> Result<Manifest, Error> {
+        let options = Options {
+            data_dir: self.data(),
+            target: self.target(),
+            with_images: true,
+            passphrase,
+            check_space: false,
+        };
+        create(&options, &mut FakeHolds(holds), progress)
+    }
+
+    fn restore(&self, to: &Path) -> Result<crate::restore::Restored, Error> {
+        let options = RestoreOptions {
+            backup: &self.target(),
+            data_dir: to,
+            passphrase: None,
+            check_space: false,
+            markers: &[Marker { name: "marker", text: "yes" }],
+        };
+        restore(&options, &Quiet)
+    }
+
+    /// Changes the records of the backup, and its manifest accordingly.
+    fn forge(&self, statement: &str) {
+        let path = self.target().join("records.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(statement).unwrap();
+        drop(connection);
+        let bytes = fs::read(&path).unwrap();
+        let file = self.target().join(manifest::FILE);
+        let mut text: serde_json::Value =
+            serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        for one in text["files"].as_array_mut().unwrap() {
+            if one["content"] == "records" {
+                one["bytes"] = bytes.len().into();
+                one["sha256"] = hex::encode(Sha256::digest(&bytes)).into();
+            }
+        }
+        fs::write(file, text.to_string()).unwrap();
+    }
+}
+
+fn names(manifest: &Manifest) -> Vec<&str> {
+    manifest.sandboxes.iter().map(|one| one.name.as_str()).collect()
+}
+
+#[test]
+fn one_sandbox_does_not_stop_the_backup_of_the_others() {
+    let fixture = Fixture::new(&["a", "b", "c", "d", "e"]);
+    isolet_sys::tree::remove(&fixture.data().join("sandboxes/b")).unwrap();
+    chown(fixture.workspace("d").join("f"), Some(1000), Some(1000)).unwrap();
+    let manifest = fixture.create(&["c"]).unwrap();
+    assert_eq!(names(&manifest), ["a", "e"]);
+    let left_out: Vec<&str> = manifest.left_out.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(left_out, ["b", "c", "d"]);
+    assert!(manifest.left_out[2].reason.contains("another user"), "{:?}", manifest.left_out);
+    assert!(!fixture.target().join("sandboxes/d.tar.zst").exists());
+    assert_eq!(verify(&fixture.target(), &Quiet).unwrap(), manifest);
+    let to = fixture.folder.path().join("to");
+    fixture.restore(&to).unwrap();
+    assert_eq!(fs::read_to_string(to.join("sandboxes/e/workspace/f")).unwrap(), "e");
+    assert!(!to.join("sandboxes/d").exists());
+    assert_eq!(fs::read_to_string(to.join("marker")).unwrap(), "yes");
+}
+
+#[test]
+fn a_restored_directory_is_as_closed_as_a_new_one() {
+    let fixture = Fixture::new(&["a"]);
+    let images = fixture.data().join("images");
+    fs::create_dir(&images).unwrap();
+    for open in [&images, &fixture.data().join("sandboxes/a")] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o6777)).unwrap();
+        chown(open, Some(1000), Some(1000)).unwrap();
+    }
+    fixture.create(&[]).unwrap();
+    let to = fixture.folder.path().join("to");
+    fixture.restore(&to).unwrap();
+    for (path, mode) in [("images", 0o700), ("sandboxes/a", 0o711)] {
+        let about = fs::metadata(to.join(path)).unwrap();
+        assert_eq!((about.mode() & 0o7777, about.uid()), (mode, 0), "{path}");
+    }
+}
+
+#[test]
+fn forged_records_are_refused_by_restore_and_verify() {
+    let changes = [
+        format!("UPDATE sandboxes SET slot = {SLOTS} WHERE name = 'a'"),
+        "UPDATE sandboxes SET slot = 36864 WHERE name = 'a'".to_owned(),
+        r#"UPDATE sandboxes SET body = '{"root":{"layers":["../../../../root"]}}'"#.to_owned(),
+        r#"UPDATE sandboxes SET body = '{"root":{"layers":[7]}}'"#.to_owned(),
+        // The archives contain files of the other's user ids.
+        "UPDATE sandboxes SET slot = 1 - slot + 10; UPDATE sandboxes SET slot = slot - 10"
+            .to_owned(),
+    ];
+    for change in changes {
+        let fixture = Fixture::new(&["a", "b"]);
+        fixture.create(&[]).unwrap();
+        fixture.forge(&change);
+        let to = fixture.folder.path().join("to");
+        let refused = fixture.restore(&to).unwrap_err();
+        assert!(matches!(refused, Error::Refused { .. }), "{change}: {refused}");
+        assert!(!to.exists(), "{change}");
+        let refused = verify(&fixture.target(), &Quiet).unwrap_err();
+        assert!(matches!(refused, Error::Refused { .. }), "{change}: {refused}");
+    }
+}
+
+#[test]
+fn a_forged_name_is_refused_although_records_and_manifest_agree() {
+    let fixture = Fixture::new(&["a"]);
+    fixture.create(&[]).unwrap();
+    fixture.forge("UPDATE sandboxes SET name = '../../mysql', state = 'destroying'");
+    let file = fixture.target().join(manifest::FILE);
+    let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    text["sandboxes"][0]["name"] = "../../mysql".into();
+    text["files"].as_array_mut().unwrap().retain(|one| one["content"] != "sandbox");
+    fs::write(file, text.to_string()).unwrap();
+    let to = fixture.folder.path().join("to");
+    for refused in [fixture.restore(&to).map(|_| ()), verify(&fixture.target(), &Quiet).map(|_| ())]
+    {
+        assert!(matches!(refused, Err(Error::NoBackup { .. })), "{refused:?}");
+    }
+    assert!(!to.exists());
+}
+
+/// `isolet keys rotate audit` replaced the key between the copy of the logs and that of the key.
+#[test]
+fn audit_logs_are_copied_with_the_key_that_verifies_them() {
+    let fixture = Fixture::new(&[]);
+    let audit = fixture.data().join("audit");
+    let log = audit.join("tenants/t/1.ndjson");
+    fs::create_dir_all(audit.join("tenants/t")).unwrap();
+    fs::write(&log, "old\n").unwrap();
+    fs::write(audit.join("key"), "old").unwrap();
+    let rotations = Cell::new(0);
+    let progress = OnBytes(|| {
+        if rotations.replace(rotations.get() + 1) == 0 {
+            fs::write(&log, "new\n").unwrap();
+            fs::write(audit.join("key"), "new").unwrap();
+        }
+    });
+    let passphrase = Passphrase::new("correct horse".to_owned()).unwrap();
+    fixture.create_with(Some(passphrase.clone()), &[], &progress).unwrap();
+    assert!(rotations.get() > 1, "the logs were copied again");
+    let to = fixture.folder.path().join("to");
+    let options = RestoreOptions {
+        backup: &fixture.target(),
+        data_dir: &to,
+        passphrase: Some(&passphrase),
+        check_space: false,
+        markers: &[],
+    };
+    restore(&options, &Quiet).unwrap();
+    assert_eq!(fs::read_to_string(to.join("audit/key")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(to.join("audit/tenants/t/1.ndjson")).unwrap(), "new\n");
+}
+
+#[test]
+fn an_error_of_the_target_ends_the_backup_and_leaves_nothing() {
+    let fixture = Fixture::new(&["a"]);
+    let target = fixture.target();
+    let progress = OnBytes(|| {
+        // Another process creates the target before it gets its name.
+        fs::create_dir_all(target.join("full")).unwrap();
+    });
+    let refused = fixture.create_with(None, &[], &progress).unwrap_err();
+    assert!(matches!(refused, Error::NotEmpty(_)), "{refused}");
+    let names = fs::read_dir(fixture.folder.path()).unwrap().count();
+    assert_eq!(names, 2, "the data directory and what the other process created");
+}
