@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 /// The running process.
 pub(super) struct Freezer {
     child: Child,
-    /// `None` after the process was told to end.
+    /// `None` after its requests have ended.
     requests: Option<ChildStdin>,
     responses: BufReader<ChildStdout>,
 }

@@ -73,10 +73,12 @@ fn typed(mut tty: &File, prompt: &str) -> Result<String> {
 }
 
 /// Reads the keys of one line.
-fn keys(from: impl Read) -> Result<String> {
+fn keys(mut from: impl Read) -> Result<String> {
     let mut line = Vec::new();
-    for byte in from.bytes() {
-        match byte? {
+    // One byte at a time: what follows the line is for the program that reads next.
+    let mut key = [0];
+    while from.read(&mut key)? > 0 {
+        match key[0] {
             b'\n' | b'\r' => break,
             CTRL_C | CTRL_BACKSLASH => bail!("interrupted"),
             CTRL_D if line.is_empty() => bail!("no passphrase was typed"),
