@@ -280,7 +280,17 @@ fn rest(pen: &mut Pen<'_>, shown: &Buffer) {
     let top = if modes.origin { shown.top } else { 0 };
     let line = &shown.lines[shown.history_len() + shown.y];
     let joins = model.in_cluster().then(|| begin(line, shown.x));
-    place(pen, shown, joins.unwrap_or(shown.x), shown.y, top);
+    let x = joins.unwrap_or(shown.x);
+    let is_outside = modes.origin && !(shown.top..=shown.bottom).contains(&shown.y);
+    if is_outside && shown.has_history() && x < shown.cols {
+        // Origin mode keeps the cursor inside the region. The alternate screen has a region of its
+        // own, and leaving it does not move the cursor.
+        pen.raw(b"\x1b[?47h");
+        pen.move_cursor(x, shown.y);
+        pen.raw(b"\x1b[?47l");
+    } else {
+        place(pen, shown, x, shown.y, top);
+    }
     charsets(pen, model.charsets);
     pen.style(model.style);
     let switches = [

@@ -142,6 +142,7 @@ fn a_snapshot_gives_the_same_screen_wherever_the_output_is_cut() {
         b"\x1b[3g\x1b[5G\x1bH\r\tx\x1b[>1u\x1b[>4;2m\x1b[?12l\x1b[3 q\x1b=\x1b[4h\x1b[?7l\x1b[?2004h\x1b[?1004h",
         b"\x1b]4;1;#ff0000\x1b\\\x1b]11;rgb:10/20/30\x07\x1bPq#0;2;0;0;0\x1b\\\x1b_Gf=100;AAAA\x1b\\x",
         "01234567890123456789\x1b[41mab\x1b[K\r\n\x1b[42m0123456789012345678\u{6f22}x\x1b[1;20H\x1b[X".as_bytes(),
+        b"\x1b[2;5r\x1b[?6h\x1b[?47h\r\n\r\n\r\n\r\n\x1b[?47lbelow",
         b"\xe6\xbc\xa2\xff\xc3\x28 \xf0\x9f\x98\x80 ok\xe2\x82",
     ];
     for stream in streams {

@@ -53,7 +53,10 @@ fn programs_count_the_processors_that_the_limit_covers() {
         shell.run("nproc").is(&format!("{}\n", covered.min(all)), 0);
         check(&sandbox, covered.min(all));
     }
-    sandbox.post("/sleep", &json!({})).expect(200);
+    drop(shell);
+    wait_until("it sleeps once its shell has no client", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
     check(&sandbox, 1);
 }
 

@@ -36,13 +36,16 @@ pub(super) fn stream(worker: &mut Worker) -> Result<(), Gone> {
     let text = format!(
         "echo {number} >>/workspace/ledger; for ((i=0; i<{lines}; i++)); do echo \"{number} line $i\"; ((i % 40)) || sleep 0.1; done"
     );
-    let mut shell = connect(worker, "session=out&opened=1&frames=binary")?;
-    let Some(Frame::Text(opened)) = shell.next(LONG) else {
-        return worker.unless_gone("no opening");
+    let end = Instant::now() + LONG;
+    let (mut shell, opened) = loop {
+        let mut shell = connect(worker, "session=out&opened=1&frames=binary")?;
+        match shell.next(LONG) {
+            Some(Frame::Text(opened)) if opened["type"] == "shell_opened" => break (shell, opened),
+            // The server was killed after it had accepted the connection.
+            Some(Frame::Close(_)) if Instant::now() < end => worker.check()?,
+            first => worker.unless_gone(&format!("the first frame is {first:?}"))?,
+        }
     };
-    if opened["type"] != "shell_opened" {
-        return worker.unless_gone(&format!("another first frame: {opened}"));
-    }
     let [out, err, seq] = positions(&opened);
     let id = format!("c{number}");
     let mut reading =
