@@ -28,12 +28,14 @@ impl RequestId {
         }
     }
 
-    /// A number, behind the random prefix of this process: no system call for each request.
+    /// The keyed hash of a number: no system call for each request, and a client cannot see from its
+    /// ids how many requests others send.
     fn fresh() -> Self {
-        static PREFIX: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one("request"));
+        static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let text = format!("{:016x}-{number:x}", *PREFIX);
+        let [high, low] = KEYS.each_ref().map(|key| key.hash_one(number));
+        let text = format!("{high:016x}{low:016x}");
         Self(HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown")))
     }
 

@@ -14,7 +14,7 @@ fn server() -> Server {
 /// Status, headers and body of an answer, with the requested id removed.
 fn shape(route: &Route, http: &Http, id: &str) -> (u16, Vec<String>, String) {
     let reply = route.send(http, id);
-    let varies = |name: &str| matches!(name, "date" | "content-length");
+    let varies = |name: &str| matches!(name, "date" | "content-length" | "x-request-id");
     let names = reply.headers.iter().filter(|(name, _)| !varies(name));
     let headers = names.map(|(name, value)| format!("{name}: {value}").replace(id, "ID"));
     (reply.status, headers.collect(), reply.text().replace(id, "ID"))
