@@ -187,8 +187,7 @@ impl SandboxHandle {
     #[must_use]
     pub fn missing_cgroup(&self) -> Option<PathBuf> {
         let groups = self.groups().ok()??;
-        let all = groups.legacy.iter().flatten().cloned();
-        let mut all = all.chain([groups.unified.clone(), groups.agent(), groups.tenant()]);
+        let mut all = groups.all().cloned().chain([groups.agent(), groups.tenant()]);
         all.find(|group| !group.is_dir())
     }
 
