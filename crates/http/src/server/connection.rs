@@ -49,7 +49,8 @@ async fn secure(stream: TcpStream, shared: &Shared) -> Option<Secured> {
         needs_tls,
     };
     let Some(tls) = &shared.tls else { return Some(plain(stream, false)) };
-    match handshake::accept(stream, tls).await {
+    // Boxed, like the answers below: a connection is much smaller while it only waits.
+    match Box::pin(handshake::accept(stream, tls)).await {
         Ok(Handshake::Tls(tls)) => {
             Some(Secured { stream: Either::Right(tls), scheme: Scheme::Https, needs_tls: false })
         }
@@ -95,12 +96,12 @@ pub(super) async fn serve(
         let shared = Arc::clone(&shared);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Arc::clone(own));
-        async move {
+        Box::pin(async move {
             if needs_tls {
                 return Ok(https_required());
             }
             Ok::<_, Infallible>(answer(&shared, transport, request).await)
-        }
+        })
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
