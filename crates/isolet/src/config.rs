@@ -4,6 +4,7 @@
 mod connections;
 mod log;
 mod network;
+mod overrides;
 mod removed;
 mod switch;
 mod telemetry;
@@ -14,6 +15,7 @@ use connections::ConnectionsFile;
 use isolet_http::ConnectionLimits;
 use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
 use network::NetworkFile;
+pub(crate) use overrides::{GivenTls, Overrides};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -23,7 +25,7 @@ use std::time::Duration;
 pub(crate) use switch::switch;
 use telemetry::TelemetryFile;
 pub(crate) use telemetry::TelemetrySettings;
-pub(crate) use tls::{GivenTls, TlsSettings};
+pub(crate) use tls::TlsSettings;
 
 /// The default address of the server.
 pub(crate) const LISTEN: &str = "127.0.0.1:7300";
@@ -162,35 +164,6 @@ impl Images {
     }
 }
 
-/// The settings that flags and environment variables gave.
-#[derive(Debug, Default)]
-pub(crate) struct Overrides {
-    /// The configuration file to read instead of the default one.
-    pub(crate) file: Option<PathBuf>,
-    /// The address and port to listen on.
-    pub(crate) listen: Option<SocketAddr>,
-    /// The data directory. Must be an absolute path.
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Host names under which clients reach the server.
-    pub(crate) hosts: Vec<String>,
-    /// Origins of web pages that may call the server.
-    pub(crate) origins: Vec<String>,
-    /// The domain below which each port of a sandbox has a host name.
-    pub(crate) ports_domain: Option<String>,
-    /// TLS, plaintext and proxies.
-    pub(crate) tls: GivenTls,
-    /// The loopback address and port on which the metrics need no key.
-    pub(crate) metrics_listen: Option<SocketAddr>,
-    /// How long a command waits for a client that does not read, in ms.
-    pub(crate) stall_ms: Option<u64>,
-    /// The size of the warm pool.
-    pub(crate) warm_pool_size: Option<u32>,
-    /// What the log contains.
-    pub(crate) log: Option<String>,
-    /// The receiver of traces.
-    pub(crate) otlp_endpoint: Option<String>,
-}
-
 /// The effective settings, including the defaults.
 #[derive(Debug)]
 pub(crate) struct ServerSettings {
@@ -212,7 +185,7 @@ pub(crate) struct ServerSettings {
     pub(crate) connections: ConnectionLimits,
     /// What the log contains: a level or directives.
     pub(crate) log: String,
-    /// Where traces go.
+    /// Where traces are sent, if anywhere.
     pub(crate) telemetry: TelemetrySettings,
     /// The settings of sandboxes and images.
     pub(crate) sandboxes: Config,

@@ -13,12 +13,11 @@ mod listen;
 mod report;
 mod storage;
 
-use crate::config::{self, GivenTls, Overrides, ServerSettings};
+use crate::config::{Overrides, ServerSettings};
 use anyhow::Result;
 use clap::Parser;
 use finding::{Finding, Status};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Arguments of `isolet doctor`.
@@ -34,49 +33,17 @@ Exit code: 0 if everything is ok, 1 with warnings, 2 with failures.
   sudo isolet doctor --config /etc/isolet/isolet.toml
   isolet doctor --json | jq -r '.findings[] | select(.status != \"ok\").remedy'")]
 pub(crate) struct Args {
-    /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
-    #[arg(long, env = "ISOLET_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Check this address and port [default: 127.0.0.1:7300]
-    #[arg(long, env = "ISOLET_LISTEN", value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// Check this data directory [default: /var/lib/isolet]
-    #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Check this certificate chain (PEM)
-    #[arg(long, env = "ISOLET_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// Check this private key of --tls-cert
-    #[arg(long, env = "ISOLET_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// The server may listen beyond loopback without TLS
-    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = config::switch)]
-    allow_plaintext: Option<bool>,
-    /// Check this address and port of the metrics
-    #[arg(long, env = "ISOLET_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
-    metrics_listen: Option<SocketAddr>,
     /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "The settings to check, as for `isolet serve`")]
+    settings: Overrides,
 }
 
 /// Runs all checks. The process must have one thread.
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let overrides = |file| Overrides {
-        file,
-        listen: args.listen,
-        data_dir: args.data_dir.clone(),
-        tls: GivenTls {
-            certificate: args.tls_cert.clone(),
-            key: args.tls_key.clone(),
-            allow_plaintext: args.allow_plaintext,
-            ..GivenTls::default()
-        },
-        metrics_listen: args.metrics_listen,
-        ..Overrides::default()
-    };
     let mut findings = Vec::new();
-    let settings = match ServerSettings::read(overrides(args.config.clone())) {
+    let settings = match ServerSettings::read(args.settings.clone()) {
         Ok(settings) => settings,
         Err(error) => {
             findings.push(Finding::failure(
@@ -85,7 +52,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 format!("{error:#}"),
                 "correct the setting; the other checks use the defaults",
             ));
-            ServerSettings::read(overrides(Some(PathBuf::from("/dev/null"))))?
+            let defaults = Overrides { file: Some("/dev/null".into()), ..Overrides::default() };
+            let data_dir = args.settings.data_dir;
+            ServerSettings::read(Overrides { data_dir, ..defaults.clone() })
+                .or_else(|_| ServerSettings::read(defaults))?
         }
     };
     findings.extend(all(&settings));

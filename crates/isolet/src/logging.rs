@@ -1,9 +1,10 @@
 //! The log of the server: lines on standard error, as text or as JSON, and their filter.
 
-mod request_field;
+mod request_id;
 
 use anyhow::{Context, Result, bail};
 use isolet_sandbox::TRACE_TARGET;
+use request_id::WithRequestId;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::subscriber::Interest;
@@ -14,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-/// The default level.
+/// What the log admits without a setting.
 pub(crate) const DEFAULT_FILTER: &str = "info";
 /// Libraries that log what concerns only their developers. A filter that names them wins.
 const QUIET_LIBRARIES: &str = "hyper=error,rmcp=warn";
@@ -83,10 +84,10 @@ pub(crate) fn start(settings: &LogSettings, traces: Option<BoxedLayer>) -> Resul
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
     let lines: BoxedLayer = if settings.json {
-        let lines = lines.json().map_event_format(request_field::InJson);
+        let lines = lines.json().map_event_format(WithRequestId::in_json);
         Box::new(lines.with_filter(filter))
     } else {
-        Box::new(lines.map_event_format(request_field::InText).with_filter(filter))
+        Box::new(lines.map_event_format(WithRequestId::in_text).with_filter(filter))
     };
     match traces {
         Some(traces) => {

@@ -1,6 +1,6 @@
 //! `isolet serve`: starts the server, prints its address, and shuts it down gracefully.
 
-use crate::config::{self, DATA_DIR, GivenTls, LISTEN, Overrides, ServerSettings};
+use crate::config::{self, DATA_DIR, LISTEN, Overrides, ServerSettings};
 use crate::logging::{self, LogControl, LogSettings};
 use crate::telemetry::Telemetry;
 use crate::tls::TlsFiles;
@@ -13,7 +13,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -43,62 +43,14 @@ Examples:
   isolet serve --log-json --otlp-endpoint http://127.0.0.1:4318
   isolet serve --print-config")]
 pub(crate) struct Args {
-    /// Read this configuration file [default: /etc/isolet/isolet.toml, if it exists]
-    #[arg(long, env = "ISOLET_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Listen on this address and port [default: 127.0.0.1:7300]
-    #[arg(long, env = "ISOLET_LISTEN", value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// Store records, keys and the files of sandboxes here [default: /var/lib/isolet]
-    #[arg(long, env = "ISOLET_DATA_DIR", value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// Accept requests for this host name (NAME or NAME:PORT). Repeatable
-    #[arg(long = "host", env = "ISOLET_HOSTS", value_name = "NAME", value_delimiter = ',')]
-    hosts: Vec<String>,
-    /// Accept requests from web pages of this origin (https://NAME). Repeatable
-    #[arg(long = "origin", env = "ISOLET_ORIGINS", value_name = "ORIGIN", value_delimiter = ',')]
-    origins: Vec<String>,
-    /// Give each port of a sandbox a host name below this domain (localhost for one machine)
-    #[arg(long, env = "ISOLET_PORTS_DOMAIN", value_name = "NAME")]
-    ports_domain: Option<String>,
-    /// Serve HTTPS with this certificate chain (PEM), read again when it changes; requires --tls-key
-    #[arg(long, env = "ISOLET_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// Use this private key (PEM, without a passphrase) for --tls-cert
-    #[arg(long, env = "ISOLET_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Listen beyond loopback without TLS: for a private network, or behind a reverse proxy
-    #[arg(long, env = "ISOLET_ALLOW_PLAINTEXT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = config::switch)]
-    allow_plaintext: Option<bool>,
-    /// Believe the X-Forwarded-* and Forwarded headers of this reverse proxy (address or network). Repeatable
-    #[arg(
-        long = "trusted-proxy",
-        env = "ISOLET_TRUSTED_PROXIES",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    trusted_proxies: Vec<String>,
-    /// Serve /metrics without a key on this loopback address [default: none]
-    #[arg(long, env = "ISOLET_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
-    metrics_listen: Option<SocketAddr>,
-    /// Set how long a command waits for a client that does not read, in ms
-    #[arg(long, env = "ISOLET_STALL_MS", value_name = "MS")]
-    stall_ms: Option<u64>,
-    /// Set the size of the warm pool: sandboxes created in advance, 0 to 64
-    #[arg(long, env = "ISOLET_WARM_POOL_SIZE", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64))]
-    warm_pool_size: Option<u32>,
+    #[command(flatten)]
+    settings: Overrides,
     /// The earlier name of --warm-pool-size
     #[arg(long, hide = true, value_name = "COUNT", value_parser = renamed_ready)]
     ready: Option<u32>,
     /// Write the log to standard error as JSON, one object in each line
     #[arg(long, env = "ISOLET_LOG_JSON", value_parser = config::switch)]
     log_json: bool,
-    /// Log what this level admits: off, error, warn, info, debug, trace; or directives [default: info]
-    #[arg(long, env = "ISOLET_LOG", value_name = "FILTER")]
-    log_level: Option<String>,
-    /// Export traces to this receiver of OTLP over HTTP [default: none]
-    #[arg(long, env = "ISOLET_OTLP_ENDPOINT", value_name = "URL")]
-    otlp_endpoint: Option<String>,
     /// Print the effective settings and exit
     #[arg(long)]
     print_config: bool,
@@ -114,25 +66,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let print = args.print_config;
     debug_assert!(args.ready.is_none(), "its parser accepts nothing");
     let json = args.log_json;
-    let settings = match ServerSettings::read(Overrides {
-        log: args.log_level,
-        otlp_endpoint: args.otlp_endpoint,
-        file: args.config,
-        listen: args.listen,
-        data_dir: args.data_dir,
-        hosts: args.hosts,
-        origins: args.origins,
-        ports_domain: args.ports_domain,
-        tls: GivenTls {
-            certificate: args.tls_cert,
-            key: args.tls_key,
-            allow_plaintext: args.allow_plaintext,
-            trusted_proxies: args.trusted_proxies,
-        },
-        metrics_listen: args.metrics_listen,
-        stall_ms: args.stall_ms,
-        warm_pool_size: args.warm_pool_size,
-    }) {
+    let settings = match ServerSettings::read(args.settings) {
         Ok(settings) => settings,
         Err(error) => return refuse(error, json && !print),
     };

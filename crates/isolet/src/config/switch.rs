@@ -1,4 +1,4 @@
-//! Values of switches.
+//! The values of settings that are on or off.
 
 /// Parses the value of a switch such as ISOLET_LOG_JSON.
 pub(crate) fn switch(text: &str) -> Result<bool, String> {

@@ -18,7 +18,7 @@ pub(crate) struct TelemetryFile {
     service_name: Option<String>,
 }
 
-/// The effective settings.
+/// The effective settings of the export.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TelemetrySettings {
     /// A URL of a receiver of OTLP over HTTP; `None`: no traces.

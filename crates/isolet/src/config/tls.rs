@@ -1,6 +1,7 @@
 //! The settings that protect connections: certificate and key, plaintext beyond loopback, trusted
 //! proxies.
 
+use crate::config::overrides::GivenTls;
 use crate::data_age;
 use crate::tls::TlsFiles;
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,20 +13,7 @@ use tracing::warn;
 /// The release in which a server on an upgraded data directory no longer only warns.
 const REFUSED_SINCE: &str = "0.2.0";
 
-/// The settings as a file, flags or variables give them.
-#[derive(Debug, Default)]
-pub(crate) struct GivenTls {
-    /// The path of the certificate chain.
-    pub(crate) certificate: Option<PathBuf>,
-    /// The path of the private key.
-    pub(crate) key: Option<PathBuf>,
-    /// Whether to listen beyond loopback without TLS.
-    pub(crate) allow_plaintext: Option<bool>,
-    /// Addresses and networks.
-    pub(crate) trusted_proxies: Vec<String>,
-}
-
-/// The effective settings.
+/// The effective settings that protect connections.
 #[derive(Debug)]
 pub(crate) struct TlsSettings {
     /// `None`: the server speaks plain HTTP.
