@@ -23,9 +23,9 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 /// A certificate chain and its private key, as PEM.
 #[derive(Debug, Clone)]
 pub struct Certificate {
-    /// The certificate.
+    /// The certificate chain, as PEM.
     pub certificate: String,
-    /// Its private key.
+    /// The private key, as PEM.
     pub key: String,
 }
 
@@ -56,9 +56,21 @@ impl Authority {
     /// When a name is invalid.
     #[must_use]
     pub fn issue(&self, names: &[&str]) -> Certificate {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).expect("names");
-        params.use_authority_key_identifier_extension = true;
+        self.sign(certificate_for(names))
+    }
+
+    /// Like [`Authority::issue`], but the certificate expired in 2001.
+    ///
+    /// # Panics
+    /// When a name is invalid.
+    #[must_use]
+    pub fn issue_expired(&self, names: &[&str]) -> Certificate {
+        let mut params = certificate_for(names);
+        params.not_after = rcgen::date_time_ymd(2001, 2, 3);
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Certificate {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &*self.0).expect("a certificate").pem();
         Certificate { certificate, key: key.serialize_pem() }
@@ -101,6 +113,13 @@ impl Certificate {
     }
 }
 
+fn certificate_for(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).expect("names");
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
 /// The configuration of a client that accepts only certificates of the authorities in a PEM text.
 pub(crate) fn trusting(pem: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
@@ -116,9 +135,9 @@ pub(crate) fn trusting(pem: &str) -> Arc<ClientConfig> {
 /// A connection of a client, with or without TLS.
 #[derive(Debug)]
 pub enum Connection {
-    /// TCP alone.
+    /// A connection without TLS.
     Plain(TcpStream),
-    /// TLS over TCP.
+    /// A connection with TLS.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 

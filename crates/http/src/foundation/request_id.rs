@@ -93,6 +93,14 @@ mod tests {
     fn new_ids_differ() {
         assert_ne!(of(&[]), of(&[]));
         assert!(is_id(of(&[]).as_bytes()));
+        // No part of an id counts the requests.
+        let numbers: Vec<u128> =
+            (0..64).map(|_| u128::from_str_radix(&of(&[]), 16).unwrap()).collect();
+        for two in numbers.windows(2) {
+            let halves = |of: fn(u128) -> u64| of(two[1]).abs_diff(of(two[0]));
+            assert!(halves(|id| (id >> 64) as u64) > 1 << 20, "{two:032x?}");
+            assert!(halves(|id| id as u64) > 1 << 20, "{two:032x?}");
+        }
     }
 
     #[tokio::test]

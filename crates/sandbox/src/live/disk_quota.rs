@@ -116,4 +116,19 @@ mod tests {
         assert!(quotas.check_disk_mib(&own, 64).is_ok());
         assert!(quotas.check_disk_mib(&free, 0).is_ok());
     }
+
+    #[test]
+    fn quotas_stay_in_force_where_the_machine_has_no_disks_of_sandboxes() {
+        let mut config = Config::new("/nowhere".into(), std::path::Path::new("/nowhere"));
+        config.no_disk = Some("no ext4: modprobe ext4".into());
+        config.disk_quota_mib = 5;
+        let quotas = DiskQuotas::new(&config);
+        let tenant: TenantId = "own".parse().unwrap();
+        assert!(matches!(
+            quotas.check_disk_mib(&tenant, 0),
+            Err(Error::BadField { field: "disk_mib", .. })
+        ));
+        quotas.set_used(HashMap::from([(tenant.clone(), 5 * MIB)]));
+        assert!(matches!(quotas.check(&tenant), Err(Error::QuotaExceeded { .. })));
+    }
 }

@@ -39,6 +39,18 @@ impl AuditDirectory {
 
     /// Replaces the key. `logs` are those that are open; afterwards they are all open.
     fn rotate(&self, logs: &mut HashMap<String, TenantLog>) -> io::Result<(Self, KeyRotation)> {
+        let replaced = self.replace_key(logs)?;
+        let rotation = KeyRotation {
+            from: self.keys.fingerprint(),
+            to: replaced.keys.fingerprint(),
+            logs: logs.len(),
+        };
+        Ok((replaced.sign_heads(logs, &rotation)?, rotation))
+    }
+
+    /// Ends each log with an entry under the old key, and writes the new key. The heads are still
+    /// signed by the old one.
+    fn replace_key(&self, logs: &mut HashMap<String, TenantLog>) -> io::Result<Self> {
         let tenants = self.tenants().map_err(|error| io::Error::other(error.to_string()))?;
         let from = self.keys.fingerprint();
         let mut until = BTreeMap::new();
@@ -53,18 +65,23 @@ impl AuditDirectory {
             until.insert(tenant.clone(), log.last_seq());
         }
         let keys: Arc<KeyRing> = Arc::new(self.keys.replace(&self.directory, until)?);
-        let to = keys.fingerprint();
-        let place = Self { directory: self.directory.clone(), keys };
+        Ok(Self { directory: self.directory.clone(), keys })
+    }
+
+    /// Begins each log anew under the current key, which then signs the heads too.
+    fn sign_heads(
+        self,
+        logs: &mut HashMap<String, TenantLog>,
+        rotation: &KeyRotation,
+    ) -> io::Result<Self> {
         for (tenant, log) in logs.iter_mut() {
-            log.set_keys(place.keys(tenant));
-            let entry = AuditEntry::now(tenant, None, EVENT).with("retired", from.clone());
-            log.append(&[entry.with("current", to.clone())])?;
+            log.set_keys(self.keys(tenant));
+            let entry = AuditEntry::now(tenant, None, EVENT).with("retired", rotation.from.clone());
+            log.append(&[entry.with("current", rotation.to.clone())])?;
             log.sync()?;
         }
-        let keys = Arc::new(place.keys.complete(&self.directory)?);
-        let place = Self { keys, ..place };
-        let rotation = KeyRotation { from, to, logs: tenants.len() };
-        Ok((place, rotation))
+        let keys = Arc::new(self.keys.complete(&self.directory)?);
+        Ok(Self { keys, ..self })
     }
 }
 
@@ -101,5 +118,78 @@ impl WriterState {
         };
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(place);
         rotation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::verify::Finding;
+    use std::fs;
+
+    async fn write(audit: &Audit, tenants: &[&str]) {
+        for tenant in tenants {
+            audit.put(AuditEntry::now(tenant, Some("a"), "exec.start"));
+        }
+        audit.flush().await;
+    }
+
+    fn assert_holds(data: &Path, tenant: &str) {
+        let verdict = AuditDirectory::open(data).unwrap().verify(tenant).unwrap();
+        assert!(verdict.holds(), "{tenant}: {:?}", verdict.findings);
+    }
+
+    fn text(data: &Path, tenant: &str) -> String {
+        let directory = AuditDirectory::open(data).unwrap().of(tenant);
+        fs::read_to_string(directory.join(format!("{:020}.ndjson", 1))).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_crash_before_the_heads_are_signed_loses_no_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        write(&Audit::open(data).unwrap(), &["t", "u"]).await;
+        let old = AuditDirectory::open(data).unwrap();
+        let new = old.replace_key(&mut HashMap::new()).unwrap();
+        assert_ne!(new.keys.fingerprint(), old.keys.fingerprint());
+        assert_holds(data, "t");
+
+        // What is cut off the end is still found.
+        let whole = text(data, "u");
+        let cut = whole.trim_end().rfind('\n').unwrap() + 1;
+        let path = new.of("u").join(format!("{:020}.ndjson", 1));
+        fs::write(&path, &whole[..cut]).unwrap();
+        let verdict = AuditDirectory::open(data).unwrap().verify("u").unwrap();
+        assert_eq!(verdict.findings, [Finding::Truncated { seq: 1, written: 2 }]);
+        fs::write(&path, &whole).unwrap();
+
+        let audit = Audit::open(data).unwrap();
+        write(&audit, &["t", "u"]).await;
+        audit.rotate_key().await.unwrap();
+        write(&audit, &["t", "u"]).await;
+        for tenant in ["t", "u"] {
+            assert_holds(data, tenant);
+            assert!(!text(data, tenant).contains("no_head"), "{}", text(data, tenant));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rotation_that_fails_leaves_logs_that_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let audit = Audit::open(data).unwrap();
+        write(&audit, &["t"]).await;
+        let before = AuditDirectory::open(data).unwrap().keys.fingerprint();
+        let in_the_way = data.join("audit/key.new");
+        fs::create_dir(&in_the_way).unwrap();
+        audit.rotate_key().await.unwrap_err();
+        write(&audit, &["t"]).await;
+        assert_holds(data, "t");
+        assert_eq!(AuditDirectory::open(data).unwrap().keys.fingerprint(), before);
+        fs::remove_dir(&in_the_way).unwrap();
+        let rotation = audit.rotate_key().await.unwrap();
+        assert_eq!((rotation.from, rotation.logs), (before, 1));
+        write(&audit, &["t"]).await;
+        assert_holds(data, "t");
     }
 }

@@ -1,6 +1,7 @@
 //! `isolet doctor` on this machine, and where something is broken: most tests break it in a mount
 //! namespace of their own.
 
+use isolet_kit::https::Authority;
 use isolet_kit::{SOON, Server, Value, programs, wait_until};
 use std::net::TcpListener;
 use std::path::Path;
@@ -129,6 +130,45 @@ fn a_used_port_is_reported_with_its_program() {
     assert_eq!(beside.find("listen")["status"], "ok", "{}", beside.find("listen"));
     assert_eq!(beside.failures(), Vec::<&Value>::new());
     server.healthy();
+}
+
+#[test]
+fn a_used_address_of_the_metrics_is_a_failure() {
+    let data = data();
+    let other = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = other.local_addr().expect("has one");
+    let setup = format!("export ISOLET_METRICS_LISTEN={address}");
+    let used = doctor(data.path(), free_port(), &setup);
+    used.says("metrics_listen", "failure", "is in use", "set another `metrics_listen`");
+    assert_eq!(used.find("listen")["status"], "ok");
+    assert_eq!(used.code, 2);
+}
+
+#[test]
+fn a_certificate_is_reported_before_and_after_it_expires() {
+    let data = data();
+    let folder = tempfile::tempdir().expect("a directory in /tmp");
+    let folder = folder.path();
+    let shown = folder.display();
+    let settings =
+        format!("export ISOLET_TLS_CERT={shown}/cert.pem ISOLET_TLS_KEY={shown}/key.pem");
+    let authority = Authority::new();
+    authority.issue(&["localhost"]).write(folder);
+    let valid = doctor(data.path(), free_port(), &settings);
+    valid.says("certificate", "ok", "valid until 4096", "");
+    authority.issue_expired(&["localhost"]).write(folder);
+    let expired = doctor(data.path(), free_port(), &settings);
+    expired.says("certificate", "failure", "expired at 2001-02-03", "renew");
+    assert_eq!(expired.code, 2);
+    let soon = format!(
+        "{settings}; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+         -days 13 -subj /CN=localhost -keyout {shown}/key.pem -out {shown}/cert.pem 2>/dev/null"
+    );
+    let soon = doctor(data.path(), free_port(), &soon);
+    soon.says("certificate", "warning", "expires at", "renew");
+    std::fs::write(folder.join("key.pem"), authority.issue(&["localhost"]).key).expect("writes");
+    let other_key = doctor(data.path(), free_port(), &settings);
+    other_key.says("certificate", "failure", "does not belong to", "correct tls_cert");
 }
 
 #[test]

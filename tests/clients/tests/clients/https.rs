@@ -133,8 +133,8 @@ fn relay_from_unnamed_address(server: u16) -> u16 {
     std::thread::spawn(move || {
         let (client, _) = listener.accept().expect("a client");
         let upstream = TcpStream::connect(("127.0.0.1", server)).expect("the server");
-        let (mut to, mut from) =
-            (upstream.try_clone().expect("it"), client.try_clone().expect("it"));
+        let mut to = upstream.try_clone().expect("it");
+        let mut from = client.try_clone().expect("it");
         let sending = std::thread::spawn(move || io::copy(&mut from, &mut to));
         let _ = io::copy(&mut &upstream, &mut &client);
         let _ = client.shutdown(Shutdown::Both);

@@ -1,14 +1,14 @@
 //! Backups under load: the rehearsal of a lost data directory, and kills at any moment.
 
 use isolet_kit::image::{Image, busybox};
-use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, process, tries, wait_until};
+use isolet_kit::{LONG, Options, SOON, Sandbox, Server, Value, json, process, tries, wait_until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Files that are hard to copy. Prints nothing.
@@ -18,7 +18,7 @@ truncate -s 64M hole && truncate -s 32M sparse && echo middle | dd of=sparse bs=
 echo n >"$(printf 'new\nline \377')" && chmod 4751 a && chmod 1777 sub && touch -d '2001-02-03 04:05:06.123456789' a link &&
 mkdir -p deep && (cd deep && for i in $(seq 200); do mkdir d && cd d; done && echo bottom >f) &&
 rm -rf /etc/os-release && mkdir -p /opt/x && echo o >/opt/x/o"#;
-/// Describes them.
+/// Prints a line for each file, with all that a backup preserves of it.
 const DESCRIBE: &str = r#"cd /workspace/odd && find . -printf '%p %y %m %U %G %s %b %T@ %n %l\n' | sort | sha256sum &&
 find . -type f | sort | xargs -d '\n' sha256sum | sha256sum; cat sub/b; test -e /etc/os-release; echo $?; cat /opt/x/o"#;
 
@@ -68,8 +68,8 @@ fn content(id: &str, number: u64) -> String {
     format!("{id} {number} ").repeat(usize::try_from(number % 500).expect("small") + 1)
 }
 
-/// Writes files until `stop`, and notes those that were acknowledged.
-fn write_files(sandbox: &Sandbox, stop: &AtomicBool) -> Vec<Acknowledged> {
+/// Writes files until `stop`, and notes those that were acknowledged. `count` counts them.
+fn write_files(sandbox: &Sandbox, stop: &AtomicBool, count: &AtomicUsize) -> Vec<Acknowledged> {
     let mut all = Vec::new();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -80,6 +80,7 @@ fn write_files(sandbox: &Sandbox, stop: &AtomicBool) -> Vec<Acknowledged> {
         let sent = sandbox.http.try_send("PUT", &path, Some(bytes.as_bytes()));
         if sent.is_ok_and(|reply| matches!(reply.status, 200 | 201)) {
             all.push(Acknowledged { number, at_ms: now_ms() });
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
     all
@@ -136,10 +137,20 @@ fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the
     let stop = AtomicBool::new(false);
     let written = Mutex::new(BTreeMap::new());
     let writers: Vec<&Sandbox> = plain.iter().chain([&disk]).collect();
+    let counts: Vec<AtomicUsize> = writers.iter().map(|_| AtomicUsize::new(0)).collect();
+    let each_writes = |more: usize| {
+        let read = || counts.iter().map(|count| count.load(Ordering::Relaxed));
+        let before: Vec<usize> = read().collect();
+        wait_until("each writer has written", LONG, || {
+            read().zip(&before).all(|(now, before)| now >= before + more).then_some(())
+        });
+    };
     let done = std::thread::scope(|threads| {
-        for sandbox in &writers {
-            threads.spawn(|| {
-                let all = write_files(sandbox, &stop);
+        for (sandbox, count) in writers.iter().zip(&counts) {
+            let stop = &stop;
+            let written = &written;
+            threads.spawn(move || {
+                let all = write_files(sandbox, stop, count);
                 written.lock().expect("held").insert(sandbox.id.clone(), all);
             });
         }
@@ -149,7 +160,7 @@ fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the
                 sandbox.delete();
             }
         });
-        std::thread::sleep(Duration::from_secs(2));
+        each_writes(100);
         // In the middle of a command whose shell cannot be saved now.
         let busy = json!({"command": "x=kept; sleep 3; echo ended"});
         let path = plain[0].path("/sessions/s/exec");
@@ -159,7 +170,8 @@ fn a_backup_under_load_brings_back_every_acknowledged_file_after_the_loss_of_the
         let mut args = vec!["backup", text, "--json"];
         args.extend(secrets);
         let done = run(&server, &args);
-        std::thread::sleep(Duration::from_millis(200));
+        // What was written after the backup is lost with the data directory.
+        each_writes(10);
         stop.store(true, Ordering::Relaxed);
         assert_eq!(running.join().expect("it ran")["stdout"], "ended\n");
         done
@@ -453,5 +465,43 @@ fn rotated_keys_end_what_the_old_ones_allowed() {
         |key: &str| isolet_kit::Http::new(server.port(), Some(key)).get("/v1/sandboxes").status;
     assert_eq!((calls(secret.trim()), calls(&new)), (401, 200));
     assert_ne!(id(), old);
+    server.healthy();
+}
+
+/// Promises: F48.
+#[test]
+fn a_rotation_that_cannot_be_used_changes_nothing() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    let secret = server.add_key(&["--label", "one"]);
+    let keys = |server: &Server| {
+        let list = run(server, &["keys", "ls", "--json"]);
+        let list: Vec<Value> = serde_json::from_slice(&list.stdout).expect("JSON");
+        list.into_iter().filter(|key| key["revoked_at_ms"].is_null()).collect::<Vec<_>>()
+    };
+    let before = keys(&server);
+    let old = before.iter().find(|key| key["label"] == "one").expect("the key");
+    let old = old["id"].as_str().expect("text").to_owned();
+    // The new key cannot be printed, so nobody would know it.
+    let mut rotate = server.program();
+    rotate.args(["keys", "rotate", "api", &old]).stdin(Stdio::null());
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("opens");
+    let unread = rotate.stdout(full).output().expect("starts");
+    is_refused(&unread, &format!("{old} was not replaced"));
+    assert_eq!(keys(&server), before);
+    let client = isolet_kit::Http::new(server.port(), Some(secret.trim()));
+    assert_eq!(client.get("/v1/sandboxes").status, 200);
+
+    let link = sandbox.post("/links", &json!({"port": 8080})).expect(201).json();
+    let url = link["url"].as_str().expect("text").to_owned();
+    let path = url.find("/v1/").map_or(url.as_str(), |at| &url[at..]).to_owned();
+    let misspelled = ["keys", "rotate", "links", "--tenant", "default", "--sandbox", "missing"];
+    is_refused(&run(&server, &misspelled), "missing");
+    let status = |server: &Server| isolet_kit::Http::new(server.port(), None).get(&path).status;
+    assert_ne!(status(&server), 401, "the link still works");
+    server.stop();
+    is_refused(&run(&server, &misspelled), "the tenant default has no sandbox missing");
+    server.launch();
+    assert_ne!(status(&server), 401, "the link still works");
     server.healthy();
 }

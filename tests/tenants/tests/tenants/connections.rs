@@ -1,9 +1,9 @@
 //! T19: one key opens as many connections as it can. The server refuses the excess immediately with
 //! a reason, and no other client notices.
 
-use isolet_kit::{Http, Options, Rows, SOON, Sandbox, Server, json, wait_until};
+use isolet_kit::{Http, LONG, Options, Rows, SOON, Sandbox, Server, json, wait_until};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 /// More than any limit of a server with [`DESCRIPTORS`].
@@ -294,4 +294,32 @@ fn t19_a_client_that_reads_nothing_is_disconnected_and_an_idle_stream_is_not() {
     assert!(rest.len() < LARGE_MIB << 20, "the connection was closed: {ended:?}");
     server.sandbox().delete();
     while quiet.event().expect("the stream goes on").name != "destroyed" {}
+}
+
+/// Clients that hold connections to the metrics stop Prometheus only until their time is over.
+#[test]
+fn the_listener_of_the_metrics_serves_one_request_and_frees_idle_connections() {
+    /// The server allows 16, for 20 s each.
+    const IDLE: usize = 20;
+    let free = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = free.local_addr().expect("has one");
+    drop(free);
+    let server = Options::new().config(&format!("metrics_listen = \"{address}\"\n")).start();
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    let scrape = |requests: usize| {
+        let mut stream = TcpStream::connect(address).expect("connects");
+        stream.set_read_timeout(Some(LONG)).expect("a time");
+        stream.write_all(request.repeat(requests).as_bytes()).expect("it is sent");
+        let mut answers = String::new();
+        // What was not read when the server closed the connection may reset it.
+        let _ = stream.read_to_string(&mut answers);
+        answers
+    };
+    let answers = scrape(2);
+    assert_eq!(answers.matches("HTTP/1.1 200").count(), 1, "{answers}");
+    let idle: Vec<TcpStream> =
+        (0..IDLE).map(|_| TcpStream::connect(address).expect("connects")).collect();
+    assert!(scrape(1).starts_with("HTTP/1.1 200"), "they were closed");
+    drop(idle);
+    server.healthy();
 }
