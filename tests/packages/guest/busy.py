@@ -9,13 +9,13 @@ from pathlib import Path
 from system import expect, isolet, say, wait_until
 
 COUNT = 20
-#: Writes a numbered line twice a second, without starting a program, until /tmp/stop exists. An emulated machine
+#: Writes a numbered line every two seconds, without starting a program, until /tmp/stop exists. An emulated machine
 #: is slow: more lines only make the test longer.
 COUNTER = """\
 mkfifo /tmp/pause; exec 9<>/tmp/pause; i=0
 while [ ! -e /tmp/stop ]; do
   i=$((i + 1)); printf -v line 'line %06d %064d' $i $i
-  echo "$line"; echo "$line" >>/workspace/lines; read -t 0.5 -u 9
+  echo "$line"; echo "$line" >>/workspace/lines; read -t 2 -u 9
 done"""
 
 
@@ -70,7 +70,7 @@ def start() -> list[BusySandbox]:
     say(f"  {COUNT} sandboxes count after {time.monotonic() - started:.0f} s")
     for one in sandboxes:
         one.follower.start()
-    wait_until("every counter counts", lambda: all(one.lines() > 5 for one in sandboxes))
+    wait_until("every counter counts", lambda: all(one.lines() > 2 for one in sandboxes))
     say(f"  {COUNT} clients follow them after {time.monotonic() - started:.0f} s")
     return sandboxes
 

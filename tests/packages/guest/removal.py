@@ -8,8 +8,8 @@ from system import Snapshot, expect, isolet, run, sandbox, snapshot, wait_until
 
 def nothing_runs(before: Snapshot, what: str) -> None:
     """No process, mount, control group, nft table, interface, loop device or account is left."""
-    wait_until("the processes have ended", lambda: not snapshot().processes, 60)
-    wait_until("no loop device is attached", lambda: snapshot().loops == before.loops, 60)
+    wait_until("the processes have ended", lambda: not snapshot().processes)
+    wait_until("no loop device is attached", lambda: snapshot().loops == before.loops)
     after = snapshot()
     for field in ("processes", "mounts", "cgroups", "nft_tables", "links", "accounts"):
         old = getattr(before, field)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: Time limit of a command, in seconds. The machine is emulated.
-COMMAND_S_MAX = 600
+COMMAND_S_MAX = 1800
 
 
 def say(text: str) -> None:
@@ -44,7 +44,7 @@ def expect(fact: bool, text: str) -> None:
     say(f"proven: {text}")
 
 
-def wait_until(text: str, condition, limit_s: float = 300) -> float:
+def wait_until(text: str, condition, limit_s: float = 900) -> float:
     """Wait for a condition, and return how long it took, in seconds."""
     started = time.monotonic()
     while not condition():
