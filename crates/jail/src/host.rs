@@ -11,6 +11,7 @@ pub(crate) use empty_mount_ns::LAYERS_MAX;
 
 use crate::cgroup::{CgroupRoot, Hierarchies};
 use crate::config::Config;
+use crate::disk::DiskTemplates;
 use crate::filter::{FilterKind, bytes, compile};
 use crate::kernel::netns;
 use crate::kernel::sealed_memfd::seal;
@@ -58,6 +59,8 @@ pub struct Host {
     pub agent_filter: Vec<u64>,
     /// The tenant's seccomp program, sealed, for the agent to read.
     pub tenant_filter: OwnedFd,
+    /// The images of disks that were last formatted.
+    pub(crate) disk_templates: DiskTemplates,
 }
 
 impl Host {
@@ -98,6 +101,7 @@ impl Host {
             agent: agent.map_err(step("agent in memory"))?,
             agent_filter: compile(FilterKind::Agent),
             tenant_filter: seal("filter", &tenant_filter).map_err(step("filter in memory"))?,
+            disk_templates: DiskTemplates::default(),
         })
     }
 }

@@ -44,10 +44,16 @@ impl<'a> Directory<'a> {
             directory.clear().map_err(at_step("directory"))?;
         }
         if spec.limits.disk_mib > 0 {
-            if !spec.directory_exists {
-                disk::create_image(&path, spec.limits.disk_mib).map_err(at_step("disk image"))?;
-            }
+            let templates = &host.disk_templates;
+            let formatted = match spec.directory_exists {
+                true => None,
+                false => disk::create_image(&path, spec.limits.disk_mib, templates)
+                    .map_err(at_step("disk image"))?,
+            };
             directory.disk = Some(disk::mount(&path).map_err(at_step("disk"))?);
+            if let Some(template) = formatted {
+                templates.remember(template);
+            }
         }
         if !spec.directory_exists {
             directory.create_places().map_err(at_step("directories"))?;

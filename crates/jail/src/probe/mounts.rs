@@ -4,7 +4,7 @@ use super::child::in_child;
 use crate::child::step_error::{StepError, at_step};
 use crate::config::{TENANT_UIDS, UID_BASE};
 use crate::create::mount_ids;
-use crate::disk;
+use crate::disk::{self, DiskTemplates};
 use crate::kernel::mount::{NOSUID_NODEV, attach, attributes, clone_tree, new_filesystem};
 use isolet_sys::exec::autoreap_children;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -40,7 +40,7 @@ impl ProbeDirectory {
         Ok(created)
     }
 
-    /// Its path.
+    /// The path at which it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -131,7 +131,8 @@ pub fn disk_image(directory: &ProbeDirectory) -> Result<(), StepError> {
     let place = directory.0.join("disk");
     in_child(libc::CLONE_NEWNS as u64, || {
         autoreap_children();
-        disk::create_image(&place, DISK_MIB).map_err(at_step("create a disk image"))?;
+        let templates = DiskTemplates::default();
+        disk::create_image(&place, DISK_MIB, &templates).map_err(at_step("create a disk image"))?;
         disk::mount(&place).map_err(at_step("mount a disk image")).map(drop)
     })
 }

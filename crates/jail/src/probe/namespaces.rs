@@ -12,13 +12,13 @@ use rustix::io::Errno;
 pub enum NamespaceKind {
     /// User and group ids.
     User,
-    /// Mounts.
+    /// A list of mounts of its own.
     Mount,
-    /// Processes.
+    /// A numbering of processes of its own.
     Pid,
     /// Message queues and shared memory.
     Ipc,
-    /// The host name.
+    /// A host name of its own.
     Uts,
     /// Interfaces, addresses and packet filters.
     Network,
@@ -27,7 +27,7 @@ pub enum NamespaceKind {
 }
 
 impl NamespaceKind {
-    /// All kinds.
+    /// All kinds that a sandbox uses.
     pub const ALL: [Self; 7] =
         [Self::User, Self::Mount, Self::Pid, Self::Ipc, Self::Uts, Self::Network, Self::Cgroup];
 
