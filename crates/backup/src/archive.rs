@@ -22,7 +22,7 @@ pub(crate) use write::ArchiveWriter;
 /// What an archive contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Number of entries.
+    /// The number of files and directories in it.
     pub(crate) entries: u64,
     /// Space that the contents need after a restore, in bytes.
     pub(crate) restored_bytes: u64,

@@ -15,7 +15,7 @@ use crate::files::{Digested, HashedFile, check_space, digest, sync_directory};
 use crate::manifest::{
     self, Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile, is_name,
 };
-use crate::progress::{Event, Progress};
+use crate::progress::{Progress, ProgressEvent};
 use crate::records::{allowed_in_orphan, allowed_in_sandbox};
 use crate::secrets::{AuditKeys, Passphrase, Secrets};
 use crate::verify::{verify_file, verify_others};
@@ -39,8 +39,8 @@ const SPARE_BYTES: u64 = 16 * 1024 * 1024;
 const UNKNOWN_TENANT: &str = "-";
 
 /// What a backup contains, and where it is written.
-pub struct Options {
-    /// The data directory.
+pub struct BackupOptions {
+    /// The data directory to back up.
     pub data_dir: PathBuf,
     /// The backup, which must not exist or be an empty directory.
     pub target: PathBuf,
@@ -85,7 +85,7 @@ pub trait Holds {
 /// [`Error`], if the target cannot be written or the server's own files cannot be read. Nothing that
 /// looks like a backup is left then.
 pub fn create(
-    options: &Options,
+    options: &BackupOptions,
     holds: &mut dyn Holds,
     progress: &dyn Progress,
 ) -> Result<Manifest, Error> {
@@ -97,7 +97,7 @@ pub fn create(
     if options.check_space {
         check_space(partial.path(), bytes.saturating_add(SPARE_BYTES))?;
     }
-    progress.event(&Event::Started { bytes, sandboxes: all.len() });
+    progress.event(&ProgressEvent::Started { bytes, sandboxes: all.len() });
     let mut backup = Backup {
         data: &data,
         folder: partial.path(),
@@ -181,7 +181,7 @@ impl Backup<'_> {
             self.push(file);
         }
         self.kept.insert(sandbox.name.clone());
-        self.progress.event(&Event::Sandbox {
+        self.progress.event(&ProgressEvent::Sandbox {
             tenant: sandbox.tenant.clone(),
             id: sandbox.id.clone(),
             bytes,
@@ -219,7 +219,7 @@ impl Backup<'_> {
     }
 
     fn missing(&mut self, tenant: String, id: String, reason: String) {
-        self.progress.event(&Event::LeftOut {
+        self.progress.event(&ProgressEvent::LeftOut {
             tenant: tenant.clone(),
             id: id.clone(),
             reason: reason.clone(),
@@ -286,7 +286,7 @@ impl Backup<'_> {
 
     fn add(&mut self, file: FileEntry) {
         let path = file.content.path();
-        self.progress.event(&Event::File { path, bytes: file.bytes });
+        self.progress.event(&ProgressEvent::File { path, bytes: file.bytes });
         self.push(file);
     }
 
@@ -376,10 +376,10 @@ struct Finished {
     data_bytes: u64,
 }
 
-/// Reports nothing.
+/// Reports no progress to anybody.
 struct Quiet;
 
 impl Progress for Quiet {
-    fn event(&self, _: &Event) {}
+    fn event(&self, _: &ProgressEvent) {}
     fn bytes(&self, _: u64) {}
 }

@@ -47,7 +47,7 @@ pub enum Error {
     /// The directory is not a complete backup.
     #[error("{} is not a complete backup: {reason}", .path.display())]
     NoBackup {
-        /// The directory.
+        /// The directory that is in the way.
         path: PathBuf,
         /// What is missing or wrong.
         reason: String,
@@ -67,7 +67,7 @@ pub enum Error {
     Damaged {
         /// The file, below the backup.
         path: String,
-        /// How it differs.
+        /// How it differs from a backup.
         reason: String,
     },
     /// An archive contains what this version does not write.

@@ -66,7 +66,7 @@ pub(crate) fn open(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Hashes a file.
+/// Computes length and SHA-256 of a file.
 pub(crate) fn digest(path: &Path, progress: &dyn Progress) -> Result<Digested, Error> {
     let mut file = open(path)?;
     let mut hash = Sha256::new();

@@ -29,10 +29,10 @@ mod restore;
 mod secrets;
 mod verify;
 
-pub use create::{Held, Holds, Options, create};
+pub use create::{BackupOptions, Held, Holds, create};
 pub use error::Error;
 pub use manifest::{Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile};
-pub use progress::{Event, Progress};
+pub use progress::{Progress, ProgressEvent};
 pub use restore::{Marker, RestoreOptions, Restored, restore};
 pub use secrets::Passphrase;
 pub use verify::verify;

@@ -43,12 +43,12 @@ pub struct Manifest {
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// What it contains.
+    /// What the file contains; its path follows from it.
     #[serde(flatten)]
     pub content: Content,
     /// Its size, in bytes.
     pub bytes: u64,
-    /// SHA-256 in hexadecimal.
+    /// SHA-256 of the bytes, in hexadecimal.
     pub sha256: String,
     /// The number of entries of an archive.
     pub entries: u64,
@@ -82,7 +82,7 @@ impl SkippedFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "content", rename_all = "snake_case")]
 pub enum Content {
-    /// The records.
+    /// The records of all sandboxes, as an SQLite database.
     Records,
     /// Files of the server beside the records.
     Server,
@@ -96,11 +96,11 @@ pub enum Content {
         /// The server's name for it.
         name: String,
     },
-    /// Images.
+    /// The layers and the index of the images.
     Images,
-    /// Audit logs.
+    /// The audit logs of all tenants.
     Audit,
-    /// Keys and credentials.
+    /// Keys and credentials, encrypted with the passphrase.
     Secrets,
 }
 
@@ -111,7 +111,7 @@ pub struct SandboxMoment {
     pub name: String,
     /// The tenant that it belongs to.
     pub tenant: String,
-    /// Its id.
+    /// The id of the sandbox.
     pub id: String,
     /// The state that it had.
     pub state: String,
@@ -128,7 +128,7 @@ pub struct SandboxMoment {
 pub struct LeftOut {
     /// The tenant that it belongs to.
     pub tenant: String,
-    /// Its id.
+    /// The id of the sandbox.
     pub id: String,
     /// Why it is missing.
     pub reason: String,

@@ -2,22 +2,22 @@
 
 use serde::Serialize;
 
-/// What has happened.
+/// What has happened while a backup is written, read or restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum ProgressEvent {
     /// The work begins. `bytes` is an estimate of the data that must be read.
     Started {
-        /// Bytes to read.
+        /// How many bytes will be read.
         bytes: u64,
-        /// Number of sandboxes.
+        /// How many sandboxes there are.
         sandboxes: usize,
     },
     /// A sandbox is copied, and runs again.
     Sandbox {
         /// The tenant that it belongs to.
         tenant: String,
-        /// Its id.
+        /// The id of the sandbox.
         id: String,
         /// Bytes of its files.
         bytes: u64,
@@ -28,7 +28,7 @@ pub enum Event {
     LeftOut {
         /// The tenant that it belongs to.
         tenant: String,
-        /// Its id.
+        /// The id of the sandbox.
         id: String,
         /// Why it is missing.
         reason: String,
@@ -42,15 +42,15 @@ pub enum Event {
     },
     /// Something that the operator must know or do.
     Note {
-        /// The sentence.
+        /// The sentence, for a person.
         text: String,
     },
 }
 
-/// Receives the reports.
+/// Receives what happens, on the thread that does the work.
 pub trait Progress {
-    /// Something has happened.
-    fn event(&self, event: &Event);
+    /// Is called for each event, in order.
+    fn event(&self, event: &ProgressEvent);
 
     /// More data was read, in bytes.
     fn bytes(&self, count: u64);

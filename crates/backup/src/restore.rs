@@ -11,7 +11,7 @@ use crate::archive::Extractor;
 use crate::error::{Error, at};
 use crate::files::{check_space, open};
 use crate::manifest::{Content, FileEntry, LeftOut, Manifest};
-use crate::progress::{Event, Progress};
+use crate::progress::{Progress, ProgressEvent};
 use crate::records::Slots;
 use crate::secrets::{Passphrase, Secrets};
 use crate::verify::{check_hash, check_sizes, unpack};
@@ -33,7 +33,7 @@ const PRIVATE_MODE: u32 = 0o700;
 
 /// What is restored, and where.
 pub struct RestoreOptions<'a> {
-    /// The backup.
+    /// The directory of the backup.
     pub backup: &'a Path,
     /// The data directory, which must be missing or empty.
     pub data_dir: &'a Path,
@@ -48,9 +48,9 @@ pub struct RestoreOptions<'a> {
 /// A file in the data directory that says something about all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
-    /// Its name.
+    /// The name of the file in the data directory.
     pub name: &'static str,
-    /// Its contents.
+    /// What the file contains then.
     pub text: &'static str,
 }
 
@@ -77,7 +77,7 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
         check_space(data, manifest.restored_bytes())?;
     }
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
-    progress.event(&Event::Started { bytes, sandboxes: manifest.sandboxes.len() });
+    progress.event(&ProgressEvent::Started { bytes, sandboxes: manifest.sandboxes.len() });
     for file in &manifest.files {
         check_hash(backup, file, progress)?;
     }
@@ -92,7 +92,7 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
     let slots = Slots::check(&manifest, &sandboxes)?;
     for file in &manifest.files {
         restoring.archive(file, &slots)?;
-        progress.event(&Event::File { path: file.content.path(), bytes: file.bytes });
+        progress.event(&ProgressEvent::File { path: file.content.path(), bytes: file.bytes });
     }
     if let Some(secrets) = &secrets {
         secrets.write(data)?;

@@ -5,7 +5,7 @@ use crate::archive::{Allowed, AllowedSink, Sink, read};
 use crate::error::{Error, at};
 use crate::files::{digest, open};
 use crate::manifest::{Content, FileEntry, Manifest};
-use crate::progress::{Event, Progress};
+use crate::progress::{Progress, ProgressEvent};
 use crate::records::Slots;
 use isolet_store::backup::inspect;
 use std::io::{self, BufReader};
@@ -37,7 +37,7 @@ fn verify_files(
     let manifest = Manifest::read(backup)?;
     check_sizes(backup, &manifest)?;
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
-    progress.event(&Event::Started { bytes, sandboxes: manifest.sandboxes.len() });
+    progress.event(&ProgressEvent::Started { bytes, sandboxes: manifest.sandboxes.len() });
     let records = manifest.files.iter().filter(|file| file.content == Content::Records);
     for file in records {
         check_hash(backup, file, progress)?;
@@ -47,7 +47,7 @@ fn verify_files(
         if file.content != Content::Records {
             verify_file(backup, file, slots.allowed(file), progress)?;
         }
-        progress.event(&Event::File { path: file.content.path(), bytes: file.bytes });
+        progress.event(&ProgressEvent::File { path: file.content.path(), bytes: file.bytes });
     }
     Ok(manifest)
 }

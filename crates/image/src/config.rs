@@ -30,7 +30,7 @@ pub struct Config {
 pub struct Quotas {
     /// For tenants that are not in `tenants`.
     pub default_mib: u64,
-    /// For single tenants.
+    /// For tenants with a limit of their own, by tenant.
     pub tenants: BTreeMap<String, u64>,
 }
 

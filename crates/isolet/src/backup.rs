@@ -12,7 +12,7 @@ use crate::config::DATA_DIR;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use holds::{OfflineHolds, ServerHolds};
-use isolet_backup::{Content, Manifest, Options, SkippedFile};
+use isolet_backup::{BackupOptions, Content, Manifest, SkippedFile};
 use reporter::Reporter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         true => Some(passphrase::read(args.passphrase_file.as_deref(), passphrase::Use::Encrypt)?),
         false => None,
     };
-    let options = Options {
+    let options = BackupOptions {
         data_dir: args.data_dir.clone(),
         target: args.target.clone(),
         with_images: !args.without_images,

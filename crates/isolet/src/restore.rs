@@ -7,7 +7,7 @@ use crate::config::DATA_DIR;
 use crate::data_age;
 use anyhow::{Context, Result};
 use clap::Parser;
-use isolet_backup::{Event, Manifest, Progress, RestoreOptions, Restored, restore};
+use isolet_backup::{Manifest, Progress, ProgressEvent, RestoreOptions, Restored, restore};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let Restored { manifest, notes } =
         restore(&options, &reporter).context("nothing was restored")?;
     for text in notes {
-        reporter.event(&Event::Note { text });
+        reporter.event(&ProgressEvent::Note { text });
     }
     let data = args.data_dir.display();
     reporter.finished("restored", &format!("{data}: {}", states(&manifest)));

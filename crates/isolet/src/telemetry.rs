@@ -60,7 +60,7 @@ impl Telemetry {
     }
 }
 
-/// A running export.
+/// An export that sends traces until it is finished.
 pub(crate) struct RunningTelemetry {
     #[cfg(feature = "otlp")]
     export: Option<export::RunningExport>,

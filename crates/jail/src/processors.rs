@@ -24,18 +24,18 @@ pub struct Balancer {
     config: Config,
     /// The version 2 group of all sandboxes.
     all: PathBuf,
-    last: Option<Reading>,
-    sandboxes: HashMap<String, Reading>,
+    last: Option<GroupUsage>,
+    sandboxes: HashMap<String, GroupUsage>,
 }
 
 /// Processor time at one moment.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct GroupUsage {
     at: Instant,
     cpu_us: u64,
 }
 
-impl Reading {
+impl GroupUsage {
     fn of(group: &Path) -> Self {
         Self { at: Instant::now(), cpu_us: read_key(&group.join("cpu.stat"), "usage_usec") }
     }
@@ -65,7 +65,7 @@ impl Balancer {
     /// Measures and moves sandboxes. `names` returns the names of those that run, and is called only
     /// while some are busy. Returns how many were moved. Blocks.
     pub fn run(&mut self, names: impl FnOnce() -> Vec<String>) -> usize {
-        let now = Reading::of(&self.all);
+        let now = GroupUsage::of(&self.all);
         let before = self.last.replace(now);
         if before.is_none_or(|before| now.load_since(&before) < BUSY) {
             self.sandboxes.clear();
@@ -76,7 +76,7 @@ impl Balancer {
         for name in names() {
             let handle = SandboxHandle::open(&self.config, &name);
             let Ok(Some(groups)) = handle.groups() else { continue };
-            let now = Reading::of(&groups.unified);
+            let now = GroupUsage::of(&groups.unified);
             let load = earlier.get(&name).map_or(0.0, |earlier| now.load_since(earlier));
             self.sandboxes.insert(name, now);
             if load >= BUSY {

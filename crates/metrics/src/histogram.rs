@@ -40,17 +40,17 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Counts durations in buckets. Clones share the counts.
 #[derive(Debug, Clone, Default)]
-pub struct DurationHistogram(Arc<Counts>);
+pub struct DurationHistogram(Arc<Buckets>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct Buckets {
     /// Durations in each bucket and not in an earlier one.
     buckets: [AtomicU64; BOUNDS + 1],
     sum_ns: AtomicU64,
 }
 
 impl DurationHistogram {
-    /// Counts one duration.
+    /// Adds one duration to its bucket.
     pub fn observe(&self, duration: Duration) {
         let ns = duration.min(LONGEST).as_nanos() as u64;
         let bucket = BOUNDS_NS.partition_point(|bound| *bound < ns);

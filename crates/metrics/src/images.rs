@@ -8,9 +8,9 @@ use prometheus_client::registry::{Registry, Unit};
 /// Pulls and imports. Clones share the counts.
 #[derive(Debug, Clone, Default)]
 pub struct ImageMetrics {
-    /// Pulls that succeeded.
+    /// How long successful pulls took.
     pub pulls: DurationHistogram,
-    /// Pulls that failed.
+    /// How long failed pulls took until they failed.
     pub failed_pulls: DurationHistogram,
     /// Bytes of layers that registries sent, also for pulls that failed.
     pub pulled_bytes: Counter,

@@ -57,7 +57,7 @@ impl Described {
         values.map(|value| family.get_or_create_owned(&[(label, value)]))
     }
 
-    /// Registers a counter.
+    /// Registers a counter with this name and these labels.
     pub(crate) fn counter(self, registry: &mut Registry) -> Counter {
         self.register(registry, Counter::default())
     }

@@ -14,11 +14,11 @@ pub struct Lifecycle {
     pub creates_new: DurationHistogram,
     /// Creates that failed after the request was accepted.
     pub create_failures: Counter,
-    /// Wakes.
+    /// How long sandboxes took to wake.
     pub wakes: DurationHistogram,
     /// Wakes that failed. The sandbox stays asleep.
     pub wake_failures: Counter,
-    /// Sleeps.
+    /// How long sandboxes took to go to sleep.
     pub sleeps: DurationHistogram,
     /// Sleeps that failed, without those of sandboxes that turned out to be in use.
     pub sleep_failures: Counter,
@@ -76,7 +76,7 @@ impl Lifecycle {
 /// Durations of commands, as the agents measure them.
 #[derive(Debug)]
 pub struct Commands {
-    /// Commands of shells.
+    /// How long commands of shells took.
     pub shell: DurationHistogram,
     /// Programs without a shell.
     pub program: DurationHistogram,
@@ -119,11 +119,11 @@ impl AgentLosses {
 /// Processes of the server that ended unexpectedly and were started again.
 #[derive(Debug)]
 pub struct Restarts {
-    /// The launcher.
+    /// How often the launcher was restarted.
     pub launcher: Counter,
     /// The process that owns the veth pairs.
     pub veth: Counter,
-    /// The egress proxy.
+    /// How often the egress proxy was restarted.
     pub egress_proxy: Counter,
 }
 

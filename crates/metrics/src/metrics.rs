@@ -22,25 +22,25 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Changes of sandboxes.
+    /// How long changes of state took.
     pub lifecycle: Lifecycle,
-    /// Commands and programs.
+    /// How long commands and programs took.
     pub commands: Commands,
-    /// Bytes by stream.
+    /// How many bytes passed in each kind of stream.
     pub streams: StreamBytes,
-    /// Requests and refusals.
+    /// How requests were answered or refused.
     pub requests: RequestMetrics,
-    /// Pulls and imports.
+    /// How long pulls and imports of images took.
     pub images: ImageMetrics,
-    /// Lost agents.
+    /// How often agents were lost, by cause.
     pub agents_lost: AgentLosses,
-    /// Restarted processes.
+    /// How often processes of the server were restarted.
     pub restarts: Restarts,
-    /// The records.
+    /// How long work on the records took.
     pub store: StoreMetrics,
     /// Gauges that are set when the metrics are read.
     pub snapshot: Snapshot,
-    /// Totals of tenants.
+    /// What each tenant used in total.
     pub tenants: Tenants,
 }
 

@@ -23,8 +23,8 @@ static SECONDS: Unit = Unit::Seconds;
 #[derive(Debug)]
 pub(crate) struct ProcessCollector;
 
-/// One reading.
-struct Reading {
+/// What the kernel says about this process at one moment.
+struct ProcessUsage {
     cpu_s: f64,
     start_s: f64,
     threads: i64,
@@ -32,7 +32,7 @@ struct Reading {
     resident_bytes: i64,
 }
 
-impl Reading {
+impl ProcessUsage {
     fn now() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let boot = std::fs::read_to_string("/proc/stat").ok()?;
@@ -63,7 +63,7 @@ impl Collector for ProcessCollector {
             gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
         };
         let bytes = Some(&BYTES);
-        if let Some(now) = Reading::now() {
+        if let Some(now) = ProcessUsage::now() {
             gauge("process_threads", "Threads of the server.", None, now.threads)?;
             let help = "Virtual memory of the server.";
             gauge("process_virtual_memory", help, bytes, now.virtual_bytes)?;
@@ -78,7 +78,7 @@ impl Collector for ProcessCollector {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         gauge("process_max_fds", "Limit on open file descriptors.", None, most)?;
-        let Some(now) = Reading::now() else { return Ok(()) };
+        let Some(now) = ProcessUsage::now() else { return Ok(()) };
         let seconds = Some(&SECONDS);
         let start = ConstGauge::new(now.start_s);
         let help = "Start of the server, in seconds since 1970.";
@@ -101,12 +101,12 @@ mod tests {
     #[test]
     fn the_fields_are_those_of_proc_5() {
         let stat = "7 (a) b) S 1 2 3 4 -1 5 6 7 8 9 150 50 0 0 20 0 12 0 1000 4096000 25 18446744073709551615 1\n";
-        let read = Reading::parse(stat, 1000.0).unwrap();
+        let read = ProcessUsage::parse(stat, 1000.0).unwrap();
         assert_eq!((read.threads, read.virtual_bytes), (12, 4_096_000));
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         assert!((read.cpu_s - 200.0 / ticks).abs() < 1e-9);
         assert!((read.start_s - (1000.0 + 1000.0 / ticks)).abs() < 1e-9);
         assert_eq!(read.resident_bytes, 25 * rustix::param::page_size() as i64);
-        assert!(Reading::now().is_some_and(|now| now.resident_bytes > 0 && now.threads > 0));
+        assert!(ProcessUsage::now().is_some_and(|now| now.resident_bytes > 0 && now.threads > 0));
     }
 }

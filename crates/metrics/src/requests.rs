@@ -12,7 +12,7 @@ const CODES: [u16; 5] = [401, 403, 404, 429, 503];
 const CODE_LABELS: [&str; 10] =
     ["401", "403", "404", "429", "503", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Requests of clients.
+/// How requests of clients were answered or refused.
 #[derive(Debug)]
 pub struct RequestMetrics {
     responses: [Counter; 10],

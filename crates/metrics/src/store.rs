@@ -8,7 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// counts.
 #[derive(Debug, Clone, Default)]
 pub struct StoreMetrics {
-    /// Jobs that read.
+    /// How long jobs took that only read.
     pub reads: DurationHistogram,
     /// Jobs that write, with their commit.
     pub writes: DurationHistogram,

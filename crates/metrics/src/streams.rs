@@ -10,11 +10,11 @@ use prometheus_client::registry::{Registry, Unit};
 pub enum Stream {
     /// Standard output of commands, programs, background processes and code.
     Stdout,
-    /// Their standard error.
+    /// The standard error of commands and programs.
     Stderr,
-    /// Input of terminals.
+    /// What clients typed into terminals.
     TerminalIn,
-    /// Output of terminals.
+    /// What terminals wrote for clients.
     TerminalOut,
     /// Contents of files that clients write, and archives that they unpack.
     FilesIn,

@@ -183,7 +183,7 @@ pub enum VethResponseBody {
     /// Event: the egress proxy has ended and is being started again. A server that does not know
     /// this event connects again.
     ProxyRestarted,
-    /// Answer to `Hello`.
+    /// The answer to `Hello`.
     Hello {
         /// The version of the connection: the lower one of the server's and the process's. 0 means
         /// that the server is too old.

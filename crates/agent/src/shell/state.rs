@@ -28,7 +28,7 @@ pub(crate) enum ShellState {
     Open(Bash),
     /// Bash could not be executed.
     Failed(RefusalReason, String),
-    /// Bash has ended.
+    /// Bash has ended by itself or was killed.
     Ended(EndedBash),
 }
 

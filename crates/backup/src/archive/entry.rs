@@ -13,18 +13,18 @@ pub(super) const LINK_BYTES_MAX: usize = 4096;
 /// The kind of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A directory.
+    /// A directory, without what is in it.
     Directory,
     /// A regular file. Its contents follow.
     File {
         /// Its length, in bytes.
         length: u64,
         /// The parts that are not holes; `None`: there are no holes.
-        parts: Option<Vec<Part>>,
+        parts: Option<Vec<FilePart>>,
     },
-    /// A symbolic link.
+    /// A symbolic link, which is never followed.
     Symlink {
-        /// Its target.
+        /// The path that the link contains.
         target: Vec<u8>,
     },
     /// Another name of a file that precedes it in the archive.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
         /// The path of that file.
         to: Vec<u8>,
     },
-    /// A named pipe.
+    /// A named pipe, without what is in it.
     Fifo,
     /// A character device 0/0: a file of a lower layer that an overlay hides.
     Whiteout,
@@ -40,12 +40,12 @@ pub(crate) enum Kind {
 
 /// A part of a file that is not a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct FilePart {
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
 
-/// An extended attribute.
+/// An extended attribute of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attribute {
     pub(crate) name: Vec<u8>,
@@ -80,7 +80,7 @@ pub(super) fn padding(length: u64) -> usize {
 }
 
 /// The map of a sparse file in front of its data (GNU format 1.0), padded to a block.
-pub(super) fn sparse_map(parts: &[Part]) -> Vec<u8> {
+pub(super) fn sparse_map(parts: &[FilePart]) -> Vec<u8> {
     let mut text = format!("{}\n", parts.len());
     for part in parts {
         text.push_str(&format!("{}\n{}\n", part.offset, part.length));

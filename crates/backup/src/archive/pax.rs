@@ -17,7 +17,7 @@ pub(super) const NAME_BYTES: usize = 100;
 
 /// The records of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Records {
+pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) modified: Option<(i64, u32)>,
@@ -27,7 +27,7 @@ pub(super) struct Records {
     sparse_name: Option<Vec<u8>>,
 }
 
-impl Records {
+impl PaxRecords {
     /// Whether the entry begins with a map of its parts.
     pub(super) fn is_sparse(&self) -> bool {
         self.sparse_version == (true, true) && self.sparse_length.is_some()
@@ -110,8 +110,8 @@ fn number<N: std::str::FromStr>(bytes: &[u8]) -> io::Result<N> {
 }
 
 /// Parses the records of an entry. Unknown ones are ignored.
-pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Records> {
-    let mut records = Records::default();
+pub(super) fn decode(mut bytes: &[u8]) -> io::Result<PaxRecords> {
+    let mut records = PaxRecords::default();
     while !bytes.is_empty() {
         let space = bytes.iter().take(20).position(|byte| *byte == b' ');
         let space = space.ok_or_else(|| invalid("a PAX record has no length"))?;
@@ -126,7 +126,7 @@ pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Records> {
     Ok(records)
 }
 
-fn take(records: &mut Records, key: &[u8], value: &[u8]) -> io::Result<()> {
+fn take(records: &mut PaxRecords, key: &[u8], value: &[u8]) -> io::Result<()> {
     match key {
         b"path" => records.path = Some(bounded(value)?),
         b"linkpath" => records.link = Some(bounded(value)?),
@@ -163,7 +163,7 @@ fn time(value: &[u8]) -> io::Result<(i64, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Attributes, Part};
+    use super::super::entry::{Attributes, FilePart};
     use super::*;
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         let more = entry.attributes.extended.clone();
         entry.attributes.extended.extend(more);
         assert_eq!(encode(&entry, &longest), Err(TOO_MANY_ATTRIBUTES));
-        let parts = Some(vec![Part { offset: 0, length: 0 }; PARTS_MAX + 1]);
+        let parts = Some(vec![FilePart { offset: 0, length: 0 }; PARTS_MAX + 1]);
         let kind = Kind::File { length: 0, parts };
         let sparse = Entry { path: b"a".to_vec(), kind, attributes: Attributes::default() };
         assert_eq!(encode(&sparse, b"a"), Err(TOO_MANY_PARTS));

@@ -1,9 +1,9 @@
 //! Reads the entries of an archive, which may be damaged or hostile.
 
 use super::entry::{
-    Attributes, BLOCK_BYTES, Entry, Kind, LINK_BYTES_MAX, PARTS_MAX, Part, padding,
+    Attributes, BLOCK_BYTES, Entry, FilePart, Kind, LINK_BYTES_MAX, PARTS_MAX, padding,
 };
-use super::pax;
+use super::pax::{self, PaxRecords};
 use crate::files::BUFFER_BYTES;
 use std::io::{self, Read};
 use tar::{EntryType, Header};
@@ -31,9 +31,9 @@ fn invalid(reason: &str) -> io::Error {
 
 /// Reads an archive to its end. Returns the number of entries.
 pub(crate) fn read(from: impl Read, sink: &mut dyn Sink) -> io::Result<u64> {
-    let mut reading = Reading { from, buffer: vec![0; BUFFER_BYTES] };
+    let mut reading = ArchiveReader { from, buffer: vec![0; BUFFER_BYTES] };
     let mut entries = 0;
-    let mut records: Option<pax::Records> = None;
+    let mut records: Option<PaxRecords> = None;
     while let Some(header) = reading.header()? {
         if header.entry_type() == EntryType::XHeader {
             if records.is_some() {
@@ -52,12 +52,12 @@ pub(crate) fn read(from: impl Read, sink: &mut dyn Sink) -> io::Result<u64> {
     Ok(entries)
 }
 
-struct Reading<R> {
+struct ArchiveReader<R> {
     from: R,
     buffer: Vec<u8>,
 }
 
-impl<R: Read> Reading<R> {
+impl<R: Read> ArchiveReader<R> {
     /// The next header; `None` at the end of the archive.
     fn header(&mut self) -> io::Result<Option<Header>> {
         let mut block = [0; BLOCK_BYTES];
@@ -83,7 +83,7 @@ impl<R: Read> Reading<R> {
         Ok(Some(header))
     }
 
-    fn records(&mut self, header: &Header) -> io::Result<pax::Records> {
+    fn records(&mut self, header: &Header) -> io::Result<PaxRecords> {
         let size = header.entry_size()?;
         if size > pax::BYTES_MAX {
             return Err(invalid("a PAX header is too long"));
@@ -101,7 +101,7 @@ impl<R: Read> Reading<R> {
     fn entry(
         &mut self,
         header: &Header,
-        mut records: pax::Records,
+        mut records: PaxRecords,
         sink: &mut dyn Sink,
     ) -> io::Result<()> {
         let size = header.entry_size()?;
@@ -153,7 +153,7 @@ impl<R: Read> Reading<R> {
         };
         let parts = match &kind {
             Kind::File { parts: Some(parts), .. } => parts.clone(),
-            Kind::File { length, .. } => vec![Part { offset: 0, length: *length }],
+            Kind::File { length, .. } => vec![FilePart { offset: 0, length: *length }],
             _ if size == 0 => Vec::new(),
             _ => return Err(invalid("an entry that is not a file has contents")),
         };
@@ -169,7 +169,7 @@ impl<R: Read> Reading<R> {
         if is_file { sink.end_of_file() } else { Ok(()) }
     }
 
-    fn part(&mut self, part: Part, sink: &mut dyn Sink) -> io::Result<()> {
+    fn part(&mut self, part: FilePart, sink: &mut dyn Sink) -> io::Result<()> {
         let mut offset = part.offset;
         let end = part.offset + part.length;
         while offset < end {
@@ -182,7 +182,7 @@ impl<R: Read> Reading<R> {
     }
 
     /// Reads the map of a sparse file, and subtracts its size from `left`.
-    fn parts(&mut self, length: u64, left: &mut u64) -> io::Result<Vec<Part>> {
+    fn parts(&mut self, length: u64, left: &mut u64) -> io::Result<Vec<FilePart>> {
         let mut read = 0;
         let count = self.number(&mut read)?;
         if count > PARTS_MAX as u64 {
@@ -195,7 +195,7 @@ impl<R: Read> Reading<R> {
             let bytes = self.number(&mut read)?;
             let after = offset.checked_add(bytes).filter(|after| *after <= length && offset >= end);
             end = after.ok_or_else(|| invalid("the parts of a file overlap"))?;
-            parts.push(Part { offset, length: bytes });
+            parts.push(FilePart { offset, length: bytes });
         }
         self.skip_padding(read)?;
         let map = read + padding(read) as u64;

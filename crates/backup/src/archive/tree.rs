@@ -8,7 +8,7 @@ mod memory;
 mod tests;
 
 use super::Totals;
-use super::entry::{Entry, Kind, LINK_BYTES_MAX, PARTS_MAX, PATH_BYTES_MAX, Part};
+use super::entry::{Entry, FilePart, Kind, LINK_BYTES_MAX, PARTS_MAX, PATH_BYTES_MAX};
 use super::error::PackError;
 use super::pax::TOO_MANY_PARTS;
 use super::write::ArchiveWriter;
@@ -16,7 +16,7 @@ use crate::files::BUFFER_BYTES;
 use crate::manifest::SkippedFile;
 use crate::progress::Progress;
 use attributes::{attributes, extended, extended_of_path};
-use memory::{MEMORY_BYTES_MAX, Memory, Names};
+use memory::{DirectoryNames, MEMORY_BYTES_MAX, Memory};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ impl FileId {
 
 /// A directory whose entries are being packed.
 struct Level {
-    names: Names,
+    names: DirectoryNames,
     id: FileId,
     path_bytes: usize,
 }
@@ -324,7 +324,7 @@ impl<W: Write> Packing<'_, '_, W> {
         let attributes = attributes(&before, extended(file.as_fd())?);
         let kind = Kind::File { length, parts: parts.clone() };
         self.archive.entry(&Entry { path: path.to_vec(), kind, attributes })?;
-        let parts = parts.unwrap_or_else(|| vec![Part { offset: 0, length }]);
+        let parts = parts.unwrap_or_else(|| vec![FilePart { offset: 0, length }]);
         let data_bytes = parts.iter().map(|part| part.length).sum();
         for part in parts {
             self.part(path, file, part)?;
@@ -340,7 +340,7 @@ impl<W: Write> Packing<'_, '_, W> {
         Ok(())
     }
 
-    fn part(&mut self, path: &[u8], file: &OwnedFd, part: Part) -> Result<(), PackError> {
+    fn part(&mut self, path: &[u8], file: &OwnedFd, part: FilePart) -> Result<(), PackError> {
         let mut offset = part.offset;
         let end = part.offset + part.length;
         while offset < end {
@@ -385,7 +385,7 @@ fn allocated_of(stat: &Stat) -> u64 {
 }
 
 /// The parts of a file that are not holes.
-fn parts(file: &OwnedFd, length: u64) -> Result<Vec<Part>, FileError> {
+fn parts(file: &OwnedFd, length: u64) -> Result<Vec<FilePart>, FileError> {
     let mut parts = Vec::new();
     let mut offset = 0;
     while offset < length {
@@ -402,12 +402,12 @@ fn parts(file: &OwnedFd, length: u64) -> Result<Vec<Part>, FileError> {
         if parts.len() + 2 > PARTS_MAX {
             return Err(FileError::LeftOut(TOO_MANY_PARTS));
         }
-        parts.push(Part { offset: begin, length: end - begin });
+        parts.push(FilePart { offset: begin, length: end - begin });
         offset = end;
     }
     if offset < length {
         // Other programs take the length of the file from its last part.
-        parts.push(Part { offset: length, length: 0 });
+        parts.push(FilePart { offset: length, length: 0 });
     }
     Ok(parts)
 }

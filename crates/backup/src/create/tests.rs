@@ -36,7 +36,7 @@ impl Holds for FakeHolds {
 struct OnBytes<F>(F);
 
 impl<F: Fn()> Progress for OnBytes<F> {
-    fn event(&self, _: &Event) {}
+    fn event(&self, _: &ProgressEvent) {}
 
     fn bytes(&self, _: u64) {
         self.0();
@@ -86,7 +86,7 @@ impl Fixture {
         holds: &'static [&'static str],
         progress: &dyn Progress,
     ) -> Result<Manifest, Error> {
-        let options = Options {
+        let options = BackupOptions {
             data_dir: self.data(),
             target: self.target(),
             with_images: true,

@@ -63,7 +63,7 @@ impl TrustedProxies {
     }
 
     /// What the headers report; `None` if they contradict each other.
-    fn report(&self, headers: &HeaderMap) -> Option<Report> {
+    fn report(&self, headers: &HeaderMap) -> Option<ForwardedClient> {
         let report = self.client_hop(&forwarded_headers::x_forwarded(headers));
         let other = self.client_hop(&forwarded_headers::forwarded(headers));
         // A proxy sets one of the two families of headers, and may pass on the other one from the
@@ -71,7 +71,7 @@ impl TrustedProxies {
         if report.address.is_some() && other.address.is_some() && report.address != other.address {
             return None;
         }
-        Some(Report {
+        Some(ForwardedClient {
             address: report.address.or(other.address),
             before: report.before,
             scheme: report.scheme.or(other.scheme),
@@ -80,8 +80,8 @@ impl TrustedProxies {
     }
 
     /// The entry of the proxy that the client connected to. `hops` are in the order of the header.
-    fn client_hop(&self, hops: &[ForwardedHop<'_>]) -> Report {
-        let mut report = Report::default();
+    fn client_hop(&self, hops: &[ForwardedHop<'_>]) -> ForwardedClient {
+        let mut report = ForwardedClient::default();
         for (at, hop) in hops.iter().enumerate().rev().take(HOPS_MAX) {
             let address = hop.address.and_then(forwarded_headers::address);
             // The connection proves the last entry, whatever address it has; no entry before an
@@ -113,7 +113,7 @@ pub(crate) struct ClientOrigin {
 
 /// What trusted proxies report. `None`: they do not say.
 #[derive(Debug, Default)]
-struct Report {
+struct ForwardedClient {
     address: Option<IpAddr>,
     /// The unproven addresses left of the client's.
     before: Vec<String>,
@@ -121,7 +121,7 @@ struct Report {
     host: Option<HeaderValue>,
 }
 
-impl Report {
+impl ForwardedClient {
     fn write(self, client: ClientOrigin, headers: &mut HeaderMap) {
         let one_host = headers.get_all(header::HOST).iter().count() == 1;
         if let Some(host) = self.host.filter(|_| one_host) {

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 #[derive(Debug)]
 pub(crate) struct BaseUrl {
     scheme: Scheme,
-    /// The `Host` header.
+    /// Host and port, as the client sent them.
     authority: String,
 }
 

@@ -21,7 +21,7 @@ pub trait RequestTracing: Send + Sync {
     fn samples(&self, headers: &HeaderMap) -> bool;
     /// Makes the client's span the parent of a new span, if the headers name one.
     fn set_parent(&self, span: &Span, headers: &HeaderMap);
-    /// Renames a span.
+    /// Gives a span the name under which it is exported.
     fn rename(&self, span: &Span, name: String);
     /// Writes the headers `traceparent` and `tracestate`, by which others continue the trace below
     /// a span.

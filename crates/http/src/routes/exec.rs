@@ -230,7 +230,7 @@ impl ExecBody {
     }
 }
 
-/// A parsed [`SessionExecBody`].
+/// A [`SessionExecBody`] whose members are checked.
 pub(crate) struct SessionExec {
     command: ShellCommand,
     output_limit_bytes: usize,

@@ -20,7 +20,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// How a command reaches a data directory.
 pub(crate) enum DataAccess {
-    /// A server runs.
+    /// A server runs on the data directory.
     Server(AdminClient),
     /// No server runs, and none can start while this lock is held.
     Locked(File),

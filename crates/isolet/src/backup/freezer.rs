@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The running process.
+/// The process that freezes sandboxes for this one.
 pub(super) struct Freezer {
     child: Child,
     /// `None` after its requests have ended.

@@ -2,7 +2,7 @@
 //! for programs.
 
 use crate::client::output::{print_message, sanitize, write};
-use isolet_backup::{Event, Progress};
+use isolet_backup::{Progress, ProgressEvent};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
@@ -30,7 +30,7 @@ enum OwnEvent<'a> {
     Finished { state: &'a str, message: &'a str, read: u64, seconds: f64 },
 }
 
-/// Shows progress.
+/// Shows the progress of a backup or of its restoration.
 pub(crate) struct Reporter {
     style: Style,
     begun: Instant,
@@ -72,7 +72,7 @@ impl Reporter {
         ));
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar from the terminal.
     fn clear(&self) {
         if self.style == Style::Bar && self.drawn.get().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -106,19 +106,19 @@ fn json(event: &impl Serialize) {
 }
 
 impl Progress for Reporter {
-    fn event(&self, event: &Event) {
-        if let Event::Started { bytes, .. } = event {
+    fn event(&self, event: &ProgressEvent) {
+        if let ProgressEvent::Started { bytes, .. } = event {
             self.total.set(*bytes);
         }
         if self.style == Style::Json {
             return json(event);
         }
         match event {
-            Event::Started { bytes, sandboxes } => {
+            ProgressEvent::Started { bytes, sandboxes } => {
                 let mib = bytes.div_ceil(1024 * 1024);
                 self.line(&format!("{sandboxes} sandboxes, up to {mib} MiB to read"));
             }
-            Event::Sandbox { tenant, id, bytes, frozen_ms } => {
+            ProgressEvent::Sandbox { tenant, id, bytes, frozen_ms } => {
                 let frozen = match frozen_ms {
                     Some(ms) => format!("frozen for {ms} ms"),
                     None => "not running".to_owned(),
@@ -130,11 +130,11 @@ impl Progress for Reporter {
                 }
                 *self.last.borrow_mut() = sanitize(&text);
             }
-            Event::File { path, .. } => *self.last.borrow_mut() = sanitize(path),
-            Event::LeftOut { tenant, id, reason } => {
+            ProgressEvent::File { path, .. } => *self.last.borrow_mut() = sanitize(path),
+            ProgressEvent::LeftOut { tenant, id, reason } => {
                 self.line(&format!("{tenant}/{id} is left out: {reason}"));
             }
-            Event::Note { text } => self.line(text),
+            ProgressEvent::Note { text } => self.line(text),
         }
     }
 

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Width of the column of names: that of the longest one.
 const NAME_WIDTH: usize = 20;
 
-/// What `--json` prints.
+/// What `isolet doctor --json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     /// The worst status of all findings.

@@ -13,7 +13,7 @@ const GROUP: &str = "storage";
 const MIB: u64 = 1 << 20;
 /// Part of the inodes, in percent, below which pulls and imports of images are refused.
 const INODES_PERCENT: u64 = 2;
-/// What [`try_out`] writes.
+/// The length of the file that [`try_out`] writes.
 const PROBE_BYTES: usize = 64 * 1024;
 /// The magic numbers of file systems that lose their files at a reboot.
 const TMPFS: FsWord = 0x0102_1994;

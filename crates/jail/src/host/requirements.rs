@@ -21,7 +21,7 @@ pub struct Requirement {
 /// Something that this machine lacks. Displayed as `problem: remedy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// What is missing.
+    /// What is missing, as a sentence.
     pub problem: String,
     /// What the operator can do: a package, a setting or a command.
     pub remedy: String,

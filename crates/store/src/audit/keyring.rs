@@ -39,7 +39,7 @@ pub(super) struct RetiredKey {
 #[derive(Clone)]
 pub(super) struct KeyRing {
     secret: Vec<u8>,
-    /// The oldest first.
+    /// The keys that were replaced, the oldest first.
     retired: Vec<RetiredKey>,
 }
 

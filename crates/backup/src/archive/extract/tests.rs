@@ -1,9 +1,9 @@
 //! Archives are packed and extracted again, and hostile ones are refused.
 
 use super::*;
-use crate::archive::entry::Part;
+use crate::archive::entry::FilePart;
 use crate::archive::{ArchiveWriter, Tree, pack, read};
-use crate::progress::{Event, Progress};
+use crate::progress::{Progress, ProgressEvent};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 struct Silent;
 
 impl Progress for Silent {
-    fn event(&self, _: &Event) {}
+    fn event(&self, _: &ProgressEvent) {}
     fn bytes(&self, _: u64) {}
 }
 
@@ -218,7 +218,7 @@ fn an_archive_writes_nothing_outside_and_replaces_nothing() {
 
 #[test]
 fn an_archive_that_is_cut_or_changed_anywhere_is_refused_or_reads_as_it_is() {
-    let parts = vec![Part { offset: 4096, length: 3 }];
+    let parts = vec![FilePart { offset: 4096, length: 3 }];
     let sparse = entry("s", Kind::File { length: 9000, parts: Some(parts) });
     let mut archived = ArchiveWriter::new(Vec::new());
     archived.entry(&entry("d", Kind::Directory)).unwrap();

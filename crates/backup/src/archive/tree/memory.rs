@@ -17,7 +17,7 @@ pub(super) struct Memory {
 }
 
 /// The names in a directory.
-pub(super) struct Names {
+pub(super) struct DirectoryNames {
     pub(super) names: std::vec::IntoIter<Vec<u8>>,
     /// The memory that they need.
     bytes: usize,
@@ -41,7 +41,7 @@ impl Memory {
     }
 
     /// The names in a directory, sorted.
-    pub(super) fn names(&mut self, directory: &OwnedFd) -> Result<Names, FileError> {
+    pub(super) fn names(&mut self, directory: &OwnedFd) -> Result<DirectoryNames, FileError> {
         let mut all = Vec::new();
         let mut bytes = 0;
         for entry in rustix::fs::Dir::read_from(directory)? {
@@ -62,7 +62,7 @@ impl Memory {
             all.push(name);
         }
         all.sort_unstable();
-        Ok(Names { names: all.into_iter(), bytes })
+        Ok(DirectoryNames { names: all.into_iter(), bytes })
     }
 
     fn failed(&mut self, bytes: usize, errno: Errno) -> FileError {
@@ -71,7 +71,7 @@ impl Memory {
     }
 
     /// Takes names back that are not needed any more.
-    pub(super) fn release(&mut self, names: &Names) {
+    pub(super) fn release(&mut self, names: &DirectoryNames) {
         self.left += names.bytes;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::archive::{Extractor, read};
-use crate::progress::{Event, Progress};
+use crate::progress::{Progress, ProgressEvent};
 use crate::verify::Nothing;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 struct Silent;
 
 impl Progress for Silent {
-    fn event(&self, _: &Event) {}
+    fn event(&self, _: &ProgressEvent) {}
     fn bytes(&self, _: u64) {}
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Wait {
 pub(crate) struct Waited {
     /// `met`; `timeout`; `ended` if the process ended first.
     outcome: &'static str,
-    /// The process.
+    /// The process as it is now.
     process: ProcessView,
     #[serde(flatten)]
     found: Option<FoundLine>,
