@@ -259,8 +259,12 @@ impl ServerSettings {
         };
         sandboxes.images = images.over(sandboxes.images);
         sandboxes.network = file.network.settings()?;
-        sandboxes.limits = over(sandboxes.limits, file.limits);
         sandboxes.limits_max = over(sandboxes.limits_max, file.limits_max);
+        let disk_mib = overrides.default_disk_mib.or(file.limits.disk_mib);
+        let most = sandboxes.limits_max.disk_mib;
+        let disk_mib = disk_mib.unwrap_or_else(|| sandboxes.limits.disk_mib.min(most));
+        let limits = LimitsFile { disk_mib: Some(disk_mib), ..file.limits };
+        sandboxes.limits = over(sandboxes.limits, limits);
         sandboxes.sandboxes_max = file.sandboxes_max.unwrap_or(sandboxes.sandboxes_max);
         sandboxes.stall_ms = overrides.stall_ms.or(file.stall_ms).unwrap_or(sandboxes.stall_ms);
         let pool = overrides.warm_pool_size.or(file.warm_pool_size);

@@ -84,6 +84,7 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
 pub(crate) fn at_start(settings: &ServerSettings) {
     let config = &settings.sandboxes;
     let mut all = limits::check();
+    all.extend(kernel::no_disk_limits());
     all.extend(storage::check(config));
     all.extend(clock::check(&config.data_dir));
     all.extend(exposure::at_start(settings));

@@ -219,6 +219,10 @@ impl Server {
             .env("ISOLET_ALLOW_PLAINTEXT", self.options.everywhere.to_string())
             .env("ISOLET_API_KEY", &self.key)
             .env("ISOLET_WARM_POOL_SIZE", self.options.ready.to_string());
+        // Tests look at the files of sandboxes on the host, unless they choose a size.
+        if !self.options.config.contains("disk_mib") {
+            command.env("ISOLET_DEFAULT_DISK_MIB", "0");
+        }
         if self.options.authority.is_some() {
             command
                 .env("ISOLET_URL", format!("https://127.0.0.1:{}", self.port))

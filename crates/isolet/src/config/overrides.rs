@@ -36,6 +36,9 @@ pub(crate) struct Overrides {
     /// Set the size of the warm pool: sandboxes created in advance, 0 to 64
     #[arg(long, env = "ISOLET_WARM_POOL_SIZE", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64))]
     pub(crate) warm_pool_size: Option<u32>,
+    /// Set the size of the disk of a sandbox that is created without one, in MiB; 0 for no limit
+    #[arg(long, env = "ISOLET_DEFAULT_DISK_MIB", value_name = "MIB")]
+    pub(crate) default_disk_mib: Option<u64>,
     /// Log what this level admits: off, error, warn, info, debug, trace; or directives [default: info]
     #[arg(long = "log-level", env = "ISOLET_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,

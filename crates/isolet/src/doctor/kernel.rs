@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use std::path::Path;
 
 const GROUP: &str = "kernel";
+const DISK_LIMITS: &str = "disk limits";
 const CONTAINER: &str = "run isolet on the host, or in a container with all privileges; a distribution's kernel has all it needs";
 
 pub(super) fn check(data_dir: &Path, is_root: bool) -> Vec<Finding> {
@@ -109,11 +110,18 @@ fn overlay(directory: &ProbeDirectory, mapped: bool) -> Finding {
     }
 }
 
+/// What this machine obviously lacks for `disk_mib`.
+pub(super) fn no_disk_limits() -> Option<Finding> {
+    let lack = isolet_jail::no_disk()?;
+    let (problem, remedy) = lack.split_once(": ").unwrap_or((lack.as_str(), "install it"));
+    let message = format!("no disk_mib, so one sandbox can fill the server's disk: {problem}");
+    Some(Finding::warning(GROUP, DISK_LIMITS, message, remedy))
+}
+
 fn disk_limits(directory: &ProbeDirectory, is_root: bool) -> Finding {
-    let check = "disk limits";
-    if let Some(lack) = isolet_jail::no_disk() {
-        let (problem, remedy) = lack.split_once(": ").unwrap_or((lack.as_str(), "install it"));
-        return Finding::warning(GROUP, check, format!("no disk_mib: {problem}"), remedy);
+    let check = DISK_LIMITS;
+    if let Some(finding) = no_disk_limits() {
+        return finding;
     }
     if !is_root {
         return Finding::needs_root(GROUP, check);

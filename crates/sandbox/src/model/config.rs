@@ -63,12 +63,19 @@ pub struct TenantLimits {
     pub disk_mib: Option<u64>,
 }
 
+/// Default size of a sandbox's disk, in MiB: enough for the packages and builds of one project. An
+/// empty disk takes about 240 KiB.
+const DISK_MIB: u64 = 10 * 1024;
+
 impl Config {
     /// The default configuration for a data directory. `programs` is the directory of the
     /// launcher's and the agent's binaries.
     #[must_use]
     pub fn new(data_dir: PathBuf, programs: &std::path::Path) -> Self {
         let jail = isolet_jail::Config::beside(&data_dir);
+        let no_disk = isolet_jail::no_disk();
+        // Without loop devices or ext4, sandboxes share the disk of the server.
+        let disk_mib = if no_disk.is_none() { DISK_MIB } else { 0 };
         Self {
             images: isolet_image::Config::new(data_dir.join("images")),
             data_dir,
@@ -78,14 +85,14 @@ impl Config {
             cgroup: jail.as_ref().map_or_else(|_| "isolet".to_owned(), |jail| jail.cgroup.clone()),
             stall_ms: jail.map_or(60_000, |jail| jail.stall_ms),
             aliases: BTreeMap::new(),
-            limits: Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512, disk_mib: 0 },
+            limits: Limits { memory_mib: 1024, cpu_millis: 1000, pids: 512, disk_mib },
             limits_max: Limits {
                 memory_mib: 64 * 1024,
                 cpu_millis: 64_000,
                 pids: 16_384,
                 disk_mib: 1024 * 1024,
             },
-            no_disk: isolet_jail::no_disk(),
+            no_disk,
             free_space_floor_mib: 512,
             sandboxes_max: 10_000,
             disk_quota_mib: 0,

@@ -413,7 +413,9 @@ mod tests {
 
     #[test]
     fn a_limited_disk_is_refused_where_the_machine_has_none_and_nothing_else_is() {
-        let config = Config { no_disk: Some("no ext4: modprobe ext4".into()), ..config() };
+        let limits = Limits { disk_mib: 0, ..config().limits };
+        let no_disk = Some("no ext4: modprobe ext4".into());
+        let config = Config { no_disk, limits, ..config() };
         let plan = |disk_mib| {
             RecordBody::plan(&config, SandboxSpec { disk_mib, ..SandboxSpec::default() })
         };

@@ -77,3 +77,31 @@ fn images_count_by_the_unpacked_bytes_of_their_layers() {
     import(&http, &image(3, "third"), "third").expect(201);
     server.healthy();
 }
+
+#[test]
+fn a_sandbox_has_a_limited_disk_by_default_and_an_earlier_one_stays_as_it_is() {
+    // The server is started without a default, as before there was one.
+    let mut server = Server::start();
+    let before = server.sandbox();
+    before.exec("echo kept >/workspace/f");
+    assert_eq!(before.info()["disk_mib"], 0);
+    server.stop();
+    server.launch_with("ISOLET_DEFAULT_DISK_MIB", "10240");
+    server.wait_until_ready();
+    let before = server.named(&before.id);
+    assert_eq!(before.says("cat f"), "kept\n");
+    before.post("/sleep", &json!({})).expect(200);
+    assert_eq!(before.says("cat f"), "kept\n", "it wakes on its own files");
+    assert_eq!(before.info()["disk_mib"], 0);
+    let limited = server.sandbox();
+    assert_eq!(limited.info()["disk_mib"], 10_240);
+    let size = limited.says("df -k --output=size /workspace | tail -1");
+    let size_kib: u64 = size.trim().parse().expect("a number");
+    assert!((9_500_000..=10_485_760).contains(&size_kib), "{size_kib}");
+    limited.exec("echo kept >f");
+    limited.post("/sleep", &json!({})).expect(200);
+    assert_eq!(limited.says("cat f"), "kept\n");
+    limited.delete();
+    before.delete();
+    server.healthy();
+}
