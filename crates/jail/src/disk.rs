@@ -77,7 +77,7 @@ pub(crate) fn create_image(
     Template::read(&path, mib)
 }
 
-/// Runs `mkfs.ext4`.
+/// Formats an image with `mkfs.ext4`.
 fn format(path: &Path, mib: u64) -> Result<(), Errno> {
     let journal = if mib < LARGE_MIB { "size=4" } else { "size=16" };
     let mut child = Command::new(program().ok_or(Errno::NOENT)?)

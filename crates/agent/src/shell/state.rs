@@ -28,7 +28,7 @@ pub(crate) enum ShellState {
     Open(Bash),
     /// Bash could not be executed.
     Failed(RefusalReason, String),
-    /// Bash has ended by itself or was killed.
+    /// Bash has ended, on request or not.
     Ended(EndedBash),
 }
 

@@ -68,7 +68,7 @@ impl AuditDirectory {
         Ok(Self { directory: self.directory.clone(), keys })
     }
 
-    /// Begins each log anew under the current key, which then signs the heads too.
+    /// Continues each log under the current key, which then signs the heads too.
     fn sign_heads(
         self,
         logs: &mut HashMap<String, TenantLog>,
