@@ -13,6 +13,7 @@
 //! ```
 
 pub(crate) mod cpuset;
+pub(crate) mod meminfo;
 
 use crate::kernel::absent::absent_as_none;
 use cpuset::Cpuset;

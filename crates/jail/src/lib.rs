@@ -6,8 +6,8 @@
 //! [`SandboxHandle`]. A process of its own controls egress ([`veth`]).
 //!
 //! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
-//! `orphan` and `disk`; `identity` and `sandbox_handle`; `frozen` and `processors`; `host`; `child`; `create`, `scope`
-//! and `veth`; `launcher`, `probe` and `teardown`.
+//! `orphan` and `disk`; `identity` and `sandbox_handle`; `frozen` and `upkeep`; `host`; `child`;
+//! `create`, `scope` and `veth`; `launcher`, `probe` and `teardown`.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -23,10 +23,10 @@ mod kernel;
 mod launcher;
 mod orphan;
 pub mod probe;
-mod processors;
 mod sandbox_handle;
 mod scope;
 mod teardown;
+mod upkeep;
 pub mod veth;
 
 pub use child::StepError;
@@ -39,8 +39,9 @@ pub use host::{Host, PrepareError};
 pub use isolet_wire::veth::VethSettings;
 pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
-pub use processors::Balancer;
 pub use sandbox_handle::{SandboxHandle, Usage, disk_bytes, empty_trash};
 pub use scope::{ScopeError, start_scope};
 pub use teardown::{Ended, end_all};
+pub use upkeep::meminfo::MeminfoRefresher;
+pub use upkeep::processors::Balancer;
 pub use veth::client::{VethClient, VethError, VethEvent};

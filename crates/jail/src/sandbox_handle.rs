@@ -1,6 +1,7 @@
 //! The server's operations on a sandbox from outside: kill, freeze, measure, limit, and remove it.
 
 use crate::cgroup::Cgroups;
+use crate::cgroup::meminfo::{self, Machine};
 use crate::config::{Config, SCOPES, scope_dir};
 use crate::disk;
 use crate::kernel::absent::absent_as_none;
@@ -231,12 +232,19 @@ impl SandboxHandle {
         true
     }
 
-    /// Changes its limits while it runs.
+    /// Changes its limits while it runs. Its programs see the new memory limit in `/proc/meminfo` from
+    /// then on.
     ///
     /// # Errors
     /// `EBUSY` when more memory is in use and cannot be freed; `NotFound` when the groups are gone.
     pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
-        self.groups()?.ok_or(io::ErrorKind::NotFound)?.set_limits(limits)
+        let groups = self.groups()?.ok_or(io::ErrorKind::NotFound)?;
+        let done = groups.set_limits(limits);
+        // The memory limit may have changed even after a failure. The limits hold whether or not the
+        // file can be written.
+        let _ =
+            Machine::read().and_then(|machine| meminfo::refresh(&self.directory, groups, &machine));
+        done
     }
 
     /// Whether the control groups exist, or may exist. After a reboot of the host they do not.

@@ -35,6 +35,8 @@ pub(super) struct SandboxParts {
     pub(super) sys: OwnedFd,
     /// The kernel's list of the processors in the tenant's CPU set, if it has one.
     pub(super) processors: Option<OwnedFd>,
+    /// The sandbox's own `/proc/meminfo`, unless it could not be written.
+    pub(super) meminfo: Option<OwnedFd>,
     pub(super) listener: OwnedFd,
     pub(super) oom_events: Option<OwnedFd>,
     pub(super) tenant_cgroup: OwnedFd,
@@ -243,9 +245,13 @@ fn mount_given(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     }
 }
 
-fn mount_proc(_: &mut SandboxSetup<'_>) -> Result<(), Errno> {
+fn mount_proc(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     let mounted = new_filesystem("proc", &[], NOSUID_NODEV_NOEXEC)?;
-    attach_below(&mounted, "proc")
+    attach_below(&mounted, "proc")?;
+    match &child.parts.meminfo {
+        Some(file) => attach_file_below(file, "proc/meminfo"),
+        None => Ok(()),
+    }
 }
 
 fn mount_devices(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {

@@ -6,6 +6,7 @@ use super::child::{self, SandboxParts};
 use super::directory::Directory;
 use super::layers::send_layers;
 use crate::cgroup::Cgroups;
+use crate::cgroup::meminfo;
 use crate::child::step_error::{socket_pair, wait_until_started};
 use crate::child::{StepError, agent_socket, at_step};
 use crate::config::{AGENT_UID, GIVEN};
@@ -101,6 +102,8 @@ fn prepare(
     let tenant_cgroup = delegate(cgroups, agent_id).map_err(at_step("delegate groups"))?;
     let tenant_tasks = cgroups.open_tasks().map_err(at_step("task files"))?;
     let trees = Trees::create(host, cgroups, directory).map_err(at_step("trees"))?;
+    // Without it, programs see the memory of the machine. The limit holds as before.
+    let meminfo = meminfo::create(&host.config.sandbox_dir(&spec.name), cgroups).ok();
     let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
     let oom_events = rustix::fs::open(cgroups.oom_events(), read_only, Mode::empty()).ok();
     let sockets = socket_pair()?;
@@ -112,6 +115,7 @@ fn prepare(
         dev: trees.dev,
         sys: trees.sys,
         processors: trees.processors,
+        meminfo,
         listener,
         oom_events,
         tenant_cgroup,

@@ -27,7 +27,7 @@ use crate::kernel::rooted::{chown, open_beneath};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// The tenant's user 1000 as the sandbox's user namespace numbers it.
@@ -54,9 +54,15 @@ const OWN_DIRECTORIES: &[OwnDirectory] = &[
 pub(super) struct ScopeMounts {
     /// In the order of the grants.
     pub(super) granted: Vec<GrantedTree>,
-    /// The memory limit of the sandbox. Half of it bounds the files that the session holds in
-    /// memory.
-    pub(super) memory_mib: u64,
+    pub(super) memory: ScopeMemory,
+}
+
+/// What a scope shows and uses of its sandbox's memory.
+pub(super) struct ScopeMemory {
+    /// The limit. Half of it bounds the files that the session holds in memory.
+    pub(super) limit_mib: u64,
+    /// The sandbox's own `/proc/meminfo`, if it has one.
+    pub(super) meminfo: Option<OwnedFd>,
 }
 
 type ScopeStep = fn(&Host, &mut ScopeMounts) -> Result<(), Errno>;
@@ -66,9 +72,9 @@ const STEPS: &[(&str, ScopeStep)] = &[
     ("become root inside", |_, _| become_root()),
     ("cover", |_, mounts| mount_grants(std::mem::take(&mut mounts.granted))),
     ("devices", |_, _| mount_devices()),
-    ("own directories", |_, mounts| mount_own_directories(mounts.memory_mib)),
+    ("own directories", |_, mounts| mount_own_directories(mounts.memory.limit_mib)),
     ("read-only root", |_, _| make_root_read_only()),
-    ("proc", |_, _| replace_proc()),
+    ("proc", |_, mounts| replace_proc(mounts.memory.meminfo.as_ref())),
     ("mask proc", |_, _| mask_proc()),
     ("process limits", |_, _| set_process_limits()),
     ("enter", |_, _| rustix::process::chdir("/")),
@@ -90,8 +96,8 @@ pub(super) fn run(host: &Host, mut mounts: ScopeMounts, inherited: &AgentFds<'_>
 }
 
 /// One file system in memory with a directory for each of [`OWN_DIRECTORIES`].
-fn mount_own_directories(memory_mib: u64) -> Result<(), Errno> {
-    let size = format!("{}m", (memory_mib / 2).max(1));
+fn mount_own_directories(limit_mib: u64) -> Result<(), Errno> {
+    let size = format!("{}m", (limit_mib / 2).max(1));
     let memory = new_filesystem("tmpfs", &[("mode", "0755"), ("size", &size)], NOSUID_NODEV)?;
     for own in OWN_DIRECTORIES {
         rustix::fs::mkdirat(&memory, own.name, Mode::from_raw_mode(own.mode))?;
@@ -136,10 +142,11 @@ fn make_root_read_only() -> Result<(), Errno> {
 
 /// Mounts a `/proc` that shows only this process namespace. The old one is unmounted after that,
 /// because the kernel allows mounting `/proc` only where one is visible already.
-fn replace_proc() -> Result<(), Errno> {
+fn replace_proc(meminfo: Option<&OwnedFd>) -> Result<(), Errno> {
     let proc = new_filesystem("proc", &[], NOSUID_NODEV_NOEXEC)?;
     rustix::mount::unmount("/proc", UnmountFlags::DETACH)?;
-    attach(proc.as_fd(), Path::new("/proc"))
+    attach(proc.as_fd(), Path::new("/proc"))?;
+    meminfo.map_or(Ok(()), |file| attach(file.as_fd(), Path::new("/proc/meminfo")))
 }
 
 /// Mounts the same devices with terminals of the session's own. The sandbox's terminals and its

@@ -5,7 +5,7 @@
 //! second is created in the sandbox's process namespace: only from there can a process namespace be
 //! created below it. The third is process 1 of the scope's own namespaces ([`super::child`]).
 
-use super::child::{self, ScopeMounts};
+use super::child::{self, ScopeMemory, ScopeMounts};
 use super::grants::OpenedGrant;
 use super::sandbox_agent::SandboxAgent;
 use super::trees::copy_trees;
@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use std::os::fd::AsFd;
 
-/// Runs the first child; returns its exit code. `memory_mib` is the memory limit of the sandbox.
+/// Runs the first child; returns its exit code.
 pub(super) fn run_first(
     host: &Host,
-    memory_mib: u64,
+    memory: ScopeMemory,
     sandbox: &SandboxAgent,
     inherited: &AgentFds<'_>,
     grants: Vec<OpenedGrant>,
@@ -29,7 +29,7 @@ pub(super) fn run_first(
     let run = || {
         enter_namespaces(sandbox)?;
         let granted = copy_trees(grants).map_err(at_step("copy the grants"))?;
-        run_second(host, ScopeMounts { granted, memory_mib }, inherited)
+        run_second(host, ScopeMounts { granted, memory }, inherited)
     };
     exit_code(inherited, run())
 }

@@ -13,11 +13,13 @@
 //! therefore ends with the sandbox.
 
 use super::agent_group::AgentGroup;
+use super::child::ScopeMemory;
 use super::enter::run_first;
 use super::grants::{OpenedGrant, open_grants};
 use super::sandbox_agent::SandboxAgent;
 use super::scope_error::ScopeError;
 use crate::cgroup::Cgroups;
+use crate::cgroup::meminfo;
 use crate::child::step_error::{socket_pair, wait_until_started};
 use crate::child::{AgentFds, StepError, agent_socket, at_step};
 use crate::config::{SCOPES, scope_dir};
@@ -104,6 +106,9 @@ fn start(
     grants: Vec<OpenedGrant>,
 ) -> Result<(), StepError> {
     let sockets = socket_pair()?;
+    // A sandbox that an earlier version started has no file of its own.
+    let meminfo = meminfo::mount(&host.config.sandbox_dir(&request.name)).ok();
+    let memory = ScopeMemory { limit_mib: request.memory_mib, meminfo };
     let inherited = AgentFds {
         listener: &fds.listener,
         userns: &sandbox.userns,
@@ -115,7 +120,7 @@ fn start(
         launcher_socket: &sockets.child,
     };
     fork_in_namespaces(0, Some(fds.agent_cgroup.as_fd()), || {
-        run_first(host, request.memory_mib, sandbox, &inherited, grants)
+        run_first(host, memory, sandbox, &inherited, grants)
     })
     .map_err(|error| StepError::from_io("first child", &error, Errno::IO))?;
     drop(sockets.child);
