@@ -7,10 +7,12 @@ pub(crate) mod exposed_ports;
 mod hold;
 mod images;
 mod key_uses;
+mod meminfo;
 mod metrics;
 mod network;
 mod processors;
 mod profiles;
+mod repeat;
 mod resource_usage;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
@@ -83,6 +85,7 @@ impl Service {
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
         inner.spawn(processors::keep(Arc::clone(&inner)));
+        inner.spawn(meminfo::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 

@@ -160,6 +160,13 @@ impl Registry {
         self.lock().tenants.values().flat_map(|own| own.values().cloned()).collect()
     }
 
+    /// The internal names of the sandboxes that run.
+    pub(crate) fn running_names(&self) -> Vec<String> {
+        let map = self.lock();
+        let all = map.tenants.values().flat_map(BTreeMap::values);
+        all.filter(|one| one.state() == State::Running).map(|one| one.name.clone()).collect()
+    }
+
     pub(crate) fn clear(&self) {
         self.lock().tenants.clear();
     }

@@ -1,12 +1,10 @@
 //! Spreads busy sandboxes over the processors of the machine.
 
 use crate::live::inner::Inner;
-use crate::model::blocking::blocking;
-use crate::model::state::State;
+use crate::service::repeat::repeat;
 use isolet_jail::Balancer;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
 /// The time between two measurements. A sandbox is moved after the second that finds it busy.
@@ -23,25 +21,11 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
         );
         return;
     };
-    let mut ticks = interval(INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let measured = Arc::clone(&inner);
-        let run = move || {
-            let moved = balancer.run(|| running(&measured));
-            (balancer, moved)
-        };
-        let Ok((back, moved)) = blocking(run).await else { return };
-        balancer = back;
+    let balance = move || {
+        let moved = balancer.run(|| inner.registry.running_names());
         if moved > 0 {
             debug!(moved, "busy sandboxes moved to other processors");
         }
-    }
-}
-
-/// The internal names of the sandboxes that run.
-fn running(inner: &Inner) -> Vec<String> {
-    let all = inner.registry.all();
-    all.iter().filter(|one| one.state() == State::Running).map(|one| one.name.clone()).collect()
+    };
+    repeat(INTERVAL, balance).await;
 }
