@@ -8,9 +8,10 @@ use super::tree::ENTRY_BYTES;
 use std::io;
 use std::ops::Range;
 
-/// Files in the directory of a sandbox that name or serve its processes. No archive contains them.
-pub(crate) const PROCESS_FILES: [&[u8]; 5] =
-    [b"agent.sock", b"cgroups", b"agent", b"scopes", b"unclaimed"];
+/// Files in the directory of a sandbox that name or serve its processes, and that the launcher writes
+/// at each start. No archive contains them.
+pub(crate) const PROCESS_FILES: [&[u8]; 6] =
+    [b"agent.sock", b"cgroups", b"agent", b"meminfo", b"scopes", b"unclaimed"];
 /// Directories of a sandbox that only its own processes use.
 const TENANT_FILES: [&[u8]; 3] = [b"root/upper/", b"usr/upper/", b"workspace/"];
 /// Directories of images whose subdirectories contain the files of layers.
@@ -196,6 +197,7 @@ mod tests {
             entry("root/upper", link(), 0o777, FIRST),
             entry("given/hosts", hard(), 0o644, 0),
             entry("cgroups", file(), 0o644, 0),
+            entry("meminfo", file(), 0o444, 0),
             entry("scopes/x/agent.sock", file(), 0o644, 0),
         ];
         for entry in bad {
