@@ -68,7 +68,8 @@ attempt("cwd", lambda: os.getcwd())
 for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe",
              "/proc/sys/kernel/hotplug", "/proc/sys/vm/drop_caches", "/proc/sys/vm/overcommit_memory",
              "/proc/sys/fs/binfmt_misc/register", "/proc/sys/kernel/hostname",
-             "/proc/sys/net/ipv4/ip_forward", "/proc/sys/user/max_user_namespaces", "/proc/irq/default_smp_affinity"]:
+             "/proc/sys/net/ipv4/ip_forward", "/proc/sys/user/max_user_namespaces", "/proc/irq/default_smp_affinity",
+             "/proc/meminfo"]:
     attempt("write " + path, lambda path=path: opened(path, W))
 
 # E4, E5: control groups
@@ -108,8 +109,9 @@ attempt("bind mount", lambda: call(165, buf(b"/etc"), buf(b"/tmp/m"), None, MS_B
 attempt("remount / rw", lambda: call(165, buf(b"none"), buf(b"/"), None, MS_REMOUNT | MS_BIND, None))
 attempt("remount /dev rw", lambda: call(165, buf(b"none"), buf(b"/dev"), None, MS_REMOUNT | MS_BIND, None))
 attempt("remount /proc/sys rw", lambda: call(165, buf(b"none"), buf(b"/proc/sys"), None, MS_REMOUNT | MS_BIND, None))
+attempt("remount /proc/meminfo rw", lambda: call(165, buf(b"none"), buf(b"/proc/meminfo"), None, MS_REMOUNT | MS_BIND, None))
 attempt("mount_setattr", lambda: call(442, -100, buf(b"/dev"), 0, ctypes.create_string_buffer(struct.pack("QQQQ", 0, 1, 0, 0)), 32))
-for path in [b"/proc/keys", b"/proc/sys", b"/proc", b"/dev/pts", b"/dev", b"/sys", b"/usr", b"/workspace", b"/"]:
+for path in [b"/proc/keys", b"/proc/meminfo", b"/proc/sys", b"/proc", b"/dev/pts", b"/dev", b"/sys", b"/usr", b"/workspace", b"/"]:
     for flags in [0, 2]:
         attempt("umount %s %d" % (path.decode(), flags), lambda path=path, flags=flags: call(166, buf(path), flags))
 attempt("fsopen", lambda: call(430, buf(b"tmpfs"), 0))

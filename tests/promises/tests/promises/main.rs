@@ -29,6 +29,7 @@ mod images_bombs;
 mod images_hostile;
 mod interrupts;
 mod last_byte;
+mod memory_view;
 mod network;
 mod packages;
 mod ports;
