@@ -20,9 +20,18 @@ const PARALLEL: Duration = Duration::from_secs(4);
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let server = BenchServer::start(bin)?;
     let mut client = HttpClient::connect(&server)?;
-    let names = ["bash, fork and exec", "bubblewrap", "isolet, shell", "isolet, exec"];
+    let diskless = BenchServer::start_with(bin, &[("ISOLET_DEFAULT_DISK_MIB", "0")])?;
+    let mut diskless_client = HttpClient::connect(&diskless)?;
+    let names = [
+        "bash, fork and exec",
+        "bubblewrap",
+        "isolet, shell",
+        "isolet, exec",
+        "isolet, exec, disk_mib 0",
+    ];
     let mut first: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
-    let mut ended = vec![("bubblewrap", Times::default()), ("isolet", Times::default())];
+    let names = ["bubblewrap", "isolet", "isolet, disk_mib 0"];
+    let mut ended: Vec<_> = names.iter().map(|name| (*name, Times::default())).collect();
     for round in 0..rounds {
         for turn in 0..BURST {
             let id = format!("c{round}-{turn}");
@@ -38,6 +47,9 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
             std::thread::sleep(REST);
             first[3].1.push(create(&mut client, &id, HttpClient::exec)?);
             ended[1].1.push(destroy(&mut client, &id)?);
+            std::thread::sleep(REST);
+            first[4].1.push(create(&mut diskless_client, &id, HttpClient::exec)?);
+            ended[2].1.push(destroy(&mut diskless_client, &id)?);
         }
     }
     rows("### create to first byte of output, 20 ms of rest before each", &first);
