@@ -371,6 +371,8 @@ impl Cgroups {
         let [memory_at, cpu_at, pids_at] = &self.legacy;
         if let Some(at) = memory_at {
             fs::write(at.join("memory.limit_in_bytes"), memory)?;
+            // Otherwise the sandbox would swap when it reaches its memory limit, as above.
+            let _ = fs::write(at.join("memory.swappiness"), "0");
             // Version 1 counts the buffers of TCP and UDP separately, and only if a limit is set:
             // without one a sandbox could use up the buffers of the whole machine.
             let sockets = limits.memory_mib.saturating_mul(1 << 20) / SOCKETS_DIVISOR;

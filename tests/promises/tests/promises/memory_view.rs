@@ -224,3 +224,16 @@ fn a_sandbox_without_its_file_works_and_gets_it_when_it_wakes() {
     put_to_sleep(&sandbox);
     check_total(&sandbox, 192);
 }
+
+/// So `SwapTotal` is true on a host that swaps, and memory in swap does not exceed the limit.
+#[test]
+fn a_sandbox_does_not_swap() {
+    let server = Server::start();
+    let _sandbox = server.sandbox();
+    let files = ["memory.swappiness", "tenant/memory.swap.max"];
+    let groups = server.cgroups();
+    let files = groups.iter().flat_map(|group| files.map(|name| group.join(name)));
+    let settings: Vec<String> =
+        files.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+    assert_eq!(settings, ["0\n"]);
+}
