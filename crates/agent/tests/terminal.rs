@@ -22,13 +22,17 @@ fn refused(agent: &Agent, attach_options: AttachTerminal) -> (RefusalReason, Str
     }
 }
 
-/// Waits until bash runs `sleep`.
+/// Waits until `sleep`, started by bash, runs in the foreground: the terminal's keys reach it from
+/// then on.
 fn sleeps(pid: i32) {
     until("sleep runs", || {
         let pids = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         pids.unwrap_or_default().split(' ').any(|pid| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            name.is_ok_and(|name| name == "sleep\n")
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let Some((_, fields)) = stat.split_once("(sleep) ") else { return false };
+            let fields: Vec<&str> = fields.split(' ').collect();
+            // State, parent, group, session, terminal, the terminal's foreground group.
+            fields[0] == "S" && fields[2] == fields[5]
         })
     });
 }
@@ -70,6 +74,7 @@ fn control_c_and_control_z_and_jobs_work() {
     assert!(screen.line("jobs").contains("Stopped                 sleep 1001"));
     screen.type_in("fg\n");
     screen.until("sleep 1001\n");
+    sleeps(screen.attached.pid);
     screen.type_in("\x03");
     screen.until("$ ");
     assert_eq!(screen.line("jobs"), "");
