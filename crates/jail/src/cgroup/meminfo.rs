@@ -15,11 +15,12 @@ mod memory_usage;
 mod text;
 
 use crate::cgroup::Cgroups;
+use crate::kernel::kernel_file;
 use crate::kernel::mount::{attributes, clone_tree};
 use memory_usage::MemoryUsage;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -45,7 +46,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn read() -> io::Result<Self> {
-        Self::parse(&fs::read_to_string("/proc/meminfo")?)
+        Self::parse(&kernel_file::read(Path::new("/proc/meminfo"))?)
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 

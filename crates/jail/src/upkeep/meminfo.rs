@@ -8,9 +8,9 @@
 use crate::cgroup::meminfo::{self, Machine};
 use crate::cgroup::{CgroupRoot, Cgroups, Hierarchies};
 use crate::config::Config;
+use crate::kernel::kernel_file;
 use crate::sandbox_handle::SandboxHandle;
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rewrites the files of sandboxes whose programs have run.
@@ -107,7 +107,7 @@ impl Refreshed {
 
 /// The processor time of a version 2 group in microseconds; `None` if there is no such group.
 fn cpu_us(group: &Path) -> Option<u64> {
-    let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
+    let text = kernel_file::read(&group.join("cpu.stat")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
 }
 
@@ -115,6 +115,7 @@ fn cpu_us(group: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use isolet_wire::launcher::Limits;
+    use std::fs;
     use std::process::Command;
     use std::time::{Duration, Instant};
 

@@ -108,7 +108,7 @@ fn serde_json_of(text: &str) -> Value {
 }
 
 /// Requests of each kind; enough that background work of the server does not change the average.
-const REQUESTS: u64 = 60;
+const REQUESTS: u64 = 200;
 
 /// The average number of each system call that the server makes for one request, rounded.
 fn steps(server: &Server, request: impl Fn()) -> BTreeMap<String, u64> {

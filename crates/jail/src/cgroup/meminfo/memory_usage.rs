@@ -1,8 +1,9 @@
 //! What the control groups say about the memory of a sandbox.
 
 use crate::cgroup::Cgroups;
+use crate::kernel::kernel_file;
+use std::io;
 use std::path::PathBuf;
-use std::{fs, io};
 
 /// The memory of a sandbox at one moment. All values are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl MemoryUsage {
 
     fn read_group(group: PathBuf, names: &Names) -> io::Result<Self> {
         let bytes = |name| -> io::Result<u64> {
-            let text = fs::read_to_string(group.join(name))?;
+            let text = kernel_file::read(&group.join(name))?;
             match text.trim() {
                 "max" => Ok(u64::MAX),
                 number => number.parse().map_err(|_| io::ErrorKind::InvalidData.into()),
@@ -103,7 +104,7 @@ impl MemoryUsage {
         Ok(Self {
             limit: bytes(names.limit)?,
             used: bytes(names.used)?,
-            stat: MemoryStat::parse(&fs::read_to_string(group.join("memory.stat"))?, names),
+            stat: MemoryStat::parse(&kernel_file::read(&group.join("memory.stat"))?, names),
         })
     }
 }
@@ -142,6 +143,7 @@ impl MemoryStat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// Reads a group whose files have these contents.
     fn read(files: &[(&str, &str)], names: &Names) -> io::Result<MemoryUsage> {
