@@ -82,8 +82,8 @@ pub(crate) struct CreateSandbox {
     /// sandbox. At most 32, 64 KiB in total.
     #[schema(value_type = Vec<CredentialBody>)]
     credentials: CredentialList,
-    /// The size of its own disk, in MiB, at least 32. 0 means that its files share the disk of the
-    /// server, which is the default without configuration.
+    /// The size of its own disk, in MiB, at least 32. Without configuration it is 10240, or 0 on a
+    /// server without ext4 or loop devices. 0 means that its files share the disk of the server.
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     disk_mib: Option<u64>,
@@ -174,7 +174,7 @@ pub(crate) struct ChangeSandbox {
     ),
     request_body(content = CreateSandbox, example = json!({"id": "demo", "memory_mib": 1024, "network": {"allow": ["api.example.com"]}, "metadata": {"purpose": "docs"}, "env": {"LANG": "C.UTF-8"}})),
     responses(
-        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 0, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 4, "agent_outdated": false}))
+        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 4, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn create(
@@ -223,7 +223,7 @@ pub(crate) async fn list(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 0, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 4, "agent_outdated": false}))
+        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 4, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn get(

@@ -223,7 +223,7 @@ class Isolet(TenantSessions):
             memory_mib: memory limit for processes and in-memory files, in MiB.
             cpu_millis: CPU limit, in thousandths of a core.
             pids: limit on processes and threads.
-            disk_mib: limit on files, in MiB, at least 32; no limit by default.
+            disk_mib: size of its disk, in MiB, at least 32, or 0 for no limit; the server has a default.
             env: environment variables of all shells and programs.
             metadata: arbitrary data of the caller, at most 16 KiB as JSON.
             persistent: preserve files and shell state across sleep; true by default.
