@@ -277,20 +277,17 @@ fn output_between_runs_arrives_with_the_next_run() {
     });
     let (_server, sandbox) = one();
     engines::driver(&sandbox);
-    python(
-        &sandbox,
-        "import subprocess; subprocess.Popen('head -c 1000000 /dev/zero; touch /workspace/full', shell=True)",
-    );
+    let child = "import subprocess; subprocess.Popen('head -c 1000000 /dev/zero; touch /workspace/full', shell=True)";
+    // The child may begin to write before the first run has ended, and a busy agent may read the
+    // rest of the pipe only during later runs.
+    let mut answers = vec![python(&sandbox, child)];
     sandbox.exec("until [ -e /workspace/full ]; do sleep .02; done");
-    let answer = python(&sandbox, "1");
-    let reported = answer["stdout"].as_str().map_or(0, str::len) as u64;
-    assert!(
-        answer["late_lost"]
-            .as_u64()
-            .is_some_and(|lost| lost > 800_000 && lost + reported <= 1_000_000),
-        "{}",
-        answer["late_lost"]
-    );
+    answers.extend((0..3).map(|_| python(&sandbox, "1")));
+    let reported: usize =
+        answers.iter().map(|answer| answer["stdout"].as_str().map_or(0, str::len)).sum();
+    let lost: u64 = answers.iter().filter_map(|answer| answer["late_lost"].as_u64()).sum();
+    assert_eq!(reported as u64 + lost, 1_000_000, "{lost} lost");
+    assert!(lost > 0, "the output between runs is bounded");
 }
 
 /// Promises: CX8.

@@ -80,7 +80,13 @@ fn a_warm_sandbox_whose_veth_pair_is_gone_is_not_handed_out() {
     wait_until("the warm pool holds another", SOON, || (waiting(&server) != agent).then_some(()));
     let agent = waiting(&server);
     process::kill(veth_manager(&server));
-    let sandbox = server.sandbox_with(&rules());
+    // A create that meets the loss itself is refused, and says that it can be repeated.
+    let created = wait_until("it is created", SOON, || {
+        let reply = server.http().post("/v1/sandboxes", &rules());
+        assert!(reply.status == 201 || reply.error() == "network_lost", "{}", reply.text());
+        (reply.status == 201).then(|| reply.json())
+    });
+    let sandbox = server.named(created["id"].as_str().expect("text"));
     assert!(fetched(&sandbox, 80).contains(&PUBLIC.to_string()));
     assert_eq!(fetched(&sandbox, 443), "");
     sandbox.delete();
