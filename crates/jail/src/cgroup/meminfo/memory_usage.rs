@@ -48,7 +48,7 @@ pub(super) struct Slab {
 }
 
 /// The names that a version of the control groups has for files, and for values in `memory.stat`.
-struct Names {
+struct StatNames {
     limit: &'static str,
     used: &'static str,
     /// Stands before every value that includes groups below.
@@ -61,7 +61,7 @@ struct Names {
     has_slab: bool,
 }
 
-const VERSION_1: Names = Names {
+const VERSION_1: StatNames = StatNames {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
     prefix: "total_",
@@ -73,7 +73,7 @@ const VERSION_1: Names = Names {
     has_slab: false,
 };
 
-const VERSION_2: Names = Names {
+const VERSION_2: StatNames = StatNames {
     limit: "memory.max",
     used: "memory.current",
     prefix: "",
@@ -93,7 +93,7 @@ impl MemoryUsage {
         }
     }
 
-    fn read_group(group: PathBuf, names: &Names) -> io::Result<Self> {
+    fn read_group(group: PathBuf, names: &StatNames) -> io::Result<Self> {
         let bytes = |name| -> io::Result<u64> {
             let text = kernel_file::read(&group.join(name))?;
             match text.trim() {
@@ -111,7 +111,7 @@ impl MemoryUsage {
 
 impl MemoryStat {
     /// Values that the kernel does not list are 0.
-    fn parse(text: &str, names: &Names) -> Self {
+    fn parse(text: &str, names: &StatNames) -> Self {
         let bytes = |name: &str| {
             let values = text.lines().filter_map(|line| line.strip_prefix(names.prefix));
             let mut values = values.filter_map(|line| line.split_once(' '));
@@ -146,7 +146,7 @@ mod tests {
     use std::fs;
 
     /// Reads a group whose files have these contents.
-    fn read(files: &[(&str, &str)], names: &Names) -> io::Result<MemoryUsage> {
+    fn read(files: &[(&str, &str)], names: &StatNames) -> io::Result<MemoryUsage> {
         let group = tempfile::tempdir().expect("creates");
         for (name, content) in files {
             fs::write(group.path().join(name), content).expect("writes");
