@@ -5,6 +5,7 @@ use crate::cgroup::meminfo::{self, Machine};
 use crate::config::{Config, SCOPES, scope_dir};
 use crate::disk;
 use crate::kernel::absent::absent_as_none;
+use crate::kernel::kernel_file;
 use crate::orphan::AgentProcess;
 use isolet_wire::launcher::Limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -343,11 +344,16 @@ fn wait_ended(processes: &[OwnedFd], until: Instant) -> io::Result<()> {
 }
 
 fn read_number(path: &Path) -> u64 {
-    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    kernel_file::read(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
+/// The number after `name` in a file of such lines; 0 if there is none.
 pub(crate) fn read_key(path: &Path, name: &str) -> u64 {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    found.unwrap_or(0)
+    try_read_key(path, name).unwrap_or(0)
+}
+
+/// The number after `name` in a file of such lines.
+pub(crate) fn try_read_key(path: &Path, name: &str) -> Option<u64> {
+    let text = kernel_file::read(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }

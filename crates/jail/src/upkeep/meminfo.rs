@@ -8,8 +8,7 @@
 use crate::cgroup::meminfo::{self, Machine};
 use crate::cgroup::{CgroupRoot, Cgroups, Hierarchies};
 use crate::config::Config;
-use crate::kernel::kernel_file;
-use crate::sandbox_handle::SandboxHandle;
+use crate::sandbox_handle::{SandboxHandle, try_read_key};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -107,8 +106,7 @@ impl Refreshed {
 
 /// The processor time of a version 2 group in microseconds; `None` if there is no such group.
 fn cpu_us(group: &Path) -> Option<u64> {
-    let text = kernel_file::read(&group.join("cpu.stat")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
+    try_read_key(&group.join("cpu.stat"), "usage_usec")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ const TOLERANCE: u64 = 12;
 
 /// Starts a program with 100 MiB that it has written to, and prints the program's process id.
 const HUNGRY: &str =
-    "python3 -c 'import time; held = b\"x\" * (100 << 20); time.sleep(600)' & echo $!";
+    "python3 -c 'import signal; held = b\"x\" * (100 << 20); signal.pause()' & echo $!";
 
 /// The lines of `/proc/meminfo` in MiB.
 fn meminfo(sandbox: &Sandbox) -> BTreeMap<String, u64> {

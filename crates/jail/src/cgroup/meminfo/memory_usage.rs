@@ -154,6 +154,27 @@ mod tests {
         MemoryUsage::read_group(group.path().to_owned(), names)
     }
 
+    /// What the texts below mean in both versions.
+    fn expected_stat(slab: Option<Slab>) -> MemoryStat {
+        let lists = PageLists {
+            active_anonymous: 108,
+            inactive_anonymous: 107,
+            active_file: 110,
+            inactive_file: 109,
+            unevictable: 111,
+        };
+        MemoryStat {
+            anonymous: 102,
+            cached: 101,
+            shared: 103,
+            mapped: 104,
+            dirty: 105,
+            writeback: 106,
+            lists,
+            slab,
+        }
+    }
+
     #[test]
     fn version_1_counts_the_groups_below_and_no_slab() {
         let stat = "cache 1\nrss 2\nshmem 3\nmapped_file 4\ndirty 5\nwriteback 6\ninactive_anon 7\n\
@@ -167,24 +188,7 @@ mod tests {
             ("memory.usage_in_bytes", "300\n"),
             ("memory.stat", stat),
         ];
-        let lists = PageLists {
-            active_anonymous: 108,
-            inactive_anonymous: 107,
-            active_file: 110,
-            inactive_file: 109,
-            unevictable: 111,
-        };
-        let stat = MemoryStat {
-            anonymous: 102,
-            cached: 101,
-            shared: 103,
-            mapped: 104,
-            dirty: 105,
-            writeback: 106,
-            lists,
-            slab: None,
-        };
-        let expected = MemoryUsage { limit: 64 << 20, used: 300, stat };
+        let expected = MemoryUsage { limit: 64 << 20, used: 300, stat: expected_stat(None) };
         assert_eq!(read(&files, &VERSION_1).expect("reads"), expected);
     }
 
@@ -195,23 +199,8 @@ mod tests {
             inactive_file 109\nactive_file 110\nunevictable 111\nslab_reclaimable 112\n\
             slab_unreclaimable 113\nslab 225\n";
         let files = [("memory.max", "max\n"), ("memory.current", "700\n"), ("memory.stat", stat)];
-        let lists = PageLists {
-            active_anonymous: 108,
-            inactive_anonymous: 107,
-            active_file: 110,
-            inactive_file: 109,
-            unevictable: 111,
-        };
-        let stat = MemoryStat {
-            anonymous: 102,
-            cached: 101,
-            shared: 103,
-            mapped: 104,
-            dirty: 105,
-            writeback: 106,
-            lists,
-            slab: Some(Slab { reclaimable: 112, unreclaimable: 113 }),
-        };
+        let slab = Slab { reclaimable: 112, unreclaimable: 113 };
+        let stat = expected_stat(Some(slab));
         let expected = MemoryUsage { limit: u64::MAX, used: 700, stat };
         assert_eq!(read(&files, &VERSION_2).expect("reads"), expected);
         let missing = read(&files[1..], &VERSION_2).expect_err("the group has ended");
