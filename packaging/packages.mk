@@ -51,10 +51,12 @@ sdk-packages: sdk python
 	cd sdk/typescript && npm run --silent build && npm pack --silent --pack-destination ../../dist/sdk
 	cd sdk/typescript && npx publint run --strict ../../dist/sdk/isolet-sdk-*.tgz
 
-# The bill of materials of each program, in CycloneDX.
+# The bill of materials of each program, in CycloneDX. The paths of the machine that builds are left out.
 sbom: package-tools
 	cargo cyclonedx --quiet --format json --features otlp --target $(HOST) --manifest-path crates/isolet/Cargo.toml
-	install -m 644 -D crates/isolet/isolet.cdx.json dist/isolet-$(VERSION).cdx.json
+	mkdir -p dist
+	for program in isolet:isolet jail:isolet-launcher agent:isolet-agent egress-proxy:isolet-egress-proxy; do \
+	  sed 's|path+file://$(CURDIR)/|path+file:///|g' crates/$${program%:*}/*.cdx.json >dist/$${program#*:}-$(VERSION).cdx.json; done
 	find crates tests bench -name '*.cdx.json' -delete
 
 package-tools:
