@@ -2,7 +2,7 @@
 //!
 //! UNSAFETY: the ioctls of loop devices have no safe wrapper.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -52,7 +52,7 @@ pub struct LoopDevice {
 /// it (`flock`) is held until the device is detached.
 ///
 /// # Errors
-/// `ENOENT` without loop devices, `EBUSY` when none is free, otherwise the kernel's error.
+/// `ENOENT` without loop devices or where the new one is unknown, `EBUSY` when none is free, otherwise the kernel's error.
 pub fn attach(image: BorrowedFd<'_>) -> Result<LoopDevice, Errno> {
     let open = |path: &str| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let control = open("/dev/loop-control")?;
@@ -63,7 +63,10 @@ pub fn attach(image: BorrowedFd<'_>) -> Result<LoopDevice, Errno> {
             return Err(errno());
         }
         let path = format!("/dev/loop{number}");
-        let device = open(&path)?;
+        let device = match open(&path) {
+            Err(Errno::NOENT) => make_node(number, &path).and_then(|()| open(&path))?,
+            other => other?,
+        };
         match configure(&device, image) {
             Ok(()) => return Ok(LoopDevice { path, _open: device }),
             Err(Errno::BUSY) => {}
@@ -71,6 +74,22 @@ pub fn attach(image: BorrowedFd<'_>) -> Result<LoopDevice, Errno> {
         }
     }
     Err(Errno::BUSY)
+}
+
+/// Makes the file of a device that the kernel has just added. The kernel itself makes one in a
+/// `devtmpfs`, but the `/dev` of a container is another file system, which shows the devices that
+/// existed when the container was started.
+fn make_node(number: libc::c_int, path: &str) -> Result<(), Errno> {
+    let text = std::fs::read_to_string(format!("/sys/block/loop{number}/dev"));
+    let text = text.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))?;
+    let (major, minor) = text.trim_end().split_once(':').ok_or(Errno::NOENT)?;
+    let parse = |number: &str| number.parse().map_err(|_| Errno::NOENT);
+    let device = makedev(parse(major)?, parse(minor)?);
+    let owner_only = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::mknodat(CWD, path, FileType::BlockDevice, owner_only, device) {
+        Err(Errno::EXIST) => Ok(()),
+        other => other,
+    }
 }
 
 fn configure(device: &OwnedFd, image: BorrowedFd<'_>) -> Result<(), Errno> {

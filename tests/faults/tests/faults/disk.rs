@@ -1,10 +1,12 @@
 //! Full disks, of one sandbox and of the whole server, and the directory trees that fill them.
 
+use isolet_kit::tls::own_mounts;
 use isolet_kit::{
     LONG, Options, Rows, SOON, Sandbox, Server, json, one, process, quickly, wait_until,
 };
 use std::fs;
 use std::io::Write as _;
+use std::process::Command;
 use std::time::Duration;
 
 /// Disk limit of the sandbox; it may use at most this much on the host.
@@ -130,6 +132,31 @@ fn a_disk_limit_holds_again_after_any_component_ended() {
         assert!(reply.text().contains("disk_mib"), "{}", reply.text());
     });
     drop(rows);
+    server.healthy();
+}
+
+/// Gives this thread a `/dev` as that of a container: it never shows a device that is added later.
+const OWN_DEV: &str = "
+    set -eu
+    new=$(mktemp -d); mount -t tmpfs dev $new
+    for name in null zero full random urandom tty ptmx loop-control; do cp -a /dev/$name $new; done
+    for name in pts shm; do mkdir $new/$name; mount --rbind /dev/$name $new/$name; done
+    ln -s /proc/self/fd $new/fd
+    mount --rbind $new /dev";
+
+/// A server in a container could not create sandboxes once all loop devices were in use that had
+/// existed when the container was started: the file of a further device was missing in its `/dev`.
+#[test]
+fn a_sandbox_gets_a_disk_where_dev_does_not_show_new_loop_devices() {
+    own_mounts();
+    let status = Command::new("sh").args(["-c", OWN_DEV]).status().expect("sh is there");
+    assert!(status.success(), "{status}");
+    let server = Server::start();
+    let sandbox = limited(&server);
+    assert_eq!(sandbox.says("df --output=target /workspace | tail -n 1"), "/workspace\n");
+    sleep(&sandbox);
+    assert_eq!(sandbox.says("echo awake"), "awake\n");
+    sandbox.delete();
     server.healthy();
 }
 
