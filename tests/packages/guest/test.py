@@ -5,9 +5,9 @@ import traceback
 
 import busy
 import first_use
-import memory_view
 import removal
 import upgrade
+import visible_limits
 from system import say, snapshot
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     first_use.install()
     first_use.first_shell()
     first_use.limits_disk_and_network()
-    memory_view.memory_of_a_sandbox()
+    visible_limits.visible_limits()
     sandboxes = busy.start()
     upgrade.upgrade(sandboxes)
     upgrade.failed_server(sandboxes)

@@ -5,6 +5,7 @@
 //! Then it runs on all processors, and only the quota of processor time limits it.
 
 use isolet_wire::launcher::Limits;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -78,8 +79,12 @@ impl Cpuset {
             return Ok(());
         }
         if self.is_unified && count == available.len() {
-            // Includes processors that are switched on later.
-            return fs::write(self.group.join("cpuset.cpus"), "\n");
+            // Includes processors that are switched on later. Kernels such as 6.1 do not empty the
+            // set of a group with processes; that one gets the processors of today.
+            match fs::write(self.group.join("cpuset.cpus"), "\n") {
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSPC) => {}
+                other => return other,
+            }
         }
         self.assign(&choose(&available, count, first))
     }

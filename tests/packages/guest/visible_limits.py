@@ -1,4 +1,4 @@
-"""What programs see as the memory of the machine: the limit and the usage of their sandbox, from cgroup v2."""
+"""What programs see as the machine: the memory and the processors of their sandbox, from cgroup v2."""
 
 import json
 
@@ -22,12 +22,38 @@ def used_since(available: int) -> int:
     return available - meminfo()["MemAvailable"]
 
 
-def memory_of_a_sandbox() -> None:
+def change(**limits: int) -> None:
+    """Change limits of the sandbox while it runs."""
+    run("python3", "/test/guest/call.py", "PATCH", "/v1/sandboxes/seen", json.dumps(limits))
+
+
+def visible_limits() -> None:
+    """The limits of one sandbox, which change while it runs."""
+    isolet("create", "seen", "--memory", "256", "--cpu", "1000")
+    processors()
+    memory()
+    isolet("rm", "seen")
+
+
+def nproc() -> int:
+    """The number of processors that programs count inside."""
+    return int(isolet("exec", "seen", "--", "nproc"))
+
+
+def processors() -> None:
+    """A limit that covers one processor, all of the machine, and one again."""
+    expect(nproc() == 1, "nproc counts the processor that the limit covers")
+    change(cpu_millis=2000)
+    expect(nproc() == 2, "both processors once the limit covers them")
+    change(cpu_millis=1000)
+    expect(nproc() == 1, "and one again")
+
+
+def memory() -> None:
     """The limit, a change of it, and a program that takes memory."""
-    isolet("create", "seen", "--memory", "256")
     total = isolet("exec", "seen", "--", "free -m | awk '/^Mem:/ { print $2 }'")
     expect(total == b"256\n", "free shows the memory limit of its sandbox")
-    run("python3", "/test/guest/call.py", "PATCH", "/v1/sandboxes/seen", json.dumps({"memory_mib": 192}))
+    change(memory_mib=192)
     expect(meminfo()["MemTotal"] == 192, "and the new one at once when it changes")
 
     before = meminfo()["MemAvailable"]
@@ -38,4 +64,3 @@ def memory_of_a_sandbox() -> None:
     isolet("kill", "seen", "hungry")
     wait_until("its memory is available again", lambda: used_since(before) < TOLERANCE_MIB)
     expect(True, "and its end makes it available again")
-    isolet("rm", "seen")
