@@ -36,7 +36,10 @@ fn main() {
     }
     match prepare(config) {
         Err(missing) => report(&server, &LauncherResponse::Ready { missing }),
-        Ok(host) => {
+        Ok(mut host) => {
+            if protocol().is_none() {
+                host.cgroup_root.leave_out_cpusets();
+            }
             report(&server, &LauncherResponse::Ready { missing: Vec::new() });
             serve(&host, &server);
             host.cgroup_root.remove_if_empty();
