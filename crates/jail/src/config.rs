@@ -11,6 +11,10 @@ pub const TENANT_UIDS: u32 = 65_535;
 pub const AGENT_UID: u32 = 65_535;
 /// The first id of the first range, above the ids that systemd assigns to containers.
 pub const UID_BASE: u32 = 0x7000_0000;
+/// The first id on disk of the files of new sandboxes. Mounts show them under the ids of the
+/// sandbox's slot, so that sandboxes in different slots can share files. The files must not be
+/// reachable for users of the host: a program of id 0 may have a set-user-id bit.
+pub const FILES_ID_BASE: u32 = 0;
 /// How many ranges fit below 2^32.
 pub const SLOTS: u32 = 32_768;
 
@@ -66,9 +70,17 @@ impl Config {
     /// # Errors
     /// `ERANGE` if there is no such range: a wrapped id would be one of the host.
     pub(crate) fn first_id(&self, slot: u32) -> Result<u32, Errno> {
-        let range = if slot < SLOTS { slot.checked_mul(UIDS) } else { None };
-        let first = range.and_then(|offset| self.uid_base.checked_add(offset));
-        first.filter(|first| first.checked_add(UIDS - 1).is_some()).ok_or(Errno::RANGE)
+        first_id(self.uid_base, slot).ok_or(Errno::RANGE)
+    }
+
+    /// The first id that the files of a sandbox have on disk. `id_base` comes from its record;
+    /// `None` means the first id of its slot.
+    ///
+    /// # Errors
+    /// `ERANGE` if no range of ids of sandboxes begins there.
+    pub(crate) fn id_base(&self, slot: u32, id_base: Option<u32>) -> Result<u32, Errno> {
+        let base = id_base.map_or_else(|| self.first_id(slot), Ok)?;
+        if is_id_base(self.uid_base, base) { Ok(base) } else { Err(Errno::RANGE) }
     }
 
     /// The directory of the images' layers.
@@ -82,6 +94,23 @@ impl Config {
     pub fn trash(&self) -> PathBuf {
         self.data_dir.join("trash")
     }
+}
+
+/// The first id of a slot, where that of slot 0 is `uid_base`; `None` if there is no such slot.
+#[must_use]
+pub fn first_id(uid_base: u32, slot: u32) -> Option<u32> {
+    let range = if slot < SLOTS { slot.checked_mul(UIDS) } else { None };
+    let first = range.and_then(|offset| uid_base.checked_add(offset));
+    first.filter(|first| first.checked_add(UIDS - 1).is_some())
+}
+
+/// Whether files of a sandbox may have ids from this one on: [`FILES_ID_BASE`], or the first id of a
+/// slot, as in records of the baseline.
+#[must_use]
+pub fn is_id_base(uid_base: u32, id_base: u32) -> bool {
+    let of_slot = id_base.checked_sub(uid_base).map(|offset| offset / UIDS);
+    id_base == FILES_ID_BASE
+        || of_slot.is_some_and(|slot| first_id(uid_base, slot) == Some(id_base))
 }
 
 /// The control group of a data directory's sandboxes: two directories must not share one.
@@ -152,6 +181,19 @@ mod tests {
         // 36864 ranges after the first one, the ids of the host begin again.
         for slot in [SLOTS, 36_864, u32::MAX] {
             assert_eq!(config.first_id(slot), Err(Errno::RANGE), "{slot}");
+        }
+    }
+
+    #[test]
+    fn files_have_ids_from_0_on_or_those_of_a_slot_and_never_others_of_the_host() {
+        let config = Config::beside(Path::new("/nowhere")).unwrap();
+        let second = UID_BASE + UIDS;
+        assert_eq!(config.id_base(7, Some(FILES_ID_BASE)), Ok(0));
+        assert_eq!(config.id_base(1, None), Ok(second), "a record of the baseline");
+        assert_eq!(config.id_base(7, Some(second)), Ok(second), "it moved to another slot");
+        assert_eq!(config.id_base(SLOTS, None), Err(Errno::RANGE));
+        for base in [1, 1000, UID_BASE - UIDS, UID_BASE + 1, 0xf000_0000, u32::MAX] {
+            assert_eq!(config.id_base(0, Some(base)), Err(Errno::RANGE), "{base}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 mod child;
 mod directory;
+mod file_ids;
 mod layers;
 mod new_root;
 mod parent;
 
-pub(crate) use layers::mount_ids;
 pub use parent::create_sandbox;

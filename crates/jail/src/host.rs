@@ -13,6 +13,7 @@ use crate::cgroup::{CgroupRoot, Hierarchies};
 use crate::config::Config;
 use crate::disk::DiskTemplates;
 use crate::filter::{FilterKind, bytes, compile};
+use crate::kernel::id_map::try_mapping;
 use crate::kernel::netns;
 use crate::kernel::sealed_memfd::seal;
 use empty_mount_ns::MountNamespaces;
@@ -21,6 +22,7 @@ use rustix::mount::MountPropagationFlags;
 use rustix::thread::UnshareFlags;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use template_trees::TemplateTrees;
 
@@ -59,6 +61,9 @@ pub struct Host {
     pub agent_filter: Vec<u64>,
     /// The tenant's seccomp program, sealed, for the agent to read.
     pub tenant_filter: OwnedFd,
+    /// Why the file system of the data directory cannot show files under other ids; `None` when it
+    /// can.
+    pub unmapped_files: Option<Errno>,
     /// The images of disks that were last formatted.
     pub(crate) disk_templates: DiskTemplates,
 }
@@ -76,7 +81,9 @@ impl Host {
         let cgroup_root =
             CgroupRoot::create(&hierarchies, &config.cgroup).map_err(step("make cgroups"))?;
         for name in ["sandboxes", "trash", "launcher"] {
-            std::fs::create_dir_all(config.data_dir.join(name)).map_err(step("directories"))?;
+            let mut private = std::fs::DirBuilder::new();
+            let created = private.recursive(true).mode(0o700).create(config.data_dir.join(name));
+            created.map_err(step("directories"))?;
         }
         let skeleton = image::create_skeleton(&config.data_dir).map_err(step("host image"))?;
         let agent = std::fs::read(&config.agent).map_err(step("read agent"))?;
@@ -88,6 +95,7 @@ impl Host {
         let MountNamespaces { own, empty } =
             empty_mount_ns::create(&mount_point).map_err(step("empty namespace"))?;
         let own_netns = netns::current().map_err(errno_step("network namespace"))?;
+        let unmapped_files = try_mapping(&config.data_dir.join("sandboxes")).err();
         let tenant_filter = bytes(FilterKind::Tenant);
         Ok(Self {
             config,
@@ -101,6 +109,7 @@ impl Host {
             agent: agent.map_err(step("agent in memory"))?,
             agent_filter: compile(FilterKind::Agent),
             tenant_filter: seal("filter", &tenant_filter).map_err(step("filter in memory"))?,
+            unmapped_files,
             disk_templates: DiskTemplates::default(),
         })
     }

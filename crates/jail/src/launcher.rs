@@ -61,6 +61,7 @@ pub enum Error {
 pub struct Launcher {
     socket: OwnedFd,
     process: Child,
+    unmapped_files: Option<Errno>,
 }
 
 impl Launcher {
@@ -90,16 +91,28 @@ impl Launcher {
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
-        let mut launcher = Self { socket, process };
+        let mut launcher = Self { socket, process, unmapped_files: None };
         match launcher.receive_report()? {
             LauncherResponse::Hello { version: VERSION } => {}
             other => return Err(Error::Missing(vec![other_release(&config.launcher, &other)])),
         }
-        match launcher.receive_report()? {
+        let mut report = launcher.receive_report()?;
+        if let LauncherResponse::FilesUnmapped { errno } = report {
+            launcher.unmapped_files = Some(Errno::from_raw_os_error(errno));
+            report = launcher.receive_report()?;
+        }
+        match report {
             LauncherResponse::Ready { missing } if missing.is_empty() => Ok(launcher),
             LauncherResponse::Ready { missing } => Err(Error::Missing(missing)),
             _ => Err(Error::Gone("it sent an unexpected response".into())),
         }
+    }
+
+    /// Why the file system of the data directory cannot show files under other ids; `None` when it
+    /// can.
+    #[must_use]
+    pub fn unmapped_files(&self) -> Option<Errno> {
+        self.unmapped_files
     }
 
     /// The process id of the launcher.
@@ -116,7 +129,11 @@ impl Launcher {
     pub fn launch(&mut self, spec: &Spec, network: Option<BorrowedFd<'_>>) -> Result<i32, Error> {
         let spec = Spec { has_veth: network.is_some(), ..spec.clone() };
         let name = spec.name.clone();
-        self.request(&LauncherRequest::Launch(spec), network, &name, || {})
+        let request = match spec.id_base {
+            Some(id_base) => LauncherRequest::LaunchWithBase { spec, id_base },
+            None => LauncherRequest::Launch(spec),
+        };
+        self.request(&request, network, &name, || {})
     }
 
     /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon

@@ -30,7 +30,10 @@ mod upkeep;
 pub mod veth;
 
 pub use child::StepError;
-pub use config::{AGENT_UID, Config, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, scope_dir};
+pub use config::{
+    AGENT_UID, Config, FILES_ID_BASE, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, first_id,
+    is_id_base, scope_dir,
+};
 pub use create::create_sandbox;
 pub use disk::no_disk;
 pub use frozen::FrozenSandbox;

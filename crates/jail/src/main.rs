@@ -7,7 +7,7 @@ use isolet_jail::{
     start_scope, veth,
 };
 use isolet_sys::{exec, inherited_fd};
-use isolet_wire::launcher::{LauncherRequest, LauncherResponse, encode};
+use isolet_wire::launcher::{LauncherRequest, LauncherResponse, Spec, encode};
 use isolet_wire::version::VERSION;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, send};
@@ -39,6 +39,10 @@ fn main() {
         Ok(mut host) => {
             if protocol().is_none() {
                 host.cgroup_root.leave_out_cpusets();
+            }
+            if let Some(errno) = host.unmapped_files.filter(|_| protocol().is_some()) {
+                let errno = errno.raw_os_error();
+                report(&server, &LauncherResponse::FilesUnmapped { errno });
             }
             report(&server, &LauncherResponse::Ready { missing: Vec::new() });
             serve(&host, &server);
@@ -72,6 +76,10 @@ fn serve(host: &Host, server: &OwnedFd) {
         let Ok(request) = isolet_wire::frame::decode(&bytes) else { return };
         let outcome = match request {
             LauncherRequest::Launch(spec) => {
+                launched(spec.name.clone(), create_sandbox(host, &spec, network))
+            }
+            LauncherRequest::LaunchWithBase { spec, id_base } => {
+                let spec = Spec { id_base: Some(id_base), ..spec };
                 launched(spec.name.clone(), create_sandbox(host, &spec, network))
             }
             LauncherRequest::Scope(scope) => {

@@ -12,7 +12,7 @@ mod packet_filter;
 mod seccomp;
 
 pub use cgroups::{control_groups, tasks_max};
-pub use mounts::{ProbeDirectory, disk_image, id_mapped_mount, overlay};
+pub use mounts::{ProbeDirectory, disk_image, id_mapped_files, id_mapped_mount, overlay};
 pub use namespaces::{NamespaceKind, namespace, sandbox_namespaces};
 pub use packet_filter::{firewall_warnings, packet_filter, range_is_free};
 pub use seccomp::seccomp;

@@ -22,6 +22,14 @@ pub enum LauncherRequest {
     Launch(Spec),
     /// Start the agent of a session's scope in a running sandbox.
     Scope(Scope),
+    /// Create a sandbox as `Launch` does, with [`Spec::id_base`]. `Launch` has the format of version
+    /// 3, whose servers know only ids of slots.
+    LaunchWithBase {
+        /// The sandbox.
+        spec: Spec,
+        /// See [`Spec::id_base`].
+        id_base: u32,
+    },
 }
 
 /// The part of its sandbox's workspace that a session sees.
@@ -74,6 +82,11 @@ pub struct Spec {
     /// Start the sandbox in the network namespace whose descriptor comes with the request.
     /// Otherwise, the sandbox gets a namespace with only the loopback interface.
     pub has_veth: bool,
+    /// The first id that the sandbox's files have on disk: 0, or the first id of any slot. Mounts
+    /// show the files under the ids of `slot`. `None` means the first id of `slot`. Not encoded
+    /// here, see [`LauncherRequest::LaunchWithBase`].
+    #[serde(skip)]
+    pub id_base: Option<u32>,
 }
 
 /// A root file system made from an image.
@@ -149,5 +162,12 @@ pub enum LauncherResponse {
     Hello {
         /// [`crate::VERSION`] of the launcher.
         version: u16,
+    },
+    /// Sent before `Ready` when the file system of the data directory cannot show files under other
+    /// ids, to a server that passed its own version. New sandboxes must use the ids of their slots
+    /// on disk then.
+    FilesUnmapped {
+        /// The error number from the kernel.
+        errno: i32,
     },
 }

@@ -18,7 +18,7 @@
 //! | version | change |
 //! |---|---|
 //! | 3 | the baseline |
-//! | 4 | greetings agree on a version; launcher and egress proxy check it when they start |
+//! | 4 | greetings agree on a version; launcher and egress proxy check it when they start; files of sandboxes have ids of their own on disk |
 
 mod since;
 

@@ -27,7 +27,7 @@ use std::path::Path;
 
 /// Everything that the child needs, prepared by the launcher.
 pub(super) struct SandboxParts {
-    /// The file system or directory that holds the sandbox's files.
+    /// The file system or directory that holds the sandbox's files, under the ids of its slot.
     pub(super) files: OwnedFd,
     /// Files that the server writes for the sandbox to read, mounted at `/etc/isolet`.
     pub(super) given: OwnedFd,

@@ -1,14 +1,17 @@
 //! The directory of a sandbox: created with its subdirectories, or, when the sandbox wakes, cleared
 //! of the files that its earlier processes left.
 
+use super::file_ids::FileIds;
 use crate::child::{StepError, at_step};
 use crate::config::{AGENT_UID, GIVEN, SCOPES};
 use crate::host::Host;
+use crate::kernel::mount::clone_tree;
 use crate::{disk, orphan};
 use isolet_wire::launcher::Spec;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// The directories that hold a sandbox's files, below its directory or on its disk.
 const PLACES: [&str; 7] =
@@ -20,6 +23,7 @@ pub(super) struct Directory<'a> {
     host: &'a Host,
     spec: &'a Spec,
     fd: OwnedFd,
+    ids: FileIds,
     /// The detached file system that holds the files, if the sandbox has a disk of its own.
     disk: Option<OwnedFd>,
     remove_on_drop: bool,
@@ -27,6 +31,7 @@ pub(super) struct Directory<'a> {
 
 impl<'a> Directory<'a> {
     pub(super) fn create(host: &'a Host, spec: &'a Spec) -> Result<Self, StepError> {
+        let ids = FileIds::of(&host.config, spec).map_err(at_step("user ids"))?;
         let path = host.config.sandbox_dir(&spec.name);
         if !spec.directory_exists {
             rustix::fs::mkdir(&path, Mode::from_raw_mode(0o711)).map_err(at_step("directory"))?;
@@ -39,7 +44,7 @@ impl<'a> Directory<'a> {
             created => created.map_err(at_step("directory"))?,
         }
         let mut directory =
-            Self { host, spec, fd, disk: None, remove_on_drop: !spec.directory_exists };
+            Self { host, spec, fd, ids, disk: None, remove_on_drop: !spec.directory_exists };
         if spec.directory_exists {
             directory.clear().map_err(at_step("directory"))?;
         }
@@ -65,8 +70,15 @@ impl<'a> Directory<'a> {
         self.fd.as_fd()
     }
 
-    pub(super) fn take_disk(&mut self) -> Option<OwnedFd> {
-        self.disk.take()
+    /// A detached mount of the directory or disk that holds the sandbox's files, which shows them
+    /// under the ids of its slot.
+    pub(super) fn take_files(&mut self) -> Result<OwnedFd, StepError> {
+        let files = match self.disk.take() {
+            Some(disk) => disk,
+            None => clone_tree(self.fd(), Path::new(""), false).map_err(at_step("files"))?,
+        };
+        self.ids.map(files.as_fd())?;
+        Ok(files)
     }
 
     /// Creates a file that only the server reads.
@@ -78,10 +90,9 @@ impl<'a> Directory<'a> {
 
     fn create_places(&self) -> Result<(), Errno> {
         let files = self.disk.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
-        let first_id = self.host.config.first_id(self.spec.slot)?;
         let chown = |name: &str, uid: u32, gid: u32| {
-            let uid = Uid::from_raw(first_id + uid);
-            let gid = Gid::from_raw(first_id + gid);
+            let uid = Uid::from_raw(self.ids.on_disk(uid));
+            let gid = Gid::from_raw(self.ids.on_disk(gid));
             rustix::fs::chownat(files, name, Some(uid), Some(gid), AtFlags::empty())
         };
         for name in PLACES {

@@ -7,16 +7,16 @@
 //! owns the inner namespace by its id, so it can act on tenants without any capability.
 //!
 //! The layers are shown under the tenant's ids by id-mapped mounts, so that nothing on disk is
-//! copied or changed. For an image, the launcher makes a detached copy of each layer's mount and
+//! copied or changed; those of the sandbox's own files are mapped by `file_ids`. For an image, the launcher makes a detached copy of each layer's mount and
 //! passes all of them to the child, which mounts one overlay over them.
 
 use crate::child::{StepError, at_step};
 use crate::config::{AGENT_UID, TENANT_UIDS};
 use crate::host::{Host, LAYERS_MAX};
+use crate::kernel::id_map::{map_namespace, mount_ids};
 use crate::kernel::mount::{attributes, clone_tree};
-use isolet_sys::namespaces::pin_userns;
 use isolet_wire::launcher::Spec;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -44,7 +44,7 @@ pub(super) fn send_layers(
 ) -> Result<(), StepError> {
     let first_id = host.config.first_id(spec.slot).map_err(at_step("map ids"))?;
     let agent_id = first_id + AGENT_UID;
-    map_ids(pid, &format!("0 {agent_id} 1\n1 {first_id} {TENANT_UIDS}"))
+    map_namespace(pid, &format!("0 {agent_id} 1\n1 {first_id} {TENANT_UIDS}"))
         .map_err(at_step("map ids"))?;
     let tenant_ids =
         mount_ids(&format!("0 {first_id} {TENANT_UIDS}")).map_err(at_step("map ids"))?;
@@ -81,24 +81,6 @@ fn layer_paths(host: &Host, spec: &Spec) -> Result<Vec<PathBuf>, StepError> {
 fn is_below(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
-}
-
-fn map_ids(pid: i32, map: &str) -> Result<(), Errno> {
-    for file in ["uid_map", "gid_map"] {
-        let path = format!("/proc/{pid}/{file}");
-        let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::io::write(file, map.as_bytes())?;
-    }
-    Ok(())
-}
-
-/// A user namespace without processes, which only defines how a mount maps ids.
-pub(crate) fn mount_ids(map: &str) -> Result<OwnedFd, Errno> {
-    let pinned =
-        pin_userns().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
-    map_ids(pinned.pid, map)?;
-    let path = format!("/proc/{}/ns/user", pinned.pid);
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn send_fds(child: &OwnedFd, trees: &[OwnedFd]) -> Result<(), Errno> {

@@ -101,6 +101,7 @@ fn prepare(
     let agent_id = agent_id(host, spec)?;
     let tenant_cgroup = delegate(cgroups, agent_id).map_err(at_step("delegate groups"))?;
     let tenant_tasks = cgroups.open_tasks().map_err(at_step("task files"))?;
+    let files = directory.take_files()?;
     let trees = Trees::create(host, cgroups, directory).map_err(at_step("trees"))?;
     // Without it, programs see the memory of the machine. The limit holds as before.
     let meminfo = meminfo::create(&host.config.sandbox_dir(&spec.name), cgroups).ok();
@@ -110,7 +111,7 @@ fn prepare(
     let agent_cgroup = rustix::fs::open(cgroups.agent(), read_only, Mode::empty())
         .map_err(at_step("agent's group"))?;
     let parts = SandboxParts {
-        files: trees.files,
+        files,
         given: trees.given,
         dev: trees.dev,
         sys: trees.sys,
@@ -131,7 +132,6 @@ fn agent_id(host: &Host, spec: &Spec) -> Result<u32, StepError> {
 }
 
 struct Trees {
-    files: OwnedFd,
     given: OwnedFd,
     dev: OwnedFd,
     sys: OwnedFd,
@@ -139,16 +139,8 @@ struct Trees {
 }
 
 impl Trees {
-    fn create(
-        host: &Host,
-        cgroups: &Cgroups,
-        directory: &mut Directory<'_>,
-    ) -> Result<Self, Errno> {
+    fn create(host: &Host, cgroups: &Cgroups, directory: &Directory<'_>) -> Result<Self, Errno> {
         let whole = Path::new("");
-        let files = match directory.take_disk() {
-            Some(disk) => disk,
-            None => clone_tree(directory.fd(), whole, false)?,
-        };
         let given = clone_tree(directory.fd(), Path::new(GIVEN), false)?;
         let flags =
             attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
@@ -160,7 +152,7 @@ impl Trees {
             attributes::set_attributes(list.as_fd(), flags, false)?;
             Ok(list)
         });
-        Ok(Self { files, given, dev, sys, processors: processors.transpose()? })
+        Ok(Self { given, dev, sys, processors: processors.transpose()? })
     }
 }
 

@@ -3,8 +3,8 @@
 use super::child::in_child;
 use crate::child::step_error::{StepError, at_step};
 use crate::config::{TENANT_UIDS, UID_BASE};
-use crate::create::mount_ids;
 use crate::disk::{self, DiskTemplates};
+use crate::kernel::id_map::{mount_ids, try_mapping};
 use crate::kernel::mount::{NOSUID_NODEV, attach, attributes, clone_tree, new_filesystem};
 use isolet_sys::exec::autoreap_children;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -70,6 +70,18 @@ pub fn id_mapped_mount() -> Result<(), StepError> {
             true => Ok(()),
             false => Err(StepError::new("map ids of the layer", Errno::INVAL)),
         }
+    })
+}
+
+/// Shows the files of `directory` under the ids of a sandbox, as files of sandboxes in the data
+/// directory are shown. Needs root.
+///
+/// # Errors
+/// `EINVAL` where the file system cannot map ids.
+pub fn id_mapped_files(directory: &ProbeDirectory) -> Result<(), StepError> {
+    in_child(libc::CLONE_NEWNS as u64, || {
+        autoreap_children();
+        try_mapping(directory.path()).map_err(at_step("map ids of a directory"))
     })
 }
 

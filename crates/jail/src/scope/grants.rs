@@ -2,6 +2,7 @@
 //! the running sandbox. No process has to start for a refusal.
 
 use super::scope_error::ScopeError;
+use crate::kernel::file_owner::as_owner;
 use crate::kernel::rooted::{create_directories, file_type, open_beneath};
 use isolet_wire::launcher::Scope;
 use rustix::fs::{FileType, OFlags};
@@ -34,7 +35,10 @@ pub(super) fn open_grants(
     let mut opened = Vec::with_capacity(request.grants.len());
     for (index, grant) in request.grants.iter().enumerate() {
         let file = match open_beneath(workspace, &grant.path, OFlags::empty()) {
-            Err(Errno::NOENT) if grant.write => create_directories(workspace, &grant.path, root_id),
+            Err(Errno::NOENT) if grant.write => {
+                as_owner(root_id, || create_directories(workspace, &grant.path, root_id))
+                    .and_then(|created| created)
+            }
             found => found,
         };
         let may_be_absent = !grant.write && !request.strict;

@@ -375,6 +375,7 @@ impl Driver {
             root: self.record.body.root.as_ref().map(crate::model::record::layers),
             directory_exists,
             has_veth: false,
+            id_base: self.record.body.id_base,
         }
     }
 

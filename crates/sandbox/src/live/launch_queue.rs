@@ -32,13 +32,21 @@ type LaunchJob = (Job, oneshot::Sender<Result<i32, Error>>);
 #[derive(Clone)]
 pub(crate) struct Launch {
     commands: mpsc::Sender<LaunchJob>,
-    missing: Arc<Mutex<Vec<String>>>,
+    found: Arc<Mutex<Found>>,
+}
+
+/// What the last launcher found when it started.
+#[derive(Default)]
+struct Found {
+    missing: Vec<String>,
+    /// Why files cannot be shown under other ids than those on disk.
+    unmapped_files: Option<Errno>,
 }
 
 struct Keeper {
     config: Config,
     launcher: Option<Launcher>,
-    missing: Arc<Mutex<Vec<String>>>,
+    found: Arc<Mutex<Found>>,
     /// Counts launchers that ended unexpectedly.
     restarts: Counter,
 }
@@ -55,8 +63,8 @@ impl Job {
 impl Launch {
     /// Starts the thread and the launcher. Blocks. It is no error if the machine lacks something.
     pub(crate) fn start(config: Config, restarts: Counter) -> Result<Self, String> {
-        let missing = Arc::default();
-        let mut keeper = Keeper { config, launcher: None, missing: Arc::clone(&missing), restarts };
+        let found = Arc::default();
+        let mut keeper = Keeper { config, launcher: None, found: Arc::clone(&found), restarts };
         match keeper.launcher() {
             Ok(_) | Err(isolet_jail::Error::Missing(_)) => {}
             Err(error) => return Err(error.to_string()),
@@ -71,11 +79,17 @@ impl Launch {
             .name("launch".into())
             .spawn(run)
             .map_err(|error| error.to_string())?;
-        Ok(Self { commands, missing })
+        Ok(Self { commands, found })
     }
 
     pub(crate) fn missing(&self) -> Vec<String> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).missing.clone()
+    }
+
+    /// The first id on disk of the files of new sandboxes; `None` means the first id of their slot.
+    pub(crate) fn files_id_base(&self) -> Option<u32> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.unmapped_files.is_none().then_some(isolet_jail::FILES_ID_BASE)
     }
 
     /// Number of requests that wait for the launcher.
@@ -113,12 +127,18 @@ impl Keeper {
     fn launcher(&mut self) -> Result<&mut Launcher, isolet_jail::Error> {
         if self.launcher.is_none() {
             let started = Launcher::start(&self.config);
-            let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-            *missing = match &started {
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.missing = match &started {
                 Err(isolet_jail::Error::Missing(list)) => list.clone(),
                 _ => Vec::new(),
             };
-            self.launcher = Some(started?);
+            let started = started?;
+            let unmapped = started.unmapped_files();
+            if let Some(errno) = unmapped.filter(|_| found.unmapped_files != unmapped) {
+                tracing::warn!(%errno, "the file system of the data directory cannot map ids: files of new sandboxes have the ids of their slot on disk");
+            }
+            found.unmapped_files = unmapped;
+            self.launcher = Some(started);
         }
         self.launcher.as_mut().ok_or_else(|| isolet_jail::Error::Gone("not started".into()))
     }

@@ -17,6 +17,8 @@ pub(crate) struct ReservedVeth {
 pub(crate) struct PreparedSandbox {
     pub(crate) name: String,
     pub(crate) slot: u32,
+    /// The first id of its files on disk; `None` means the first id of its slot.
+    pub(crate) id_base: Option<u32>,
     pub(crate) kind: PoolKind,
     /// The veth pair, which denies everything until the sandbox is taken.
     pub(crate) link: Option<ReservedVeth>,

@@ -68,13 +68,13 @@ impl Registry {
     }
 
     /// Reserves the id, a place within the tenant's limit and a uid range in one step. With `made`,
-    /// its name and range are used, and it is consumed.
+    /// its name, range and ids on disk are used, and it is consumed.
     pub(crate) fn reserve(
         &self,
         tenant: &TenantId,
         id: &SandboxId,
         max: u32,
-        body: RecordBody,
+        mut body: RecordBody,
         made: &mut Option<PreparedSandbox>,
         make: impl FnOnce(Record) -> Arc<SandboxEntry>,
     ) -> Result<Reserved, Error> {
@@ -90,7 +90,10 @@ impl Registry {
             return Err(Error::TooManySandboxes { max });
         }
         let (name, slot) = match made.take() {
-            Some(made) => (made.name, made.slot),
+            Some(made) => {
+                body.id_base = made.id_base;
+                (made.name, made.slot)
+            }
             None => {
                 let slot = map.slot().ok_or(Error::ServerFull("no uid range is free"))?;
                 (crate::model::ids::random(), slot)

@@ -111,7 +111,8 @@ async fn fill(inner: &Arc<Inner>, size: usize) -> bool {
 
 async fn make(inner: &Arc<Inner>, name: String, kind: PoolKind) -> Result<PreparedSandbox, Error> {
     let slot = inner.registry.take_slot().ok_or(Error::ServerFull("no uid range is free"))?;
-    let mut made = PreparedSandbox { name, slot, kind, link: None };
+    let id_base = inner.launch.files_id_base();
+    let mut made = PreparedSandbox { name, slot, id_base, kind, link: None };
     match start(inner, &mut made).await {
         Ok(()) => Ok(made),
         Err(error) => {
@@ -135,6 +136,7 @@ async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Err
         root: made.kind.root.clone(),
         directory_exists: false,
         has_veth: false,
+        id_base: made.id_base,
     };
     inner.launch.launch(spec, network).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);

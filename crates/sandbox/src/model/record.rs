@@ -42,8 +42,11 @@ impl PoolKind {
     }
 }
 
-/// The version of [`RecordBody`]. A change that older servers cannot read increases it.
-const VERSION: u32 = 1;
+/// The version of [`RecordBody`]. A change that older servers cannot read increases it. A server that
+/// knows only version 1 would not find the owners of files under [`RecordBody::id_base`].
+const VERSION: u32 = 2;
+/// The version of the baseline's records.
+const VERSION_MIN: u32 = 1;
 /// The cause of failure of a sandbox whose record cannot be read.
 pub(crate) const UNREAD: &str = "its record does not read";
 /// Maximum length of the server's name for a sandbox, in bytes.
@@ -77,6 +80,10 @@ pub(crate) struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecordBody {
     pub(crate) v: u32,
+    /// The first id that its files have on disk; see [`isolet_wire::launcher::Spec::id_base`].
+    /// Records of the baseline have none: their files have the ids of the slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) id_base: Option<u32>,
     pub(crate) image: String,
     pub(crate) image_resolved: String,
     /// The root from an image; `None` means the programs of the host.
@@ -191,6 +198,7 @@ impl RecordBody {
         let sleep_after_s = Some(spec.sleep_after_s.unwrap_or(config.sleep_after_s));
         Ok(Self {
             v: VERSION,
+            id_base: None,
             image_resolved: resolve(config, &image)?,
             image,
             root: None,
@@ -238,6 +246,12 @@ impl RecordBody {
             new.limits = check_limits(config, limits)?;
         }
         Ok(new)
+    }
+
+    /// Records the ids of files that have those of the slot on disk, so that they keep their owners
+    /// if the sandbox gets another slot.
+    pub(crate) fn set_id_base(&mut self, config: &Config, slot: u32) {
+        self.id_base = self.id_base.or_else(|| isolet_jail::first_id(config.uid_base, slot));
     }
 
     /// The directory in which shells and programs start.
@@ -314,21 +328,26 @@ impl Record {
             return Err(format!("invalid name {:?} or range {}", row.name, row.slot));
         }
         let state = serde_json::from_value(Value::String(row.state));
-        let body =
-            serde_json::from_str::<RecordBody>(&row.body).ok().filter(|body| body.v == VERSION);
-        let (state, body) = match (state, body) {
+        let body = serde_json::from_str::<RecordBody>(&row.body).ok();
+        let body = body.filter(|body| (VERSION_MIN..=VERSION).contains(&body.v));
+        let (state, mut body) = match (state, body) {
             (Ok(state), Some(body)) => (state, body),
             (Ok(state @ (State::Creating | State::Destroying)), None) => {
                 (state, Self::unread(config))
             }
             _ => (State::Failed, Self::unread(config)),
         };
+        body.set_id_base(config, row.slot);
+        if body.id_base.is_none_or(|base| !isolet_jail::is_id_base(config.uid_base, base)) {
+            return Err(format!("its files have the invalid ids {:?}", body.id_base));
+        }
         Ok(Self { name: row.name, tenant, id, slot: row.slot, state, agent_version: None, body })
     }
 
     fn unread(config: &Config) -> RecordBody {
         RecordBody {
             v: VERSION,
+            id_base: None,
             image: "host".to_owned(),
             image_resolved: "host".to_owned(),
             root: None,
@@ -476,6 +495,35 @@ mod tests {
         assert!(Record::read(&config(), of_host).is_err());
     }
 
+    #[test]
+    fn files_keep_the_ids_that_they_have_on_disk() {
+        let read = |id_base: Option<i64>, v: u32| {
+            let body = RecordBody::plan(&config(), SandboxSpec::default()).unwrap();
+            let mut body = serde_json::to_value(&body).unwrap();
+            body["v"] = v.into();
+            if let Some(base) = id_base {
+                body["id_base"] = base.into();
+            }
+            let row = isolet_store::SandboxRow {
+                name: "n".into(),
+                tenant: "t".into(),
+                id: "i".into(),
+                slot: 3,
+                state: "sleeping".into(),
+                body: body.to_string(),
+            };
+            Record::read(&config(), row)
+        };
+        let of_slot = |slot| isolet_jail::first_id(isolet_jail::UID_BASE, slot);
+        assert_eq!(read(None, 1).unwrap().body.id_base, of_slot(3), "a record of the baseline");
+        assert_eq!(read(Some(0), 2).unwrap().body.id_base, Some(0));
+        let of_another = of_slot(7).map(i64::from);
+        assert_eq!(read(of_another, 2).unwrap().body.id_base, of_slot(7));
+        assert!(read(Some(1000), 2).is_err(), "ids of users of the host");
+        assert_eq!(read(Some(-1), 2).unwrap().state, State::Failed);
+        assert_eq!(read(Some(0), 3).unwrap().state, State::Failed, "of a later version");
+    }
+
     /// A client of a version without sleep expects that its sandbox runs until it is deleted.
     #[test]
     fn a_record_of_a_version_without_sleep_never_sleeps() {
@@ -497,7 +545,8 @@ mod tests {
         let deny = ["*.bad.example:443".to_owned()];
         let network = Some(Network::rules(&["*".to_owned()], &deny).unwrap());
         let spec = SandboxSpec { ttl_s: Some(9), network, ..SandboxSpec::default() };
-        let body = RecordBody::plan(&config(), spec).unwrap();
+        let mut body = RecordBody::plan(&config(), spec).unwrap();
+        body.id_base = Some(isolet_jail::FILES_ID_BASE);
         let record = Record {
             name: "n".into(),
             tenant: TenantId::parse("t").unwrap(),

@@ -10,7 +10,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec};
 use crate::model::network::injected_credential::{self, CredentialSpec};
-use crate::model::record::RecordBody;
+use crate::model::record::{Record, RecordBody};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -35,7 +35,8 @@ impl Inner {
             self.quotas.check(tenant)?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
-            let make = |record| {
+            let make = |mut record: Record| {
+                record.body.set_id_base(&self.config, record.slot);
                 SandboxEntry::new(record, &sandboxes, Vec::new(), &self.watched, &self.metrics)
             };
             // Sandboxes of the warm pool have the configured disk size, which cannot change later.
@@ -43,7 +44,8 @@ impl Inner {
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
             let link = made.as_ref().and_then(|made| made.link);
-            let reserved = self.registry.reserve(tenant, id, max, body.clone(), &mut made, make);
+            let body = RecordBody { id_base: self.launch.files_id_base(), ..body.clone() };
+            let reserved = self.registry.reserve(tenant, id, max, body, &mut made, make);
             if let Some(unused) = made {
                 self.ready.put(unused);
             }

@@ -33,6 +33,7 @@ pub(crate) fn orders() -> Vec<Row<LauncherRequest>> {
         root: Some(root),
         directory_exists: true,
         has_veth: true,
+        id_base: None,
     };
     let least = Spec { root: None, directory_exists: false, has_veth: false, ..spec.clone() };
     let scope = Scope {
