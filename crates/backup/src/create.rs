@@ -162,9 +162,7 @@ impl Backup<'_> {
             (_, Err(error @ Error::Server(_))) => return Err(error),
             (_, Err(error)) => Err(error),
             (Err(error), _) => Err(error),
-            (Ok(copied), Ok(stood)) => {
-                self.finished(sandbox.slot, copied).map(|copied| (copied, stood))
-            }
+            (Ok(copied), Ok(stood)) => self.finished(sandbox, copied).map(|copied| (copied, stood)),
         };
         let (copied, stood) = match finished {
             Ok(finished) => finished,
@@ -202,13 +200,13 @@ impl Backup<'_> {
     /// Waits until the archive of a sandbox is on the disk, and verifies it.
     fn finished(
         &self,
-        slot: u32,
+        sandbox: &SandboxSummary,
         copied: Option<WrittenArchive>,
     ) -> Result<Option<Finished>, Error> {
         let Some(copied) = copied else { return Ok(None) };
         let data_bytes = copied.totals().data_bytes;
         let file = copied.finish()?;
-        let allowed = allowed_in_sandbox(slot, file.restored_bytes);
+        let allowed = allowed_in_sandbox(sandbox, file.restored_bytes);
         verify_file(self.folder, &file, allowed, &Quiet)?;
         Ok(Some(Finished { file, data_bytes }))
     }

@@ -4,7 +4,7 @@
 use crate::archive::{Allowed, Layout};
 use crate::error::Error;
 use crate::manifest::{Content, FileEntry, Manifest};
-use isolet_jail::{SLOTS, UID_BASE, UIDS};
+use isolet_jail::{FILES_ID_BASE, SLOTS, UID_BASE, UIDS, first_id, is_id_base};
 use isolet_store::backup::SandboxSummary;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,26 +12,25 @@ use std::ops::Range;
 /// Directories of images that contain layers.
 const LAYERS: [&str; 2] = ["layers", "frames"];
 
-/// The uid ranges of the sandboxes in a backup.
-pub(crate) struct Slots(HashMap<String, u32>);
+/// The ids that the files of each sandbox in a backup have on disk.
+pub(crate) struct FileIds(HashMap<String, Range<u32>>);
 
-/// All ids that sandboxes have.
-fn all_ids() -> Range<u32> {
-    UID_BASE..UID_BASE + SLOTS * UIDS
+/// All ids that files of sandboxes may have.
+fn all_ids() -> Vec<Range<u32>> {
+    vec![FILES_ID_BASE..FILES_ID_BASE + UIDS, UID_BASE..UID_BASE + SLOTS * UIDS]
 }
 
-/// The ids of a sandbox; none if its slot is invalid.
-fn ids(slot: u32) -> Range<u32> {
-    if slot >= SLOTS {
-        return 0..0;
-    }
-    let first = UID_BASE + slot * UIDS;
-    first..first + UIDS
+/// The ids of a sandbox's files on disk; `None` if its record is invalid.
+fn ids(sandbox: &SandboxSummary) -> Option<Range<u32>> {
+    let of_slot = first_id(UID_BASE, sandbox.slot)?;
+    let first = sandbox.id_base.unwrap_or(of_slot);
+    is_id_base(UID_BASE, first).then(|| first..first + UIDS)
 }
 
 /// What the archive of a sandbox may contain.
-pub(crate) fn allowed_in_sandbox(slot: u32, restored_bytes: u64) -> Allowed {
-    Allowed { layout: Layout::Sandbox, ids: ids(slot), restored_bytes }
+pub(crate) fn allowed_in_sandbox(sandbox: &SandboxSummary, restored_bytes: u64) -> Allowed {
+    let ids = ids(sandbox).into_iter().collect();
+    Allowed { layout: Layout::Sandbox, ids, restored_bytes }
 }
 
 /// What the archive of a sandbox without a record may contain.
@@ -39,7 +38,7 @@ pub(crate) fn allowed_in_orphan(restored_bytes: u64) -> Allowed {
     Allowed { layout: Layout::Sandbox, ids: all_ids(), restored_bytes }
 }
 
-impl Slots {
+impl FileIds {
     /// Checks records that were read from a backup. They must name exactly the sandboxes of its
     /// manifest, whose names are valid.
     pub(crate) fn check(manifest: &Manifest, sandboxes: &[SandboxSummary]) -> Result<Self, Error> {
@@ -57,16 +56,16 @@ impl Slots {
             let reason = "it names other sandboxes than the manifest".to_owned();
             return Err(Error::Damaged { path: Content::Records.path(), reason });
         }
-        let mut slots = HashMap::new();
+        let mut all = HashMap::new();
         let mut used = HashSet::new();
         for sandbox in sandboxes {
-            check_one(sandbox, &mut used).map_err(|reason| Error::Refused {
+            let ids = check_one(sandbox, &mut used).map_err(|reason| Error::Refused {
                 path: Content::Records.path(),
                 reason: format!("sandbox {:?} {reason}", sandbox.name),
             })?;
-            slots.insert(sandbox.name.clone(), sandbox.slot);
+            all.insert(sandbox.name.clone(), ids);
         }
-        Ok(Self(slots))
+        Ok(Self(all))
     }
 
     /// What an archive may contain.
@@ -74,25 +73,29 @@ impl Slots {
         let restored_bytes = file.restored_bytes;
         match &file.content {
             Content::Sandbox { name } => {
-                let ids = self.0.get(name).map_or(0..0, |slot| ids(*slot));
+                let ids = self.0.get(name).cloned().into_iter().collect();
                 Allowed { layout: Layout::Sandbox, ids, restored_bytes }
             }
             Content::Orphan { .. } => allowed_in_orphan(restored_bytes),
-            Content::Images => Allowed { layout: Layout::Images, ids: 0..0, restored_bytes },
+            Content::Images => Allowed { layout: Layout::Images, ids: Vec::new(), restored_bytes },
             Content::Server | Content::Audit | Content::Records | Content::Secrets => {
-                Allowed { layout: Layout::Server, ids: 0..0, restored_bytes }
+                Allowed { layout: Layout::Server, ids: Vec::new(), restored_bytes }
             }
         }
     }
 }
 
-fn check_one(sandbox: &SandboxSummary, used: &mut HashSet<u32>) -> Result<(), String> {
+/// Returns the ids of the sandbox's files on disk.
+fn check_one(sandbox: &SandboxSummary, used: &mut HashSet<u32>) -> Result<Range<u32>, String> {
     if sandbox.slot >= SLOTS || !used.insert(sandbox.slot) {
         return Err(format!("has the invalid range {} of user ids", sandbox.slot));
     }
+    let ids = ids(sandbox).ok_or_else(|| {
+        format!("has files with the invalid user ids {}", sandbox.id_base.unwrap_or_default())
+    })?;
     match sandbox.layers.iter().find(|layer| !is_layer(layer)) {
         Some(layer) => Err(format!("has the invalid layer {layer:?}")),
-        None => Ok(()),
+        None => Ok(ids),
     }
 }
 
@@ -114,6 +117,7 @@ mod tests {
             tenant: "t".to_owned(),
             id: "a".to_owned(),
             slot: 0,
+            id_base: None,
             state: "running".to_owned(),
             persistent: true,
             credential_hosts: Vec::new(),
@@ -125,8 +129,8 @@ mod tests {
 
     #[test]
     fn ranges_of_user_ids_end_below_the_ids_of_the_host() {
-        let last = ids(SLOTS - 1);
-        assert_eq!(last.end, all_ids().end);
+        let last = ids(&SandboxSummary { slot: SLOTS - 1, ..sandbox() }).unwrap();
+        assert_eq!(last.end, all_ids().last().unwrap().end);
         let check = |slot| check_one(&SandboxSummary { slot, ..sandbox() }, &mut HashSet::new());
         assert!(check(SLOTS - 1).is_ok());
         for slot in [SLOTS, 36_864, u32::MAX] {
@@ -134,6 +138,17 @@ mod tests {
         }
         let mut used = HashSet::from([0]);
         assert!(check_one(&sandbox(), &mut used).is_err(), "two sandboxes with one range");
+    }
+
+    #[test]
+    fn files_have_the_ids_of_their_record_or_of_the_slot() {
+        let of = |slot, id_base| ids(&SandboxSummary { slot, id_base, ..sandbox() });
+        assert_eq!(of(3, Some(0)), Some(0..UIDS));
+        assert_eq!(of(3, None), Some(UID_BASE + 3 * UIDS..UID_BASE + 4 * UIDS));
+        assert_eq!(of(3, Some(UID_BASE)), Some(UID_BASE..UID_BASE + UIDS), "of another slot");
+        for invalid in [1, 1000, UID_BASE - UIDS, u32::MAX] {
+            assert_eq!(of(3, Some(invalid)), None, "{invalid}");
+        }
     }
 
     #[test]

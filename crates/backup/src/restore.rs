@@ -12,7 +12,7 @@ use crate::error::{Error, at};
 use crate::files::{check_space, open};
 use crate::manifest::{Content, FileEntry, LeftOut, Manifest};
 use crate::progress::{Progress, ProgressEvent};
-use crate::records::Slots;
+use crate::records::FileIds;
 use crate::secrets::{Passphrase, Secrets};
 use crate::verify::{check_hash, check_sizes, unpack};
 use isolet_store::backup::{CopiedRecords, SandboxSummary};
@@ -25,10 +25,10 @@ use target::IncompleteRestore;
 /// The records while they are prepared. They get their name last.
 const RECORDS_NEW: &str = "isolet.db.restoring";
 
-/// Maximum mode of the directory of a sandbox: other users may pass it, but not list it.
+/// Maximum mode of the directory of a sandbox: processes in it may pass it, but not list it.
 const SANDBOX_MODE: u32 = 0o711;
-/// Maximum mode of directories that only the server uses. Layers of images contain set-user-id
-/// programs, which users of the host must not reach.
+/// Maximum mode of directories that only the server uses. Layers of images and files of sandboxes
+/// contain set-user-id programs, which users of the host must not reach.
 const PRIVATE_MODE: u32 = 0o700;
 
 /// What is restored, and where.
@@ -89,9 +89,9 @@ pub fn restore(options: &RestoreOptions<'_>, progress: &dyn Progress) -> Result<
     };
     let restoring = Restoring { backup, data, manifest: &manifest, secrets: secrets.as_ref() };
     let sandboxes = restoring.records()?;
-    let slots = Slots::check(&manifest, &sandboxes)?;
+    let ids = FileIds::check(&manifest, &sandboxes)?;
     for file in &manifest.files {
-        restoring.archive(file, &slots)?;
+        restoring.archive(file, &ids)?;
         progress.event(&ProgressEvent::File { path: file.content.path(), bytes: file.bytes });
     }
     if let Some(secrets) = &secrets {
@@ -138,38 +138,38 @@ impl Restoring<'_> {
         Ok(())
     }
 
-    fn archive(&self, file: &FileEntry, slots: &Slots) -> Result<(), Error> {
+    fn archive(&self, file: &FileEntry, ids: &FileIds) -> Result<(), Error> {
         let (root, mode_max) = match &file.content {
             Content::Records | Content::Secrets => return Ok(()),
-            Content::Server => return self.server(file, slots),
+            Content::Server => return self.server(file, ids),
             Content::Sandbox { name } => (self.data.join("sandboxes").join(name), SANDBOX_MODE),
             Content::Orphan { name } => (self.data.join("orphaned").join(name), SANDBOX_MODE),
             Content::Images => (self.data.join("images"), PRIVATE_MODE),
             Content::Audit => (self.audit_folder(), PRIVATE_MODE),
         };
         self.folders()?;
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&root);
+        let made = DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(&root);
         made.map_err(at(&root))?;
-        self.extract(file, slots, &root, mode_max)
+        self.extract(file, ids, &root, mode_max)
     }
 
     fn extract(
         &self,
         file: &FileEntry,
-        slots: &Slots,
+        ids: &FileIds,
         root: &Path,
         mode_max: u32,
     ) -> Result<(), Error> {
         let mut extractor = Extractor::new(root, mode_max).map_err(at(root))?;
-        unpack(self.backup, file, slots.allowed(file), &mut extractor)?;
+        unpack(self.backup, file, ids.allowed(file), &mut extractor)?;
         extractor.finish().map_err(at(root))
     }
 
     /// Extracts beside the data directory's own files, and moves the known ones to their place.
-    fn server(&self, file: &FileEntry, slots: &Slots) -> Result<(), Error> {
+    fn server(&self, file: &FileEntry, ids: &FileIds) -> Result<(), Error> {
         let folder = self.data.join("restoring");
         DirBuilder::new().mode(0o700).create(&folder).map_err(at(&folder))?;
-        self.extract(file, slots, &folder, PRIVATE_MODE)?;
+        self.extract(file, ids, &folder, PRIVATE_MODE)?;
         for name in ["identity", "isolet.tombstones", "isolet.revoked"] {
             let from = folder.join(name);
             if fs::symlink_metadata(&from).is_ok_and(|about| about.is_file()) {
@@ -189,13 +189,12 @@ impl Restoring<'_> {
 
     /// The folders that every data directory has.
     fn folders(&self) -> Result<(), Error> {
-        for name in ["sandboxes", "trash"] {
+        for name in ["sandboxes", "trash", "audit"] {
             let path = self.data.join(name);
-            let made = DirBuilder::new().recursive(true).mode(0o711).create(&path);
+            let made = DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(&path);
             made.map_err(at(&path))?;
         }
-        let path = self.data.join("audit");
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(at(&path))
+        Ok(())
     }
 
     fn notes(&self, sandboxes: &[SandboxSummary]) -> Vec<String> {

@@ -6,7 +6,7 @@ use crate::error::{Error, at};
 use crate::files::{digest, open};
 use crate::manifest::{Content, FileEntry, Manifest};
 use crate::progress::{Progress, ProgressEvent};
-use crate::records::Slots;
+use crate::records::FileIds;
 use isolet_store::backup::inspect;
 use std::io::{self, BufReader};
 use std::path::Path;
@@ -42,10 +42,10 @@ fn verify_files(
     for file in records {
         check_hash(backup, file, progress)?;
     }
-    let slots = Slots::check(&manifest, &inspect(&backup.join(Content::Records.path()))?)?;
+    let ids = FileIds::check(&manifest, &inspect(&backup.join(Content::Records.path()))?)?;
     for file in manifest.files.iter().filter(|file| wanted(&file.content)) {
         if file.content != Content::Records {
-            verify_file(backup, file, slots.allowed(file), progress)?;
+            verify_file(backup, file, ids.allowed(file), progress)?;
         }
         progress.event(&ProgressEvent::File { path: file.content.path(), bytes: file.bytes });
     }

@@ -30,6 +30,8 @@ pub struct SandboxSummary {
     pub id: String,
     /// Index of its uid range.
     pub slot: u32,
+    /// The first id that its files have on disk; `None` means the first id of its slot.
+    pub id_base: Option<u32>,
     /// Its state, as in the API.
     pub state: String,
     /// Whether its files survive a sleep.
@@ -90,11 +92,14 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
         let hosts = hosts.filter_map(|one| Some(one["host"].as_str()?.to_owned()));
         let layers = body["root"]["layers"].as_array().into_iter().flatten();
         let layers = layers.map(|layer| layer.as_str().unwrap_or_default().to_owned());
+        // A number that is no id is as invalid as the largest id, with which no range begins.
+        let id_base = body["id_base"].as_u64().map(|id| u32::try_from(id).unwrap_or(u32::MAX));
         Ok(SandboxSummary {
             name: row.get(0)?,
             tenant: row.get(1)?,
             id: row.get(2)?,
             slot: row.get(3)?,
+            id_base,
             state: row.get(4)?,
             persistent: body["persistent"].as_bool().unwrap_or(true),
             credential_hosts: hosts.collect(),

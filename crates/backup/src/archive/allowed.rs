@@ -38,8 +38,8 @@ pub(crate) enum Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Allowed {
     pub(crate) layout: Layout,
-    /// The host's ids of the tenants whose files it contains.
-    pub(crate) ids: Range<u32>,
+    /// The ids on disk of the tenants whose files it contains.
+    pub(crate) ids: Vec<Range<u32>>,
     /// Space that the manifest says it needs, in bytes.
     pub(crate) restored_bytes: u64,
 }
@@ -58,7 +58,11 @@ impl Allowed {
         if matches!(entry.kind, Kind::Symlink { .. }) || path.is_empty() {
             return Ok(());
         }
-        self.check_owner(entry.kind == Kind::Directory, &entry.attributes)
+        self.check_owner(entry)
+    }
+
+    fn has_id(&self, id: u32) -> bool {
+        self.ids.iter().any(|ids| ids.contains(&id))
     }
 
     /// Whether only processes in a sandbox follow links at this path.
@@ -72,21 +76,27 @@ impl Allowed {
         }
     }
 
-    fn check_owner(&self, directory: bool, attributes: &Attributes) -> Result<(), &'static str> {
-        let Attributes { mode, uid, gid, .. } = *attributes;
-        let owned = self.ids.contains(&uid);
+    /// On disk, ids of tenants may be those of users of the host. Programs with rights may therefore
+    /// be only where no user of the host reaches them: among the files of a tenant.
+    fn check_owner(&self, entry: &Entry) -> Result<(), &'static str> {
+        let Attributes { mode, uid, gid, .. } = entry.attributes;
         match self.layout {
             Layout::Images => return Ok(()),
-            Layout::Sandbox if !owned && uid != 0 => return Err("it belongs to another user"),
+            Layout::Sandbox if !self.has_id(uid) && uid != 0 => {
+                return Err("it belongs to another user");
+            }
             Layout::Sandbox | Layout::Server => {}
         }
-        let sets_user = mode & SET_USER_ID != 0 && !owned;
-        let sets_group = mode & SET_GROUP_ID != 0 && !self.ids.contains(&gid);
-        if !directory && (sets_user || sets_group) {
+        let is_tenants = self.is_tenants(&entry.path);
+        let is_of_host = |id: u32| !is_tenants || !self.has_id(id);
+        let sets_user = mode & SET_USER_ID != 0 && is_of_host(uid);
+        let sets_group = mode & SET_GROUP_ID != 0 && is_of_host(gid);
+        if entry.kind != Kind::Directory && (sets_user || sets_group) {
             return Err("it would run with the rights of a user of the host");
         }
-        let mut capabilities = attributes.extended.iter().filter(|one| one.name == CAPABILITY);
-        match capabilities.all(|one| root_id(&one.value).is_some_and(|id| self.ids.contains(&id))) {
+        let extended = &entry.attributes.extended;
+        let mut capabilities = extended.iter().filter(|one| one.name == CAPABILITY);
+        match capabilities.all(|one| root_id(&one.value).is_some_and(|id| !is_of_host(id))) {
             true => Ok(()),
             false => Err("it would run with capabilities of the host"),
         }
@@ -98,12 +108,17 @@ fn first(path: &[u8]) -> &[u8] {
     path.split(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// The root of the user namespace that capabilities of a file are limited to.
+/// The root of the user namespace that capabilities of a file are limited to. The kernel shows those
+/// of id 0 in the earlier revision, which has no such id.
 fn root_id(capability: &[u8]) -> Option<u32> {
+    const REVISION_2: u8 = 2;
     const REVISION_3: u8 = 3;
-    let value: &[u8; 24] = capability.try_into().ok()?;
-    let id = [value[20], value[21], value[22], value[23]];
-    (value[3] == REVISION_3).then(|| u32::from_le_bytes(id))
+    const BYTES_2: usize = 20;
+    match (capability.get(3)?, capability.split_at_checked(BYTES_2)?.1) {
+        (&REVISION_2, []) => Some(0),
+        (&REVISION_3, &[a, b, c, d]) => Some(u32::from_le_bytes([a, b, c, d])),
+        _ => None,
+    }
 }
 
 /// Passes entries on that are allowed, and stops at the first other one.
@@ -163,7 +178,7 @@ mod tests {
     }
 
     fn allowed(layout: Layout) -> Allowed {
-        Allowed { layout, ids: FIRST..FIRST + 65_536, restored_bytes: 0 }
+        Allowed { layout, ids: vec![FIRST..FIRST + 65_536], restored_bytes: 0 }
     }
 
     fn file() -> Kind {
@@ -198,6 +213,7 @@ mod tests {
             entry("given/hosts", hard(), 0o644, 0),
             entry("cgroups", file(), 0o644, 0),
             entry("meminfo", file(), 0o444, 0),
+            entry("given/program", file(), 0o4755, FIRST),
             entry("scopes/x/agent.sock", file(), 0o644, 0),
         ];
         for entry in bad {
@@ -210,6 +226,38 @@ mod tests {
         assert!(images.check(&entry("layers/a/tree/bin/su", file(), 0o4755, 0)).is_ok());
         assert!(images.check(&entry("layers/a/tree/bin", link(), 0o777, 0)).is_ok());
         assert!(images.check(&entry("layers/a", link(), 0o777, 0)).is_err());
+    }
+
+    #[test]
+    fn files_with_ids_from_0_on_have_rights_only_among_the_files_of_a_tenant() {
+        let ids = vec![0..65_536];
+        let sandbox = Allowed { layout: Layout::Sandbox, ids, restored_bytes: 0 };
+        let mut with_capability = entry("workspace/c", file(), 0o755, 0);
+        let value = [&[1, 0, 0, 3][..], &[0; 20]].concat();
+        with_capability.attributes.extended = vec![Attribute { name: CAPABILITY.to_vec(), value }];
+        let mut in_revision_2 = with_capability.clone();
+        in_revision_2.attributes.extended[0].value = [&[1, 0, 0, 2][..], &[0; 16]].concat();
+        let good = [
+            entry("workspace/a", file(), 0o6755, 0),
+            entry("root/upper/usr/bin/b", file(), 0o4755, 65_535),
+            entry("given/ca.pem", file(), 0o644, 0),
+            with_capability.clone(),
+            in_revision_2.clone(),
+        ];
+        for entry in good {
+            assert_eq!(sandbox.check(&entry), Ok(()), "{entry:?}");
+        }
+        let bad = [
+            entry("workspace/a", file(), 0o4755, 65_536),
+            entry("given/a", file(), 0o4755, 0),
+            entry("given/a", file(), 0o2755, 0),
+            entry("workspace", file(), 0o4755, 0),
+            Entry { path: b"given/c".to_vec(), ..with_capability },
+            Entry { path: b"given/c".to_vec(), ..in_revision_2 },
+        ];
+        for entry in bad {
+            assert!(sandbox.check(&entry).is_err(), "{entry:?}");
+        }
     }
 
     #[test]

@@ -162,7 +162,7 @@ fn a_restored_directory_is_as_closed_as_a_new_one() {
     fixture.create(&[]).unwrap();
     let to = fixture.folder.path().join("to");
     fixture.restore(&to).unwrap();
-    for (path, mode) in [("images", 0o700), ("sandboxes/a", 0o711)] {
+    for (path, mode) in [("images", 0o700), ("sandboxes", 0o700), ("sandboxes/a", 0o711)] {
         let about = fs::metadata(to.join(path)).unwrap();
         assert_eq!((about.mode() & 0o7777, about.uid()), (mode, 0), "{path}");
     }
@@ -178,6 +178,9 @@ fn forged_records_are_refused_by_restore_and_verify() {
         // The archives contain files of the other's user ids.
         "UPDATE sandboxes SET slot = 1 - slot + 10; UPDATE sandboxes SET slot = slot - 10"
             .to_owned(),
+        "UPDATE sandboxes SET body = '{\"id_base\":0}' WHERE name = 'b'".to_owned(),
+        "UPDATE sandboxes SET body = '{\"id_base\":1000}' WHERE name = 'b'".to_owned(),
+        "UPDATE sandboxes SET body = '{\"id_base\":4294967296}' WHERE name = 'b'".to_owned(),
     ];
     for change in changes {
         let fixture = Fixture::new(&["a", "b"]);
