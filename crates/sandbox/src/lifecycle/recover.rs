@@ -46,7 +46,7 @@ use rustix::fs::FlockOperation;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -56,6 +56,8 @@ use tracing::{info, warn};
 
 /// The file that marks a directory whose restore is not complete.
 const RESTORING: &str = "restore-incomplete";
+/// The mode of directories that hold files of tenants.
+const PRIVATE_MODE: u32 = 0o700;
 /// How long an ending server may take to release the data directory.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
 /// Pause between two attempts to lock the data directory.
@@ -102,6 +104,13 @@ pub fn lock(data: &Path, wait: Duration) -> Result<fs::File, OpenError> {
     Ok(file)
 }
 
+/// Creates a directory of files of tenants, and closes it to users of the host. Earlier versions
+/// left it open. On disk the files have ids of the host, and programs may have set-user-id bits.
+fn close(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(PRIVATE_MODE))
+}
+
 /// What the blocking part of a start has opened.
 struct OpenedServer {
     /// With the cgroup that the data directory's identity names.
@@ -118,10 +127,11 @@ struct OpenedServer {
 /// The blocking part of a start: directories, lock, store, identity, launcher.
 fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
     let data = config.data_dir.clone();
-    for path in [data.clone(), data.join("sandboxes"), data.join("trash")] {
-        fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).map_err(at(&path))?;
-    }
+    fs::DirBuilder::new().recursive(true).mode(0o711).create(&data).map_err(at(&data))?;
     let lock = lock(&data, RELEASE_WAIT)?;
+    for path in [data.join("sandboxes"), data.join("trash")] {
+        close(&path).map_err(at(&path))?;
+    }
     let incomplete = data.join(RESTORING);
     if incomplete.try_exists().map_err(at(&incomplete))? {
         return Err(OpenError::Restoring(data.display().to_string()));
