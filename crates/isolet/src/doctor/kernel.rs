@@ -9,6 +9,7 @@ use std::path::Path;
 
 const GROUP: &str = "kernel";
 const DISK_LIMITS: &str = "disk limits";
+const MAPPED_FILES: &str = "id-mapped files";
 const CONTAINER: &str = "run isolet on the host, or in a container with all privileges; a distribution's kernel has all it needs";
 
 pub(super) fn check(data_dir: &Path, is_root: bool) -> Vec<Finding> {
@@ -83,12 +84,16 @@ fn on_disk(data_dir: &Path, is_root: bool, mapped: bool) -> Vec<Finding> {
         Err(error) => {
             let reason = format!("cannot write to {} ({error})", nearest(data_dir).display());
             let remedy = "see the check of the data directory";
-            return ["overlay", "disk limits"]
+            return ["overlay", MAPPED_FILES, DISK_LIMITS]
                 .map(|check| Finding::unchecked(GROUP, check, &reason, remedy))
                 .into();
         }
     };
-    vec![overlay(&directory, mapped), disk_limits(&directory, is_root)]
+    vec![
+        overlay(&directory, mapped),
+        mapped_files(&directory, is_root),
+        disk_limits(&directory, is_root),
+    ]
 }
 
 fn overlay(directory: &ProbeDirectory, mapped: bool) -> Finding {
@@ -107,6 +112,23 @@ fn overlay(directory: &ProbeDirectory, mapped: bool) -> Finding {
             };
             Finding::failure(GROUP, "overlay", message, remedy)
         }
+    }
+}
+
+fn mapped_files(directory: &ProbeDirectory, is_root: bool) -> Finding {
+    if !is_root {
+        return Finding::needs_root(GROUP, MAPPED_FILES);
+    }
+    match probe::id_mapped_files(directory) {
+        Ok(()) => Finding::ok(GROUP, MAPPED_FILES, "the data directory is shown under other ids"),
+        Err(error) => Finding::warning(
+            GROUP,
+            MAPPED_FILES,
+            format!(
+                "the file system of the data directory cannot map ids ({error}): files of new sandboxes have the ids of their slot on disk, and restored sandboxes whose files have other ids cannot start"
+            ),
+            "put data_dir on ext4, xfs or btrfs",
+        ),
     }
 }
 
