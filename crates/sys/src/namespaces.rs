@@ -4,8 +4,11 @@
 //! so it may do what its single-threaded parent may.
 
 use crate::syscall::{self, CLONE_INTO_CGROUP, CloneArgs};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 /// The namespaces that a sandbox is created in. Its cgroup namespace is created later, once the
 /// child is in its cgroup.
@@ -78,6 +81,37 @@ pub fn fork_in_namespaces(
 pub struct PinnedUserns {
     /// The process id of the child, as the caller sees it.
     pub pid: i32,
+    stack: Option<Stack>,
+}
+
+/// The stack of a pinning child. Never freed: the child may outlive the caller's use of it, and the
+/// caller may be about to execute.
+type Stack = &'static mut [u8];
+
+/// The size of a stack in bytes, with space to align it.
+const STACK_BYTES: usize = 8192;
+
+/// A stack that was given up, and the child that was killed on it.
+struct UsedStack {
+    pid: i32,
+    stack: Stack,
+}
+
+/// Stacks to use again once their child is gone, so that the memory of the launcher does not grow
+/// with each sandbox.
+static USED_STACKS: Mutex<Vec<UsedStack>> = Mutex::new(Vec::new());
+
+fn take_stack() -> Stack {
+    let mut used = USED_STACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    // An id that another process has by now only delays the use of the stack. In a forked child, the
+    // stacks are copies that nothing else uses.
+    let gone = |one: &UsedStack| {
+        Pid::from_raw(one.pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    };
+    match used.iter().position(gone) {
+        Some(index) => used.swap_remove(index).stack,
+        None => Box::leak(vec![0_u8; STACK_BYTES].into_boxed_slice()),
+    }
 }
 
 extern "C" fn pin_main(_: usize) -> ! {
@@ -97,8 +131,7 @@ extern "C" fn pin_main(_: usize) -> ! {
 /// # Errors
 /// `EPERM` where user namespaces are forbidden, `ENOSPC` at a limit.
 pub fn pin_userns() -> io::Result<PinnedUserns> {
-    // Never freed: the child may outlive this call, and the caller is about to execute.
-    let stack: &'static mut [u8] = Box::leak(vec![0_u8; 8192].into_boxed_slice());
+    let stack = take_stack();
     let aligned = (stack.as_mut_ptr() as u64).next_multiple_of(16);
     let args = CloneArgs {
         flags: (libc::CLONE_NEWUSER | libc::CLONE_VM) as u64,
@@ -112,14 +145,17 @@ pub fn pin_userns() -> io::Result<PinnedUserns> {
     if pid < 0 {
         return Err(io::Error::from_raw_os_error(-pid as i32));
     }
-    Ok(PinnedUserns { pid: pid as i32 })
+    Ok(PinnedUserns { pid: pid as i32, stack: Some(stack) })
 }
 
 impl Drop for PinnedUserns {
     fn drop(&mut self) {
-        use rustix::process::{Pid, Signal, kill_process};
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _ = kill_process(pid, Signal::KILL);
+        }
+        if let Some(stack) = self.stack.take() {
+            let mut used = USED_STACKS.lock().unwrap_or_else(PoisonError::into_inner);
+            used.push(UsedStack { pid: self.pid, stack });
         }
     }
 }
