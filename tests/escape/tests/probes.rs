@@ -239,19 +239,18 @@ fn e36_host_uids_are_in_the_sandboxs_own_range() {
     let server = Server::start();
     let one = server.sandbox();
     let other = server.sandbox();
-    let owner = |sandbox: &Sandbox| {
-        let _ = sandbox.says("touch /workspace/mine");
-        sandbox.says("cat /proc/self/uid_map")
-    };
-    assert_eq!(owner(&one).split_whitespace().collect::<Vec<_>>(), ["0", "1", "65535"]);
-    let _ = owner(&other);
-    use std::os::unix::fs::MetadataExt;
-    let mut owners = Vec::new();
-    for entry in std::fs::read_dir(server.data().join("sandboxes")).expect("sandboxes") {
-        let file = entry.expect("entry").path().join("workspace/mine");
-        owners.push(std::fs::metadata(file).expect("made").uid());
+    for sandbox in [&one, &other] {
+        let map = sandbox.says("cat /proc/self/uid_map");
+        assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "1", "65535"]);
+        sandbox.post("/processes", &json!({"command": "sleep 1000"})).expect(201);
     }
-    assert_eq!(owners.len(), 2);
+    use std::os::unix::fs::MetadataExt;
+    let owners = isolet_kit::wait_until("both programs run", isolet_kit::SOON, || {
+        let all = server.processes("sleep");
+        let owner = |pid: i32| Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid());
+        let owners: Vec<u32> = all.into_iter().filter_map(owner).collect();
+        (owners.len() == 2).then_some(owners)
+    });
     assert_ne!(owners[0], owners[1]);
     assert!(owners.iter().all(|uid| *uid >= 0x7000_0000 && uid % 65_536 == 0), "{owners:?}");
 }

@@ -12,6 +12,7 @@ pub struct Options {
     pub(crate) ready: usize,
     pub(crate) others: usize,
     pub(crate) disk_mib: usize,
+    pub(crate) overlay: bool,
     pub(crate) descriptors: usize,
     pub(crate) everywhere: bool,
     pub(crate) restore: Option<Restore>,
@@ -93,6 +94,14 @@ impl Options {
     #[must_use]
     pub fn disk_mib(mut self, mib: usize) -> Self {
         self.disk_mib = mib;
+        self
+    }
+
+    /// Puts the data directory on an overlay, which cannot show its files under other ids. Sandboxes
+    /// need `disk_mib` there.
+    #[must_use]
+    pub fn overlay(mut self) -> Self {
+        self.overlay = true;
         self
     }
 

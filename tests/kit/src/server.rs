@@ -85,7 +85,7 @@ impl Server {
             fs::write(folder.path().join("ca.pem"), authority).expect("writes");
         }
         let port = free_port();
-        let mounted = options.disk_mib > 0;
+        let mounted = options.disk_mib > 0 || options.overlay;
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
     }
 
@@ -95,6 +95,9 @@ impl Server {
         fs::create_dir(&data).expect("the data directory is new");
         if server.options.disk_mib > 0 {
             mount(&data, server.options.disk_mib);
+        }
+        if server.options.overlay {
+            mount_overlay(&data);
         }
         if let Some(restore) = &server.options.restore {
             restore.unpack(&data);
@@ -498,6 +501,18 @@ fn mount(data: &Path, mib: usize) {
     let size = std::ffi::CString::new(format!("size={mib}m,mode=700")).expect("no NUL");
     let flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("tmpfs", data, "tmpfs", flags, size.as_c_str()).expect("it is mounted");
+}
+
+/// Mounts an overlay on a data directory, with its files beside it.
+fn mount_overlay(data: &Path) {
+    let beside = ["lower", "upper", "work"].map(|name| data.with_file_name(name));
+    beside.iter().for_each(|path| fs::create_dir(path).expect("it is new"));
+    let [lower, upper, work] = beside.map(|path| path.display().to_string());
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let options = std::ffi::CString::new(options).expect("no NUL");
+    let flags = rustix::mount::MountFlags::empty();
+    let mounted = rustix::mount::mount("overlay", data, "overlay", flags, options.as_c_str());
+    mounted.expect("it is mounted");
 }
 
 /// Shares the base image beside the programs with a data directory, because building it takes

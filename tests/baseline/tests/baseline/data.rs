@@ -2,6 +2,8 @@
 
 use crate::{digest, path, read};
 use isolet_kit::{Http, Options, Rows, Sandbox, Server, Value, json};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 /// A server on the baseline's data in a directory with another name, as after a reboot.
@@ -42,6 +44,7 @@ fn the_data_directory_of_the_baseline_opens_with_everything_in_it() {
     });
     rows.row("a sandbox that ran", || ran(&server.named("running")));
     rows.row("files", || files(&server.named("files"), &expected));
+    rows.row("owners of files", || owners(&server));
     rows.row("keys", || {
         let other = Http::new(server.port(), expected["other_key"].as_str());
         let list = other.get("/v1/sandboxes").expect(200).json();
@@ -88,6 +91,30 @@ fn ran(sandbox: &Sandbox) {
     assert_eq!(said["stdout"], "saved\nwritten\n", "{said}");
     let lost = said["lost"].as_array().expect("it reports what was lost");
     assert!(lost.contains(&"processes".into()), "{said}");
+}
+
+/// Files of the baseline have the ids of their sandbox's slot on the disk. New files of such a
+/// sandbox have them too, and files of a new sandbox have ids from 0 on.
+/// Promises: B11.
+fn owners(server: &Server) {
+    let create = "touch new; chown 1000:1001 new; stat -c %u:%g new private";
+    let files = server.named("files");
+    assert_eq!(files.says(create), "1000:1001\n1000:1000\n");
+    let new = server.sandbox();
+    new.says("touch private; chown 1000:1000 private");
+    new.says(create);
+    let mut on_disk = Vec::new();
+    for directory in fs::read_dir(server.data().join("sandboxes")).expect("reads").flatten() {
+        let workspace = directory.path().join("workspace");
+        let Ok(about) = fs::metadata(workspace.join("new")) else { continue };
+        let earlier = fs::metadata(workspace.join("private")).expect("it was recorded");
+        assert_eq!((about.uid(), about.gid()), (earlier.uid(), earlier.gid() + 1));
+        on_disk.push(about.uid());
+    }
+    on_disk.sort_unstable();
+    assert_eq!((on_disk.len(), on_disk[0]), (2, 1000), "{on_disk:?}");
+    assert!(on_disk[1] >= 0x7000_0000 && on_disk[1] % 65_536 == 1000, "{on_disk:?}");
+    new.delete();
 }
 
 fn files(sandbox: &Sandbox, expected: &Value) {

@@ -21,6 +21,7 @@ mod engines;
 mod error_answers;
 mod events;
 mod exec;
+mod file_ids;
 mod files;
 mod heavy;
 mod host_names;
