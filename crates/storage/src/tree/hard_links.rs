@@ -1,0 +1,48 @@
+//! Files with several names. The first copy of each gets another name in a directory of its own, so
+//! that further names need neither memory nor a path to the first.
+
+use super::DIRECTORY;
+use rustix::fs::{AtFlags, Mode, Stat};
+use rustix::io::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The directory that holds a name of each copied file with several names.
+pub(super) struct HardLinks {
+    directory: OwnedFd,
+}
+
+impl HardLinks {
+    pub(super) fn open(directory: &Path) -> Result<Self, Errno> {
+        Ok(Self { directory: rustix::fs::open(directory, DIRECTORY, Mode::empty())? })
+    }
+
+    /// Links the copy of a file under one more name. Returns whether there is a copy.
+    pub(super) fn reuse(
+        &self,
+        stat: &Stat,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<bool, Errno> {
+        let own = own_name(stat);
+        match rustix::fs::linkat(&self.directory, own, parent, name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Remembers the first copy of a file.
+    pub(super) fn remember(
+        &self,
+        stat: &Stat,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        rustix::fs::linkat(parent, name, &self.directory, own_name(stat), AtFlags::empty())
+    }
+}
+
+fn own_name(stat: &Stat) -> String {
+    format!("{}-{}", stat.st_dev, stat.st_ino)
+}

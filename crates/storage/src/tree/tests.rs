@@ -1,0 +1,109 @@
+use super::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink as make_symlink};
+use std::process::Command;
+
+fn copied(from: &Path, folder: &Path) -> Copied {
+    let links = folder.join("links");
+    fs::create_dir(&links).unwrap();
+    let method = CopyMethod::probe(folder).unwrap();
+    copy_tree(method, from, &folder.join("copy"), &links, &mut |_| Ok(())).unwrap()
+}
+
+/// What `find` says of a tree: type, mode, owner, size, links, time and target of each name.
+fn listed(root: &Path) -> String {
+    let format = "%P %y %m %U %G %s %n %T@ %l\n";
+    let found = Command::new("find").arg(root).args(["-printf", format]).output().unwrap();
+    let mut lines: Vec<_> =
+        String::from_utf8_lossy(&found.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    // The links of directories and their sizes depend on the file system.
+    let plain = |line: &String| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        if words.len() > 7 && words[1] == "d" {
+            (words[5], words[6]) = ("-", "-");
+        }
+        words.join(" ")
+    };
+    lines.iter().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_copy_equals_its_original_in_everything_that_find_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    fs::create_dir_all(from.join("a/b")).unwrap();
+    fs::write(from.join("a/file"), "text").unwrap();
+    fs::hard_link(from.join("a/file"), from.join("a/b/second")).unwrap();
+    fs::hard_link(from.join("a/file"), from.join("third")).unwrap();
+    make_symlink("/etc/shadow", from.join("absolute")).unwrap();
+    make_symlink("a", from.join("to-directory")).unwrap();
+    fs::write(from.join("setuid"), "x").unwrap();
+    rustix::fs::chown(from.join("setuid"), Some(rustix::fs::Uid::from_raw(1234)), None).unwrap();
+    fs::set_permissions(from.join("setuid"), fs::Permissions::from_mode(0o4755)).unwrap();
+    let fifo = |name: &str, kind| {
+        let mode = Mode::from_raw_mode(0o640);
+        rustix::fs::mknodat(rustix::fs::CWD, from.join(name), kind, mode, 0).unwrap();
+    };
+    fifo("pipe", FileType::Fifo);
+    fifo("whiteout", FileType::CharacterDevice);
+    let sparse = fs::File::create(from.join("sparse")).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", (64 << 20) - 3).unwrap();
+    rustix::fs::setxattr(from.join("a"), "user.note", b"1", rustix::fs::XattrFlags::empty())
+        .unwrap();
+    fs::set_permissions(from.join("a/b"), fs::Permissions::from_mode(0o500)).unwrap();
+
+    let what = copied(&from, folder.path());
+    let copy = folder.path().join("copy");
+    assert_eq!(listed(&copy), listed(&from));
+    assert_eq!(what.entries, 12);
+    assert!(what.bytes < 1 << 20, "{} bytes of data", what.bytes);
+    assert_eq!(fs::read(copy.join("sparse")).unwrap(), fs::read(from.join("sparse")).unwrap());
+    assert!(fs::metadata(copy.join("sparse")).unwrap().blocks() < 2048, "holes stay holes");
+    let second = fs::metadata(copy.join("a/b/second")).unwrap();
+    // The directory of links, which the caller removes, has the fourth name.
+    assert_eq!(second.ino(), fs::metadata(copy.join("third")).unwrap().ino());
+    let mut value = [0; 8];
+    let length = rustix::fs::getxattr(copy.join("a"), "user.note", &mut value).unwrap();
+    assert_eq!(&value[..length], b"1");
+    // The copy and the original are apart.
+    fs::write(copy.join("a/file"), "changed").unwrap();
+    assert_eq!(fs::read_to_string(from.join("a/file")).unwrap(), "text");
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_is_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    fs::create_dir(&from).unwrap();
+    let mut at = rustix::fs::open(&from, DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..3000 {
+        rustix::fs::mkdirat(&at, "deep", Mode::from_raw_mode(0o755)).unwrap();
+        at = rustix::fs::openat(&at, "deep", DIRECTORY, Mode::empty()).unwrap();
+    }
+    assert_eq!(copied(&from, folder.path()).entries, 3001);
+    // `remove_dir_all` opens one descriptor for each level.
+    for name in ["from", "copy"] {
+        assert!(
+            Command::new("rm").arg("-rf").arg(folder.path().join(name)).status().unwrap().success()
+        );
+    }
+}
+
+#[test]
+fn a_copy_ends_when_the_caller_refuses_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("file"), vec![1; 1 << 20]).unwrap();
+    fs::create_dir(folder.path().join("links")).unwrap();
+    let refused = copy_tree(
+        CopyMethod::Full,
+        &from,
+        &folder.path().join("copy"),
+        &folder.path().join("links"),
+        &mut |_| Err(CopyError::Refused("enough".into())),
+    );
+    assert!(matches!(refused, Err(CopyError::Refused(_))));
+}
