@@ -163,7 +163,7 @@ impl CopiedRecords {
         summaries(&self.connection)
     }
 
-    /// Removes all sandboxes but the named ones, with their sessions.
+    /// Removes all sandboxes but the named ones, with their sessions, and all snapshots.
     ///
     /// # Errors
     /// [`Error`].
@@ -171,6 +171,8 @@ impl CopiedRecords {
         for sandbox in self.sandboxes()?.iter().filter(|one| !names.contains(&one.name)) {
             self.connection.execute("DELETE FROM sandboxes WHERE name = ?1", [&sandbox.name])?;
         }
+        // A backup does not contain the files of snapshots.
+        self.connection.execute("DELETE FROM snapshots", [])?;
         Ok(())
     }
 

@@ -21,6 +21,7 @@ mod tombstones;
 pub use error::Error;
 pub use key_digest::KeyDigest;
 pub use rows::{
-    ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, StoredAnswer, UsageTotals,
+    ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, SnapshotRow,
+    StoredAnswer, UsageTotals,
 };
 pub use store::Store;

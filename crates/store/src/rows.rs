@@ -34,6 +34,19 @@ pub struct SessionRow {
     pub body: String,
 }
 
+/// The record of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRow {
+    /// The server's name for it, unique on the host.
+    pub name: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The client's name for it, unique within the tenant.
+    pub id: String,
+    /// Everything else, as JSON.
+    pub body: String,
+}
+
 /// The stored response to an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAnswer {

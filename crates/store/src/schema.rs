@@ -41,6 +41,11 @@ const STEPS: &[&str] = &["
     ) STRICT, WITHOUT ROWID;
 ", "
     ALTER TABLE keys ADD COLUMN used_ms INTEGER;
+", "
+    CREATE TABLE snapshots (
+        name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,
+        UNIQUE (tenant, id)
+    ) STRICT;
 "];
 
 /// How long one process waits for another's write: the server's, or that of `isolet keys`.

@@ -5,6 +5,7 @@ mod key_uses;
 mod profiles;
 mod removals;
 mod sandboxes;
+mod snapshots;
 
 use crate::error::Error;
 use crate::records::Records;

@@ -6,7 +6,7 @@ use crate::rows::{ANSWER_MS, SandboxRow, SessionRow, StoredAnswer};
 use isolet_clock::now_ms;
 use rusqlite::{Connection, OptionalExtension, params};
 
-fn insert_answer(connection: &Connection, answer: &StoredAnswer) -> Result<(), Error> {
+pub(super) fn insert_answer(connection: &Connection, answer: &StoredAnswer) -> Result<(), Error> {
     let now = now_ms();
     connection.prepare_cached("DELETE FROM answers WHERE expires_ms < ?1")?.execute([now])?;
     connection
