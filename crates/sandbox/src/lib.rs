@@ -37,7 +37,9 @@ pub use model::agent_error::AgentError;
 pub use model::config::{Config, TenantLimits};
 pub use model::error::{Error, OpenError};
 pub use model::held::HeldSandbox;
-pub use model::ids::{self, BadId, ContextId, ProcessId, SandboxId, SessionId, TenantId};
+pub use model::ids::{
+    self, BadId, ContextId, ProcessId, SandboxId, SessionId, SnapshotId, TenantId,
+};
 pub use model::info::{
     self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState, Page,
     Patch, RecoveredSandbox, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
@@ -52,6 +54,7 @@ pub use model::network::{
 };
 pub use model::process::{ProcessInfo, ProcessSpec};
 pub use model::sessions::{Only, WORKSPACE};
+pub use model::snapshot::{FORKS_MAX, SNAPSHOTS_MAX, SnapshotInfo, SnapshotSpec};
 pub use model::state::State;
 pub use model::used::{Account, Past};
 pub use model::{events, exposed_ports};

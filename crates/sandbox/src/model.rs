@@ -18,5 +18,6 @@ pub mod network;
 pub(crate) mod process;
 pub(crate) mod record;
 pub(crate) mod sessions;
+pub(crate) mod snapshot;
 pub(crate) mod state;
 pub(crate) mod used;

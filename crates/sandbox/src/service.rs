@@ -14,6 +14,7 @@ mod processors;
 mod profiles;
 mod repeat;
 mod resource_usage;
+mod snapshots;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
 
@@ -83,6 +84,7 @@ impl Service {
         inner.spawn(tenant_sessions::keep(Arc::clone(&inner)));
         inner.spawn(listeners::keep(Arc::clone(&inner)));
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
+        inner.spawn(snapshots::keep(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
         inner.spawn(processors::keep(Arc::clone(&inner)));
         inner.spawn(meminfo::keep(Arc::clone(&inner)));
@@ -288,7 +290,7 @@ impl Service {
                     let body = RecordBody::plan(&self.inner.config, SandboxSpec::default())?;
                     self.inner.egress.check(&body.network).await?;
                     let span = info_span!(target: TRACE_TARGET, "create");
-                    let begun = self.inner.begin(tenant, id, &body, None, &[]);
+                    let begun = self.inner.begin(tenant, id, &body, None, &[], None);
                     let entry = match begun.instrument(span.clone()).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
                     };

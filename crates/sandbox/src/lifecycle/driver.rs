@@ -5,6 +5,7 @@
 mod change;
 mod check;
 mod end;
+pub(crate) mod from_snapshot;
 mod hold;
 pub(crate) mod reading;
 mod sleep;
@@ -16,6 +17,7 @@ use crate::live::cgroup_control::CgroupControl;
 use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
+use crate::live::snapshots::PinnedSnapshot;
 use crate::live::state_receiver::{self, StateReceiver};
 use crate::live::{idempotency, orphans};
 use crate::model::agent_error::AgentError;
@@ -49,8 +51,8 @@ const NEVER: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// The situation in which a driver starts.
 pub(crate) enum Begin {
-    /// The sandbox must be created, or comes from the warm pool (`ready`).
-    Make { once: Option<IdempotencyKey>, ready: bool },
+    /// The sandbox must be created: from nothing, from the warm pool or from a snapshot.
+    Make { once: Option<IdempotencyKey>, source: Source },
     /// The sandbox's agent answers on this connection.
     Attached(AgentWatch),
     /// The sandbox has failed before.
@@ -62,6 +64,16 @@ pub(crate) enum Begin {
     Lost,
     /// An earlier driver of the sandbox panicked.
     Broken,
+}
+
+/// Where a new sandbox comes from.
+pub(crate) enum Source {
+    /// It is created empty.
+    Empty,
+    /// It was taken from the warm pool and runs already.
+    WarmPool,
+    /// It starts with the files and sessions of a snapshot.
+    Snapshot(PinnedSnapshot),
 }
 
 pub(crate) struct Driver {
@@ -145,8 +157,8 @@ pub(crate) fn until(expires_at_ms: Option<i64>) -> Option<Instant> {
 impl Driver {
     async fn run(mut self, begin: Begin) {
         match begin {
-            Begin::Make { once, ready } => {
-                if let Err(error) = self.make(once, ready).await {
+            Begin::Make { once, source } => {
+                if let Err(error) = self.make(once, source).await {
                     self.inner.metrics.lifecycle.create_failures.inc();
                     return self.undo(error).await;
                 }
@@ -381,9 +393,10 @@ impl Driver {
 
     /// Records and launches the sandbox at the same time. The next start of the server removes a
     /// directory without a record, and a record that still says `creating`.
-    async fn make(&mut self, once: Option<IdempotencyKey>, ready: bool) -> Result<(), Error> {
+    async fn make(&mut self, once: Option<IdempotencyKey>, source: Source) -> Result<(), Error> {
         let begun = Instant::now();
         let lifecycle = &self.inner.metrics.lifecycle;
+        let ready = matches!(source, Source::WarmPool);
         let durations =
             if ready { &lifecycle.creates_from_pool } else { &lifecycle.creates_new }.clone();
         pass("create.before_record").await?;
@@ -392,18 +405,29 @@ impl Driver {
         let recorded = async {
             self.entry.secret_store.write().await?;
             self.inner.store.insert(row).await?;
+            if let Source::Snapshot(from) = &source {
+                self.record_sessions(from).await?;
+            }
             pass("create.recorded").await
         };
         let launched = async {
-            match ready {
-                true => self.dress(spec.limits).await?,
-                false => self.launch(spec).await?,
+            match &source {
+                Source::Empty => self.launch(spec).await?,
+                Source::WarmPool => self.dress(spec.limits).await?,
+                Source::Snapshot(from) => {
+                    self.restore_files(from).await?;
+                    self.launch(Spec { directory_exists: true, ..spec }).await?;
+                }
             }
             pass("create.jailed").await
         };
         let (recorded, launched) = tokio::join!(recorded, launched);
         recorded.and(launched)?;
-        self.follow(watch(&self.entry, GREETING_WAIT).await?);
+        let greeted = watch(&self.entry, GREETING_WAIT).await?;
+        match source {
+            Source::Snapshot(_) => self.adopt(greeted).await,
+            Source::Empty | Source::WarmPool => self.follow(greeted),
+        }
         pass("create.greeted").await?;
         self.trust().await;
         // Whole microseconds, so that the value has three decimals.

@@ -29,6 +29,7 @@ use crate::live::inner::Inner;
 use crate::live::launch_queue::Launch;
 use crate::live::orphans;
 use crate::live::registry::Registry;
+use crate::live::snapshots::Snapshots;
 use crate::live::space::Space;
 use crate::model::agent_error::AgentError;
 use crate::model::config::Config;
@@ -219,8 +220,10 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     });
     let images = images.await.map_err(|error| OpenError::Fault(error.to_string()))?;
     let images = images.map_err(|error| OpenError::Fault(error.to_string()))?;
+    let snapshots = Snapshots::open(&config.data_dir, &store).await?;
     let inner = Arc::new(Inner {
         images,
+        snapshots,
         space: Arc::new(Space::new(&config)),
         quotas: Arc::new(DiskQuotas::new(&config)),
         egress: Egress::new(&config),

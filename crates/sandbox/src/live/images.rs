@@ -57,5 +57,12 @@ pub(crate) fn used(inner: &Inner) -> isolet_image::ImagesInUse {
             }
         }
     }
+    for snapshot in inner.snapshots.all() {
+        let settings = &snapshot.body.settings;
+        layers.extend(settings.root.iter().flat_map(|root| root.layers.iter().cloned()));
+        if let Some((_, digest)) = settings.image_resolved.split_once('@') {
+            *images.entry(digest.to_owned()).or_default() += 1;
+        }
+    }
     isolet_image::ImagesInUse { sandboxes: images, layers }
 }

@@ -2,7 +2,7 @@
 //! needs.
 
 use crate::model::agent_error::AgentError;
-use crate::model::ids::{ProcessId, SandboxId, SessionId};
+use crate::model::ids::{ProcessId, SandboxId, SessionId, SnapshotId};
 use crate::model::input::BadInput;
 use isolet_wire::response::RefusalReason;
 use rustix::io::Errno;
@@ -153,6 +153,29 @@ pub enum Error {
     TooManyExposed {
         /// The largest number that is allowed.
         max: usize,
+    },
+    /// The tenant has no snapshot with this id or name.
+    #[error("no snapshot {0}")]
+    NoSnapshot(SnapshotId),
+    /// A snapshot with this name already exists.
+    #[error("snapshot {0} exists")]
+    SnapshotExists(SnapshotId),
+    /// Sandboxes are being created from the snapshot, so it cannot be deleted.
+    #[error("sandboxes are being created from snapshot {0}")]
+    SnapshotInUse(SnapshotId),
+    /// The tenant has reached its limit of snapshots.
+    #[error("tenant has {max} snapshots, the most it may have")]
+    TooManySnapshots {
+        /// The largest number that is allowed.
+        max: usize,
+    },
+    /// The files of a snapshot could not be copied. Nothing of the copy is left.
+    #[error("cannot copy the files of {of}: {reason}")]
+    Copy {
+        /// The sandbox or the snapshot.
+        of: String,
+        /// Why, in words.
+        reason: String,
     },
     /// The server has reached one of its limits.
     #[error("this server is full: {0}")]

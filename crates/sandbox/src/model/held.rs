@@ -1,5 +1,8 @@
 //! A sandbox that stands still while its files are copied.
 
+use crate::model::ids::SessionId;
+use crate::model::info::Lost;
+use crate::model::record::Record;
 use crate::model::state::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +19,21 @@ pub struct HeldSandbox {
     pub frozen: bool,
     /// Number of shells whose latest state could not be saved.
     pub unsaved_shells: usize,
+    /// What is recorded about it.
+    pub(crate) contents: HeldContents,
     since: Instant,
     expired: Arc<AtomicBool>,
     release: oneshot::Sender<()>,
+}
+
+/// What is recorded about a sandbox while it stands still.
+#[derive(Debug)]
+pub(crate) struct HeldContents {
+    pub(crate) record: Record,
+    /// Ids and records of its sessions.
+    pub(crate) sessions: Vec<(SessionId, String)>,
+    /// What runs in it, and the states of shells that could not be saved.
+    pub(crate) lost: Vec<Lost>,
 }
 
 /// The driver's end of a [`HeldSandbox`].
@@ -32,13 +47,14 @@ pub(crate) fn hold(
     state: State,
     frozen: bool,
     unsaved_shells: usize,
+    contents: HeldContents,
     since: Instant,
 ) -> (HeldSandbox, Holder) {
     let (release, released) = oneshot::channel();
     let expired = Arc::new(AtomicBool::new(false));
     let own = Arc::clone(&expired);
     (
-        HeldSandbox { state, frozen, unsaved_shells, since, expired: own, release },
+        HeldSandbox { state, frozen, unsaved_shells, contents, since, expired: own, release },
         Holder { expired, released },
     )
 }
@@ -52,6 +68,17 @@ impl HeldSandbox {
         let expired = self.expired.load(Ordering::Acquire);
         drop(self.release);
         (!expired).then_some(stood)
+    }
+}
+
+impl HeldSandbox {
+    /// As [`HeldSandbox::release`]. Also returns what is recorded about the sandbox. The time is 0
+    /// if no process ran.
+    pub(crate) fn release_with_contents(self) -> (HeldContents, Option<Duration>) {
+        let stood = if self.frozen { self.since.elapsed() } else { Duration::ZERO };
+        let expired = self.expired.load(Ordering::Acquire);
+        drop(self.release);
+        (self.contents, (!expired).then_some(stood))
     }
 }
 

@@ -13,7 +13,7 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} id must match [A-Za-z0-9][A-Za-z0-9._-]{{0,127}}")]
 pub struct BadId {
-    /// The kind of id: `sandbox`, `session`, `process`, `context` or `tenant`.
+    /// The kind of id: `sandbox`, `session`, `process`, `context`, `snapshot` or `tenant`.
     pub kind: &'static str,
 }
 
@@ -140,6 +140,10 @@ id!(
 id!(
     /// A code context's id, unique within its sandbox.
     ContextId, "context", "ctx_"
+);
+id!(
+    /// A snapshot's id, unique within its tenant.
+    SnapshotId, "snapshot", "snap_"
 );
 id!(
     /// The owner of API keys and sandboxes.

@@ -3,7 +3,7 @@
 pub use isolet_wire::launcher::Limits;
 
 use crate::model::access::FileAccess;
-use crate::model::ids::{SandboxId, SessionId, TenantId};
+use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
 use crate::model::input::{Environment, EnvironmentChange, Metadata, WorkingDirectory};
 use crate::model::network::Network;
 use crate::model::network::injected_credential::{CredentialSpec, InjectedCredential};
@@ -51,6 +51,9 @@ pub struct SandboxSpec {
     pub network: Option<Network>,
     /// Credentials to inject into requests. Their values are stored apart from the record.
     pub credentials: Vec<CredentialSpec>,
+    /// The id or name of a snapshot to start from. Fields that are left out are those of the
+    /// snapshot.
+    pub snapshot: Option<SnapshotId>,
 }
 
 /// A change of a sandbox. Fields that are `None` stay unchanged.

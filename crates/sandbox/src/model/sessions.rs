@@ -465,6 +465,14 @@ impl Sessions {
     }
 
     /// Sessions whose last activity is not in the store yet, as ids and JSON.
+    /// Ids and records of the sessions that a copy of the sandbox gets: all but those that a tenant
+    /// addresses by their id alone, because there can be only one of each.
+    pub(crate) fn copied(&self) -> Vec<(SessionId, String)> {
+        let all = self.lock();
+        let copied = all.iter().filter(|(_, held)| held.session.life.is_none());
+        copied.filter_map(|(id, held)| Some((id.clone(), held.session.json().ok()?))).collect()
+    }
+
     pub(crate) fn unwritten(&self) -> Vec<(SessionId, String)> {
         let all = self.lock();
         let dirty = all.iter().filter(|(_, held)| held.dirty);

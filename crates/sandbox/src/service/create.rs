@@ -1,10 +1,11 @@
 //! Creates sandboxes: checks limits, takes one of the warm pool if possible, and records it.
 
-use crate::lifecycle::driver::Begin;
+use crate::lifecycle::driver::{Begin, Source};
 use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
 use crate::live::registry::Reserved;
+use crate::live::snapshots::PinnedSnapshot;
 use crate::live::warm_pool;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
@@ -27,6 +28,7 @@ impl Inner {
         body: &RecordBody,
         once: Option<IdempotencyKey>,
         credentials: &[CredentialSpec],
+        mut from: Option<PinnedSnapshot>,
     ) -> Result<Reserved, Error> {
         loop {
             self.running()?;
@@ -35,16 +37,22 @@ impl Inner {
             self.quotas.check(tenant)?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
+            let sessions = from.as_ref().map_or_else(Vec::new, PinnedSnapshot::sessions);
             let make = |mut record: Record| {
                 record.body.set_id_base(&self.config, record.slot);
-                SandboxEntry::new(record, &sandboxes, Vec::new(), &self.watched, &self.metrics)
+                SandboxEntry::new(record, &sandboxes, sessions, &self.watched, &self.metrics)
             };
             // Sandboxes of the warm pool have the configured disk size, which cannot change later.
-            let fits = body.limits.disk_mib == self.config.limits.disk_mib;
+            let fits = from.is_none() && body.limits.disk_mib == self.config.limits.disk_mib;
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
             let link = made.as_ref().and_then(|made| made.link);
-            let body = RecordBody { id_base: self.launch.files_id_base(), ..body.clone() };
+            // Files of a snapshot keep the ids that they have on disk.
+            let id_base = match &from {
+                Some(_) => body.id_base,
+                None => self.launch.files_id_base(),
+            };
+            let body = RecordBody { id_base, ..body.clone() };
             let reserved = self.registry.reserve(tenant, id, max, body, &mut made, make);
             if let Some(unused) = made {
                 self.ready.put(unused);
@@ -57,7 +65,12 @@ impl Inner {
                     }
                     *entry.link() = link;
                     entry.secret_store.fill(credentials.to_vec());
-                    self.drive(Arc::clone(&entry), Begin::Make { once, ready });
+                    let source = match from.take() {
+                        Some(from) => Source::Snapshot(from),
+                        None if ready => Source::WarmPool,
+                        None => Source::Empty,
+                    };
+                    self.drive(Arc::clone(&entry), Begin::Make { once, source });
                     return Ok(Reserved::New(entry));
                 }
                 Reserved::Existing(entry) if entry.state().visible() => {
@@ -80,14 +93,27 @@ impl Inner {
         let id = spec.id.clone().unwrap_or_else(SandboxId::random);
         let credentials = injected_credential::changed(&[], &spec.credentials, &[])?;
         let spec = SandboxSpec { credentials: credentials.clone(), ..spec };
-        let mut body = RecordBody::plan(&self.config, spec)?;
+        let from = match &spec.snapshot {
+            Some(snapshot) => Some(self.pin_snapshot(&tenant, snapshot)?),
+            None => None,
+        };
+        let mut body = match &from {
+            Some(from) => from.settings(&self.config, spec)?,
+            None => RecordBody::plan(&self.config, spec)?,
+        };
         self.egress.check(&body.network).await?;
         // An existing sandbox needs no pull of its image.
         if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {
             return Err(Error::SandboxExists(id));
         }
-        let _pin = self.image(&tenant, &mut body).await?;
-        match self.begin(&tenant, &id, &body, once, &credentials).await? {
+        let _pin = match &from {
+            Some(_) => {
+                self.layers_there(&body)?;
+                None
+            }
+            None => self.image(&tenant, &mut body).await?,
+        };
+        match self.begin(&tenant, &id, &body, once, &credentials, from).await? {
             Reserved::New(entry) => {
                 let info = made(&entry).await?;
                 pass("create.answered").await?;

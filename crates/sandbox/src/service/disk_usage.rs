@@ -36,5 +36,10 @@ fn count(inner: &Inner) -> HashMap<TenantId, u64> {
             *used.entry(entry.tenant.clone()).or_default() += bytes;
         }
     }
+    for snapshot in inner.snapshots.all() {
+        if inner.quotas.counts(&snapshot.tenant) {
+            *used.entry(snapshot.tenant.clone()).or_default() += snapshot.body.size_bytes;
+        }
+    }
     used
 }

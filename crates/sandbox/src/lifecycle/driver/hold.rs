@@ -1,13 +1,14 @@
-//! Standing still for a backup: the shells are saved, all processes are frozen, and the driver
+//! Standing still for a backup or a snapshot: the shells are saved, all processes are frozen, and the driver
 //! waits, so that nothing wakes, changes or deletes the sandbox while its files are copied.
 
+use crate::agent_client::agent_activity::AgentActivity;
 use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::watch::{AgentReports, watch_at};
 use crate::lifecycle::driver::{Driver, REATTACH_WAIT};
 use crate::live::state_receiver::StateReceiver;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use crate::model::held::{self, HeldSandbox};
+use crate::model::held::{self, HeldContents, HeldSandbox};
 use crate::model::ids::SessionId;
 use crate::model::info::Lost;
 use crate::model::state::State;
@@ -26,6 +27,43 @@ const SAVE_WAIT: Duration = Duration::from_secs(15);
 const FREEZE_WAIT: Duration = Duration::from_secs(5);
 /// The longest time that a sandbox stands still. A copy that takes longer is discarded.
 const HOLD_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Shells whose latest state could not be saved.
+#[derive(Default)]
+struct Unsaved {
+    count: usize,
+    /// What a copy of the files does not contain.
+    lost: Vec<Lost>,
+}
+
+/// The numbers of what runs.
+struct Running {
+    private: usize,
+    shells: usize,
+    terminals: usize,
+    contexts: usize,
+    context_tasks: usize,
+}
+
+impl Running {
+    fn of(seen: &AgentActivity) -> Self {
+        Self {
+            private: seen.private(),
+            shells: seen.shells(),
+            terminals: seen.terminals(),
+            contexts: seen.contexts(),
+            context_tasks: seen.context_tasks(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.private += other.private;
+        self.shells += other.shells;
+        self.terminals += other.terminals;
+        self.contexts += other.contexts;
+        self.context_tasks += other.context_tasks;
+    }
+}
 
 impl Driver {
     /// Stands still until the holder in the answer is dropped.
@@ -59,20 +97,26 @@ impl Driver {
         &mut self,
     ) -> Result<(HeldSandbox, Option<FrozenSandbox>, held::Holder), Error> {
         let state = self.record.state;
-        let unsaved_shells = match state {
-            State::Running => self.save_shells().await,
+        let mut unsaved = Unsaved::default();
+        match state {
+            State::Running => {
+                self.save_shells(&mut unsaved).await;
+                self.add_running(&mut unsaved.lost).await;
+            }
             State::Sleeping => {
                 if self.cleanup_pending {
                     self.retry_cleanup().await;
                 }
-                0
             }
-            State::Unreachable => self.open_shells(),
-            State::Failed => 0,
+            State::Unreachable => unsaved.count = self.open_shells(),
+            State::Failed => {}
             State::Creating | State::Destroying | State::Destroyed => {
                 return Err(Error::NoSandbox(self.entry.id.clone()));
             }
-        };
+        }
+        unsaved.lost.extend(self.record.body.lost.clone().unwrap_or_default());
+        unsaved.lost.sort_unstable();
+        unsaved.lost.dedup();
         self.keep_activity().await;
         let handle = self.handle();
         let since = std::time::Instant::now();
@@ -80,36 +124,73 @@ impl Driver {
         let frozen = frozen.map_err(|error| {
             Error::Fault(format!("sandbox {} cannot be frozen: {error}", self.entry.id))
         })?;
-        info!(sandbox = %self.entry.id, frozen = frozen.is_some(), "stands still for a backup");
-        let (held, holder) = held::hold(state, frozen.is_some(), unsaved_shells, since);
+        info!(sandbox = %self.entry.id, frozen = frozen.is_some(), "stands still for a copy");
+        let contents = HeldContents {
+            record: self.record.clone(),
+            sessions: self.entry.sessions.copied(),
+            lost: unsaved.lost,
+        };
+        let (held, holder) = held::hold(state, frozen.is_some(), unsaved.count, contents, since);
         Ok((held, frozen, holder))
     }
 
     /// Saves the state of all shells as for a sleep. A shell that does not answer keeps the state
-    /// that was saved before. Returns the number of those.
-    async fn save_shells(&mut self) -> usize {
+    /// that was saved before.
+    async fn save_shells(&mut self, unsaved: &mut Unsaved) {
         let until = Instant::now() + SAVE_WAIT;
         let open = self.seen.shells();
         let saved = timeout_at(until, self.save_all()).await;
-        let mut unsaved = self.unsaved(open, saved);
+        self.count_unsaved(open, saved, unsaved);
         for (id, scope) in self.entry.scopes.all() {
             let open = scope.seen().shells();
             let saved = self.save_scope(id, &scope.directory, &scope.pool.version);
             let saved = timeout_at(until, saved).await;
-            unsaved += self.unsaved(open, saved);
+            self.count_unsaved(open, saved, unsaved);
         }
-        unsaved
     }
 
-    /// The number of shells that an agent with `open` shells could not save.
-    fn unsaved(&self, open: usize, saved: Result<Result<Vec<Lost>, Error>, Elapsed>) -> usize {
+    /// Adds the shells that an agent with `open` shells could not save.
+    fn count_unsaved(
+        &self,
+        open: usize,
+        saved: Result<Result<Vec<Lost>, Error>, Elapsed>,
+        unsaved: &mut Unsaved,
+    ) {
         let error = match saved {
-            Ok(Ok(lost)) => return lost.len(),
+            Ok(Ok(lost)) => {
+                unsaved.count += lost.len();
+                unsaved.lost.extend(lost);
+                return;
+            }
             Ok(Err(error)) => error.to_string(),
             Err(elapsed) => elapsed.to_string(),
         };
-        warn!(sandbox = %self.entry.id, error, open, "shells are not saved for the backup");
-        open
+        warn!(sandbox = %self.entry.id, error, open, "shells are not saved for the copy");
+        unsaved.count += open;
+        if open > 0 {
+            unsaved.lost.push(Lost::Shells);
+        }
+    }
+
+    /// Adds what runs in the sandbox, which a copy of its files does not contain.
+    async fn add_running(&self, lost: &mut Vec<Lost>) {
+        let mut running = Running::of(&self.seen);
+        for (_, scope) in self.entry.scopes.all() {
+            running.add(&Running::of(&scope.seen()));
+        }
+        let tasks = running.shells + running.terminals + running.context_tasks;
+        if running.private > 0 {
+            lost.push(Lost::Shells);
+        }
+        if running.terminals > 0 {
+            lost.push(Lost::Terminals);
+        }
+        if running.contexts > 0 {
+            lost.push(Lost::Contexts);
+        }
+        if self.more_than(tasks as u64).await.unwrap_or(true) {
+            lost.push(Lost::Processes);
+        }
     }
 
     /// The number of shells that were open at the agents' last reports.

@@ -181,7 +181,7 @@ impl Driver {
 
     /// Whether processes other than the shells are running. A process that helped to save the
     /// shells may be about to exit.
-    async fn more_than(&self, shells: u64) -> Result<bool, Error> {
+    pub(crate) async fn more_than(&self, shells: u64) -> Result<bool, Error> {
         for _ in 0..ENDING_LOOKS {
             let handle = self.handle();
             let usage = blocking(move || handle.open().usage()).await?;

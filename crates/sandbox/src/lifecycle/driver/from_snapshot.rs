@@ -1,0 +1,42 @@
+//! Creating a sandbox from a snapshot: its files before it is launched, and its sessions with its
+//! record.
+
+use crate::lifecycle::driver::Driver;
+use crate::live::failpoint::pass;
+use crate::live::snapshots::{PinnedSnapshot, SpaceFloor};
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use isolet_storage::CopyError;
+
+/// The error of a copy, for clients.
+pub(crate) fn copy_failed(of: &str, error: CopyError) -> Error {
+    match error {
+        CopyError::Full => Error::DiskFull { step: format!("copy of {of}") },
+        other => Error::Copy { of: of.to_owned(), reason: other.to_string() },
+    }
+}
+
+impl Driver {
+    /// Copies the files of the snapshot into the new directory of the sandbox. A failed creation
+    /// removes the directory.
+    pub(super) async fn restore_files(&self, from: &PinnedSnapshot) -> Result<(), Error> {
+        pass("restore.begun").await?;
+        let files = self.inner.snapshots.files.clone();
+        let name = from.record.name.clone();
+        let directory = self.entry.directory.clone();
+        let floor = SpaceFloor { floor_mib: self.inner.config.free_space_floor_mib };
+        let restored = blocking(move || files.restore(&name, &directory, floor)).await?;
+        restored.map_err(|error| copy_failed(&format!("snapshot {}", from.record.id), error))?;
+        pass("restore.copied").await
+    }
+
+    /// Records the sessions of the snapshot for the sandbox.
+    pub(super) async fn record_sessions(&self, from: &PinnedSnapshot) -> Result<(), Error> {
+        for (id, body) in from.sessions() {
+            let sandbox = self.record.name.clone();
+            let row = isolet_store::SessionRow { sandbox, id: id.to_string(), body };
+            self.inner.store.insert_session(row, None).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! All snapshots of this server: their records in memory, and their files below `DATA/snapshots/`.
+//!
+//! A snapshot is complete when its directory has its name and its record is written, in this
+//! order. Deleting it removes the directory first: a record without a directory is a deleted
+//! snapshot, also where the disk was too full to delete the record. Every start removes the
+//! directories without a record, and the records without a directory.
+
+mod files;
+
+use crate::live::inner::Inner;
+use crate::model::config::Config;
+use crate::model::error::Error;
+use crate::model::ids::{SessionId, SnapshotId, TenantId};
+use crate::model::info::SandboxSpec;
+use crate::model::record::RecordBody;
+use crate::model::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
+pub(crate) use files::{SnapshotFiles, SpaceFloor};
+use isolet_store::Store;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing::{info, warn};
+
+/// The snapshots of all tenants.
+pub(crate) struct Snapshots {
+    pub(crate) files: SnapshotFiles,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tenants: HashMap<TenantId, BTreeMap<SnapshotId, Arc<SnapshotRecord>>>,
+    /// Snapshots of each tenant that are being created.
+    begun: HashMap<TenantId, usize>,
+    /// How many sandboxes are being created from a snapshot, by the name of its directory.
+    in_use: HashMap<String, usize>,
+}
+
+/// A place within a tenant's limit, for a snapshot that is being created.
+pub(crate) struct Place<'a> {
+    snapshots: &'a Snapshots,
+    tenant: TenantId,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.snapshots.lock();
+        if let Some(count) = state.begun.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                state.begun.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+/// A snapshot that cannot be deleted while sandboxes are created from it.
+pub(crate) struct PinnedSnapshot {
+    inner: Arc<Inner>,
+    pub(crate) record: Arc<SnapshotRecord>,
+}
+
+impl PinnedSnapshot {
+    /// The settings of a new sandbox from the snapshot.
+    pub(crate) fn settings(&self, config: &Config, spec: SandboxSpec) -> Result<RecordBody, Error> {
+        let body = &self.record.body;
+        body.settings.from_snapshot(config, spec, &body.lost)
+    }
+
+    /// Ids and records of the sessions of a new sandbox from the snapshot.
+    pub(crate) fn sessions(&self) -> Vec<(SessionId, String)> {
+        let all = self.record.body.sessions.iter();
+        all.map(|session| (session.id.clone(), session.record.clone())).collect()
+    }
+}
+
+impl Drop for PinnedSnapshot {
+    fn drop(&mut self) {
+        let mut state = self.inner.snapshots.lock();
+        if let Some(count) = state.in_use.get_mut(&self.record.name) {
+            *count -= 1;
+            if *count == 0 {
+                state.in_use.remove(&self.record.name);
+            }
+        }
+    }
+}
+
+impl Snapshots {
+    /// Reads the records and makes them agree with the files.
+    ///
+    /// # Errors
+    /// An error of the disk or of the records.
+    pub(crate) async fn open(data: &Path, store: &Store) -> Result<Self, Error> {
+        let data = data.to_owned();
+        let opened = move || SnapshotFiles::open(&data);
+        let files = crate::model::blocking::blocking(opened).await??;
+        info!(method = %files.method(), "snapshots are copied");
+        let snapshots = Self { files, state: Mutex::default() };
+        let mut known = Vec::new();
+        for row in store.all_snapshots().await? {
+            let name = row.name.clone();
+            match SnapshotRecord::read(row) {
+                Ok(record) if record.body.temporary || !snapshots.files.exist(&name) => {
+                    store.remove_snapshot(&name).await?;
+                }
+                Ok(record) => {
+                    known.push(name);
+                    snapshots.insert(record);
+                }
+                Err(error) => {
+                    warn!(snapshot = %name, error, "record of a snapshot does not read; it stays as it is");
+                    known.push(name);
+                }
+            }
+        }
+        snapshots.files.retain(known).await?;
+        Ok(snapshots)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves a place for a new snapshot.
+    pub(crate) fn place(&self, tenant: &TenantId) -> Result<Place<'_>, Error> {
+        let mut state = self.lock();
+        let complete = state.tenants.get(tenant).map_or(0, BTreeMap::len);
+        let begun = state.begun.entry(tenant.clone()).or_default();
+        if complete + *begun >= SNAPSHOTS_MAX {
+            return Err(Error::TooManySnapshots { max: SNAPSHOTS_MAX });
+        }
+        *begun += 1;
+        Ok(Place { snapshots: self, tenant: tenant.clone() })
+    }
+
+    pub(crate) fn insert(&self, record: SnapshotRecord) {
+        let mut state = self.lock();
+        let own = state.tenants.entry(record.tenant.clone()).or_default();
+        own.insert(record.id.clone(), Arc::new(record));
+    }
+
+    /// Takes a snapshot out, so that no call finds it any more.
+    ///
+    /// # Errors
+    /// [`Error::NoSnapshot`], [`Error::SnapshotInUse`].
+    pub(crate) fn take(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<Arc<SnapshotRecord>, Error> {
+        let mut state = self.lock();
+        let found = state.find(tenant, id).ok_or_else(|| Error::NoSnapshot(id.clone()))?;
+        if state.in_use.contains_key(&found.name) {
+            return Err(Error::SnapshotInUse(found.id.clone()));
+        }
+        if let Some(own) = state.tenants.get_mut(tenant) {
+            own.remove(&found.id);
+            if own.is_empty() {
+                state.tenants.remove(tenant);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Finds a snapshot by its id or name.
+    pub(crate) fn find(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<Arc<SnapshotRecord>, Error> {
+        let found = self.lock().find(tenant, id).filter(|record| !record.body.temporary);
+        found.ok_or_else(|| Error::NoSnapshot(id.clone()))
+    }
+
+    /// Whether an id or name is taken.
+    pub(crate) fn exists(&self, tenant: &TenantId, id: &SnapshotId) -> bool {
+        self.lock().find(tenant, id).is_some()
+    }
+
+    /// The snapshots of a tenant, sorted by id.
+    pub(crate) fn of(&self, tenant: &TenantId) -> Vec<Arc<SnapshotRecord>> {
+        let state = self.lock();
+        let own = state.tenants.get(tenant).into_iter().flat_map(BTreeMap::values);
+        own.filter(|record| !record.body.temporary).cloned().collect()
+    }
+
+    /// The snapshots of all tenants.
+    pub(crate) fn all(&self) -> Vec<Arc<SnapshotRecord>> {
+        let state = self.lock();
+        state.tenants.values().flat_map(BTreeMap::values).cloned().collect()
+    }
+}
+
+impl State {
+    fn find(&self, tenant: &TenantId, id: &SnapshotId) -> Option<Arc<SnapshotRecord>> {
+        let own = self.tenants.get(tenant)?;
+        own.get(id).or_else(|| own.values().find(|record| record.is(id))).cloned()
+    }
+}
+
+impl Inner {
+    /// Finds a snapshot and prevents that it is deleted.
+    pub(crate) fn pin_snapshot(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<PinnedSnapshot, Error> {
+        let mut state = self.snapshots.lock();
+        let record = state.find(tenant, id).ok_or_else(|| Error::NoSnapshot(id.clone()))?;
+        *state.in_use.entry(record.name.clone()).or_default() += 1;
+        drop(state);
+        Ok(PinnedSnapshot { inner: Arc::clone(self), record })
+    }
+}

@@ -1,0 +1,156 @@
+//! Snapshots: the files of a sandbox and the saved state of its shells at one moment, with the
+//! settings of the sandbox and its sessions.
+
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
+use crate::model::info::{Limits, Lost};
+use crate::model::input::Metadata;
+use crate::model::record::RecordBody;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Maximum number of snapshots of one tenant.
+pub const SNAPSHOTS_MAX: usize = 1000;
+/// Maximum number of sandboxes that one fork creates.
+pub const FORKS_MAX: usize = 100;
+/// The version of [`SnapshotBody`]. A change that older servers cannot read increases it.
+const VERSION: u32 = 1;
+
+/// The parameters of a new snapshot. Every field is optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotSpec {
+    /// A name that can stand for the id, unique within the tenant.
+    pub name: Option<SnapshotId>,
+    /// Arbitrary JSON of the client.
+    pub metadata: Metadata,
+    /// Lifetime in seconds; `None` or 0 means unlimited.
+    pub ttl_s: Option<u64>,
+}
+
+/// The description of a snapshot.
+///
+/// More than 12 fields: one for each field that clients see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotInfo {
+    /// The id of the snapshot.
+    pub id: SnapshotId,
+    /// The name that can stand for the id.
+    pub name: Option<SnapshotId>,
+    /// The id that the sandbox had.
+    pub sandbox: SandboxId,
+    /// Arbitrary JSON of the client.
+    pub metadata: Map<String, Value>,
+    /// Time of the snapshot, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// End of the lifetime, in milliseconds since 1970.
+    pub expires_at_ms: Option<i64>,
+    /// Size of the data in its files, in bytes. A copy by reference takes less of the disk.
+    pub size_bytes: u64,
+    /// How long the processes of the sandbox were frozen, in ms with decimals; 0 if none ran.
+    pub frozen_ms: f64,
+    /// The image to which the name that the sandbox was created with resolved.
+    pub image_resolved: String,
+    /// The image as the client requested it.
+    pub image: String,
+    /// The resource limits that a sandbox from this snapshot has.
+    pub limits: Limits,
+    /// What the snapshot does not contain.
+    pub lost: Vec<Lost>,
+}
+
+/// Everything that is recorded about a snapshot.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SnapshotRecord {
+    /// The name of its directory.
+    pub(crate) name: String,
+    pub(crate) tenant: TenantId,
+    pub(crate) id: SnapshotId,
+    pub(crate) body: SnapshotBody,
+}
+
+/// The part of the record that the store holds as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SnapshotBody {
+    pub(crate) v: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<SnapshotId>,
+    pub(crate) sandbox: SandboxId,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) created_at_ms: i64,
+    pub(crate) expires_at_ms: Option<i64>,
+    pub(crate) size_bytes: u64,
+    pub(crate) frozen_ms: f64,
+    pub(crate) lost: Vec<Lost>,
+    /// The settings of the sandbox, without credentials and exposed ports.
+    pub(crate) settings: RecordBody,
+    pub(crate) sessions: Vec<SnapshotSession>,
+    /// Whether the snapshot serves one fork and ends with it.
+    #[serde(default)]
+    pub(crate) temporary: bool,
+}
+
+/// A session of the sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SnapshotSession {
+    pub(crate) id: SessionId,
+    /// The record of the session, as JSON.
+    pub(crate) record: String,
+}
+
+impl SnapshotBody {
+    /// The version of new bodies.
+    pub(crate) fn version() -> u32 {
+        VERSION
+    }
+}
+
+impl SnapshotRecord {
+    /// The description for clients.
+    pub(crate) fn info(&self) -> SnapshotInfo {
+        let body = &self.body;
+        SnapshotInfo {
+            id: self.id.clone(),
+            name: body.name.clone(),
+            sandbox: body.sandbox.clone(),
+            metadata: body.metadata.clone(),
+            created_at_ms: body.created_at_ms,
+            expires_at_ms: body.expires_at_ms,
+            size_bytes: body.size_bytes,
+            frozen_ms: body.frozen_ms,
+            image: body.settings.image.clone(),
+            image_resolved: body.settings.image_resolved.clone(),
+            limits: body.settings.limits,
+            lost: body.lost.clone(),
+        }
+    }
+
+    /// Whether this snapshot is meant by an id or a name.
+    pub(crate) fn is(&self, id: &SnapshotId) -> bool {
+        self.id == *id || self.body.name.as_ref() == Some(id)
+    }
+
+    pub(crate) fn row(&self) -> Result<isolet_store::SnapshotRow, Error> {
+        let body = serde_json::to_string(&self.body);
+        Ok(isolet_store::SnapshotRow {
+            name: self.name.clone(),
+            tenant: self.tenant.to_string(),
+            id: self.id.to_string(),
+            body: body.map_err(|error| Error::Fault(error.to_string()))?,
+        })
+    }
+
+    /// Reads a row of the store.
+    pub(crate) fn read(row: isolet_store::SnapshotRow) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let body: SnapshotBody = serde_json::from_str(&row.body).map_err(|error| text(&error))?;
+        if body.v > VERSION {
+            return Err(format!("version {} of the record is of a later release", body.v));
+        }
+        Ok(Self {
+            name: row.name,
+            tenant: TenantId::parse(&row.tenant).map_err(|error| text(&error))?,
+            id: SnapshotId::parse(&row.id).map_err(|error| text(&error))?,
+            body,
+        })
+    }
+}

@@ -1,0 +1,363 @@
+//! Snapshots and forks.
+
+use crate::lifecycle::driver::from_snapshot::copy_failed;
+use crate::live::failpoint::pass;
+use crate::live::idempotency;
+use crate::live::inner::Inner;
+use crate::live::snapshots::SpaceFloor;
+use crate::model::blocking::blocking;
+use crate::model::clock::now_ms;
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::held::HeldContents;
+use crate::model::ids::{SandboxId, SnapshotId, TenantId, random};
+use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec, TTL_S_MAX};
+use crate::model::snapshot::{
+    FORKS_MAX, SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
+};
+use crate::model::state::State;
+use crate::service::{Service, request};
+use isolet_storage::Copied;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+/// The time between two looks for expired snapshots.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How many sandboxes of one fork are created at the same time.
+const FORKS_AT_ONCE: usize = 4;
+
+impl Service {
+    /// Takes a snapshot of a running or sleeping sandbox. Continues if the caller is dropped.
+    /// Returns `true` if an earlier request with the same idempotency key took it.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::Failed`], [`Error::Unreachable`], [`Error::SnapshotExists`],
+    /// [`Error::TooManySnapshots`], and errors of the disk. Nothing of the snapshot is left.
+    pub async fn create_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        spec: SnapshotSpec,
+        once: Option<IdempotencyKey>,
+    ) -> Result<(SnapshotInfo, bool), Error> {
+        self.inner.running()?;
+        let inner = Arc::clone(&self.inner);
+        let owner = tenant.clone();
+        let sandbox = id.clone();
+        let Some(once) = once else {
+            let taking =
+                async move { inner.take_snapshot(&owner, &sandbox, spec, None, false).await };
+            let taken = tokio::spawn(taking).await;
+            let record = taken.map_err(|error| Error::Fault(error.to_string()))??;
+            return Ok((record.info(), false));
+        };
+        let key = once.clone();
+        let work = async move {
+            let record = inner.take_snapshot(&owner, &sandbox, spec, Some(key), false).await?;
+            serde_json::to_string(&record.info()).map_err(|error| Error::Fault(error.to_string()))
+        };
+        let run = self.inner.idempotency.run(&self.inner.store, tenant, &once, work);
+        let (text, replayed) = run.await?;
+        let info = serde_json::from_str(&text).map_err(|_| Error::OtherBody)?;
+        Ok((info, replayed))
+    }
+
+    /// The snapshots of a tenant, sorted by id.
+    #[must_use]
+    pub fn snapshots(&self, tenant: &TenantId) -> Vec<SnapshotInfo> {
+        self.inner.snapshots.of(tenant).iter().map(|record| record.info()).collect()
+    }
+
+    /// One snapshot, by its id or name.
+    ///
+    /// # Errors
+    /// [`Error::NoSnapshot`].
+    pub fn snapshot(&self, tenant: &TenantId, id: &SnapshotId) -> Result<SnapshotInfo, Error> {
+        Ok(self.inner.snapshots.find(tenant, id)?.info())
+    }
+
+    /// Deletes a snapshot. Sandboxes that were created from it keep their files.
+    ///
+    /// # Errors
+    /// [`Error::NoSnapshot`]; [`Error::SnapshotInUse`] while sandboxes are created from it.
+    pub async fn delete_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<SnapshotInfo, Error> {
+        self.inner.snapshots.find(tenant, id)?;
+        Ok(self.inner.remove_snapshot(tenant, id).await?.info())
+    }
+
+    /// Creates copies of a sandbox, with new ids. If one of them cannot be created, none is left.
+    /// Returns them in the order of their ids.
+    ///
+    /// # Errors
+    /// Those of [`Service::create_snapshot`] and [`Service::create`].
+    pub async fn fork(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        count: usize,
+    ) -> Result<Vec<SandboxInfo>, Error> {
+        if count == 0 || count > FORKS_MAX {
+            let reason = format!("{count} is not within 1 and {FORKS_MAX}");
+            return Err(Error::BadField { field: "count", reason });
+        }
+        self.inner.running()?;
+        let service = self.clone();
+        let tenant = tenant.clone();
+        let id = id.clone();
+        let forking = async move { service.fork_all(&tenant, &id, count).await };
+        tokio::spawn(forking).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+
+    async fn fork_all(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        count: usize,
+    ) -> Result<Vec<SandboxInfo>, Error> {
+        let spec = SnapshotSpec::default();
+        let snapshot = self.inner.take_snapshot(tenant, id, spec, None, true).await?;
+        let forked = self.create_forks(tenant, &snapshot.id, count).await;
+        if let Err(error) = self.inner.remove_snapshot(tenant, &snapshot.id).await {
+            warn!(%error, "snapshot of a fork is removed at the next start");
+        }
+        forked
+    }
+
+    async fn create_forks(
+        &self,
+        tenant: &TenantId,
+        snapshot: &SnapshotId,
+        count: usize,
+    ) -> Result<Vec<SandboxInfo>, Error> {
+        let mut tasks = JoinSet::new();
+        let mut left = count;
+        let mut forks = Vec::with_capacity(count);
+        let mut failed = None;
+        loop {
+            while left > 0 && failed.is_none() && tasks.len() < FORKS_AT_ONCE {
+                left -= 1;
+                let inner = Arc::clone(&self.inner);
+                let tenant = tenant.clone();
+                let spec =
+                    SandboxSpec { snapshot: Some(snapshot.clone()), ..SandboxSpec::default() };
+                tasks.spawn(inner.create(tenant, spec, None));
+            }
+            match tasks.join_next().await {
+                None => break,
+                Some(Ok(Ok(info))) => forks.push(info),
+                Some(Ok(Err(error))) => failed = Some(error),
+                Some(Err(error)) => failed = Some(Error::Fault(error.to_string())),
+            }
+        }
+        forks.sort_by(|one, other| one.id.cmp(&other.id));
+        let Some(error) = failed else { return Ok(forks) };
+        for fork in forks {
+            if let Err(error) = self.delete(tenant, &fork.id).await {
+                warn!(sandbox = %fork.id, %tenant, %error, "fork is not deleted");
+            }
+        }
+        Err(error)
+    }
+}
+
+impl Inner {
+    /// Takes a snapshot. A temporary one serves a fork, and clients do not see it.
+    async fn take_snapshot(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SandboxId,
+        spec: SnapshotSpec,
+        once: Option<IdempotencyKey>,
+        temporary: bool,
+    ) -> Result<SnapshotRecord, Error> {
+        check_spec(&spec)?;
+        self.space.check()?;
+        self.quotas.check(tenant)?;
+        let _place = self.snapshots.place(tenant)?;
+        if let Some(name) = spec.name.as_ref().filter(|name| self.snapshots.exists(tenant, name)) {
+            return Err(Error::SnapshotExists(name.clone()));
+        }
+        let name = random();
+        let taken = self.copy_held(tenant, id, &name).await?;
+        let record = taken.record(tenant, id, name, spec, temporary)?;
+        let written = self.record_snapshot(&record, once).await;
+        if let Err(error) = written {
+            self.discard_files(&record.name).await;
+            return Err(error);
+        }
+        info!(sandbox = %id, %tenant, snapshot = %record.id, bytes = record.body.size_bytes, frozen_ms = record.body.frozen_ms, "snapshot taken");
+        self.snapshots.insert(record.clone());
+        Ok(record)
+    }
+
+    /// Copies the files of a sandbox while it stands still.
+    async fn copy_held(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SandboxId,
+        name: &str,
+    ) -> Result<TakenFiles, Error> {
+        let found = self.registry.find(tenant, id).filter(|entry| entry.state().visible());
+        let entry = found.ok_or_else(|| Error::NoSandbox(id.clone()))?;
+        let held = request(&entry, DriverCommand::Hold).await?;
+        match held.state {
+            State::Failed => return Err(crate::model::record::failed(&held.contents.record)),
+            State::Unreachable => return Err(Error::Unreachable(id.clone())),
+            _ => {}
+        }
+        pass("snapshot.held").await?;
+        let files = self.snapshots.files.clone();
+        let directory = entry.directory.clone();
+        let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
+        let staged = name.to_owned();
+        let copied = blocking(move || files.stage(&staged, &directory, floor)).await?;
+        let copied = copied.map_err(|error| copy_failed(&format!("sandbox {id}"), error))?;
+        let staged = pass("snapshot.copied").await;
+        let (contents, frozen) = held.release_with_contents();
+        let frozen = frozen.ok_or(Error::TooLate("copying the files"));
+        match staged.and(frozen) {
+            Ok(frozen) => Ok(TakenFiles { contents, copied, frozen }),
+            Err(error) => {
+                self.discard_files(&format!("staging/{name}")).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn record_snapshot(
+        &self,
+        record: &SnapshotRecord,
+        once: Option<IdempotencyKey>,
+    ) -> Result<(), Error> {
+        let files = self.snapshots.files.clone();
+        let name = record.name.clone();
+        let completed = blocking(move || files.complete(&name)).await?;
+        completed.map_err(|error| Error::Copy {
+            of: format!("sandbox {}", record.body.sandbox),
+            reason: error.to_string(),
+        })?;
+        pass("snapshot.completed").await?;
+        let answer = match once {
+            Some(once) => {
+                let text = serde_json::to_string(&record.info());
+                let text = text.map_err(|error| Error::Fault(error.to_string()))?;
+                Some(idempotency::row(&record.tenant, &once, text))
+            }
+            None => None,
+        };
+        self.store.insert_snapshot(record.row()?, answer).await?;
+        pass("snapshot.recorded").await
+    }
+
+    async fn discard_files(&self, name: &str) {
+        let files = self.snapshots.files.clone();
+        let owned = name.to_owned();
+        match blocking(move || files.discard(&owned)).await {
+            Ok(Ok(())) => self.trash.notify_one(),
+            done => warn!(snapshot = %name, ?done, "files are removed at the next start"),
+        }
+    }
+
+    async fn remove_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<Arc<SnapshotRecord>, Error> {
+        let record = self.snapshots.take(tenant, id)?;
+        let files = self.snapshots.files.clone();
+        let name = record.name.clone();
+        let discarded = blocking(move || files.discard(&name)).await;
+        if let Err(error) = discarded.and_then(|done| done.map_err(|e| Error::Fault(e.to_string())))
+        {
+            self.snapshots.insert((*record).clone());
+            return Err(error);
+        }
+        self.trash.notify_one();
+        pass("snapshot.discarded").await?;
+        // Without its files it is deleted. The next start removes a record that is left.
+        if let Err(error) = self.store.remove_snapshot(&record.name).await {
+            warn!(snapshot = %record.id, %tenant, %error, "record of a deleted snapshot is removed at the next start");
+        }
+        info!(snapshot = %record.id, %tenant, "snapshot deleted");
+        Ok(record)
+    }
+}
+
+/// What was copied of a sandbox.
+struct TakenFiles {
+    contents: HeldContents,
+    copied: Copied,
+    frozen: Duration,
+}
+
+impl TakenFiles {
+    fn record(
+        self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        name: String,
+        spec: SnapshotSpec,
+        temporary: bool,
+    ) -> Result<SnapshotRecord, Error> {
+        let created_at_ms = now_ms();
+        let ttl_s = spec.ttl_s.filter(|seconds| *seconds > 0);
+        let ttl_ms = ttl_s.map(|seconds| i64::try_from(seconds * 1000).unwrap_or(i64::MAX));
+        let sessions = self.contents.sessions.into_iter();
+        Ok(SnapshotRecord {
+            name,
+            tenant: tenant.clone(),
+            id: SnapshotId::random(),
+            body: SnapshotBody {
+                v: SnapshotBody::version(),
+                name: spec.name,
+                sandbox: sandbox.clone(),
+                metadata: spec.metadata.into_inner(),
+                created_at_ms,
+                expires_at_ms: ttl_ms.map(|ms| created_at_ms.saturating_add(ms)),
+                size_bytes: self.copied.bytes,
+                frozen_ms: self.frozen.as_micros() as f64 / 1000.0,
+                lost: self.contents.lost,
+                settings: self.contents.record.body.for_snapshot(),
+                sessions: sessions.map(|(id, record)| SnapshotSession { id, record }).collect(),
+                temporary,
+            },
+        })
+    }
+}
+
+fn check_spec(spec: &SnapshotSpec) -> Result<(), Error> {
+    match spec.ttl_s {
+        Some(seconds) if seconds > TTL_S_MAX => {
+            let reason = format!("{seconds} is more than {TTL_S_MAX} (a year)");
+            Err(Error::BadField { field: "ttl_s", reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Deletes snapshots whose lifetime has passed. Runs until the server stops.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let now = now_ms();
+        for record in inner.snapshots.all() {
+            if record.body.expires_at_ms.is_none_or(|at| at > now) {
+                continue;
+            }
+            match inner.remove_snapshot(&record.tenant, &record.id).await {
+                // Retried at the next look.
+                Ok(_) | Err(Error::SnapshotInUse(_) | Error::NoSnapshot(_)) => {}
+                Err(error) => warn!(snapshot = %record.id, %error, "expired, and not deleted yet"),
+            }
+        }
+    }
+}
