@@ -14,5 +14,6 @@ pub(crate) mod processes;
 pub(crate) mod sandboxes;
 pub(crate) mod sessions;
 pub(crate) mod shell;
+pub(crate) mod snapshots;
 pub(crate) mod terminals;
 pub(crate) mod tickets;

@@ -6,6 +6,7 @@ pub(crate) mod not_implemented;
 pub(crate) mod profiles;
 pub(crate) mod proxy;
 pub(crate) mod runs;
+pub(crate) mod snapshots;
 
 use crate::app::App;
 use utoipa_axum::router::OpenApiRouter;
@@ -18,6 +19,9 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(runs::get, runs::patch, runs::delete))
         .routes(routes!(runs::exec))
         .routes(routes!(runs::shell))
+        .routes(routes!(snapshots::take))
+        .routes(routes!(snapshots::restore))
+        .routes(routes!(snapshots::fork))
         .routes(routes!(files::upload))
         .routes(routes!(files::download))
         .routes(routes!(files::list))

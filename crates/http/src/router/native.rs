@@ -7,7 +7,7 @@ use crate::routes::sandboxes::{self, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
     audit, contexts, events, exec, files, health, images, metrics, processes, sessions, shell,
-    tickets,
+    snapshots, tickets,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -48,6 +48,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sessions::get, sessions::delete))
         .routes(routes!(exec::in_session))
         .merge(files::router())
+        .merge(snapshots::router())
         .merge(ports::router())
         .merge(processes::router())
         .routes(routes!(tcp::open))

@@ -13,11 +13,12 @@ macro_rules! not_implemented {
 }
 pub(crate) use not_implemented;
 
-const LIFE: &str = "snapshots and forks are not implemented yet; a persistent sandbox keeps its files when it sleeps";
+const LIFE: &str =
+    "hibernation is not implemented yet; a persistent sandbox keeps its files when it sleeps";
 
 /// The native routes that are not implemented.
 pub(crate) fn router() -> Router<App> {
-    let below = [("snapshots", LIFE), ("fork", LIFE), ("hibernate", LIFE), ("resume", LIFE)];
+    let below = [("hibernate", LIFE), ("resume", LIFE)];
     let mut router = Router::new();
     for (name, reason) in below {
         let at = format!("/v1/sandboxes/{{id}}/{name}");

@@ -19,7 +19,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec};
+use isolet_sandbox::{
+    Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec, SnapshotId,
+};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -98,6 +100,12 @@ pub(crate) struct CreateSandbox {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     persistent: Option<bool>,
+    /// The id or the name of a snapshot to start from. Its image and the size of its disk cannot be
+    /// changed; `env` adds variables; other settings that are left out are those of the snapshot,
+    /// except `ttl_s` and `credentials`.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    snapshot: Option<String>,
 }
 
 impl CreateSandbox {
@@ -119,6 +127,12 @@ impl CreateSandbox {
             dialect: Metadata::default(),
             network: network::wanted(app, caller, self.network, self.network_profile).await?,
             credentials: self.credentials.parse_added("credentials")?,
+            snapshot: self
+                .snapshot
+                .as_deref()
+                .map(SnapshotId::parse)
+                .transpose()
+                .map_err(|error| ApiError::bad_field("snapshot", &error.to_string()))?,
         })
     }
 }

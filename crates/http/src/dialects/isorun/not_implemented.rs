@@ -2,19 +2,13 @@
 
 use crate::app::App;
 use crate::routes::not_implemented::not_implemented;
-use axum::routing::{delete, get, post};
+use axum::routing::post;
 use utoipa_axum::router::OpenApiRouter;
 
-const SNAPSHOTS: &str = "snapshots, forks and restores are not built yet";
 const HIBERNATE: &str = "hibernation is not built yet; a run keeps its processes until it ends";
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .route("/v1/runs/{id}/snapshot", not_implemented!(post, SNAPSHOTS))
-        .route("/v1/runs/{id}/fork", not_implemented!(post, SNAPSHOTS))
-        .route("/v1/runs/restore", not_implemented!(post, SNAPSHOTS))
-        .route("/v1/snapshots", not_implemented!(get, SNAPSHOTS))
-        .route("/v1/snapshots/{id}", not_implemented!(delete, SNAPSHOTS))
         .route("/v1/runs/{id}/hibernate", not_implemented!(post, HIBERNATE))
         .route("/v1/runs/{id}/resume", not_implemented!(post, HIBERNATE))
 }

@@ -119,6 +119,21 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::TooManyRecordings { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_recordings", "delete a recording first")
         }
+        Error::NoSnapshot(_) => (S::NOT_FOUND, "no_snapshot", "list them with GET /v1/snapshots"),
+        Error::SnapshotExists(_) => {
+            (S::CONFLICT, "snapshot_exists", "use it, delete it, or choose another name")
+        }
+        Error::SnapshotInUse(_) => {
+            (S::CONFLICT, "snapshot_in_use", "wait until they are created, then retry")
+        }
+        Error::TooManySnapshots { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_snapshots", "delete a snapshot first")
+        }
+        Error::Copy { .. } => (
+            S::INTERNAL_SERVER_ERROR,
+            "copy_failed",
+            "nothing was left behind; retry, and see the server's log if it fails again",
+        ),
         Error::NotExposed { .. } => {
             (S::NOT_FOUND, "no_link", "list the ports that have links with GET …/links")
         }

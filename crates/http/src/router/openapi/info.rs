@@ -57,6 +57,7 @@ should compare the code; the schema `Error` lists all of them. New codes may be 
         (name = "terminals", description = "Terminals over WebSocket, their recordings, and tickets for browsers."),
         (name = "ports", description = "Reach programs that listen inside a sandbox, by HTTP, WebSocket, TCP and signed links."),
         (name = "images", description = "Container images that sandboxes are created from."),
+        (name = "snapshots", description = "The files and shells of a sandbox at one moment, and sandboxes that start from them."),
         (name = "events", description = "Streams of what happens to sandboxes."),
         (name = "audit", description = "The signed log of the calls that clients made."),
         (name = "server", description = "The state of the server."),

@@ -1,0 +1,209 @@
+//! Snapshots and forks of sandboxes.
+
+pub(crate) mod view;
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::input::{PathIds, bad_id};
+use crate::foundation::json::{Object, StrictJson, not_null};
+use crate::foundation::query::Query;
+use crate::routes::sandboxes::view::SandboxView;
+use crate::routes::snapshots::view::{ForksView, SnapshotListView, SnapshotView};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use isolet_sandbox::{Metadata, SandboxId, SnapshotId, SnapshotSpec};
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Every route of snapshots.
+pub(crate) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(create))
+        .routes(routes!(list))
+        .routes(routes!(get, delete))
+        .routes(routes!(fork))
+}
+
+/// The settings of a new snapshot. All fields are optional.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CreateSnapshot {
+    /// A name that can stand for the id: `[A-Za-z0-9][A-Za-z0-9._-]{0,127}`, unique among the
+    /// caller's snapshots.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    name: Option<String>,
+    /// Data of the client, returned unchanged. At most 16 KiB.
+    #[schema(value_type = Object)]
+    metadata: Object,
+    /// The lifetime in seconds, after which the server deletes the snapshot. 0 means no limit.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    ttl_s: Option<u64>,
+}
+
+/// The number of copies.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Fork {
+    /// How many sandboxes to create: 1 to 100.
+    #[schema(minimum = 1, maximum = 100)]
+    count: usize,
+}
+
+impl Fork {
+    /// How many sandboxes to create.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+}
+
+impl Default for Fork {
+    fn default() -> Self {
+        Self { count: 1 }
+    }
+}
+
+/// Parses a snapshot's id or name.
+pub(crate) fn parse_id(text: &str) -> Result<SnapshotId, ApiError> {
+    SnapshotId::parse(text).map_err(bad_id)
+}
+
+/// Take a snapshot
+///
+/// Copies the files of a running or sleeping sandbox and the state of its shells at one moment.
+/// The processes of the sandbox are frozen meanwhile, for `frozen_ms`. A snapshot does not contain
+/// processes, terminals, code contexts and credentials; `lost` lists what was open.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/snapshots", operation_id = "snapshots_create", tag = "snapshots",
+    params(
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CreateSnapshot, example = json!({"name": "installed", "ttl_s": 86400})),
+    responses(
+        (status = 201, description = "The snapshot is complete.", body = SnapshotView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    headers: HeaderMap,
+    body: StrictJson<CreateSnapshot>,
+) -> Result<Response, ApiError> {
+    let route = format!("POST /v1/sandboxes/{}/snapshots", ids.sandbox);
+    let once = idempotency_key(&headers, &route, &body.raw)?;
+    let CreateSnapshot { name, metadata, ttl_s } = body.value;
+    let spec = SnapshotSpec {
+        name: name
+            .as_deref()
+            .map(SnapshotId::parse)
+            .transpose()
+            .map_err(|error| ApiError::bad_field("name", &error.to_string()))?,
+        metadata: Metadata::parse(metadata.0)?,
+        ttl_s,
+    };
+    let (info, replayed) =
+        app.service.create_snapshot(&caller.tenant, &ids.sandbox, spec, once).await?;
+    let location = format!("/v1/snapshots/{}", info.id);
+    Ok(created(&location, replayed, Json(SnapshotView::from(info))))
+}
+
+/// List snapshots
+///
+/// Returns the caller's snapshots, sorted by id: all of them, or those of one sandbox.
+#[utoipa::path(
+    get, path = "/v1/snapshots", operation_id = "snapshots_list", tag = "snapshots",
+    params(
+        ("sandbox" = Option<String>, Query, description = "The id that the sandbox had.")
+    ),
+    responses(
+        (status = 200, description = "The snapshots.", body = SnapshotListView)
+    )
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<SnapshotListView>, ApiError> {
+    let query = Query::of(&uri, &["sandbox"])?;
+    let sandbox = query.text("sandbox")?.map(|id| SandboxId::parse(&id));
+    let sandbox = sandbox.transpose().map_err(bad_id)?;
+    let all = app.service.snapshots(&caller.tenant).into_iter();
+    let wanted = all.filter(|one| sandbox.as_ref().is_none_or(|id| one.sandbox == *id));
+    Ok(Json(SnapshotListView { snapshots: wanted.map(SnapshotView::from).collect() }))
+}
+
+/// Get a snapshot
+#[utoipa::path(
+    get, path = "/v1/snapshots/{snapshot}", operation_id = "snapshots_get", tag = "snapshots",
+    params(
+        ("snapshot" = String, Path, description = "The id or the name of the snapshot.")
+    ),
+    responses(
+        (status = 200, description = "The snapshot.", body = SnapshotView)
+    )
+)]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path(snapshot): Path<String>,
+) -> Result<Json<SnapshotView>, ApiError> {
+    let info = app.service.snapshot(&caller.tenant, &parse_id(&snapshot)?)?;
+    Ok(Json(SnapshotView::from(info)))
+}
+
+/// Delete a snapshot
+///
+/// Sandboxes that were created from it keep their files. Refused with 409 `snapshot_in_use` while
+/// sandboxes are being created from it.
+#[utoipa::path(
+    delete, path = "/v1/snapshots/{snapshot}", operation_id = "snapshots_delete", tag = "snapshots",
+    params(
+        ("snapshot" = String, Path, description = "The id or the name of the snapshot.")
+    ),
+    responses(
+        (status = 200, description = "The deleted snapshot.", body = SnapshotView)
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(snapshot): Path<String>,
+) -> Result<Json<SnapshotView>, ApiError> {
+    let info = app.service.delete_snapshot(&caller.tenant, &parse_id(&snapshot)?).await?;
+    Ok(Json(SnapshotView::from(info)))
+}
+
+/// Fork a sandbox
+///
+/// Creates copies of a sandbox with new ids: its files, sessions, shell state and settings at one
+/// moment, without its processes, terminals, code contexts and credentials. Creates all of them or
+/// none.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/fork", operation_id = "sandboxes_fork", tag = "snapshots",
+    params(
+        ("id" = String, Path)
+    ),
+    request_body(content = Fork, example = json!({"count": 3})),
+    responses(
+        (status = 201, description = "The new sandboxes, sorted by id.", body = ForksView)
+    )
+)]
+pub(crate) async fn fork(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    body: StrictJson<Fork>,
+) -> Result<(StatusCode, Json<ForksView>), ApiError> {
+    let forks = app.service.fork(&caller.tenant, &ids.sandbox, body.value.count()).await?;
+    let forks = forks.into_iter().map(SandboxView::from).collect();
+    Ok((StatusCode::CREATED, Json(ForksView { forks })))
+}

@@ -1,0 +1,102 @@
+//! Snapshots and forks in answers.
+
+use crate::foundation::lost::{LostFields, LostStateView};
+use crate::routes::sandboxes::view::SandboxView;
+use isolet_clock::rfc3339;
+use isolet_sandbox::SnapshotInfo;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// A snapshot: the files of a sandbox and the state of its shells at one moment.
+///
+/// More than 12 fields: one for each member of the JSON object.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Snapshot)]
+pub(crate) struct SnapshotView {
+    /// The id of the snapshot.
+    id: String,
+    /// The name that can stand for the id.
+    #[schema(required = true)]
+    name: Option<String>,
+    /// The id that the sandbox had.
+    sandbox: String,
+    /// The same as `sandbox`, for clients of Isorun.
+    run_id: String,
+    /// Data of the client.
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    /// When it was taken, as in RFC 3339.
+    created_at: String,
+    /// When it was taken, in milliseconds since 1970.
+    created_at_ms: i64,
+    /// When the server deletes it, in milliseconds since 1970. `null` means never.
+    #[schema(required = true)]
+    expires_at_ms: Option<i64>,
+    /// The size of the data in its files, in bytes. Where files are copied by reference, it takes
+    /// less of the disk.
+    size_bytes: u64,
+    /// How long the processes of the sandbox were frozen, in milliseconds. 0 if none ran.
+    frozen_ms: f64,
+    /// The image as it was requested.
+    image: String,
+    /// The image that the name stood for.
+    image_resolved: String,
+    /// The memory limit of a sandbox from this snapshot, in MiB.
+    memory_mib: u64,
+    /// The CPU limit, in thousandths of one core.
+    cpu_millis: u64,
+    /// The limit on processes and threads.
+    pids: u64,
+    /// The size of the disk, in MiB. 0 means that files share the disk of the server.
+    disk_mib: u64,
+    /// What was open and is not part of the snapshot: `shells`, `processes`, `shell_state`,
+    /// `terminals` and `contexts`.
+    lost: Vec<&'static str>,
+    /// The sessions whose shell state is not complete. Absent unless `lost` names `shell_state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    lost_state: Option<Vec<LostStateView>>,
+}
+
+/// A list of snapshots.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SnapshotList)]
+pub(crate) struct SnapshotListView {
+    /// The snapshots, sorted by id.
+    pub(crate) snapshots: Vec<SnapshotView>,
+}
+
+/// The sandboxes that a fork created.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Forks)]
+pub(crate) struct ForksView {
+    /// The new sandboxes, sorted by id.
+    pub(crate) forks: Vec<SandboxView>,
+}
+
+impl From<SnapshotInfo> for SnapshotView {
+    fn from(info: SnapshotInfo) -> Self {
+        let LostFields { lost, lost_state } = LostFields::of(&info.lost);
+        Self {
+            id: info.id.into(),
+            name: info.name.map(String::from),
+            run_id: info.sandbox.to_string(),
+            sandbox: info.sandbox.into(),
+            metadata: info.metadata,
+            created_at: rfc3339(info.created_at_ms),
+            created_at_ms: info.created_at_ms,
+            expires_at_ms: info.expires_at_ms,
+            size_bytes: info.size_bytes,
+            frozen_ms: info.frozen_ms,
+            image: info.image,
+            image_resolved: info.image_resolved,
+            memory_mib: info.limits.memory_mib,
+            cpu_millis: info.limits.cpu_millis,
+            pids: info.limits.pids,
+            disk_mib: info.limits.disk_mib,
+            lost: lost.unwrap_or_default(),
+            lost_state,
+        }
+    }
+}
