@@ -17,6 +17,7 @@ pub(crate) mod recover;
 mod server_error;
 pub(crate) mod shell;
 mod shell_client;
+pub(crate) mod snapshot;
 mod socket;
 mod stream;
 pub(crate) mod terminals;

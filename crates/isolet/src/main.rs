@@ -91,6 +91,10 @@ enum Command {
     Rm(client::list::RemoveArgs),
     /// Recover failed sandboxes, with their files.
     Recover(client::recover::Args),
+    /// Take, list and delete snapshots of sandboxes.
+    Snapshot(client::snapshot::Args),
+    /// Create copies of a sandbox.
+    Fork(client::snapshot::ForkArgs),
     /// Start a program in the background.
     Start(client::processes::start::Args),
     /// List the processes of a sandbox.
@@ -156,6 +160,8 @@ fn main() -> ExitCode {
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),
         Command::Recover(args) => client::run(1, client::recover::run(args)),
+        Command::Snapshot(args) => client::run(1, client::snapshot::run(args)),
+        Command::Fork(args) => client::run(1, client::snapshot::fork(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),
         Command::Kill(args) => client::run(1, client::processes::kill::run(args)),

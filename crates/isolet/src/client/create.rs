@@ -21,6 +21,7 @@ and network. A rule is HOST, *.HOST, an address, a network (10.0.0.0/8) or *, ea
   isolet create demo --allow example.com:443 --allow '*.example.org'
   isolet create demo --profile packages
   isolet create --memory 2048 --ttl 3600
+  isolet create --snapshot ready
   isolet create demo --allow api.example.com --credential api.example.com:Authorization=@key.txt
 
 The egress proxy injects a credential into requests to its host; the sandbox never sees the value.
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// programs of the server's machine]
     #[arg(long)]
     image: Option<String>,
+    /// Start with the files, shells and settings of this snapshot (id or name)
+    #[arg(long, value_parser = id, conflicts_with = "image")]
+    snapshot: Option<String>,
     /// Limit the memory of its processes, in MiB
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
@@ -84,9 +88,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 /// The body of the request.
 fn wish(args: &Args) -> Map<String, Value> {
     let mut body = Map::new();
-    for (name, value) in
-        [("id", &args.id), ("image", &args.image), ("network_profile", &args.profile)]
-    {
+    for (name, value) in [
+        ("id", &args.id),
+        ("image", &args.image),
+        ("snapshot", &args.snapshot),
+        ("network_profile", &args.profile),
+    ] {
         if let Some(value) = value {
             body.insert(name.into(), json!(value));
         }

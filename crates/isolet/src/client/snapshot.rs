@@ -1,0 +1,212 @@
+//! `isolet snapshot`: takes, lists and deletes snapshots. `isolet fork`: copies a sandbox.
+
+use super::list::{pretty, text};
+use super::network::asked;
+use super::output::{print_message, write};
+use super::server_error::ServerError;
+use super::{ApiClient, id};
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+const KIB: f64 = 1024.0;
+
+/// Arguments of `isolet snapshot`.
+#[derive(Parser)]
+#[command(after_help = "\
+A snapshot holds the files of a sandbox and the state of its shells. It does not contain processes,
+terminals and credentials.
+
+  isolet snapshot create demo --name ready
+  isolet create --snapshot ready
+  isolet snapshot ls --json | jq -r '.snapshots[].id'
+  isolet snapshot rm ready")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: SnapshotCommand,
+    /// Print JSON for scripts instead of text
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum SnapshotCommand {
+    /// Take a snapshot of a running or sleeping sandbox, and print its id.
+    Create {
+        /// Id of the sandbox
+        #[arg(value_parser = id)]
+        id: String,
+        /// Set a name that can stand for the id
+        #[arg(long, value_parser = id)]
+        name: Option<String>,
+        /// Delete the snapshot after this number of seconds
+        #[arg(long, value_name = "SECONDS")]
+        ttl: Option<u64>,
+    },
+    /// List the snapshots of the tenant.
+    Ls {
+        /// List only the snapshots of this sandbox
+        #[arg(value_parser = id)]
+        id: Option<String>,
+    },
+    /// Delete snapshots. Sandboxes that were created from them stay.
+    Rm {
+        /// Ids or names of the snapshots
+        #[arg(required = true, value_parser = id)]
+        snapshots: Vec<String>,
+    },
+}
+
+/// Arguments of `isolet fork`.
+#[derive(Parser)]
+#[command(after_help = "\
+Prints the ids of the copies. Creates all of them or none.
+
+  isolet fork demo
+  isolet fork demo --count 5 --json | jq -r '.forks[].id'")]
+pub(crate) struct ForkArgs {
+    /// Id of the sandbox
+    #[arg(value_parser = id)]
+    id: String,
+    /// Create this number of copies: 1 to 100
+    #[arg(long, short = 'n', default_value_t = 1)]
+    count: u32,
+    /// Print JSON for scripts instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a subcommand of `isolet snapshot`.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let server = ApiClient::find()?;
+    match args.command {
+        SnapshotCommand::Create { id, name, ttl } => {
+            let mut body = Map::new();
+            body.extend(name.map(|name| ("name".to_owned(), json!(name))));
+            body.extend(ttl.map(|ttl| ("ttl_s".to_owned(), json!(ttl))));
+            let path = format!("/v1/sandboxes/{id}/snapshots");
+            let taken = asked(&server, Method::POST, &path, Some(&body.into())).await?;
+            if args.json {
+                return pretty(&taken);
+            }
+            write(true, format!("{}\n", text(&taken["id"])).as_bytes())?;
+            print_lost(&taken);
+            Ok(ExitCode::SUCCESS)
+        }
+        SnapshotCommand::Ls { id } => list(&server, id, args.json).await,
+        SnapshotCommand::Rm { snapshots } => remove(&server, snapshots).await,
+    }
+}
+
+/// Runs `isolet fork`.
+pub(crate) async fn fork(args: ForkArgs) -> Result<ExitCode> {
+    let body = json!({"count": args.count});
+    let path = format!("/v1/sandboxes/{}/fork", args.id);
+    let forked = asked(&ApiClient::find()?, Method::POST, &path, Some(&body)).await?;
+    if args.json {
+        return pretty(&forked);
+    }
+    let forks = forked["forks"].as_array().into_iter().flatten();
+    let lines: String = forks.map(|fork| format!("{}\n", text(&fork["id"]))).collect();
+    write(true, lines.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_lost(taken: &Value) {
+    let words: Vec<String> = taken["lost"].as_array().into_iter().flatten().map(text).collect();
+    if !words.is_empty() {
+        let words = words.join(", ").replace('_', " ");
+        print_message(format_args!("not part of the snapshot: {words}"));
+    }
+}
+
+async fn list(server: &ApiClient, sandbox: Option<String>, json: bool) -> Result<ExitCode> {
+    let query = sandbox.as_ref().map_or_else(String::new, |id| format!("?sandbox={id}"));
+    let (list, _) = server.json(Method::GET, &format!("/v1/snapshots{query}")).await?;
+    if json {
+        return pretty(&list);
+    }
+    let all = list["snapshots"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.is_empty() {
+        print_message("no snapshots; take one with `isolet snapshot create SANDBOX`");
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(true, table(all).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(all: &[Value]) -> String {
+    let name = |one: &Value| one["name"].as_str().map_or_else(|| "-".to_owned(), str::to_owned);
+    let width = |of: &dyn Fn(&Value) -> String, head: &str| {
+        all.iter().map(|one| of(one).len()).max().unwrap_or(0).max(head.len())
+    };
+    let ids = width(&|one| text(&one["id"]), "ID");
+    let names = width(&name, "NAME");
+    let sandboxes = width(&|one| text(&one["sandbox"]), "SANDBOX");
+    let mut table = format!(
+        "{:<ids$}  {:<names$}  {:<sandboxes$}  {:>9}  CREATED\n",
+        "ID", "NAME", "SANDBOX", "SIZE"
+    );
+    for one in all {
+        let _ = writeln!(
+            table,
+            "{:<ids$}  {:<names$}  {:<sandboxes$}  {:>9}  {}",
+            text(&one["id"]),
+            name(one),
+            text(&one["sandbox"]),
+            size(one["size_bytes"].as_u64().unwrap_or(0)),
+            text(&one["created_at"]),
+        );
+    }
+    table
+}
+
+fn size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        _ if bytes < KIB * KIB => format!("{:.0} KiB", (bytes / KIB).ceil()),
+        _ if bytes < KIB * KIB * KIB => format!("{:.1} MiB", bytes / KIB / KIB),
+        _ => format!("{:.1} GiB", bytes / KIB / KIB / KIB),
+    }
+}
+
+/// Continues if one snapshot cannot be deleted.
+async fn remove(server: &ApiClient, snapshots: Vec<String>) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for snapshot in snapshots {
+        match server.json(Method::DELETE, &format!("/v1/snapshots/{snapshot}")).await {
+            Ok(_) => {}
+            Err(error) if error.is::<ServerError>() => {
+                print_message(error);
+                code = ExitCode::FAILURE;
+            }
+            Err(error) => {
+                return Err(error.context(format!("snapshot {snapshot} was not deleted")));
+            }
+        }
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_aligned_columns_and_readable_sizes() {
+        let one = json!({"id": "snap_a", "name": null, "sandbox": "demo", "size_bytes": 1,
+                         "created_at": "2026-01-01T00:00:00Z"});
+        let other = json!({"id": "snap_bb", "name": "ready", "sandbox": "x",
+                           "size_bytes": 5_368_709_120_u64, "created_at": "2026-01-02T00:00:00Z"});
+        assert_eq!(
+            table(&[one, other]),
+            "ID       NAME   SANDBOX       SIZE  CREATED\n\
+             snap_a   -      demo         1 KiB  2026-01-01T00:00:00Z\n\
+             snap_bb  ready  x          5.0 GiB  2026-01-02T00:00:00Z\n"
+        );
+        assert_eq!(size(3 << 20), "3.0 MiB");
+    }
+}
