@@ -16,11 +16,6 @@ async function refused(status, why, call) {
 }
 
 // Not implemented yet, and reported as such.
-await refused(501, /snapshots.* not built/, () => sandbox.snapshot())
-await refused(501, /forks.* not built/, () => sandbox.fork(10))
-await refused(501, /restores.* not built/, () => isorun.restore('snap_1'))
-await refused(501, /not built/, () => isorun.listSnapshots())
-await refused(501, /not built/, () => isorun.deleteSnapshot('snap_1'))
 await refused(501, /hibernation is not built/, () => sandbox.hibernate())
 await refused(501, /not built/, () => sandbox.resume())
 const port = await fetch(sandbox.url(3000), { headers: { Authorization: `Bearer ${isorun.apiKey}` } })
@@ -46,6 +41,9 @@ await refused(400, /vcpus/, () => isorun.create({ vcpus: 0 }))
 
 // Invalid calls.
 assert.equal(await isorun.get('never-was'), null)
+await refused(404, /no snapshot snap_1/, () => isorun.restore('snap_1'))
+await refused(404, /no snapshot snap_1/, () => isorun.deleteSnapshot('snap_1'))
+await refused(400, /count/, () => sandbox.fork(101))
 await refused(404, /[Nn]o such file/, () => sandbox.readFile('/no-such-file'))
 await refused(404, /[Nn]o such file/, () => sandbox.readdir('/no-such-folder'))
 await refused(400, /./, () => sandbox.exec('echo \0'))

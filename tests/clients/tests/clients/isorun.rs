@@ -83,6 +83,13 @@ fn isorun_mcp_server_works_against_this_one() {
     assert!(server.ids(&server.http()).is_empty());
 }
 
+/// Promises: D4, SN1.
+#[test]
+fn isorun_client_copies_its_runs() {
+    let server = shipped();
+    assert_eq!(program(&server, "snapshots.mjs").out, "all copied\n");
+}
+
 /// Promises: D4.
 #[test]
 fn isorun_client_can_read_why_a_request_is_refused() {

@@ -47,6 +47,7 @@ mod sessions;
 mod shell_ends;
 mod shell_state;
 mod sleep;
+mod snapshots;
 mod state;
 mod terminals;
 mod texts;

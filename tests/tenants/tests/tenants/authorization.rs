@@ -74,6 +74,10 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/processes/{process}/kill") => json!({"signal": "KILL"}),
         ("post", "/v1/sandboxes/{id}/processes/{process}/wait") => json!({"log": {"text": "on"}}),
         ("post", "/v1/sandboxes/{id}/sleep" | "/v1/sandboxes/{id}/recover") => Value::Null,
+        ("post", "/v1/sandboxes/{id}/snapshots" | "/v1/sandboxes/{id}/fork") => json!({}),
+        ("post", "/v1/runs/{id}/snapshot") => Value::Null,
+        ("post", "/v1/runs/{id}/fork") => json!({"count": 1}),
+        ("post", "/v1/runs/restore") => json!({"snapshot_id": SNAPSHOT}),
         ("post", "/v1/images/pull") => json!({"image": registry().1}),
         ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
         ("post", "/v1/images/gc") => json!({}),
@@ -83,6 +87,9 @@ fn body(method: &str, path: &str) -> Option<Value> {
     };
     Some(native)
 }
+
+/// The name of the snapshot that routes name.
+const SNAPSHOT: &str = "canary";
 
 /// Query strings for reading calls that need more than a path.
 fn query(method: &str, path: &str) -> &'static str {
@@ -144,6 +151,7 @@ impl Route {
             .replace("{name}", "profile")
             .replace("{image}", IMAGE)
             .replace("{process}", "daemon")
+            .replace("{snapshot}", SNAPSHOT)
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
     }
@@ -176,7 +184,7 @@ impl Route {
 
     /// Whether the route names something that must exist.
     pub(crate) fn names_one(&self) -> bool {
-        self.path.contains('{') && !self.makes()
+        self.path.contains('{') && !self.makes() || self.uses_snapshot()
     }
 
     /// The status when nothing has that name.
@@ -191,6 +199,11 @@ impl Route {
     /// Whether the route leads to a program inside a sandbox, which read-only keys may not reach.
     fn leads_in(&self) -> bool {
         self.path.contains("{port}") && !self.path.contains("/links/")
+    }
+
+    /// Whether the route or its body names a snapshot.
+    fn uses_snapshot(&self) -> bool {
+        self.path.contains("{snapshot}") || self.path.ends_with("/restore")
     }
 
     fn reads(&self) -> bool {
@@ -215,7 +228,8 @@ impl Route {
             "/run",
         ];
         let works = self.method == "PUT" || ends.iter().any(|end| self.path.ends_with(end));
-        !self.path.contains('{') || (works && !self.reads() && !within && self.method != "DELETE")
+        !self.path.contains('{') && !self.uses_snapshot()
+            || (works && !self.reads() && !within && self.method != "DELETE")
     }
 }
 
@@ -249,6 +263,10 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     if route.path.contains("/network-profiles/") {
         let reply = http.send("PUT", "/v1/network-profiles/profile", Some(b"{}"));
         assert!(reply.status < 300, "{}", reply.text());
+    }
+    if route.uses_snapshot() {
+        http.delete(&format!("/v1/snapshots/{SNAPSHOT}"));
+        sandbox.post("/snapshots", &json!({"name": SNAPSHOT})).expect(201);
     }
     if route.leads_in() {
         sandbox.background("exec python3 -m http.server --bind 127.0.0.1 8000");

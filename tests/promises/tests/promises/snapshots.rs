@@ -1,0 +1,296 @@
+//! Snapshots of sandboxes, sandboxes that start from them, and forks.
+
+use isolet_kit::{Http, Options, SOON, Sandbox, Server, Value, json, one, wait_until};
+use std::path::PathBuf;
+
+/// Everything below the directory of snapshots, except the empty staging area.
+fn left(server: &Server) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(server.data().join("snapshots")).expect("is there").flatten() {
+        match entry.file_name().to_str() {
+            Some("staging") => {
+                let staged = std::fs::read_dir(entry.path()).expect("is there");
+                all.extend(staged.flatten().map(|entry| entry.path()));
+            }
+            _ => all.push(entry.path()),
+        }
+    }
+    all
+}
+
+fn take(sandbox: &Sandbox, body: &Value) -> Value {
+    sandbox.post("/snapshots", body).expect(201).json()
+}
+
+fn id(of: &Value) -> String {
+    of["id"].as_str().expect("an id").to_owned()
+}
+
+fn start_from(server: &Server, snapshot: &str) -> Sandbox {
+    server.sandbox_with(&json!({"snapshot": snapshot}))
+}
+
+fn remove(http: &Http, snapshot: &str) {
+    http.delete(&format!("/v1/snapshots/{snapshot}")).expect(200);
+}
+
+/// Fills a sandbox: files of several owners in the workspace and elsewhere, and the state of a shell.
+fn fill(sandbox: &Sandbox) {
+    let filled = sandbox.command(
+        "dev",
+        "echo one >/workspace/a; ln /workspace/a /workspace/hard; ln -s a /workspace/soft; \
+         echo own >/usr/local/own; rm -f /etc/hostname.none; echo etc >/etc/isolet-test; \
+         echo user >/workspace/user; chown 1000:1000 /workspace/user; chmod 4755 /workspace/user; \
+         mkdir -p /workspace/deep/er; cd /workspace/deep; export EXPORTED=1; PLAIN=two; \
+         greet() { echo hello $1; }; alias ll='ls -l'; shopt -s extglob",
+    );
+    assert_eq!(filled["exit_code"], 0, "{filled}");
+}
+
+const LOOK: &str = "pwd; echo $EXPORTED $PLAIN; greet you; alias ll; shopt -q extglob && echo on; \
+                    cat /workspace/a /workspace/soft /usr/local/own /etc/isolet-test; \
+                    stat -c '%u:%g %a' /workspace/user; stat -c %h /workspace/a";
+const SEEN: &str = "/workspace/deep\n1 two\nhello you\nalias ll='ls -l'\non\none\none\nown\netc\n\
+                    1000:1000 4755\n2\n";
+
+fn a_copy_has_files_and_shells(disk_mib: u64) {
+    let server = Server::start();
+    let sandbox = server.sandbox_with(&json!({
+        "disk_mib": disk_mib, "memory_mib": 300, "env": {"GIVEN": "yes"}, "metadata": {"a": 1}
+    }));
+    fill(&sandbox);
+    let taken = take(&sandbox, &json!({"name": "filled", "metadata": {"why": "test"}}));
+    assert_eq!(taken["name"], "filled");
+    assert_eq!(taken["sandbox"], sandbox.info()["id"]);
+    assert_eq!(taken["lost"], json!([]), "{taken}");
+    assert!(taken["frozen_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{taken}");
+    assert!(taken["size_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{taken}");
+    // The original goes on, apart from the snapshot.
+    let later = sandbox.command("dev", "echo two >/workspace/a; rm /usr/local/own; PLAIN=three");
+    assert_eq!(later["exit_code"], 0);
+    for name in [id(&taken), "filled".to_owned()] {
+        let copy = start_from(&server, &name);
+        let info = copy.info();
+        assert_eq!(info["memory_mib"], 300);
+        assert_eq!(info["disk_mib"], disk_mib);
+        assert_eq!(info["metadata"], json!({"a": 1}));
+        assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+        assert_eq!(copy.says("echo $GIVEN"), "yes\n");
+        assert_eq!(copy.says("touch /workspace/user /workspace/deep/new && echo ok"), "ok\n");
+        copy.delete();
+    }
+    assert_eq!(sandbox.says("cat /workspace/a"), "two\n", "a copy does not change the original");
+    remove(&server.http(), "filled");
+    wait_until("its files are gone", SOON, || left(&server).is_empty().then_some(()));
+    sandbox.delete();
+    server.healthy();
+}
+
+/// Promises: SN1.
+#[test]
+fn a_copy_has_files_and_shells_of_one_moment_with_a_disk() {
+    a_copy_has_files_and_shells(128);
+}
+
+/// Promises: SN1.
+#[test]
+fn a_copy_has_files_and_shells_of_one_moment_without_a_disk() {
+    a_copy_has_files_and_shells(0);
+}
+
+/// Promises: SN1.
+#[test]
+fn a_sleeping_sandbox_is_copied_without_waking_it() {
+    let (server, sandbox) = one();
+    fill(&sandbox);
+    wait_until("it sleeps", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    let taken = take(&sandbox, &json!({}));
+    assert_eq!(taken["frozen_ms"], 0.0);
+    assert_eq!(sandbox.info()["state"], "sleeping");
+    let copy = start_from(&server, &id(&taken));
+    assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+    remove(&server.http(), &id(&taken));
+}
+
+/// Promises: SN2.
+#[test]
+fn what_a_copy_does_not_contain_is_listed() {
+    let (server, sandbox) = one();
+    sandbox.command("dev", "sleep 4711 & disown; X=1");
+    let taken = take(&sandbox, &json!({}));
+    assert_eq!(taken["lost"], json!(["processes"]), "{taken}");
+    let copy = start_from(&server, &id(&taken));
+    let first = copy.command("dev", "echo $X; pgrep -c sleep");
+    assert_eq!(first["stdout"], "1\n0\n");
+    assert_eq!(first["lost"], json!(["processes"]), "{first}");
+    assert!(copy.command("dev", ":").get("lost").is_none(), "reported once");
+    assert_eq!(server.processes("sleep").len(), 1, "the original goes on");
+    remove(&server.http(), &id(&taken));
+}
+
+/// Promises: SN1, SN2.
+#[test]
+fn forks_are_created_together_and_run_apart() {
+    let (server, sandbox) = one();
+    fill(&sandbox);
+    let forked = sandbox.post("/fork", &json!({"count": 5})).expect(201).json();
+    let forks = forked["forks"].as_array().expect("a list");
+    assert_eq!(forks.len(), 5);
+    for (number, fork) in forks.iter().enumerate() {
+        assert_eq!(fork["state"], "running");
+        let fork = server.named(&id(fork));
+        assert_eq!(fork.command("dev", LOOK)["stdout"], SEEN);
+        fork.says(&format!("echo {number} >/workspace/own"));
+    }
+    for (number, fork) in forks.iter().enumerate() {
+        let own = server.named(&id(fork)).says("cat /workspace/own");
+        assert_eq!(own, format!("{number}\n"));
+    }
+    assert_eq!(sandbox.exec("cat /workspace/own")["exit_code"], 1);
+    assert_eq!(server.http().get("/v1/snapshots").json(), json!({"snapshots": []}));
+    wait_until("the files of the fork's snapshot are gone", SOON, || {
+        left(&server).is_empty().then_some(())
+    });
+    for count in [0, 101] {
+        let refused = sandbox.post("/fork", &json!({"count": count})).expect(400);
+        assert_eq!(refused.error(), "bad_field");
+    }
+}
+
+/// Promises: SN3.
+#[test]
+fn a_fork_that_exceeds_a_limit_leaves_nothing() {
+    let server = Options::new().config("sandboxes_max = 4\n").start();
+    let sandbox = server.sandbox();
+    let refused = sandbox.post("/fork", &json!({"count": 6}));
+    assert_eq!(refused.error(), "too_many_sandboxes", "{}", refused.text());
+    assert_eq!(server.ids(&server.http()).len(), 1, "the original");
+    wait_until("no files are left", SOON, || left(&server).is_empty().then_some(()));
+}
+
+/// Promises: SN3, SN4.
+#[test]
+fn snapshots_survive_a_killed_server_and_a_half_taken_one_does_not() {
+    let (mut server, sandbox) = one();
+    fill(&sandbox);
+    let taken = take(&sandbox, &json!({"name": "kept"}));
+    for point in ["snapshot.held", "snapshot.copied", "snapshot.completed"] {
+        server.kill();
+        server.launch_with("ISOLET_FAILPOINTS", &format!("{point}=abort"));
+        let path = sandbox.path("/snapshots");
+        let sent = server.http().try_send("POST", &path, Some(b"{}"));
+        assert!(sent.is_err() || sent.is_ok_and(|reply| reply.status >= 500), "{point}");
+        server.kill();
+        server.launch();
+        let listed = server.http().get("/v1/snapshots").json();
+        assert_eq!(listed["snapshots"].as_array().map(Vec::len), Some(1), "{point}: {listed}");
+        assert_eq!(left(&server).len(), 1, "{point}");
+        assert_eq!(sandbox.command("dev", "echo $PLAIN")["stdout"], "two\n", "{point}");
+    }
+    let copy = start_from(&server, &id(&taken));
+    assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+    for point in ["restore.begun", "restore.copied", "create.recorded"] {
+        server.kill();
+        server.launch_with("ISOLET_FAILPOINTS", &format!("{point}=abort"));
+        let body = json!({"id": "half", "snapshot": "kept"}).to_string();
+        let sent = server.http().try_send("POST", "/v1/sandboxes", Some(body.as_bytes()));
+        assert!(sent.is_err() || sent.is_ok_and(|reply| reply.status >= 500), "{point}");
+        server.kill();
+        server.launch();
+        wait_until("the half restored sandbox is gone", SOON, || {
+            (server.http().get("/v1/sandboxes/half").status == 404).then_some(())
+        });
+    }
+    server.kill();
+    server.launch_with("ISOLET_FAILPOINTS", "snapshot.discarded=abort");
+    let _ = server.http().try_send("DELETE", "/v1/snapshots/kept", None);
+    server.kill();
+    server.launch();
+    assert_eq!(server.http().get("/v1/snapshots").json(), json!({"snapshots": []}));
+    assert!(left(&server).is_empty());
+}
+
+/// Promises: SN4.
+#[test]
+fn names_lifetimes_and_keys_of_snapshots() {
+    let (server, sandbox) = one();
+    let http = server.http();
+    let once = http.with("idempotency-key", "s1");
+    let path = sandbox.path("/snapshots");
+    let first = once.post(&path, &json!({"name": "a"})).expect(201);
+    let again = once.post(&path, &json!({"name": "a"})).expect(201);
+    assert_eq!(first.json(), again.json());
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    let taken = sandbox.post("/snapshots", &json!({"name": "a"})).expect(409);
+    assert_eq!(taken.error(), "snapshot_exists");
+    let bad = sandbox.post("/snapshots", &json!({"name": "../a"})).expect(400);
+    assert_eq!(bad.error(), "bad_field");
+    assert_eq!(sandbox.post("/snapshots", &json!({"nme": "a"})).expect(400).error(), "bad_field");
+    let short = take(&sandbox, &json!({"ttl_s": 1}));
+    wait_until("its lifetime has passed", SOON, || {
+        (http.get(&format!("/v1/snapshots/{}", id(&short))).status == 404).then_some(())
+    });
+    let unknown = http.post("/v1/sandboxes", &json!({"snapshot": "b"})).expect(404);
+    assert_eq!(unknown.error(), "no_snapshot");
+    for (field, value) in [("image", json!("host")), ("disk_mib", json!(777))] {
+        let refused = http.post("/v1/sandboxes", &json!({"snapshot": "a", field: value}));
+        assert_eq!((refused.status, refused.error().as_str()), (400, "bad_field"), "{field}");
+    }
+    let changed = json!({"snapshot": "a", "memory_mib": 256, "env": {"MORE": "1"}, "ttl_s": 600});
+    let changed = server.sandbox_with(&changed);
+    assert_eq!(changed.info()["memory_mib"], 256);
+    assert_eq!(changed.says("echo $MORE"), "1\n");
+    assert_eq!(
+        http.post("/v1/sandboxes/none/snapshots", &json!({})).expect(404).error(),
+        "no_sandbox"
+    );
+    remove(&http, "a");
+    assert_eq!(http.delete("/v1/snapshots/a").expect(404).error(), "no_snapshot");
+}
+
+/// Promises: SN5.
+#[test]
+fn another_tenant_has_no_part_in_a_snapshot() {
+    let (mut server, sandbox) = one();
+    let other = server.add_key(&["--tenant", "other"]);
+    let other = server.client(Some(&other));
+    let reader = server.add_key(&["--read-only"]);
+    let reader = server.client(Some(&reader));
+    let taken = id(&take(&sandbox, &json!({"name": "mine"})));
+    for name in [taken.as_str(), "mine"] {
+        let path = format!("/v1/snapshots/{name}");
+        assert_eq!(other.get(&path).expect(404).error(), "no_snapshot");
+        assert_eq!(other.delete(&path).expect(404).error(), "no_snapshot");
+        let create = other.post("/v1/sandboxes", &json!({"snapshot": name})).expect(404);
+        assert_eq!(create.error(), "no_snapshot");
+        reader.get(&path).expect(200);
+        assert_eq!(reader.delete(&path).expect(403).error(), "read_only");
+    }
+    assert_eq!(other.get("/v1/snapshots").json(), json!({"snapshots": []}));
+    assert_eq!(other.post(&sandbox.path("/fork"), &json!({})).expect(404).error(), "no_sandbox");
+    // The same name is free for another tenant.
+    let own = other.post("/v1/sandboxes", &json!({"id": "own"})).expect(201).json();
+    let path = format!("/v1/sandboxes/{}/snapshots", id(&own));
+    other.post(&path, &json!({"name": "mine"})).expect(201);
+    remove(&other, "mine");
+    remove(&server.http(), "mine");
+}
+
+/// Promises: SN5.
+#[test]
+fn a_scoped_session_sees_in_a_copy_what_it_saw_before() {
+    let (server, sandbox) = one();
+    sandbox.says("mkdir -p /workspace/mine /workspace/hidden; echo secret >/workspace/hidden/s");
+    let scope = json!({"id": "part", "file_access": {"write": ["mine"]}});
+    let made = sandbox.post("/sessions", &scope);
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(sandbox.command("part", "echo x >/workspace/mine/x; X=5")["exit_code"], 0);
+    let taken = take(&sandbox, &json!({}));
+    let copy = start_from(&server, &id(&taken));
+    let seen = copy.command("part", "cat /workspace/mine/x; echo $X; cat /workspace/hidden/s");
+    assert_eq!(seen["stdout"], "x\n5\n", "{seen}");
+    assert_ne!(seen["exit_code"], 0);
+    remove(&server.http(), &id(&taken));
+}
