@@ -177,13 +177,8 @@ fn snapshots_survive_a_killed_server_and_a_half_taken_one_does_not() {
     fill(&sandbox);
     let taken = take(&sandbox, &json!({"name": "kept"}));
     for point in ["snapshot.held", "snapshot.copied", "snapshot.completed"] {
-        server.kill();
-        server.launch_with("ISOLET_FAILPOINTS", &format!("{point}=abort"));
         let path = sandbox.path("/snapshots");
-        let sent = server.http().try_send("POST", &path, Some(b"{}"));
-        assert!(sent.is_err() || sent.is_ok_and(|reply| reply.status >= 500), "{point}");
-        server.kill();
-        server.launch();
+        abort_at(&mut server, point, "POST", &path, "{}");
         let listed = server.http().get("/v1/snapshots").json();
         assert_eq!(listed["snapshots"].as_array().map(Vec::len), Some(1), "{point}: {listed}");
         assert_eq!(left(&server).len(), 1, "{point}");
@@ -192,24 +187,26 @@ fn snapshots_survive_a_killed_server_and_a_half_taken_one_does_not() {
     let copy = start_from(&server, &id(&taken));
     assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
     for point in ["restore.begun", "restore.copied", "create.recorded"] {
-        server.kill();
-        server.launch_with("ISOLET_FAILPOINTS", &format!("{point}=abort"));
         let body = json!({"id": "half", "snapshot": "kept"}).to_string();
-        let sent = server.http().try_send("POST", "/v1/sandboxes", Some(body.as_bytes()));
-        assert!(sent.is_err() || sent.is_ok_and(|reply| reply.status >= 500), "{point}");
-        server.kill();
-        server.launch();
+        abort_at(&mut server, point, "POST", "/v1/sandboxes", &body);
         wait_until("the half restored sandbox is gone", SOON, || {
             (server.http().get("/v1/sandboxes/half").status == 404).then_some(())
         });
     }
-    server.kill();
-    server.launch_with("ISOLET_FAILPOINTS", "snapshot.discarded=abort");
-    let _ = server.http().try_send("DELETE", "/v1/snapshots/kept", None);
-    server.kill();
-    server.launch();
+    abort_at(&mut server, "snapshot.discarded", "DELETE", "/v1/snapshots/kept", "");
     assert_eq!(server.http().get("/v1/snapshots").json(), json!({"snapshots": []}));
     assert!(left(&server).is_empty());
+}
+
+/// Restarts the server such that it aborts at a point of this request, and starts it once more.
+fn abort_at(server: &mut Server, point: &str, method: &str, path: &str, body: &str) {
+    server.kill();
+    server.launch_with("ISOLET_FAILPOINTS", &format!("{point}=abort"));
+    server.wait_until_ready();
+    let body = Some(body.as_bytes()).filter(|body| !body.is_empty());
+    let _ = server.http().try_send(method, path, body);
+    assert!(!server.wait().success(), "{point}");
+    server.launch();
 }
 
 /// Promises: SN4.
@@ -227,7 +224,7 @@ fn names_lifetimes_and_keys_of_snapshots() {
     assert_eq!(taken.error(), "snapshot_exists");
     let bad = sandbox.post("/snapshots", &json!({"name": "../a"})).expect(400);
     assert_eq!(bad.error(), "bad_field");
-    assert_eq!(sandbox.post("/snapshots", &json!({"nme": "a"})).expect(400).error(), "bad_field");
+    assert_eq!(sandbox.post("/snapshots", &json!({"nme": "a"})).expect(400).error(), "bad_request");
     let short = take(&sandbox, &json!({"ttl_s": 1}));
     wait_until("its lifetime has passed", SOON, || {
         (http.get(&format!("/v1/snapshots/{}", id(&short))).status == 404).then_some(())
