@@ -116,7 +116,7 @@ impl Agent {
                 limit = Some(self.reactor.now);
             }
             self.reactor.poll.wait(self.reactor.now, limit, &mut ready);
-            self.reactor.now = Instant::now();
+            self.reactor.now = self.reactor.clock.now();
             for event in ready.drain(..) {
                 self.handle_event(event);
             }
@@ -400,6 +400,7 @@ impl Agent {
         self.leave_terminal(id);
         self.leave_process(id);
         let Some(conn) = self.conns.remove(&id) else { return };
+        self.reactor.release_clock(id);
         match conn.role {
             Role::Exec(exec) => {
                 if let Some(exec) = self.execs.get_mut(&exec) {

@@ -245,7 +245,7 @@ impl Exec {
             oom: reactor.oom_kills(false) > self.oom_kills_before,
             out: self.output_bytes[0],
             err: self.output_bytes[1],
-            micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
+            micros: reactor.clock.now().duration_since(self.started_at).as_micros() as u64,
             ..CommandExit::default()
         })
     }

@@ -1,9 +1,11 @@
 //! The reactor: the poll set, timers, ids, the owners of child processes, and how a tenant's
 //! process is confined. Everything that runs shares it.
 
+pub(crate) mod clock;
 mod pending;
 pub(crate) mod poll;
 
+use clock::Clock;
 use isolet_sys::pty::Terminal;
 use isolet_sys::spawn::{Child, Plan};
 use isolet_wire::terminal::Size;
@@ -117,7 +119,9 @@ pub(crate) struct Reactor {
     pub(crate) config: AgentConfig,
     /// The agent's children by process id.
     pub(crate) children: HashMap<i32, ChildOwner>,
-    /// The time of this round.
+    /// The clock of all deadlines.
+    pub(crate) clock: Clock,
+    /// The time of this round by [`Reactor::clock`].
     pub(crate) now: Instant,
     /// What must be flushed at the end of this round.
     pub(crate) pending: Pending,
@@ -156,6 +160,7 @@ impl Reactor {
             poll,
             config,
             children: HashMap::new(),
+            clock: Clock::default(),
             now: Instant::now(),
             pending: Pending::default(),
             unreported: PendingSet::default(),
@@ -197,6 +202,13 @@ impl Reactor {
 
     pub(crate) fn set_timer(&mut self, when: Instant, timer: Timer) {
         self.timers.push(Reverse((when, timer)));
+    }
+
+    /// A connection has closed. If it stopped the clock, the clock continues.
+    pub(crate) fn release_clock(&mut self, connection: u64) {
+        if self.clock.release(connection) {
+            self.poll.clock_continues();
+        }
     }
 
     /// When the next timer is due.

@@ -7,6 +7,7 @@ use isolet_wire::request::{AgentRequest, AttachShell, OpenShell, RunCommand, She
 use isolet_wire::response::{AgentResponse, Closed, RefusalReason};
 use isolet_wire::version::{OLDEST_SERVER, VERSION};
 use kit::{Agent, Client, Event, open, run};
+use std::time::{Duration, Instant};
 
 fn timed(text: &str, timeout_ms: u64) -> RunCommand {
     RunCommand { timeout_ms, ..run("t", text) }
@@ -343,6 +344,35 @@ fn a_start_directory_that_is_not_there_is_refused() {
     }
     client.attach("s/a", "me", None);
     assert_eq!(client.run("pwd").out(), "/tmp\n");
+}
+
+/// Promises: L16.
+#[test]
+fn a_stopped_clock_brings_no_timeout_nearer() {
+    let agent = Agent::start();
+    let mut shell = agent.shell();
+    shell.run("true");
+    let mut holders = [agent.connect(), agent.connect()];
+    for holder in &mut holders {
+        holder.request(&AgentRequest::StopClock);
+        assert_eq!(holder.response(), AgentResponse::Done);
+    }
+    shell.request(&AgentRequest::Run(timed("sleep 100", 400)));
+    let mut other = agent.attach("p/other", "me", None);
+    let stopped = Instant::now();
+    for _ in 0..10 {
+        // Commands run while the clock stands, and take no time.
+        assert_eq!(other.run("sleep 0.1; echo a").out(), "a\n");
+    }
+    let [first, second] = holders;
+    drop(first);
+    assert_eq!(other.run("sleep 0.5; echo b").out(), "b\n");
+    let stood = stopped.elapsed();
+    drop(second);
+    let exit = shell.outcome("t").exit;
+    assert!(exit.timed_out, "{exit:?}");
+    assert!(stopped.elapsed() - stood > Duration::from_millis(300), "the time before it counts");
+    assert!(exit.micros < 1_000_000, "the time that the clock stood does not count: {exit:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //!   or the connection closes. The agent answers other process requests without changing the
 //!   purpose.
 //! - `Watch`, `Ping`: the connection of the server's driver.
+//! - `StopClock`: the connection stops the agent's clock until it closes.
 //!
 //! Every client has its own connection on purpose: a client that does not read fills only its own
 //! socket, and the output that it has not read stays in the shell's log.
@@ -105,6 +106,13 @@ pub enum AgentRequest {
     Process(crate::process::ProcessRequest),
     /// A request about code contexts; see [`crate::context`].
     Context(crate::context::ContextRequest),
+    /// Stop the agent's clock until this connection closes, so that the time in between counts for
+    /// no timeout and no stall. Answered by `Done`.
+    ///
+    /// The server sends it before it freezes the sandbox and closes the connection after the
+    /// thaw. If the server is killed in between, the kernel closes the connection, which a frozen
+    /// agent notices when it continues.
+    StopClock,
 }
 
 /// A request to become a client of a shell.

@@ -70,6 +70,10 @@ impl Agent {
             AgentRequest::Listening => self.listening(id),
             AgentRequest::Process(request) => self.process(id, request),
             AgentRequest::Context(request) => self.context(id, request),
+            AgentRequest::StopClock => {
+                self.reactor.clock.stop(id);
+                self.send(id, &AgentResponse::Done);
+            }
         }
     }
 

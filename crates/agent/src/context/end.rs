@@ -13,7 +13,7 @@ use crate::signals::{INT, KILL};
 use isolet_sys::signal;
 use isolet_wire::context::{self, ContextResponse, InterpreterExit};
 use isolet_wire::response::RefusalReason;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between the first and the second SIGINT.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -180,7 +180,7 @@ impl Context {
         }
         reactor.notify_watchers(self.id);
         let oom = reactor.oom_kills(false) > run.oom;
-        let micros = Instant::now().duration_since(run.began).as_micros() as u64;
+        let micros = reactor.clock.now().duration_since(run.began).as_micros() as u64;
         ContextResponse::RunEnded(context::ContextRunEnd { oom, died, micros, ..run.end })
     }
 

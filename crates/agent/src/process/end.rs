@@ -133,7 +133,7 @@ impl Process {
             killed: self.causes.killed,
             oom: reactor.oom_kills(false) > self.causes.oom_kills_before,
             at_ms: now_ms(),
-            micros: Instant::now().duration_since(self.started_at).as_micros() as u64,
+            micros: reactor.clock.now().duration_since(self.started_at).as_micros() as u64,
         };
         let output_end = self.output.journal.head();
         self.enter(Phase::Ended(EndedProgram { status, output_end }));

@@ -190,6 +190,11 @@ impl Poll {
 }
 
 impl Poll {
+    /// The agent's clock stood. The kernel's timer did not, so it must be set again.
+    pub(crate) fn clock_continues(&mut self) {
+        self.set = None;
+    }
+
     fn wake_at(&mut self, now: Instant, due: Instant) {
         if self.set.is_some_and(|set| set > now && set <= due) {
             return;

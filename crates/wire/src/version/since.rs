@@ -33,6 +33,7 @@ impl AgentRequest {
             | Self::Terminals
             | Self::Dial { .. }
             | Self::Listening => FIXED_GREETING,
+            Self::StopClock => 5,
         }
     }
 }
