@@ -9,7 +9,6 @@ use crate::app::App;
 use crate::console;
 use crate::foundation::error::ApiError;
 use crate::middleware::{audit, permit};
-use crate::routes::not_implemented;
 use crate::routes::ports::links;
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
@@ -23,7 +22,6 @@ pub(crate) fn router(app: App) -> Router {
         .route_layer(audited)
         .route_layer(counted)
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
-        .merge(not_implemented::router())
         .merge(links::link_router())
         .merge(console::router())
         .merge(docs::router())

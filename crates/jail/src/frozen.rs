@@ -1,5 +1,5 @@
-//! A sandbox that stands still: all its processes are frozen, and what they wrote to a disk of
-//! their own is in its image.
+//! A sandbox that stands still: all its processes are frozen. For a copy of its files, what they
+//! wrote to a disk of their own is in its image too.
 
 use crate::disk;
 use crate::orphan::AgentProcess;
@@ -16,33 +16,58 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How long writing the disk of a sandbox may take while its processes are frozen.
 const SYNC_WAIT: Duration = Duration::from_secs(60);
 
-/// Frozen processes of a sandbox. Dropping it lets them continue.
+/// Frozen processes of a sandbox. Dropping it lets them continue, unless the sandbox is paused.
 #[derive(Debug)]
 pub struct FrozenSandbox {
     handle: SandboxHandle,
+    paused: bool,
+}
+
+/// Freezes every process of a sandbox, within `limit`, until [`SandboxHandle::freeze`] lets them
+/// continue. Blocks.
+///
+/// # Errors
+/// `TimedOut` if a process cannot be frozen now, otherwise the kernel's error. Nothing is frozen
+/// then.
+pub fn freeze_processes(handle: &SandboxHandle, limit: Duration) -> io::Result<()> {
+    let frozen = freeze_within(handle, limit);
+    if frozen.is_err() {
+        // Without its control group, nothing is frozen.
+        let _ = handle.freeze(false);
+    }
+    frozen
+}
+
+fn freeze_within(handle: &SandboxHandle, limit: Duration) -> io::Result<()> {
+    handle.freeze(true)?;
+    let until = Instant::now() + limit;
+    while !handle.is_frozen()? {
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
 }
 
 impl FrozenSandbox {
     /// Freezes every process of a sandbox, within `limit`, and writes its disk. `None` if none
-    /// runs. Blocks.
+    /// runs. The processes of a `paused` sandbox are frozen already, and stay so afterwards. Blocks.
     ///
     /// # Errors
     /// `TimedOut` if a process cannot be frozen now or the disk is not written within 60 s, otherwise
     /// the kernel's error. Nothing is frozen then.
-    pub fn freeze(handle: SandboxHandle, limit: Duration) -> io::Result<Option<Self>> {
+    pub fn freeze(
+        handle: SandboxHandle,
+        limit: Duration,
+        paused: bool,
+    ) -> io::Result<Option<Self>> {
         if !handle.populated() {
             return Ok(None);
         }
         // Also thaws when a later step fails.
-        let frozen = Self { handle };
-        frozen.handle.freeze(true)?;
-        let until = Instant::now() + limit;
-        while !frozen.handle.is_frozen()? {
-            if Instant::now() >= until {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        let frozen = Self { handle, paused };
+        freeze_within(&frozen.handle, limit)?;
         let directory = frozen.handle.directory().to_owned();
         within(SYNC_WAIT, move || sync_disk(&directory))?;
         Ok(Some(frozen))
@@ -51,8 +76,10 @@ impl FrozenSandbox {
 
 impl Drop for FrozenSandbox {
     fn drop(&mut self) {
-        // Without its control group, nothing is frozen.
-        let _ = self.handle.freeze(false);
+        if !self.paused {
+            // Without its control group, nothing is frozen.
+            let _ = self.handle.freeze(false);
+        }
     }
 }
 

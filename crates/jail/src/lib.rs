@@ -36,7 +36,7 @@ pub use config::{
 };
 pub use create::create_sandbox;
 pub use disk::no_disk;
-pub use frozen::FrozenSandbox;
+pub use frozen::{FrozenSandbox, freeze_processes};
 pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
 pub use host::{Host, PrepareError};
 pub use isolet_wire::veth::VethSettings;

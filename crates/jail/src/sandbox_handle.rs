@@ -111,8 +111,22 @@ impl SandboxHandle {
         fs::write(groups.unified.join("cgroup.freeze"), if frozen { "1" } else { "0" })
     }
 
+    /// Whether [`SandboxHandle::freeze`] was called last with `true`, also if some processes have
+    /// not stopped yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_freezing(&self) -> io::Result<bool> {
+        let Some(groups) = self.groups()? else { return Ok(false) };
+        let wanted = absent_as_none(fs::read_to_string(groups.unified.join("cgroup.freeze")))?;
+        Ok(wanted.is_some_and(|wanted| wanted.trim() == "1"))
+    }
+
     /// Whether all processes have stopped since [`SandboxHandle::freeze`].
-    pub(crate) fn is_frozen(&self) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_frozen(&self) -> io::Result<bool> {
         let Some(groups) = self.groups()? else { return Ok(true) };
         let events = fs::read_to_string(groups.unified.join("cgroup.events"))?;
         Ok(events.lines().any(|line| line == "frozen 1"))

@@ -7,6 +7,7 @@ pub(crate) mod connection;
 pub(crate) mod metering;
 pub(crate) mod pool;
 pub(crate) mod running_program;
+pub(crate) mod stopped_clock;
 pub(crate) mod watch;
 pub(crate) mod wire;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Maintenance while no server runs. Sandboxes may still run: they do not need the server.
 
 pub use isolet_jail::FrozenSandbox;
+
+use crate::model::state::State;
 use isolet_jail::{Config, SandboxHandle, identity};
 use isolet_store::backup;
 use std::collections::HashMap;
@@ -21,7 +23,15 @@ pub fn freeze(data: &Path, name: &str) -> io::Result<Option<FrozenSandbox>> {
     if identity::is_copy(data)? {
         return Ok(None);
     }
-    FrozenSandbox::freeze(SandboxHandle::open(&Config::beside(data)?, name), FREEZE_WAIT)
+    let handle = SandboxHandle::open(&Config::beside(data)?, name);
+    // A backup that was killed leaves frozen processes too, and only the record tells which it was.
+    let paused = handle.is_freezing()? && is_paused(data, name)?;
+    FrozenSandbox::freeze(handle, FREEZE_WAIT, paused)
+}
+
+fn is_paused(data: &Path, name: &str) -> io::Result<bool> {
+    let recorded = recorded(data).map_err(io::Error::other)?;
+    Ok(recorded.get(name).is_some_and(|one| one.state == State::Paused.word()))
 }
 
 /// What the records say about a sandbox.

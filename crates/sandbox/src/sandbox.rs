@@ -33,7 +33,7 @@ use crate::model::events::{EventEmitter, EventKind};
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::{Lost, SandboxInfo, Usage};
 use crate::model::network::injected_credential::InjectedCredential;
-use crate::model::record::failed;
+use crate::model::record::{View, failed};
 use crate::model::sessions::Session;
 use crate::model::state::State;
 use std::collections::BTreeMap;
@@ -140,7 +140,8 @@ impl Sandbox {
     /// Waits until the sandbox no longer runs, and returns the error that calls get from then on.
     pub async fn ended(&self) -> Error {
         let mut seen = self.entry.view.subscribe();
-        let _ = seen.wait_for(|view| view.record.state != State::Running).await;
+        let ended = |view: &View| !matches!(view.record.state, State::Running | State::Paused);
+        let _ = seen.wait_for(ended).await;
         self.check().err().unwrap_or(Error::Stopping)
     }
 
@@ -152,6 +153,7 @@ impl Sandbox {
             State::Failed => Err(failed(&view.record)),
             State::Unreachable => Err(Error::Unreachable(self.entry.id.clone())),
             State::Sleeping => Err(Error::Sleeping(self.entry.id.clone())),
+            State::Paused => Err(Error::Paused(self.entry.id.clone())),
             _ => Err(AgentError::Destroyed(self.entry.id.clone()).into()),
         }
     }

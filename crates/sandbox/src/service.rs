@@ -23,6 +23,7 @@ use crate::live::entry::SandboxEntry;
 use crate::live::inner::Inner;
 use crate::live::registry::Reserved;
 use crate::live::warm_pool;
+use crate::model::activity::ActivityGuard;
 use crate::model::command::DriverCommand;
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
@@ -30,7 +31,7 @@ use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::{
     Created, EndedSandbox, IdempotencyKey, Page, Patch, RecoveredSandbox, SandboxInfo, SandboxSpec,
 };
-use crate::model::record::{RecordBody, failed};
+use crate::model::record::{Record, RecordBody, failed};
 use crate::model::state::State;
 use crate::sandbox::Sandbox;
 use crate::service::trace::TRACE_TARGET;
@@ -60,16 +61,18 @@ pub struct Service {
 /// How a call finds its sandbox: whether it may create or wake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Creates a missing sandbox, and wakes a sleeping one.
+    /// Creates a missing sandbox, wakes a sleeping one, and resumes a paused one if its
+    /// `auto_resume` is set.
     CreateIfMissing,
-    /// Refuses a missing sandbox, and wakes a sleeping one.
+    /// Refuses a missing sandbox; otherwise like [`Access::CreateIfMissing`].
     MustExist,
-    /// Refuses a missing sandbox, and also a sleeping one with [`Error::Sleeping`].
+    /// Refuses a missing sandbox, and also a sleeping one with [`Error::Sleeping`] and a paused
+    /// one with [`Error::Paused`].
     Awake,
     /// Refuses a missing sandbox and does not wake a sleeping one; for calls that only read.
     Look,
-    /// Refuses a missing sandbox, wakes a sleeping one, and allows reading the files of a failed
-    /// one.
+    /// Refuses a missing sandbox and a paused one, wakes a sleeping one, and allows reading the
+    /// files of a failed one.
     Read,
 }
 
@@ -236,6 +239,27 @@ impl Service {
         request(&entry, DriverCommand::Sleep).await
     }
 
+    /// Freezes all processes of a sandbox, which keep their memory. A paused sandbox stays paused.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::NotPaused`] if a process does not stop, [`Error::Sleeping`],
+    /// [`Error::Failed`], [`Error::Unreachable`], [`Error::Link`] if its agent is too old, and
+    /// errors of the store.
+    pub async fn pause(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
+        let entry = self.entry(tenant, id)?;
+        request(&entry, DriverCommand::Pause).await
+    }
+
+    /// Lets the processes of a paused sandbox continue. A running or sleeping sandbox stays
+    /// unchanged.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`], [`Error::Failed`], [`Error::Unreachable`], and errors of the store.
+    pub async fn resume(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
+        let entry = self.entry(tenant, id)?;
+        request(&entry, DriverCommand::Resume).await
+    }
+
     /// Turns a failed sandbox into a sleeping one with its files. Any other sandbox stays
     /// unchanged.
     ///
@@ -323,6 +347,15 @@ impl Service {
                         Err(error) => return Err(error),
                     }
                 }
+                (State::Paused, _) if reach == Access::Look => {
+                    return Ok(Sandbox::new(Arc::clone(&self.inner), entry));
+                }
+                (State::Paused, _) => match self.resume_for(&entry, reach, &view.record).await {
+                    Ok(awake) => return Ok(Sandbox::held(Arc::clone(&self.inner), entry, awake)),
+                    // The sandbox was deleted in the meantime, so look it up again.
+                    Err(Error::NoSandbox(_)) => {}
+                    Err(error) => return Err(error),
+                },
                 (State::Failed, _) if reach == Access::Read => {
                     let awake = request(&entry, DriverCommand::Read).await?;
                     return Ok(Sandbox::reading(Arc::clone(&self.inner), entry, awake));
@@ -334,6 +367,21 @@ impl Service {
                 _ => {}
             }
         }
+    }
+
+    /// Resumes a paused sandbox for a call, if the sandbox and the call allow it.
+    async fn resume_for(
+        &self,
+        entry: &SandboxEntry,
+        reach: Access,
+        record: &Record,
+    ) -> Result<ActivityGuard, Error> {
+        let resumes = matches!(reach, Access::CreateIfMissing | Access::MustExist);
+        if !(resumes && record.body.auto_resume) {
+            return Err(Error::Paused(entry.id.clone()));
+        }
+        let span = info_span!(target: TRACE_TARGET, "resume");
+        request(entry, DriverCommand::Wake).instrument(span).await
     }
 
     /// Refuses new work, disconnects from the agents and writes unwritten state. Sandboxes continue

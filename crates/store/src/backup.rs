@@ -94,13 +94,15 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
         let layers = layers.map(|layer| layer.as_str().unwrap_or_default().to_owned());
         // A number that is no id is as invalid as the largest id, with which no range begins.
         let id_base = body["id_base"].as_u64().map(|id| u32::try_from(id).unwrap_or(u32::MAX));
+        // A paused sandbox is stored as a running one with a mark.
+        let paused = body["paused"].as_bool() == Some(true);
         Ok(SandboxSummary {
             name: row.get(0)?,
             tenant: row.get(1)?,
             id: row.get(2)?,
             slot: row.get(3)?,
             id_base,
-            state: row.get(4)?,
+            state: if paused { "paused".to_owned() } else { row.get(4)? },
             persistent: body["persistent"].as_bool().unwrap_or(true),
             credential_hosts: hosts.collect(),
             image: body["image_resolved"].as_str().unwrap_or("host").to_owned(),

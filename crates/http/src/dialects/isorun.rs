@@ -2,7 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod files;
-pub(crate) mod not_implemented;
+pub(crate) mod pause;
 pub(crate) mod profiles;
 pub(crate) mod proxy;
 pub(crate) mod runs;
@@ -17,6 +17,8 @@ pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(runs::create, runs::list))
         .routes(routes!(runs::get, runs::patch, runs::delete))
+        .routes(routes!(pause::hibernate))
+        .routes(routes!(pause::resume))
         .routes(routes!(runs::exec))
         .routes(routes!(runs::shell))
         .routes(routes!(snapshots::take))
@@ -31,5 +33,4 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(profiles::list))
         .routes(routes!(profiles::get, profiles::put, profiles::delete))
         .merge(proxy::router())
-        .merge(not_implemented::router())
 }

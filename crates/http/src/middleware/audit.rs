@@ -162,6 +162,8 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("DELETE", "sandboxes" | "sandbox" | "runs") => "sandbox.destroy",
         ("PATCH", "sandboxes" | "runs") => "sandbox.change",
         ("POST", "sleep") => "sandbox.sleep",
+        ("POST", "pause" | "hibernate") => "sandbox.pause",
+        ("POST", "resume") => "sandbox.resume",
         ("POST", "recover") => "sandbox.recover",
         ("POST", "snapshots" | "snapshot") => "snapshot.create",
         ("DELETE", "snapshots") => "snapshot.delete",

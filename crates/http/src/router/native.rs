@@ -20,6 +20,8 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))
+        .routes(routes!(sandboxes::pause))
+        .routes(routes!(sandboxes::resume))
         .routes(routes!(sandboxes::recover))
         .routes(routes!(network::get, network::patch))
         .routes(routes!(audit::read))

@@ -31,7 +31,7 @@ struct FollowedEvents {
 ///
 /// | event | fields besides `id`, `at_ms` and `sandbox` |
 /// |---|---|
-/// | `created`, `running`, `sleeping`, `woke`, `destroyed` | |
+/// | `created`, `running`, `paused`, `resumed`, `sleeping`, `woke`, `destroyed` | |
 /// | `unreachable`, `failed` | `cause` |
 /// | `session_created`, `session_deleted` | `session` |
 /// | `command_started` | `session` (or `null`), `command` |
@@ -163,6 +163,8 @@ mod tests {
             (EventKind::Unreachable { cause: "a\"b".into() }, "unreachable", r#","cause":"a\"b""#),
             (EventKind::Sleeping, "sleeping", ""),
             (EventKind::Woke, "woke", ""),
+            (EventKind::Paused, "paused", ""),
+            (EventKind::Resumed, "resumed", ""),
             (EventKind::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),
             (EventKind::Destroyed, "destroyed", ""),
             (EventKind::SessionCreated(session.clone()), "session_created", r#","session":"s""#),

@@ -18,6 +18,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
     Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec, SnapshotId,
@@ -106,6 +107,11 @@ pub(crate) struct CreateSandbox {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     snapshot: Option<String>,
+    /// Whether a call that works in the sandbox resumes it when it is paused. Defaults to `false`:
+    /// such a call is then refused. Calls that only read never resume it.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    auto_resume: Option<bool>,
 }
 
 impl CreateSandbox {
@@ -122,6 +128,7 @@ impl CreateSandbox {
             ttl_s: self.ttl_s,
             sleep_after_s: self.sleep_after_s,
             persistent: self.persistent,
+            auto_resume: self.auto_resume,
             metadata: Metadata::parse(self.metadata.0)?,
             env,
             dialect: Metadata::default(),
@@ -174,6 +181,10 @@ pub(crate) struct ChangeSandbox {
     /// means never.
     #[serde(deserialize_with = "null_as_zero")]
     sleep_after_s: Option<u64>,
+    /// Whether a call that works in the sandbox resumes it when it is paused.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    auto_resume: Option<bool>,
 }
 
 /// Create a sandbox
@@ -188,7 +199,7 @@ pub(crate) struct ChangeSandbox {
     ),
     request_body(content = CreateSandbox, example = json!({"id": "demo", "memory_mib": 1024, "network": {"allow": ["api.example.com"]}, "metadata": {"purpose": "docs"}, "env": {"LANG": "C.UTF-8"}})),
     responses(
-        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 4, "agent_outdated": false}))
+        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn create(
@@ -230,14 +241,15 @@ pub(crate) async fn list(
 
 /// Get a sandbox
 ///
-/// A running sandbox is returned with its current resource usage. Does not wake a sleeping sandbox.
+/// A running or paused sandbox is returned with its current resource usage. Does not wake a sleeping
+/// sandbox, and does not resume a paused one.
 #[utoipa::path(
     get, path = "/v1/sandboxes/{id}", operation_id = "sandboxes_get", tag = "sandboxes",
     params(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 4, "agent_outdated": false}))
+        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn get(
@@ -247,7 +259,7 @@ pub(crate) async fn get(
 ) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
     // To reach a sandbox that is being created would wait for its creation.
-    if info.state != isolet_sandbox::State::Running {
+    if !matches!(info.state, SandboxState::Running | SandboxState::Paused) {
         return Ok(Json(SandboxView::from(info)));
     }
     let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await {
@@ -288,6 +300,7 @@ pub(crate) async fn patch(
     let patch = Patch {
         ttl_s: change.ttl_s,
         sleep_after_s: change.sleep_after_s,
+        auto_resume: change.auto_resume,
         metadata: change.metadata.map(|new| Metadata::parse(new.0)).transpose()?,
         env: EnvironmentChange::parse(change.env.0)?,
         memory_mib: change.memory_mib,
@@ -343,12 +356,59 @@ pub(crate) async fn recover(
     Ok(Json(RecoveredView::from(recovered)))
 }
 
+/// Pause a sandbox
+///
+/// Freezes all processes of the sandbox and answers once none of them runs. They keep their memory,
+/// and connections of clients stay open. Timeouts of commands do not count the pause; `ttl_s` does.
+/// Calls that work in the sandbox answer 409 `sandbox_paused`, or resume it if its `auto_resume` is
+/// set. A paused sandbox stays as it is.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/pause", operation_id = "sandboxes_pause", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The sandbox, in state `paused`.", body = SandboxView)
+    )
+)]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+) -> Result<Json<SandboxView>, ApiError> {
+    let info = app.service.pause(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(SandboxView::from(info)))
+}
+
+/// Resume a paused sandbox
+///
+/// Lets all its processes continue where they were frozen. A running or sleeping sandbox stays as it
+/// is.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/resume", operation_id = "sandboxes_resume", tag = "sandboxes",
+    params(
+        ("id" = String, Path)
+    ),
+    responses(
+        (status = 200, description = "The sandbox, in state `running` unless it was asleep.", body = SandboxView)
+    )
+)]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+) -> Result<Json<SandboxView>, ApiError> {
+    let info = app.service.resume(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(SandboxView::from(info)))
+}
+
 /// Put a sandbox to sleep
 ///
 /// Answers once nothing runs in the sandbox. Shells and background jobs end; the files of a
 /// persistent sandbox stay. The next call that works in the sandbox wakes it, and its answer lists
 /// in `lost` what the sleep ended. Refused with 409 `sandbox_in_use` while a command runs or a
-/// client is attached.
+/// client is attached. A paused sandbox continues for the moment that saving its shells takes; if it
+/// is in use, it is paused again.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/sleep", operation_id = "sandboxes_sleep", tag = "sandboxes",
     params(

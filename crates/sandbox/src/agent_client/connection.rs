@@ -375,7 +375,7 @@ impl ExecConnection {
 /// Ends a shell or a terminal and everything that it started, on a connection of its own.
 pub(crate) async fn close(mut wire: Wire, key: ShellKey) -> Result<(), Error> {
     wire.send(&AgentRequest::Close { key }).await?;
-    let answer = tokio::time::timeout(ANSWER_WAIT, wire.next()).await;
+    let answer = wire.next_within(ANSWER_WAIT).await;
     match answer.map_err(|_| Error::TooLate("closing the shell"))?? {
         AgentEvent::Response(AgentResponse::Done) => Ok(()),
         AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {

@@ -5,6 +5,7 @@ use crate::agent_client::agent_version::AgentVersion;
 use crate::model::activity::ActivityGuard;
 use crate::model::agent_error::AgentError;
 use crate::model::record::View;
+use crate::model::state::State;
 use bytes::{Buf, Bytes, BytesMut};
 use isolet_wire::context;
 use isolet_wire::frame::{self, Frame};
@@ -20,6 +21,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 /// A frame from an agent.
@@ -193,9 +195,11 @@ impl Wire {
             match self.stream.try_write(&self.out[sent..]) {
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    timeout(SEND_WAIT, self.stream.writable())
-                        .await
-                        .map_err(|_| AgentError::Silent)??;
+                    match timeout(SEND_WAIT, self.stream.writable()).await {
+                        Ok(writable) => writable?,
+                        Err(_) if self.is_paused() => self.resumed().await,
+                        Err(_) => return Err(AgentError::Silent),
+                    }
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -341,9 +345,34 @@ impl Wire {
         self.cut()
     }
 
+    /// Waits for the next event at most this long. While the sandbox is paused, the time does not
+    /// count.
+    pub(crate) async fn next_within(
+        &mut self,
+        limit: Duration,
+    ) -> Result<Result<AgentEvent, AgentError>, Elapsed> {
+        loop {
+            match timeout(limit, self.next()).await {
+                Err(_) if self.is_paused() => self.resumed().await,
+                event => return event,
+            }
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.borrow().record.state == State::Paused)
+    }
+
+    /// Waits until the sandbox is not paused any more.
+    async fn resumed(&self) {
+        if let Some(owner) = &self.owner {
+            let _ = owner.clone().wait_for(|view| view.record.state != State::Paused).await;
+        }
+    }
+
     /// Waits for the answer to a request that the agent answers at once.
     pub(crate) async fn answer(&mut self) -> Result<AgentResponse, AgentError> {
-        let event = timeout(ANSWER_WAIT, self.next()).await;
+        let event = self.next_within(ANSWER_WAIT).await;
         match event.map_err(|_| self.cause(AgentError::Silent))?? {
             AgentEvent::Response(response) => Ok(response),
             AgentEvent::Data(_) => Err(AgentError::Turn("data where an answer was due")),

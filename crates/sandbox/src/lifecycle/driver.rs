@@ -7,10 +7,12 @@ mod check;
 mod end;
 pub(crate) mod from_snapshot;
 mod hold;
+mod pause;
 pub(crate) mod reading;
 mod sleep;
 
 use crate::agent_client::agent_activity::AgentActivity;
+use crate::agent_client::stopped_clock::StoppedClock;
 use crate::agent_client::watch::{AgentReports, watch_at};
 use crate::agent_client::wire::{AgentEvent, Wire};
 use crate::live::cgroup_control::CgroupControl;
@@ -57,6 +59,8 @@ pub(crate) enum Begin {
     Attached(AgentWatch),
     /// The sandbox has failed before.
     Failed,
+    /// The sandbox is paused, and all its processes are frozen.
+    Paused,
     /// The sandbox was asleep, falling asleep or waking up when the server was killed.
     Asleep,
     /// The sandbox failed, fell silent or ended with its host while no server ran. The new state is
@@ -89,6 +93,10 @@ pub(crate) struct Driver {
     /// The end of the sandbox's lifetime, by a clock without jumps.
     until: Option<Instant>,
     saving: StateReceiver,
+    /// The clocks of the agents while the sandbox is paused. Empty if an earlier server paused it.
+    clocks: Vec<StoppedClock>,
+    /// The CA certificate may have changed during a pause.
+    trust_pending: bool,
 }
 
 /// A connection for reports from an agent, with the inventory.
@@ -119,6 +127,8 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<SandboxEntry>, mut b
             reading: false,
             until: until(record.body.expires_at_ms),
             saving: StateReceiver::new(&entry, None),
+            clocks: Vec::new(),
+            trust_pending: false,
             record,
         };
         // A `JoinSet` ends the driver together with its supervisor.
@@ -168,6 +178,7 @@ impl Driver {
                 self.find_scopes();
             }
             Begin::Failed => self.end_reading().await,
+            Begin::Paused => {}
             Begin::Asleep => self.retry_cleanup().await,
             Begin::Lost => {
                 self.settle().await;
@@ -181,16 +192,8 @@ impl Driver {
                     self.end(None).await;
                     return;
                 }
-                State::Running => match watch(&self.entry, REATTACH_WAIT).await {
-                    Ok(watch) => {
-                        self.adopt(watch).await;
-                        self.find_scopes();
-                        // The sandbox may have been on its way to sleep.
-                        self.entry.activity.open();
-                        self.settle().await;
-                    }
-                    Err(_) => self.fail("internal fault").await,
-                },
+                State::Running => self.find_again().await,
+                State::Paused => self.pause_again().await,
                 State::Sleeping => self.retry_cleanup().await,
                 State::Failed => self.end_reading().await,
                 State::Unreachable => {}
@@ -198,6 +201,23 @@ impl Driver {
             },
         }
         self.serve().await;
+    }
+
+    /// Reconnects to the agent after a panic.
+    async fn find_again(&mut self) {
+        // The sandbox may have been on its way to a pause.
+        let handle = self.handle();
+        let _ = blocking(move || handle.open().freeze(false)).await;
+        match watch(&self.entry, REATTACH_WAIT).await {
+            Ok(watch) => {
+                self.adopt(watch).await;
+                self.find_scopes();
+                // The sandbox may have been on its way to sleep.
+                self.entry.activity.open();
+                self.settle().await;
+            }
+            Err(_) => self.fail("internal fault").await,
+        }
     }
 
     /// Serves commands and events until the sandbox is deleted or detached.
@@ -228,9 +248,15 @@ impl Driver {
                     Some(DriverCommand::Link(answer)) => {
                         let _ = answer.send(self.link().await);
                     }
-                    Some(DriverCommand::Trust) => self.trust().await,
+                    Some(DriverCommand::Trust) => self.trust_or_later().await,
                     Some(DriverCommand::Sleep(answer)) => {
                         let _ = answer.send(self.sleep().await);
+                    }
+                    Some(DriverCommand::Pause(answer)) => {
+                        let _ = answer.send(self.pause().await);
+                    }
+                    Some(DriverCommand::Resume(answer)) => {
+                        let _ = answer.send(self.resume().await);
                     }
                     Some(DriverCommand::Wake(answer)) => {
                         let _ = answer.send(self.wake().await);
@@ -327,6 +353,11 @@ impl Driver {
         };
         self.watch = None;
         self.entry.pool.drop_links(None);
+        self.reconnect(error).await;
+    }
+
+    /// Connects to the agent again after its connection broke.
+    async fn reconnect(&mut self, error: AgentError) {
         match watch(&self.entry, REATTACH_WAIT).await {
             Ok(watch) => {
                 warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "connection to the agent replaced");
@@ -496,17 +527,18 @@ impl Driver {
     }
 
     fn shift(&mut self, event: Transition) -> Result<(), Error> {
-        self.record.state = self.record.state.next(event).map_err(|refused| {
+        let next = self.record.state.next(event).map_err(|refused| {
             warn!(sandbox = %self.entry.id, %refused, "invalid state transition");
             Error::Fault(refused.to_string())
         })?;
+        self.record.set_state(next);
         Ok(())
     }
 
     async fn write(&self, answer: Option<isolet_store::StoredAnswer>) -> Result<(), Error> {
         let record = &self.record;
         let body = record.body.json()?;
-        Ok(self.inner.store.update(&record.name, record.state.word(), body, answer).await?)
+        Ok(self.inner.store.update(&record.name, record.stored_state(), body, answer).await?)
     }
 
     fn publish(&self, end: Option<Result<EndedSandbox, Error>>) {

@@ -7,6 +7,10 @@
 //! | running, unreachable | agent of an unsupported version | unreachable; the server keeps retrying |
 //! | running, unreachable | no agent, but cgroups | failed and killed; the disk is kept |
 //! | running, unreachable | no cgroups, because the host was rebooted | sleeping |
+//! | paused | all processes are frozen | paused |
+//! | paused | some process is not frozen | reattached, and paused again |
+//! | paused | no processes, but cgroups | failed and killed; the disk is kept |
+//! | paused | no cgroups, because the host was rebooted | sleeping |
 //! | sleeping | anything | sleeping and killed; a persistent sandbox keeps its disk |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
@@ -32,6 +36,7 @@ use crate::live::registry::Registry;
 use crate::live::snapshots::Snapshots;
 use crate::live::space::Space;
 use crate::model::agent_error::AgentError;
+use crate::model::command::DriverCommand;
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, SessionId};
@@ -51,7 +56,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -296,18 +301,30 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
     for mut record in found.records {
         let state = record.state;
         let sessions = found.sessions.remove(&record.name).unwrap_or_default();
+        let found_paused = Paused::find(inner, &record);
         match state {
-            State::Creating => record.state = State::Destroying,
-            State::Unreachable => (record.state, record.body.cause) = (State::Running, None),
+            State::Creating => record.set_state(State::Destroying),
+            State::Unreachable => {
+                record.set_state(State::Running);
+                record.body.cause = None;
+            }
+            State::Paused if found_paused == Paused::Partly => record.set_state(State::Running),
             _ => {}
         }
         let entry = SandboxEntry::new(record, &sandboxes, sessions, &inner.watched, &inner.metrics);
         inner.registry.insert(&entry);
         match state {
-            State::Running | State::Unreachable => {
+            State::Paused if found_paused == Paused::Frozen => inner.drive(entry, Begin::Paused),
+            State::Paused if found_paused == Paused::Gone => absent(inner, entry, origin),
+            State::Running | State::Unreachable | State::Paused => {
                 // A server that was killed during a backup leaves the sandbox frozen.
                 let _ = SandboxHandle::open(&inner.jail, &entry.name).freeze(false);
                 let wait = inner.config.recover;
+                if state == State::Paused {
+                    // The driver answers commands in order, and nobody waits for this one.
+                    let pause = DriverCommand::Pause(oneshot::channel().0);
+                    let _ = entry.commands.try_send(pause);
+                }
                 tries.spawn(async move {
                     let found = watch(&entry, wait).await;
                     (entry, found)
@@ -336,20 +353,52 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
             Ok((entry, Err(AgentError::Silent))) => {
                 lost(inner, entry, Transition::Silent, "agent does not answer")
             }
-            Ok((entry, Err(_))) if rebooted(inner, &entry) => {
-                let cause = match origin {
-                    Origin::Copied => "its data directory is a copy",
-                    _ => "the host was restarted",
-                };
-                lost(inner, entry, Transition::Rebooted, cause);
-            }
             Ok((entry, Err(error))) => {
-                warn!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
-                lost(inner, entry, Transition::Died, "agent is gone");
+                info!(sandbox = %entry.id, tenant = %entry.tenant, %error, "its agent is gone");
+                absent(inner, entry, origin);
             }
             Err(error) => warn!(%error, "task that finds a sandbox failed"),
         }
     }
+}
+
+/// What runs of a sandbox whose record says `paused`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paused {
+    /// Its record says something else.
+    Not,
+    /// All its processes are frozen.
+    Frozen,
+    /// The server was killed between the record and the freeze.
+    Partly,
+    /// No process is left.
+    Gone,
+}
+
+impl Paused {
+    fn find(inner: &Inner, record: &Record) -> Self {
+        if record.state != State::Paused {
+            return Self::Not;
+        }
+        let handle = SandboxHandle::open(&inner.jail, &record.name);
+        match handle.is_frozen() {
+            _ if !handle.populated() => Self::Gone,
+            Ok(true) => Self::Frozen,
+            _ => Self::Partly,
+        }
+    }
+}
+
+/// The agent of a sandbox is gone: with its host, or alone.
+fn absent(inner: &Arc<Inner>, entry: Arc<SandboxEntry>, origin: Origin) {
+    if !rebooted(inner, &entry) {
+        return lost(inner, entry, Transition::Died, "agent is gone");
+    }
+    let cause = match origin {
+        Origin::Copied => "its data directory is a copy",
+        _ => "the host was restarted",
+    };
+    lost(inner, entry, Transition::Rebooted, cause);
 }
 
 /// Publishes the version of an agent before clients can see the sandbox.
@@ -385,7 +434,7 @@ pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<SandboxEntry>, event: Transiti
     if event != Transition::Rebooted {
         record.rest();
     }
-    record.state = was.next(event).unwrap_or(State::Failed);
+    record.set_state(was.next(event).unwrap_or(State::Failed));
     let state = record.state;
     if state == State::Sleeping {
         record.body.lost = Some(crashed(&entry, record.body.persistent));

@@ -290,8 +290,7 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
 
 fn wants(entry: &SandboxEntry) -> bool {
     let view = entry.view.borrow();
-    view.record.body.network.mode() != Mode::None
-        && matches!(view.record.state, State::Running | State::Unreachable)
+    view.record.body.network.mode() != Mode::None && view.record.state.has_processes()
 }
 
 /// Creates the veth pair of every sandbox that needs one, and removes pairs without a sandbox.

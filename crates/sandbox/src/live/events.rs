@@ -20,12 +20,14 @@ impl Events {
         match (from, to) {
             (State::Creating, State::Running) => emit(EventKind::Created),
             (State::Sleeping, State::Running) => emit(EventKind::Woke),
+            (State::Paused, State::Running) => emit(EventKind::Resumed),
             _ => {}
         }
         emit(match to {
             _ if from == to => return,
             State::Running => EventKind::Running,
             State::Unreachable => EventKind::Unreachable { cause: cause() },
+            State::Paused => EventKind::Paused,
             State::Sleeping => EventKind::Sleeping,
             State::Failed => EventKind::Failed { cause: cause() },
             State::Destroyed => EventKind::Destroyed,

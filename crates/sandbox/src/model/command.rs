@@ -13,11 +13,15 @@ pub(crate) enum DriverCommand {
     Patch(Box<Patch>, oneshot::Sender<Result<SandboxInfo, Error>>),
     Delete(oneshot::Sender<Result<EndedSandbox, Error>>),
     Sleep(oneshot::Sender<Result<SandboxInfo, Error>>),
+    /// Freeze all processes of the sandbox.
+    Pause(oneshot::Sender<Result<SandboxInfo, Error>>),
+    /// Let the processes of a paused sandbox continue.
+    Resume(oneshot::Sender<Result<SandboxInfo, Error>>),
     /// Expose or hide a port. Answered with the port's new or last state.
     Expose(ExposeChange, oneshot::Sender<Result<ExposedPort, Error>>),
     /// Change the egress rules or the injected credentials.
     Network(Box<NetworkChange>, oneshot::Sender<Result<SandboxInfo, Error>>),
-    /// Wake the sandbox. The answer holds a guard so that the sandbox cannot fall asleep before the
+    /// Wake the sandbox, or resume it if its `auto_resume` says so. The answer holds a guard so that the sandbox cannot fall asleep before the
     /// caller uses it.
     Wake(oneshot::Sender<Result<ActivityGuard, Error>>),
     /// Start an agent that reads the files of a failed sandbox. The agent runs while the guard in

@@ -30,6 +30,17 @@ pub enum Error {
     /// The sandbox is asleep, and this call does not wake it.
     #[error("sandbox {0} is asleep")]
     Sleeping(SandboxId),
+    /// The sandbox is paused, and this call does not resume it.
+    #[error("sandbox {0} is paused")]
+    Paused(SandboxId),
+    /// The sandbox could not be paused. It continues to run.
+    #[error("sandbox {id} cannot be paused: {reason}; it continues to run")]
+    NotPaused {
+        /// The id of the sandbox.
+        id: SandboxId,
+        /// What did not stop, in words.
+        reason: String,
+    },
     /// The sandbox is in use, so it cannot be put to sleep.
     #[error("sandbox {0} is in use")]
     InUse(SandboxId),

@@ -36,6 +36,10 @@ pub enum EventKind {
     Sleeping,
     /// The sandbox woke up.
     Woke,
+    /// All processes of the sandbox were frozen.
+    Paused,
+    /// The processes of the paused sandbox continue.
+    Resumed,
     /// The sandbox failed and does not run any more.
     Failed {
         /// The cause in words.

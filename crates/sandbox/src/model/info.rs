@@ -41,6 +41,8 @@ pub struct SandboxSpec {
     pub sleep_after_s: Option<u64>,
     /// Whether files survive a sleep; true by default.
     pub persistent: Option<bool>,
+    /// Whether a call that needs the sandbox resumes it if it is paused; false by default.
+    pub auto_resume: Option<bool>,
     /// Arbitrary JSON of the client.
     pub metadata: Metadata,
     /// Environment of every shell and program.
@@ -63,6 +65,8 @@ pub struct Patch {
     pub ttl_s: Option<u64>,
     /// New idle time before a sleep; see [`SandboxSpec::sleep_after_s`].
     pub sleep_after_s: Option<u64>,
+    /// Whether a call that needs the sandbox resumes it if it is paused.
+    pub auto_resume: Option<bool>,
     /// New metadata, which replaces all of the old.
     pub metadata: Option<Metadata>,
     /// Change of the environment of shells and programs that start later.
@@ -136,6 +140,10 @@ pub struct SandboxInfo {
     pub credentials: Vec<InjectedCredential>,
     /// Whether files survive a sleep.
     pub persistent: bool,
+    /// Whether a call that needs the sandbox resumes it if it is paused. Answers that earlier
+    /// versions stored do not have it.
+    #[serde(default)]
+    pub auto_resume: bool,
     /// Idle time in seconds after which the sandbox falls asleep; `None` means never.
     pub sleep_after_s: Option<u64>,
     /// The dialect's own fields, unchanged.

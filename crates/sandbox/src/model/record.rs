@@ -103,6 +103,14 @@ pub(crate) struct RecordBody {
     pub(crate) sleep_after_s: Option<u64>,
     #[serde(default = "yes")]
     pub(crate) persistent: bool,
+    /// Whether a call that needs the sandbox resumes it if it is paused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) auto_resume: bool,
+    /// Whether the state is `paused`. The store has it as `running` with this mark, so that an
+    /// earlier server, which knows no pause, lets the processes continue instead of ending them.
+    /// Only [`Record::set_state`] changes it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    paused: bool,
     /// What the last sleep lost, until a client has received it.
     #[serde(default)]
     pub(crate) lost: Option<Vec<Lost>>,
@@ -122,6 +130,11 @@ pub(crate) struct RecordBody {
 
 fn yes() -> bool {
     true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn bad(field: &'static str, reason: String) -> Error {
@@ -213,6 +226,8 @@ impl RecordBody {
             cause: None,
             sleep_after_s: check_time("sleep_after_s", sleep_after_s)?,
             persistent: spec.persistent.unwrap_or(true),
+            auto_resume: spec.auto_resume.unwrap_or(false),
+            paused: false,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::begun(),
@@ -263,6 +278,8 @@ impl RecordBody {
                 after => check_time("sleep_after_s", after)?,
             },
             persistent: spec.persistent.unwrap_or(self.persistent),
+            auto_resume: spec.auto_resume.unwrap_or(self.auto_resume),
+            paused: false,
             lost: Some(lost.to_vec()).filter(|lost| !lost.is_empty()),
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::begun(),
@@ -276,6 +293,7 @@ impl RecordBody {
     pub(crate) fn for_snapshot(&self) -> Self {
         Self {
             cause: None,
+            paused: false,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::default(),
@@ -296,6 +314,7 @@ impl RecordBody {
         if let Some(sleep_after_s) = patch.sleep_after_s {
             new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
         }
+        new.auto_resume = patch.auto_resume.unwrap_or(new.auto_resume);
         if let Some(metadata) = patch.metadata {
             new.metadata = metadata.into_inner();
         }
@@ -367,9 +386,26 @@ impl Record {
             network: body.network.clone(),
             credentials: body.credentials.clone(),
             persistent: body.persistent,
+            auto_resume: body.auto_resume,
             sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
-            agent_version: self.agent_version.filter(|_| self.state == State::Running),
+            agent_version: self
+                .agent_version
+                .filter(|_| matches!(self.state, State::Running | State::Paused)),
+        }
+    }
+
+    /// Changes the state.
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.state = state;
+        self.body.paused = state == State::Paused;
+    }
+
+    /// The word for the state in the store; see [`RecordBody::paused`].
+    pub(crate) fn stored_state(&self) -> &'static str {
+        match self.state {
+            State::Paused => State::Running.word(),
+            state => state.word(),
         }
     }
 
@@ -379,7 +415,7 @@ impl Record {
             tenant: self.tenant.to_string(),
             id: self.id.to_string(),
             slot: self.slot,
-            state: self.state.word().to_owned(),
+            state: self.stored_state().to_owned(),
             body: self.body.json()?,
         })
     }
@@ -396,6 +432,7 @@ impl Record {
         let body = serde_json::from_str::<RecordBody>(&row.body).ok();
         let body = body.filter(|body| (VERSION_MIN..=VERSION).contains(&body.v));
         let (state, mut body) = match (state, body) {
+            (Ok(State::Running), Some(body)) if body.paused => (State::Paused, body),
             (Ok(state), Some(body)) => (state, body),
             (Ok(state @ (State::Creating | State::Destroying)), None) => {
                 (state, Self::unread(config))
@@ -427,6 +464,8 @@ impl Record {
             cause: Some(UNREAD.to_owned()),
             sleep_after_s: None,
             persistent: true,
+            auto_resume: false,
+            paused: false,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::default(),
@@ -622,5 +661,12 @@ mod tests {
             body,
         };
         assert_eq!(Record::read(&config(), record.row().unwrap()).unwrap(), record);
+        let mut paused = record.clone();
+        paused.set_state(State::Paused);
+        let row = paused.row().unwrap();
+        assert_eq!(row.state, "running", "an earlier server lets it continue");
+        assert_eq!(Record::read(&config(), row).unwrap(), paused);
+        paused.set_state(State::Running);
+        assert_eq!(paused, record);
     }
 }

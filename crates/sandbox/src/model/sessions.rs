@@ -454,6 +454,11 @@ impl Sessions {
         over
     }
 
+    /// Restarts the idle times of all sessions, because none of them could be used in a pause.
+    pub(crate) fn restart_idle_times(&self) {
+        self.lock().values_mut().for_each(|held| held.used = Instant::now());
+    }
+
     /// Whether a session exists and matches the filter.
     pub(crate) fn fits(&self, id: &SessionId, only: Only) -> bool {
         self.lock().get(id).is_some_and(|held| only.fits(held))

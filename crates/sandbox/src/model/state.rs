@@ -21,9 +21,21 @@
 //!                       destroyed   (its record is gone, its id is free)
 //! ```
 //!
+//! A pause stops a running sandbox with its memory (`driver/pause.rs`). From the outside it is
+//! left as `running` is:
+//!
+//! ```text
+//!              Pause               Died
+//!  running ◄───────────► paused ───────────► failed
+//!              Resume     │   │  Rebooted
+//!                         │   └────────────► sleeping
+//!                         │        Delete
+//!                         └────────────────► destroying
+//! ```
+//!
 //! A failed creation leaves nothing: `creating` goes to `destroying`, never to `failed`.
 //! The agent of an `unreachable` sandbox may only be slow, so the server keeps retrying and kills
-//! nothing. A `failed` sandbox keeps its disk until it is deleted. Its files can be read
+//! nothing. A `paused` one cannot answer, so it never becomes `unreachable`. A `failed` sandbox keeps its disk until it is deleted. Its files can be read
 //! (`driver/reading.rs`), and a persistent one can be recovered to `sleeping` (`Recover`, not in
 //! the diagram). A `sleeping` sandbox has no process and no namespace, and a persistent one keeps
 //! its files; see `driver/sleep.rs`.
@@ -41,6 +53,9 @@ pub enum State {
     Running,
     /// The agent does not answer. The sandbox continues to run, and the server keeps retrying.
     Unreachable,
+    /// All processes are frozen and keep their memory. They continue when a client resumes the
+    /// sandbox.
+    Paused,
     /// Nothing of the sandbox runs. The next call that needs it wakes it.
     Sleeping,
     /// Nothing of the sandbox runs. Its disk is kept, and the record has the cause.
@@ -60,6 +75,10 @@ pub enum Transition {
     Silent,
     /// The agent ended or could not be started.
     Died,
+    /// A client pauses the sandbox.
+    Pause,
+    /// A client resumes the paused sandbox, or a call that needs it does.
+    Resume,
     /// The sandbox is idle, or a client puts it to sleep.
     Sleep,
     /// The host was rebooted, so nothing of the sandbox runs.
@@ -91,16 +110,17 @@ impl State {
         use State as S;
         use Transition as E;
         match (self, event) {
-            (S::Creating | S::Unreachable | S::Sleeping, E::Greeted) => Ok(S::Running),
+            (S::Creating | S::Unreachable | S::Sleeping, E::Greeted) | (S::Paused, E::Resume) => {
+                Ok(S::Running)
+            }
+            (S::Running, E::Pause) => Ok(S::Paused),
             (S::Running, E::Sleep)
-            | (S::Running | S::Unreachable, E::Rebooted)
+            | (S::Running | S::Unreachable | S::Paused, E::Rebooted)
             | (S::Failed, E::Recover) => Ok(S::Sleeping),
             (S::Running, E::Silent) => Ok(S::Unreachable),
-            (S::Running | S::Unreachable, E::Died) => Ok(S::Failed),
-            (S::Creating, E::Died)
-            | (S::Creating | S::Running | S::Unreachable | S::Sleeping | S::Failed, E::Delete) => {
-                Ok(S::Destroying)
-            }
+            (S::Running | S::Unreachable | S::Paused, E::Died) => Ok(S::Failed),
+            (S::Creating, E::Died) => Ok(S::Destroying),
+            (state, E::Delete) if state.visible() => Ok(S::Destroying),
             (S::Destroying, E::Removed) => Ok(S::Destroyed),
             (state, event) => Err(InvalidTransition { state, event }),
         }
@@ -113,11 +133,18 @@ impl State {
             Self::Creating => "creating",
             Self::Running => "running",
             Self::Unreachable => "unreachable",
+            Self::Paused => "paused",
             Self::Sleeping => "sleeping",
             Self::Failed => "failed",
             Self::Destroying => "destroying",
             Self::Destroyed => "destroyed",
         }
+    }
+
+    /// Whether the sandbox has processes, which may be frozen or silent.
+    #[must_use]
+    pub fn has_processes(self) -> bool {
+        matches!(self, Self::Running | Self::Unreachable | Self::Paused)
     }
 
     /// Whether clients can see the sandbox. They cannot from the moment its deletion begins.
@@ -143,6 +170,8 @@ mod tests {
             Just(Transition::Greeted),
             Just(Transition::Silent),
             Just(Transition::Died),
+            Just(Transition::Pause),
+            Just(Transition::Resume),
             Just(Transition::Sleep),
             Just(Transition::Rebooted),
             Just(Transition::Recover),
@@ -154,7 +183,8 @@ mod tests {
 
     proptest! {
         /// For any sequence of events, an invalid transition changes nothing, `running` follows
-        /// only a greeting, and no state follows `destroyed`.
+        /// only a greeting or a resume, `paused` is entered from `running` only, and no state
+        /// follows `destroyed`.
         #[test]
         fn every_move_is_drawn_or_refused(events in events()) {
             let mut state = State::Creating;
@@ -162,11 +192,14 @@ mod tests {
                 match state.next(event) {
                     Ok(next) => {
                         prop_assert_ne!(next, state);
-                        prop_assert!(next != State::Running || event == Transition::Greeted);
+                        prop_assert!(next != State::Running
+                            || matches!(event, Transition::Greeted | Transition::Resume));
+                        prop_assert!(next != State::Paused || state == State::Running);
+                        prop_assert!(state != State::Paused || next != State::Unreachable);
                         prop_assert!(!matches!(state, State::Destroyed));
                         prop_assert!(state != State::Destroying || next == State::Destroyed);
                         prop_assert!(next != State::Failed
-                            || matches!(state, State::Running | State::Unreachable));
+                            || state.has_processes());
                         prop_assert!(next != State::Sleeping
                             || matches!(event, Transition::Sleep | Transition::Rebooted | Transition::Recover));
                         state = next;
@@ -180,10 +213,31 @@ mod tests {
     #[test]
     fn every_state_that_is_seen_can_be_deleted() {
         use State as S;
-        for state in [S::Creating, S::Running, S::Unreachable, S::Sleeping, S::Failed] {
+        for state in [S::Creating, S::Running, S::Unreachable, S::Paused, S::Sleeping, S::Failed] {
             assert!(state.visible());
             assert_eq!(state.next(Transition::Delete), Ok(State::Destroying));
         }
         assert!(!State::Destroying.visible() && !State::Destroyed.visible());
+        assert!(State::Destroying.next(Transition::Delete).is_err());
+    }
+
+    #[test]
+    fn a_paused_sandbox_is_left_by_a_resume_its_end_or_a_loss() {
+        use Transition as E;
+        assert_eq!(State::Running.next(E::Pause), Ok(State::Paused));
+        for (event, next) in [
+            (E::Resume, State::Running),
+            (E::Died, State::Failed),
+            (E::Rebooted, State::Sleeping),
+            (E::Delete, State::Destroying),
+        ] {
+            assert_eq!(State::Paused.next(event), Ok(next));
+        }
+        for event in [E::Greeted, E::Silent, E::Sleep, E::Pause, E::Recover, E::Removed] {
+            assert!(State::Paused.next(event).is_err(), "{event:?}");
+        }
+        for state in [State::Sleeping, State::Unreachable, State::Failed, State::Creating] {
+            assert!(state.next(E::Pause).is_err(), "{state:?}");
+        }
     }
 }

@@ -6,7 +6,6 @@ use crate::model::error::Error;
 use crate::model::info::Usage;
 use crate::model::network::traffic::Traffic;
 use crate::model::record::Record;
-use crate::model::state::State;
 use isolet_store::{EndedSandbox, UsageTotals};
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +81,7 @@ impl Record {
     /// Time in which the sandbox did not sleep, in ms.
     fn awake_ms(&self) -> u64 {
         let used = self.body.used;
-        if !matches!(self.state, State::Running | State::Unreachable) {
+        if !self.state.has_processes() {
             return used.awake_ms;
         }
         let since = used.since_ms.unwrap_or(self.body.created_at_ms);

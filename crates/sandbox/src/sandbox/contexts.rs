@@ -25,7 +25,6 @@ use isolet_wire::response::{AgentResponse, RefusalReason};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// Default timeout of a run, in ms.
 pub const TIMEOUT_MS: u64 = 60_000;
@@ -232,7 +231,7 @@ impl Sandbox {
             let mut wire = self.wire(scope.as_deref()).await?;
             wire.send(&AgentRequest::Context(context::ContextRequest::Close(id.to_string())))
                 .await?;
-            let answer = timeout(CLOSE_WAIT, wire.next()).await;
+            let answer = wire.next_within(CLOSE_WAIT).await;
             match answer.map_err(|_| Error::TooLate("ending the context"))?? {
                 AgentEvent::Response(AgentResponse::Done) => {
                     self.pool_at(scope.as_deref()).park(wire);
@@ -270,7 +269,7 @@ impl Sandbox {
     ) -> Result<context::ContextResponse, Error> {
         let mut wire = self.wire(scope).await?;
         wire.send(&AgentRequest::Context(request)).await?;
-        let heard = timeout(wait, wire.next()).await.map_err(|_| AgentError::Silent)??;
+        let heard = wire.next_within(wait).await.map_err(|_| AgentError::Silent)??;
         match heard {
             AgentEvent::Response(AgentResponse::Context(response)) => {
                 self.pool_at(scope).park(wire);

@@ -20,7 +20,6 @@ use isolet_wire::request::{AgentRequest, FileRequest};
 use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// Maximum number of entries that a list may request.
 pub const ENTRIES_MAX: u32 = 100_000;
@@ -64,7 +63,7 @@ pub(crate) async fn next_event_within(
     wire: &mut Wire,
     wait: Duration,
 ) -> Result<AgentEvent, Error> {
-    match timeout(wait, wire.next()).await.map_err(|_| Error::TooLate("the file call"))?? {
+    match wire.next_within(wait).await.map_err(|_| Error::TooLate("the file call"))?? {
         AgentEvent::Response(AgentResponse::Refused { reason, message, .. }) => {
             Err(Error::Refused { reason, message })
         }

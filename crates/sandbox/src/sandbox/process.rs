@@ -23,7 +23,6 @@ use isolet_wire::request::AgentRequest;
 use isolet_wire::response::{AgentResponse, RefusalReason};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// Maximum number of processes in a list, above what any honest agent has.
 const LISTED_MAX: usize = 1024;
@@ -351,7 +350,7 @@ impl Sandbox {
     ) -> Result<AgentResponse, Error> {
         let mut wire = self.wire(scope).await?;
         wire.send(&AgentRequest::Process(request)).await?;
-        let event = timeout(wait, wire.next()).await;
+        let event = wire.next_within(wait).await;
         let response = match event.map_err(|_| Error::TooLate("the process"))?? {
             Said(AgentResponse::Refused { reason, message, .. }) => {
                 Err(Error::Refused { reason, message })

@@ -306,7 +306,7 @@ impl Recorder {
             if self.sandbox.inner.stopping.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(RecordingEnd::Left);
             }
-            if self.entry().state() != State::Running {
+            if !matches!(self.entry().state(), State::Running | State::Paused) {
                 return Err(RecordingEnd::Whole);
             }
             match self.sandbox.attach_recorder(&self.about.session, Some(&self.about)).await {

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Every state in which a sandbox has an entry.
-const STATES: [State; 6] = [
+const STATES: [State; 7] = [
     State::Creating,
     State::Running,
     State::Unreachable,
+    State::Paused,
     State::Sleeping,
     State::Failed,
     State::Destroying,

@@ -121,6 +121,9 @@ async fn end(
         if !entry.sessions.fits(&id, only) {
             return Ok(false);
         }
+        if entry.state() == State::Paused {
+            return Err(Error::Paused(entry.id.clone()));
+        }
         let scoped = entry.sessions.scoped(&id);
         // Recorded first: if that fails, the session continues unchanged.
         inner.store.remove_session(&entry.name, id.as_str()).await?;
@@ -143,6 +146,10 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     while !inner.stopping.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK).await;
         for entry in inner.registry.all() {
+            // The shell of a session ends with it, which a frozen agent cannot do.
+            if entry.state() == State::Paused {
+                continue;
+            }
             let parked = |id: &SessionId| entry.pool_of(id).parked(id);
             let over = entry.sessions.over(inner.config.session_idle, parked);
             for id in over {

@@ -78,6 +78,8 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/runs/{id}/snapshot") => Value::Null,
         ("post", "/v1/runs/{id}/fork") => json!({"count": 1}),
         ("post", "/v1/runs/restore") => json!({"snapshot_id": SNAPSHOT}),
+        ("post", "/v1/sandboxes/{id}/pause" | "/v1/sandboxes/{id}/resume") => Value::Null,
+        ("post", "/v1/runs/{id}/hibernate" | "/v1/runs/{id}/resume") => Value::Null,
         ("post", "/v1/images/pull") => json!({"image": registry().1}),
         ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
         ("post", "/v1/images/gc") => json!({}),

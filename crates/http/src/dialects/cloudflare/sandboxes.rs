@@ -81,8 +81,8 @@ pub(crate) async fn delete(
 
 /// Report whether a sandbox is available
 ///
-/// A sleeping sandbox that keeps its files counts as running, because the next call wakes it. This
-/// call does not wake it.
+/// A sleeping sandbox that keeps its files counts as running, because the next call wakes it, and so
+/// does a paused one with `auto_resume`. This call neither wakes nor resumes it.
 #[utoipa::path(
     get, path = "/v1/sandbox/{id}/running", operation_id = "cloudflare_sandboxes_running", tag = "cloudflare",
     params(
@@ -101,6 +101,7 @@ pub(crate) async fn running(
         Ok(info) => match info.state {
             Stands::Running | Stands::Creating => true,
             Stands::Sleeping => info.persistent,
+            Stands::Paused => info.auto_resume,
             _ => false,
         },
         Err(Error::NoSandbox(_)) => false,

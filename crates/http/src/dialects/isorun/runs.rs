@@ -20,6 +20,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use isolet_clock::rfc3339;
+use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::info::TTL_S_MAX;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{CommandText, Denied, Patch, Program, ProgramSpec, SandboxInfo, SandboxSpec};
@@ -82,8 +83,8 @@ pub(crate) struct IsorunRun {
     /// The id of the run.
     #[schema(value_type = String)]
     id: String,
-    /// `running`, `creating`, `unreachable`, `sleeping` (after a restart of the host), `failed` or
-    /// `destroyed`.
+    /// `running`, `hibernated`, `creating`, `unreachable`, `sleeping` (after a restart of the host),
+    /// `failed` or `destroyed`.
     status: &'static str,
     /// The image as it was requested.
     image: String,
@@ -104,7 +105,10 @@ impl From<SandboxInfo> for IsorunRun {
     fn from(info: SandboxInfo) -> Self {
         Self {
             id: info.id.into(),
-            status: info.state.word(),
+            status: match info.state {
+                SandboxState::Paused => "hibernated",
+                state => state.word(),
+            },
             image: info.image,
             vcpus: info.limits.cpu_millis as f64 / 1000.0,
             mem_mib: info.limits.memory_mib,

@@ -48,6 +48,16 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "the server keeps retrying; wait, or delete the sandbox",
         ),
         Error::Sleeping(_) => (S::CONFLICT, "sandbox_sleeping", "run a command in it to wake it"),
+        Error::Paused(_) => (
+            S::CONFLICT,
+            "sandbox_paused",
+            "resume it with POST /v1/sandboxes/{id}/resume, or set auto_resume",
+        ),
+        Error::NotPaused { .. } => (
+            S::SERVICE_UNAVAILABLE,
+            "not_paused",
+            "a process may be waiting for a disk; retry in a moment",
+        ),
         Error::InUse(_) => (
             S::CONFLICT,
             "sandbox_in_use",
@@ -213,6 +223,7 @@ mod tests {
             (Error::NoWay("no nft".into()), 501, "no_network"),
             (Error::WayLost("ended".into()), 503, "network_lost"),
             (Error::Stopping, 503, "stopping"),
+            (Error::Paused("a".parse().unwrap()), 409, "sandbox_paused"),
             (Error::TooLate("delete"), 504, "deadline_exceeded"),
             (
                 Error::Refused { reason: RefusalReason::QueueFull, message: "full".into() },

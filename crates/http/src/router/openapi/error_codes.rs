@@ -104,6 +104,7 @@ const CODES: &[ErrorCode] = &[
     code("sandbox_exists", "409", "The id of the sandbox is taken."),
     code("sandbox_failed", "409", "The sandbox has failed. Recover or delete it."),
     code("sandbox_in_use", "409", "A command runs or a client is attached."),
+    code("sandbox_paused", "409", "The sandbox is paused, and this call does not resume it."),
     code("sandbox_sleeping", "409", "The sandbox sleeps, and this call does not wake it."),
     code(
         "sandbox_unreachable",

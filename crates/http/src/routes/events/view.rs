@@ -23,7 +23,7 @@ pub(crate) struct SandboxEventView<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum EventFields<'a> {
-    /// `created`, `running`, `sleeping`, `woke` and `destroyed`.
+    /// `created`, `running`, `paused`, `resumed`, `sleeping`, `woke` and `destroyed`.
     None {},
     /// The fields of `unreachable` and `failed`.
     Cause {
@@ -109,6 +109,8 @@ impl<'a> EventFields<'a> {
             EventKind::Running => ("running", Self::None {}),
             EventKind::Unreachable { cause } => ("unreachable", Self::Cause { cause }),
             EventKind::Sleeping => ("sleeping", Self::None {}),
+            EventKind::Paused => ("paused", Self::None {}),
+            EventKind::Resumed => ("resumed", Self::None {}),
             EventKind::Woke => ("woke", Self::None {}),
             EventKind::Failed { cause } => ("failed", Self::Cause { cause }),
             EventKind::Destroyed => ("destroyed", Self::None {}),

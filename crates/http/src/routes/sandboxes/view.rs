@@ -15,8 +15,8 @@ pub(crate) struct SandboxView {
     /// The id, unique among the sandboxes of the tenant.
     #[schema(value_type = String)]
     id: String,
-    /// `creating`, `running`, `sleeping`, `unreachable`, `failed`, or `destroyed` in the answer to
-    /// a delete.
+    /// `creating`, `running`, `paused`, `sleeping`, `unreachable`, `failed`, or `destroyed` in the
+    /// answer to a delete.
     state: &'static str,
     /// Why the sandbox failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +44,8 @@ pub(crate) struct SandboxView {
     network_profile: Option<String>,
     /// Whether files outlive a sleep.
     persistent: bool,
+    /// Whether a call that works in the sandbox resumes it when it is paused.
+    auto_resume: bool,
     /// The lifetime in seconds, counted from the creation or its last change. `null` means no
     /// limit.
     #[schema(required = true)]
@@ -70,7 +72,8 @@ pub(crate) struct SandboxView {
     /// Whether the agent was started by an earlier version of Isolet. It is replaced when the
     /// sandbox sleeps and wakes.
     agent_outdated: bool,
-    /// The resource usage. Present when a single running sandbox is requested, and after a delete.
+    /// The resource usage. Present when a single running or paused sandbox is requested, and after a
+    /// delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     usage: Option<UsageView>,
@@ -192,6 +195,7 @@ impl From<SandboxInfo> for SandboxView {
             network: info.network.mode().word(),
             network_profile: info.network.profile().map(ToOwned::to_owned),
             persistent: info.persistent,
+            auto_resume: info.auto_resume,
             ttl_s: info.ttl_s,
             expires_at_ms: info.expires_at_ms,
             sleep_after_s: info.sleep_after_s,

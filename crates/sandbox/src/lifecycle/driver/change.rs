@@ -78,7 +78,7 @@ impl Driver {
     }
 
     pub(crate) async fn limit(&self, limits: Limits) -> Result<(), Error> {
-        if !matches!(self.record.state, State::Creating | State::Running | State::Unreachable) {
+        if self.record.state != State::Creating && !self.record.state.has_processes() {
             return Ok(());
         }
         let handle = self.handle();
@@ -113,8 +113,7 @@ impl Driver {
 
     /// Creates the veth pair that the record asks for.
     pub(crate) async fn link(&self) -> Result<(), Error> {
-        let runs =
-            matches!(self.record.state, State::Creating | State::Running | State::Unreachable);
+        let runs = self.record.state == State::Creating || self.record.state.has_processes();
         match self.record.body.network.mode() {
             Mode::None => Ok(()),
             _ if !runs => Ok(()),
@@ -150,6 +149,13 @@ impl Driver {
         }
     }
 
+    /// Installs or removes the CA certificate; after the pause if the sandbox is paused, because a
+    /// frozen agent installs nothing.
+    pub(crate) async fn trust_or_later(&mut self) {
+        self.trust_pending |= self.record.state == State::Paused;
+        self.trust().await;
+    }
+
     /// Changes the network policy or the credentials: first in the kernel and the egress proxy,
     /// then in the record. The change is undone if it cannot be recorded.
     pub(crate) async fn network(&mut self, change: NetworkChange) -> Result<SandboxInfo, Error> {
@@ -167,7 +173,7 @@ impl Driver {
             return Ok(self.record.info());
         }
         self.inner.egress.check(&new).await?;
-        let runs = matches!(self.record.state, State::Running | State::Unreachable);
+        let runs = self.record.state.has_processes();
         let ends = runs && new.mode() == Mode::None;
         let went = if ends { self.inner.egress.traffic(&self.entry).await } else { None };
         let old = self.record.body.clone();
@@ -188,13 +194,16 @@ impl Driver {
     }
 
     /// Applies and records the current policy.
-    async fn changed_to(&self, new_credentials: Option<Vec<CredentialSpec>>) -> Result<(), Error> {
+    async fn changed_to(
+        &mut self,
+        new_credentials: Option<Vec<CredentialSpec>>,
+    ) -> Result<(), Error> {
         if let Some(new_credentials) = new_credentials {
             self.entry.secret_store.keep(new_credentials).await?;
         }
-        if matches!(self.record.state, State::Running | State::Unreachable) {
+        if self.record.state.has_processes() {
             self.inner.egress.apply(&self.entry, &self.record.body).await?;
-            self.trust().await;
+            self.trust_or_later().await;
         }
         self.write(None).await
     }

@@ -178,6 +178,7 @@ impl Driver {
     pub(crate) async fn fail(&mut self, cause: &str) {
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
         self.watch = None;
+        self.clocks.clear();
         self.entry.disconnect();
         self.record.rest();
         if self.shift(Transition::Died).is_err() {

@@ -108,7 +108,13 @@ impl Driver {
                     self.retry_cleanup().await;
                 }
             }
-            State::Unreachable => unsaved.count = self.open_shells(),
+            // A frozen agent saves nothing. What it saved before the pause is copied.
+            State::Unreachable | State::Paused => {
+                unsaved.count = self.open_shells();
+                if unsaved.count > 0 {
+                    unsaved.lost.push(Lost::Shells);
+                }
+            }
             State::Failed => {}
             State::Creating | State::Destroying | State::Destroyed => {
                 return Err(Error::NoSandbox(self.entry.id.clone()));
@@ -120,7 +126,9 @@ impl Driver {
         self.keep_activity().await;
         let handle = self.handle();
         let since = std::time::Instant::now();
-        let frozen = blocking(move || FrozenSandbox::freeze(handle.open(), FREEZE_WAIT)).await?;
+        let paused = state == State::Paused;
+        let frozen =
+            blocking(move || FrozenSandbox::freeze(handle.open(), FREEZE_WAIT, paused)).await?;
         let frozen = frozen.map_err(|error| {
             Error::Fault(format!("sandbox {} cannot be frozen: {error}", self.entry.id))
         })?;

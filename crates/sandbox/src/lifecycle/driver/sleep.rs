@@ -56,8 +56,24 @@ impl Driver {
         }
     }
 
-    /// Puts the sandbox to sleep unless it is in use.
+    /// Puts the sandbox to sleep unless it is in use. A paused sandbox must continue for that,
+    /// because its agents save the shells. If it does not fall asleep, it is paused again.
     pub(crate) async fn sleep(&mut self) -> Result<SandboxInfo, Error> {
+        if self.record.state != State::Paused {
+            return self.sleep_awake().await;
+        }
+        self.resume().await?;
+        let slept = self.sleep_awake().await;
+        if slept.is_err()
+            && self.record.state == State::Running
+            && let Err(error) = self.pause().await
+        {
+            warn!(sandbox = %self.entry.id, %error, "neither asleep nor paused again; it runs");
+        }
+        slept
+    }
+
+    async fn sleep_awake(&mut self) -> Result<SandboxInfo, Error> {
         match self.record.state {
             State::Running => {}
             State::Sleeping => return Ok(self.record.info()),
@@ -233,11 +249,15 @@ impl Driver {
         if rested { Ok(()) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
     }
 
-    /// Launches a sleeping sandbox on its directories. If another caller already woke it, returns at
-    /// once.
+    /// Launches a sleeping sandbox on its directories, or resumes a paused one if its `auto_resume`
+    /// is set. If another caller already did, returns at once.
     pub(crate) async fn wake(&mut self) -> Result<ActivityGuard, Error> {
         match self.record.state {
             State::Running => return self.hold(),
+            State::Paused if self.record.body.auto_resume => {
+                self.resume().await?;
+                return self.hold();
+            }
             State::Sleeping => {}
             _ => return Err(self.no_work()),
         }
@@ -297,9 +317,10 @@ impl Driver {
         self.publish(None);
     }
 
-    /// Why the sandbox can neither sleep nor wake.
+    /// Why the sandbox can neither sleep, wake nor pause.
     pub(crate) fn no_work(&self) -> Error {
         match self.record.state {
+            State::Paused => Error::Paused(self.entry.id.clone()),
             State::Failed => failed(&self.record),
             State::Unreachable => Error::Unreachable(self.entry.id.clone()),
             _ => Error::NoSandbox(self.entry.id.clone()),
