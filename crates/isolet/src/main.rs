@@ -89,8 +89,12 @@ enum Command {
     Ls(client::list::ListArgs),
     /// Delete sandboxes with everything in them.
     Rm(client::list::RemoveArgs),
+    /// Pause sandboxes: freeze their processes, which keep their memory.
+    Pause(client::lifecycle::pause::PauseArgs),
+    /// Resume paused sandboxes.
+    Resume(client::lifecycle::pause::ResumeArgs),
     /// Recover failed sandboxes, with their files.
-    Recover(client::recover::Args),
+    Recover(client::lifecycle::recover::Args),
     /// Take, list and delete snapshots of sandboxes.
     Snapshot(client::snapshot::Args),
     /// Create copies of a sandbox.
@@ -159,7 +163,9 @@ fn main() -> ExitCode {
         Command::Shell(args) => client::run(client::EXIT_CLIENT_ERROR, client::shell::run(args)),
         Command::Ls(args) => client::run(1, client::list::list(args)),
         Command::Rm(args) => client::run(1, client::list::remove(args)),
-        Command::Recover(args) => client::run(1, client::recover::run(args)),
+        Command::Pause(args) => client::run(1, client::lifecycle::pause::pause(args)),
+        Command::Resume(args) => client::run(1, client::lifecycle::pause::resume(args)),
+        Command::Recover(args) => client::run(1, client::lifecycle::recover::run(args)),
         Command::Snapshot(args) => client::run(1, client::snapshot::run(args)),
         Command::Fork(args) => client::run(1, client::snapshot::fork(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),

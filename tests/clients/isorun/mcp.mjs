@@ -44,11 +44,16 @@ let page
 while ((page = await ready()) === null) await new Promise((again) => setTimeout(again, 20))
 assert.equal(page, 'hello\n')
 
-// A feature that is not implemented is reported to the agent, and the sandbox is unchanged.
-for (const name of ['hibernate', 'resume']) {
-  const [text, failed] = await call(name, { sandboxId })
-  assert.ok(failed && /501.*not built/.test(text), `${name}: ${text}`)
-}
+// A hibernated run keeps its processes, and no command runs in it.
+await said('exec', { sandboxId, command: 'sleep 4713 >/dev/null 2>&1 &' })
+await said('hibernate', { sandboxId })
+const [refusal, refused] = await call('exec', { sandboxId, command: 'true' })
+assert.ok(refused && /409.*sandbox_paused/.test(refusal), refusal)
+await said('resume', { sandboxId })
+assert.match(await said('exec', { sandboxId, command: 'pgrep -c -f "sleep 4713"' }), /^[12]\n/)
+
+// A checkpoint is a snapshot, and an unknown one is reported to the agent.
+assert.match(await said('checkpoint', { sandboxId }), /snap_/)
 const [text, failed] = await call('restore', { snapshotId: 'snap_1' })
 assert.ok(failed && /404.*no snapshot snap_1/.test(text), text)
 assert.equal((await call('exec', { sandboxId: 'never-was', command: 'true' }))[1], true)

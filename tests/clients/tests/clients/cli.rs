@@ -360,6 +360,8 @@ fn every_command_teaches_by_an_example() {
         "serve",
         "doctor",
         "recover",
+        "pause",
+        "resume",
         "exec",
         "shell",
         "attach",

@@ -1,4 +1,5 @@
-//! `isolet recover` on sandboxes whose agent was killed, and the last use of keys.
+//! `isolet recover` on sandboxes whose agent was killed, `isolet pause` and `isolet resume`, and the
+//! last use of keys.
 
 use crate::programs::run;
 use isolet_kit::{SOON, Server, Value, one, process, wait_until};
@@ -33,6 +34,29 @@ fn a_failed_sandbox_is_recovered_by_the_command_line_which_says_what_is_lost() {
     let missing = run(server.program().args(["recover", "missing", id]));
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.contains("missing") && missing.out.contains(id), "{missing:?}");
+    sandbox.delete();
+    server.healthy();
+}
+
+/// Promises: L15.
+#[test]
+fn sandboxes_are_paused_and_resumed_by_the_command_line() {
+    let (server, sandbox) = one();
+    let id = sandbox.id.as_str();
+    sandbox.command("s", "A=kept; sleep 1000 & true");
+    let paused = run(server.program().args(["pause", id])).well().out;
+    assert_eq!(paused, format!("{id} is paused\n"));
+    let listed = run(server.program().args(["ls"])).well().out;
+    assert!(listed.contains("paused"), "{listed}");
+    let refused = run(server.program().args(["exec", id, "true"]));
+    assert!(refused.err.contains("is paused") && refused.err.contains("resume"), "{refused:?}");
+    let missing = run(server.program().args(["pause", "missing", id, "--json"]));
+    assert_eq!(missing.code, Some(1));
+    let all: Value = missing.out.parse().expect("JSON");
+    assert_eq!((&all[0]["state"], missing.err.contains("missing")), (&"paused".into(), true));
+    let resumed = run(server.program().args(["resume", id])).well().out;
+    assert_eq!(resumed, format!("{id} is running\n"));
+    assert_eq!(sandbox.command("s", "echo $A; jobs -r | wc -l")["stdout"], "kept\n1\n");
     sandbox.delete();
     server.healthy();
 }

@@ -1,9 +1,9 @@
 //! `isolet recover`: makes failed sandboxes usable again, and says what is lost.
 
-use super::list::{pretty, text};
-use super::output::{print_message, write};
-use super::server_error::ServerError;
-use super::{ApiClient, id};
+use crate::client::list::{pretty, text};
+use crate::client::output::{print_message, write};
+use crate::client::server_error::ServerError;
+use crate::client::{ApiClient, id};
 use anyhow::Result;
 use clap::Parser;
 use hyper::Method;
