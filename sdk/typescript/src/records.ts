@@ -38,13 +38,15 @@ export interface NetworkTraffic {
 /** Configuration and state of a sandbox. */
 export interface SandboxInfo {
   id: string;
-  state: "creating" | "running" | "sleeping" | "unreachable" | "failed" | "destroyed";
+  state: "creating" | "running" | "paused" | "sleeping" | "unreachable" | "failed" | "destroyed";
   /** Reason of a failure. */
   cause: string | undefined;
   /** Image as requested. */
   image: string;
   /** Files and shell state survive sleep. */
   persistent: boolean;
+  /** A call that works in the sandbox resumes it when it is paused. */
+  autoResume: boolean;
   memoryMib: number;
   /** CPU limit in thousandths of a core. */
   cpuMillis: number;
@@ -69,7 +71,7 @@ export interface SandboxInfo {
   agentVersion: number | undefined;
   /** The agent is of an earlier version than the server. A sleep and a wake replace it. */
   agentOutdated: boolean;
-  /** Only while it is running; `undefined` in lists. */
+  /** Only while it is running or paused; `undefined` in lists. */
   usage: SandboxUsage | undefined;
 }
 
@@ -117,6 +119,7 @@ export interface SandboxJson {
   cause?: string | null;
   image: string;
   persistent: boolean;
+  auto_resume?: boolean;
   memory_mib: number;
   cpu_millis: number;
   pids: number;
@@ -179,6 +182,7 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
   return {
     ...{ id, state, image, persistent, pids, network, metadata },
     cause: json.cause ?? undefined,
+    autoResume: json.auto_resume ?? false,
     memoryMib: json.memory_mib,
     cpuMillis: json.cpu_millis,
     diskMib: json.disk_mib,

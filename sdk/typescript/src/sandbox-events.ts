@@ -24,8 +24,8 @@ export interface EventsOptions {
 /** An event of a sandbox. */
 export interface SandboxEvent {
   /**
-   * `created`, `running`, `sleeping`, `woke`, `destroyed`, `unreachable`, `failed`, `session_created`,
-   * `session_deleted`, `command_started`, `command_exited`, `process_started`, `process_exited`,
+   * `created`, `running`, `paused`, `resumed`, `sleeping`, `woke`, `destroyed`, `unreachable`, `failed`,
+   * `session_created`, `session_deleted`, `command_started`, `command_exited`, `process_started`, `process_exited`,
    * `terminal_opened`, `terminal_ended`, `port_opened`, `port_closed`, `network_changed`, `network_denied`,
    * or `gap`: events were missed, because the server no longer has them or because a connection broke.
    */

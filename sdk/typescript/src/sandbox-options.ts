@@ -16,6 +16,8 @@ export interface SandboxOptions {
   enableDefaultSession?: boolean;
   /** Preserve files and shell state across sleep; false by default. */
   persistent?: boolean;
+  /** Resume the sandbox when it is paused and a call works in it; false by default. */
+  autoResume?: boolean;
   /** Convert the id to lower case, so that it can be part of a host name. */
   normalizeId?: boolean;
   /** `host`, or an image name from the server's configuration. */
@@ -43,7 +45,7 @@ export interface SandboxOptions {
 }
 
 /** Changes of a sandbox. Omitted fields change nothing. */
-export interface SandboxChange extends Pick<SandboxOptions, "memoryMib" | "cpuMillis" | "pids" | "metadata"> {
+export interface SandboxChange extends Pick<SandboxOptions, "memoryMib" | "cpuMillis" | "pids" | "metadata" | "autoResume"> {
   /** Variables for shells and programs that start later; `undefined` removes one. */
   env?: Record<string, string | undefined>;
   /** Idle time before sleep, counted from now: `"10m"`, or seconds; 0 disables sleep. */
@@ -54,11 +56,12 @@ export interface SandboxChange extends Pick<SandboxOptions, "memoryMib" | "cpuMi
 
 /** JSON of the fields that both have. */
 export function limits(options: SandboxChange | SandboxOptions): Record<string, unknown> {
-  const { memoryMib, cpuMillis, pids, metadata, ttl } = options;
+  const { memoryMib, cpuMillis, pids, metadata, ttl, autoResume } = options;
   const json: Record<string, unknown> = {};
   if (memoryMib !== undefined) json["memory_mib"] = memoryMib;
   if (cpuMillis !== undefined) json["cpu_millis"] = cpuMillis;
   if (pids !== undefined) json["pids"] = pids;
+  if (autoResume !== undefined) json["auto_resume"] = autoResume;
   if (metadata) json["metadata"] = metadata;
   if (ttl !== undefined) json["ttl_s"] = wholeSeconds(ttl);
   return json;

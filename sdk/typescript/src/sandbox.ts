@@ -403,6 +403,21 @@ export class Sandbox extends Workspace {
   }
 
   /**
+   * Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause. Calls that
+   * work in the sandbox fail with `sandbox_paused`, or resume it if `autoResume` is set. Never creates one.
+   *
+   * @throws {@link IsoletError} `sandbox_sleeping`; `not_paused`: a process did not stop, and all continue.
+   */
+  async pause(): Promise<SandboxInfo> {
+    return sandboxInfo(await this.client.json(`${this.#path}/pause`, { method: "POST" }));
+  }
+
+  /** Let the processes of a paused sandbox continue. A running or sleeping sandbox stays as it is. */
+  async resume(): Promise<SandboxInfo> {
+    return sandboxInfo(await this.client.json(`${this.#path}/resume`, { method: "POST" }));
+  }
+
+  /**
    * Subscribe to events of this sandbox, until `destroyed`. Reconnects after a lost connection. Neither
    * creates nor wakes the sandbox.
    */

@@ -85,6 +85,19 @@ test("a failed sandbox is recovered with its files, and the answer says what is 
   expect((await sandbox.readFile("marker")).content).toBe(sandbox.id);
 });
 
+// Promises: L15, L17.
+test("a paused sandbox keeps its processes and variables", async () => {
+  const sandbox = fresh();
+  await sandbox.exec("A=b; sleep 1000 & true");
+  expect((await sandbox.pause()).state).toBe("paused");
+  await expect(sandbox.exec("true")).rejects.toMatchObject({ status: 409, code: "sandbox_paused" });
+  expect((await sandbox.resume()).state).toBe("running");
+  expect((await sandbox.exec("echo $A; jobs -r | wc -l")).stdout).toBe("b\n1\n");
+  await sandbox.pause();
+  expect(await sandbox.update({ autoResume: true })).toMatchObject({ state: "paused", autoResume: true });
+  expect((await sandbox.exec("echo $A")).stdout).toBe("b\n");
+});
+
 // Promises: H10.
 test("a destroyed sandbox has lost everything, and the next call makes a clean one", async () => {
   const sandbox = fresh();

@@ -89,6 +89,7 @@ def create_sandbox(
     env: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     persistent: bool | None = None,
+    auto_resume: bool | None = None,
     sleep_after: Duration | None = None,
     ttl: Duration | None = None,
     network: str | NetworkRules | None = None,
@@ -106,6 +107,7 @@ def create_sandbox(
         env=None if env is None else dict(env),
         metadata=None if metadata is None else dict(metadata),
         persistent=persistent,
+        auto_resume=auto_resume,
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
         network=_network(network),
@@ -163,6 +165,7 @@ def change_sandbox(
     metadata: Mapping[str, Any] | None = None,
     sleep_after: Duration | None = None,
     ttl: Duration | None = None,
+    auto_resume: bool | None = None,
 ) -> Call:
     """Change a sandbox's limits, environment or metadata atomically."""
     body = without_none(
@@ -173,6 +176,7 @@ def change_sandbox(
         metadata=None if metadata is None else dict(metadata),
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
+        auto_resume=auto_resume,
     )
     return json_call("PATCH", sandbox_path(sandbox), body, repeatable=True)
 

@@ -59,10 +59,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """A sandbox's configuration and state."""
+    """A sandbox's configuration and state.
+
+    ``state`` is ``creating``, ``running``, ``paused``, ``sleeping``, ``unreachable``, ``failed`` or
+    ``destroyed``.
+    """
 
     id: str
-    state: str  #: ``creating``, ``running``, ``sleeping``, ``unreachable``, ``failed`` or ``destroyed``.
+    state: str
     cause: str | None  #: Reason of a failure.
     image: str  #: Image as requested.
     persistent: bool  #: Files and shell state survive sleep.
@@ -77,13 +81,14 @@ class SandboxInfo:
     metadata: Mapping[str, Any]
     created_at: datetime
     expires_at: datetime | None
-    usage: Usage | None  #: Only while it is running; ``None`` in lists.
+    usage: Usage | None  #: Only while it is running or paused; ``None`` in lists.
     #: Network profile that the rules come from; ``None`` after the rules were changed.
     network_profile: str | None = None
     #: Protocol version of the running agent; ``None`` while no agent runs.
     agent_version: int | None = None
     #: The agent is of an earlier version than the server. A sleep and a wake replace it.
     agent_outdated: bool = False
+    auto_resume: bool = False  #: A call that works in the sandbox resumes it when it is paused.
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SandboxInfo:
@@ -103,6 +108,7 @@ class SandboxInfo:
             network_profile=body.get("network_profile"),
             agent_version=body.get("agent_version"),
             agent_outdated=body.get("agent_outdated", False),
+            auto_resume=body.get("auto_resume", False),
             sleep_after=body.get("sleep_after_s"),
             ttl=body.get("ttl_s"),
             env_names=tuple(body["env_names"]),
@@ -335,12 +341,12 @@ class ExposedPort:
 class SandboxEvent:
     """An event of a sandbox.
 
-    ``type`` is ``created``, ``running``, ``sleeping``, ``woke``, ``destroyed``, ``unreachable``,
-    ``failed``, ``session_created``, ``session_deleted``, ``command_started``, ``command_exited``,
-    ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``, ``port_opened``,
-    ``port_closed`` (ports are only observed while a client follows events), ``network_changed``,
-    ``network_denied``, or ``gap``: events were missed, because the server no longer has them or because a
-    connection broke.
+    ``type`` is ``created``, ``running``, ``paused``, ``resumed``, ``sleeping``, ``woke``, ``destroyed``,
+    ``unreachable``, ``failed``, ``session_created``, ``session_deleted``, ``command_started``,
+    ``command_exited``, ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``,
+    ``port_opened``, ``port_closed`` (ports are only observed while a client follows events),
+    ``network_changed``, ``network_denied``, or ``gap``: events were missed, because the server no longer
+    has them or because a connection broke.
     """
 
     type: str

@@ -106,6 +106,21 @@ async def test_a_shell_whose_state_was_too_large_is_reported_after_a_sleep(sandb
     assert [(lost.session, lost.why) for lost in result.lost_state] == [("default", "too_large")]
 
 
+# Promises: L15, L17.
+async def test_a_paused_sandbox_keeps_its_processes_and_variables(sandbox: AsyncSandbox) -> None:
+    await sandbox.exec("A=b; sleep 1000 & true")
+    assert (await sandbox.pause()).state == "paused"
+    with pytest.raises(ConflictError) as raised:
+        await sandbox.exec("true")
+    assert raised.value.code == "sandbox_paused"
+    assert (await sandbox.resume()).state == "running"
+    assert (await sandbox.exec("echo $A; jobs -r | wc -l")).stdout == "b\n1\n"
+    await sandbox.pause()
+    changed = await sandbox.update(auto_resume=True)
+    assert (changed.state, changed.auto_resume) == ("paused", True)
+    assert (await sandbox.exec("echo $A")).stdout == "b\n"
+
+
 # Promises: F7.
 async def test_a_failed_sandbox_is_recovered_and_says_what_is_lost(sandbox: AsyncSandbox) -> None:
     await sandbox.write_file("data", "yes")

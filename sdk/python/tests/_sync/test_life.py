@@ -107,6 +107,21 @@ def test_a_shell_whose_state_was_too_large_is_reported_after_a_sleep(sandbox: Sa
     assert [(lost.session, lost.why) for lost in result.lost_state] == [("default", "too_large")]
 
 
+# Promises: L15, L17.
+def test_a_paused_sandbox_keeps_its_processes_and_variables(sandbox: Sandbox) -> None:
+    sandbox.exec("A=b; sleep 1000 & true")
+    assert sandbox.pause().state == "paused"
+    with pytest.raises(ConflictError) as raised:
+        sandbox.exec("true")
+    assert raised.value.code == "sandbox_paused"
+    assert sandbox.resume().state == "running"
+    assert sandbox.exec("echo $A; jobs -r | wc -l").stdout == "b\n1\n"
+    sandbox.pause()
+    changed = sandbox.update(auto_resume=True)
+    assert (changed.state, changed.auto_resume) == ("paused", True)
+    assert sandbox.exec("echo $A").stdout == "b\n"
+
+
 # Promises: F7.
 def test_a_failed_sandbox_is_recovered_and_says_what_is_lost(sandbox: Sandbox) -> None:
     sandbox.write_file("data", "yes")

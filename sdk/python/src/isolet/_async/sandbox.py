@@ -367,6 +367,7 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         metadata: Mapping[str, Any] | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
+        auto_resume: bool | None = None,
     ) -> SandboxInfo:
         """Change limits, environment and metadata atomically. Arguments that are not given change nothing.
 
@@ -378,6 +379,7 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
             metadata: replaces the current metadata.
             sleep_after: idle seconds before sleep, counted from now; 0 disables sleep.
             ttl: lifetime in seconds, counted from now; 0 means unlimited.
+            auto_resume: resume the sandbox when it is paused and a call works in it.
 
         Returns:
             the new configuration.
@@ -392,6 +394,7 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
             metadata=metadata,
             sleep_after=sleep_after,
             ttl=ttl,
+            auto_resume=auto_resume,
         )
         return SandboxInfo.from_json(await self._connection.json(call))
 
@@ -418,6 +421,21 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         """
         await self._ensure_created()
         return SandboxInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+
+    async def pause(self) -> SandboxInfo:
+        """Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause.
+        Calls that work in the sandbox fail with ``sandbox_paused``, or resume it if ``auto_resume`` is set.
+        Never creates one.
+
+        Raises:
+            ConflictError: ``sandbox_sleeping``.
+            ServerError: ``not_paused``: a process did not stop, and all continue.
+        """
+        return SandboxInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/pause")))
+
+    async def resume(self) -> SandboxInfo:
+        """Let the processes of a paused sandbox continue. A running or sleeping sandbox stays as it is."""
+        return SandboxInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/resume")))
 
     async def recover(self) -> RecoveredSandbox:
         """Make a failed sandbox ``sleeping``, with its files and the saved state of its shells. The next call

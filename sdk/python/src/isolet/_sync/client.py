@@ -205,6 +205,7 @@ class Isolet(TenantSessions):
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         persistent: bool | None = None,
+        auto_resume: bool | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
         network: str | NetworkRules | None = None,
@@ -227,6 +228,7 @@ class Isolet(TenantSessions):
             env: environment variables of all shells and programs.
             metadata: arbitrary data of the caller, at most 16 KiB as JSON.
             persistent: preserve files and shell state across sleep; true by default.
+            auto_resume: resume the sandbox when it is paused and a call works in it; false by default.
             sleep_after: idle time before the sandbox sleeps, in seconds or as text such as ``"10m"``; 0
                 disables sleep; 600 by default, or as the server configures.
             ttl: lifetime in seconds, after which the server deletes the sandbox; unlimited by default.
@@ -253,6 +255,7 @@ class Isolet(TenantSessions):
             env=env,
             metadata=metadata,
             persistent=persistent,
+            auto_resume=auto_resume,
             sleep_after=sleep_after,
             ttl=ttl,
             network=network,
@@ -274,6 +277,7 @@ class Isolet(TenantSessions):
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
         persistent: bool | None = None,
+        auto_resume: bool | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
         network: str | NetworkRules | None = None,
@@ -305,6 +309,7 @@ class Isolet(TenantSessions):
             env=env,
             metadata=metadata,
             persistent=persistent,
+            auto_resume=auto_resume,
             sleep_after=sleep_after,
             ttl=ttl,
             network=network,

@@ -368,6 +368,7 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         metadata: Mapping[str, Any] | None = None,
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
+        auto_resume: bool | None = None,
     ) -> SandboxInfo:
         """Change limits, environment and metadata atomically. Arguments that are not given change nothing.
 
@@ -379,6 +380,7 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
             metadata: replaces the current metadata.
             sleep_after: idle seconds before sleep, counted from now; 0 disables sleep.
             ttl: lifetime in seconds, counted from now; 0 means unlimited.
+            auto_resume: resume the sandbox when it is paused and a call works in it.
 
         Returns:
             the new configuration.
@@ -393,6 +395,7 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
             metadata=metadata,
             sleep_after=sleep_after,
             ttl=ttl,
+            auto_resume=auto_resume,
         )
         return SandboxInfo.from_json(self._connection.json(call))
 
@@ -419,6 +422,21 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         """
         self._ensure_created()
         return SandboxInfo.from_json(self._connection.json(calls.call("POST", f"{self._path}/sleep")))
+
+    def pause(self) -> SandboxInfo:
+        """Freeze all processes of the sandbox. They keep their memory, and timeouts do not count the pause.
+        Calls that work in the sandbox fail with ``sandbox_paused``, or resume it if ``auto_resume`` is set.
+        Never creates one.
+
+        Raises:
+            ConflictError: ``sandbox_sleeping``.
+            ServerError: ``not_paused``: a process did not stop, and all continue.
+        """
+        return SandboxInfo.from_json(self._connection.json(calls.call("POST", f"{self._path}/pause")))
+
+    def resume(self) -> SandboxInfo:
+        """Let the processes of a paused sandbox continue. A running or sleeping sandbox stays as it is."""
+        return SandboxInfo.from_json(self._connection.json(calls.call("POST", f"{self._path}/resume")))
 
     def recover(self) -> RecoveredSandbox:
         """Make a failed sandbox ``sleeping``, with its files and the saved state of its shells. The next call
