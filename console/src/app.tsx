@@ -145,7 +145,7 @@ function Footer(): JSX.Element {
   const state = events.value.state;
   const all = sorted.value;
   const of = (state: string): number => all.filter((one) => one.state === state).length;
-  const counts = ["running", "sleeping", "failed", "unreachable"].map((state) => [state, of(state)] as const);
+  const counts = ["running", "paused", "sleeping", "failed", "unreachable"].map((state) => [state, of(state)] as const);
   const good = state === "live" && word?.status === "ok";
   const label = state === "lost" ? "not reachable" : state === "connecting" ? "connecting" : (word?.status ?? "…");
   return (

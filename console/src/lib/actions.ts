@@ -68,6 +68,15 @@ export async function wake(id: string): Promise<boolean> {
   return answer !== undefined;
 }
 
+/** Resume a paused sandbox. */
+export async function resume(id: string): Promise<void> {
+  const now = await attempt(`Could not resume ${id}`, () => api().json<Sandbox>(at(id, "resume"), { method: "POST" }));
+  if (now) {
+    updateSandbox(now);
+    notifySuccess(`${id} continues`);
+  }
+}
+
 /** Ask for confirmation, then destroy a sandbox. */
 export function destroy(id: string): void {
   const persistent = sandboxes.peek()?.get(id)?.persistent;

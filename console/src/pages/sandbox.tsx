@@ -68,6 +68,10 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
             <Button icon="wake" onClick={() => void actions.wake(id).then(() => read(id))}>
               Wake
             </Button>
+          ) : one.state === "paused" ? (
+            <Button icon="wake" onClick={() => void actions.resume(id)}>
+              Resume
+            </Button>
           ) : (
             <Button icon="sleep" disabled={one.state !== "running"} onClick={() => void actions.sleep(id)}>
               Sleep

@@ -207,6 +207,8 @@ function Row({ of: { id, state, cause, memory_mib, cpu_millis, created_at_ms, sl
         </a>
         {state === "sleeping" ? (
           <Button icon="wake" kind="quiet" label={`Wake ${id}`} onClick={() => void actions.wake(id)} />
+        ) : state === "paused" ? (
+          <Button icon="wake" kind="quiet" label={`Resume ${id}`} onClick={() => void actions.resume(id)} />
         ) : (
           <Button icon="sleep" kind="quiet" label={`Put ${id} to sleep`} disabled={state !== "running"} onClick={() => void actions.sleep(id)} />
         )}

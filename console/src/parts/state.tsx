@@ -7,6 +7,7 @@ import { Icon, type IconName } from "./icon";
 const DESCRIPTIONS: Record<string, string> = {
   creating: "The sandbox is being created",
   running: "The sandbox is awake",
+  paused: "The sandbox is frozen and keeps its memory until it is resumed",
   sleeping: "The sandbox uses no memory or CPU; the next call wakes it",
   unreachable: "The sandbox's agent is not responding; its programs may still be running",
   failed: "The sandbox has failed; its files remain until it is destroyed",
