@@ -102,6 +102,12 @@ fn f49_an_agent_of_the_baseline_works_and_is_marked_until_it_sleeps() {
         assert!(matches!(wrote.status, 200 | 201), "{}", wrote.text());
         assert_eq!(sandbox.http.get(&file).expect(200).text(), "content");
     });
+    rows.row("it cannot be paused", || {
+        let refused = sandbox.post("/pause", &json!({})).expect(409);
+        assert_eq!(refused.error(), "agent_too_old");
+        assert_eq!(sandbox.info()["state"], "running");
+        kept(&sandbox);
+    });
     assert_eq!(Traces::agents(&server.data()), agents);
     rows.row("a sleep replaces it", || {
         wait_until("it sleeps", SOON, || {

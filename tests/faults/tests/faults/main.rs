@@ -16,6 +16,7 @@ mod launcher;
 mod live_copies;
 mod memory;
 mod neighbours;
+mod pause;
 mod records;
 mod server_kills;
 mod sleep;

@@ -33,6 +33,7 @@ mod last_byte;
 mod memory_view;
 mod network;
 mod packages;
+mod pause;
 mod ports;
 mod processes;
 mod processors;
