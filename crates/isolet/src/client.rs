@@ -17,7 +17,6 @@ pub(crate) mod processes;
 mod server_error;
 pub(crate) mod shell;
 mod shell_client;
-pub(crate) mod snapshot;
 mod socket;
 mod stream;
 pub(crate) mod terminals;

@@ -96,9 +96,9 @@ enum Command {
     /// Recover failed sandboxes, with their files.
     Recover(client::lifecycle::recover::Args),
     /// Take, list and delete snapshots of sandboxes.
-    Snapshot(client::snapshot::Args),
+    Snapshot(client::lifecycle::snapshot::Args),
     /// Create copies of a sandbox.
-    Fork(client::snapshot::ForkArgs),
+    Fork(client::lifecycle::snapshot::ForkArgs),
     /// Start a program in the background.
     Start(client::processes::start::Args),
     /// List the processes of a sandbox.
@@ -166,8 +166,8 @@ fn main() -> ExitCode {
         Command::Pause(args) => client::run(1, client::lifecycle::pause::pause(args)),
         Command::Resume(args) => client::run(1, client::lifecycle::pause::resume(args)),
         Command::Recover(args) => client::run(1, client::lifecycle::recover::run(args)),
-        Command::Snapshot(args) => client::run(1, client::snapshot::run(args)),
-        Command::Fork(args) => client::run(1, client::snapshot::fork(args)),
+        Command::Snapshot(args) => client::run(1, client::lifecycle::snapshot::run(args)),
+        Command::Fork(args) => client::run(1, client::lifecycle::snapshot::fork(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),
         Command::Kill(args) => client::run(1, client::processes::kill::run(args)),

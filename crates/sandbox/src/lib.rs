@@ -53,8 +53,8 @@ pub use model::network::{
     NetworkDenial, NetworkSpec, Traffic, profiles,
 };
 pub use model::process::{ProcessInfo, ProcessSpec};
+pub use model::record::snapshot::{FORKS_MAX, SNAPSHOTS_MAX, SnapshotInfo, SnapshotSpec};
 pub use model::sessions::{Only, WORKSPACE};
-pub use model::snapshot::{FORKS_MAX, SNAPSHOTS_MAX, SnapshotInfo, SnapshotSpec};
 pub use model::state::State;
 pub use model::used::{Account, Past};
 pub use model::{events, exposed_ports};

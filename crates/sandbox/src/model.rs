@@ -18,6 +18,5 @@ pub mod network;
 pub(crate) mod process;
 pub(crate) mod record;
 pub(crate) mod sessions;
-pub(crate) mod snapshot;
 pub(crate) mod state;
 pub(crate) mod used;

@@ -1,8 +1,8 @@
 //! Copies one regular file.
 
+use crate::copied::{Copied, SpaceCheck};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
-use crate::{Copied, SpaceCheck};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};

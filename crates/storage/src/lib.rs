@@ -10,26 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod copied;
 mod error;
 mod file;
 mod method;
 mod tree;
 
+pub use copied::{Copied, SpaceCheck};
 pub use error::CopyError;
 pub use file::copy_file;
 pub use method::CopyMethod;
 pub use tree::copy_tree;
-
-/// What a copy contains.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// Regular files, directories and other entries.
-    pub entries: u64,
-    /// Size of the data in the files without their holes, in bytes. A copy by reference takes less
-    /// of the disk.
-    pub bytes: u64,
-}
-
-/// Called before more is written, with the number of bytes that were written since the last call.
-/// An error ends the copy.
-pub type SpaceCheck<'a> = &'a mut dyn FnMut(u64) -> Result<(), CopyError>;

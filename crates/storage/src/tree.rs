@@ -5,10 +5,10 @@ mod hard_links;
 mod tests;
 
 use crate::attributes::{copy_extended, set, set_at};
+use crate::copied::{Copied, SpaceCheck};
 use crate::error::CopyError;
 use crate::file::copy_data;
 use crate::method::CopyMethod;
-use crate::{Copied, SpaceCheck};
 use hard_links::HardLinks;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;

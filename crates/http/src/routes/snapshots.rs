@@ -78,7 +78,7 @@ pub(crate) fn parse_id(text: &str) -> Result<SnapshotId, ApiError> {
 /// Take a snapshot
 ///
 /// Copies the files of a running or sleeping sandbox and the state of its shells at one moment.
-/// The processes of the sandbox are frozen meanwhile, for `frozen_ms`. A snapshot does not contain
+/// While the files are copied, its processes are frozen, for `frozen_ms`. A snapshot does not contain
 /// processes, terminals, code contexts and credentials; `lost` lists what was open.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/snapshots", operation_id = "snapshots_create", tag = "snapshots",

@@ -1,4 +1,5 @@
-//! The commands that change the state of sandboxes.
+//! The commands that change the state of sandboxes or copy them.
 
 pub(crate) mod pause;
 pub(crate) mod recover;
+pub(crate) mod snapshot;

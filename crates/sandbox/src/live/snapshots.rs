@@ -13,7 +13,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SessionId, SnapshotId, TenantId};
 use crate::model::info::SandboxSpec;
 use crate::model::record::RecordBody;
-use crate::model::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
+use crate::model::record::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
 pub(crate) use files::{SnapshotFiles, SpaceFloor};
 use isolet_store::Store;
 use std::collections::{BTreeMap, HashMap};

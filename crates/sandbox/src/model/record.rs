@@ -1,6 +1,9 @@
 //! The record of a sandbox: what the store holds and clients see, and how a client's request
 //! becomes one.
 
+mod from_snapshot;
+pub(crate) mod snapshot;
+
 use crate::model::agent_error::AgentError;
 use crate::model::clock::now_ms;
 use crate::model::config::Config;
@@ -234,74 +237,6 @@ impl RecordBody {
             network: spec.network.unwrap_or_else(|| config.network.default.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
         })
-    }
-
-    /// The settings of a new sandbox from those of a snapshot, with the changes of a request.
-    pub(crate) fn from_snapshot(
-        &self,
-        config: &Config,
-        spec: SandboxSpec,
-        lost: &[Lost],
-    ) -> Result<Self, Error> {
-        if spec.image.is_some() {
-            let reason = "a sandbox from a snapshot has the image of the snapshot".to_owned();
-            return Err(bad("image", reason));
-        }
-        let limits = Limits {
-            memory_mib: spec.memory_mib.unwrap_or(self.limits.memory_mib),
-            cpu_millis: spec.cpu_millis.unwrap_or(self.limits.cpu_millis),
-            pids: spec.pids.unwrap_or(self.limits.pids),
-            disk_mib: self.limits.disk_mib,
-        };
-        if spec.disk_mib.is_some_and(|mib| mib != limits.disk_mib) {
-            let reason = format!("a sandbox from this snapshot has {} MiB", limits.disk_mib);
-            return Err(bad("disk_mib", reason));
-        }
-        let ttl_s = check_time("ttl_s", spec.ttl_s)?;
-        let mut env = self.env.clone();
-        env.extend(spec.env.into_inner());
-        check_merged_size(&env)?;
-        let metadata = spec.metadata.into_inner();
-        let own_dialect = spec.dialect.into_inner();
-        Ok(Self {
-            created_at_ms: now_ms(),
-            create_ms: 0.0,
-            ttl_s,
-            expires_at_ms: expiry(ttl_s),
-            metadata: if metadata.is_empty() { self.metadata.clone() } else { metadata },
-            env,
-            limits: check_limits(config, limits)?,
-            dialect: if own_dialect.is_empty() { self.dialect.clone() } else { own_dialect },
-            cause: None,
-            sleep_after_s: match spec.sleep_after_s {
-                None => self.sleep_after_s,
-                after => check_time("sleep_after_s", after)?,
-            },
-            persistent: spec.persistent.unwrap_or(self.persistent),
-            auto_resume: spec.auto_resume.unwrap_or(self.auto_resume),
-            paused: false,
-            lost: Some(lost.to_vec()).filter(|lost| !lost.is_empty()),
-            exposed: crate::model::exposed_ports::ExposedPorts::new(),
-            used: crate::model::used::UsageCounters::begun(),
-            network: spec.network.unwrap_or_else(|| self.network.clone()),
-            credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
-            ..self.clone()
-        })
-    }
-
-    /// The part of the settings that a snapshot keeps.
-    pub(crate) fn for_snapshot(&self) -> Self {
-        Self {
-            cause: None,
-            paused: false,
-            lost: None,
-            exposed: crate::model::exposed_ports::ExposedPorts::new(),
-            used: crate::model::used::UsageCounters::default(),
-            credentials: Vec::new(),
-            ttl_s: None,
-            expires_at_ms: None,
-            ..self.clone()
-        }
     }
 
     /// Applies a patch to a copy. An error in one part changes nothing.

@@ -52,7 +52,8 @@ impl Inner {
                 Some(_) => body.id_base,
                 None => self.launch.files_id_base(),
             };
-            let body = RecordBody { id_base, ..body.clone() };
+            let mut body = body.clone();
+            body.id_base = id_base;
             let reserved = self.registry.reserve(tenant, id, max, body, &mut made, make);
             if let Some(unused) = made {
                 self.ready.put(unused);

@@ -12,7 +12,7 @@ use crate::model::error::Error;
 use crate::model::held::HeldContents;
 use crate::model::ids::{SandboxId, SnapshotId, TenantId, random};
 use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec, TTL_S_MAX};
-use crate::model::snapshot::{
+use crate::model::record::snapshot::{
     FORKS_MAX, SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
 };
 use crate::model::state::State;

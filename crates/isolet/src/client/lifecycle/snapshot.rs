@@ -1,10 +1,10 @@
 //! `isolet snapshot`: takes, lists and deletes snapshots. `isolet fork`: copies a sandbox.
 
-use super::list::{pretty, text};
-use super::network::asked;
-use super::output::{print_message, write};
-use super::server_error::ServerError;
-use super::{ApiClient, id};
+use crate::client::list::{pretty, text};
+use crate::client::network::asked;
+use crate::client::output::{print_message, write};
+use crate::client::server_error::ServerError;
+use crate::client::{ApiClient, id};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use hyper::Method;
