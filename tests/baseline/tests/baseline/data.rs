@@ -21,7 +21,7 @@ with sqlite3.connect(sys.argv[1]) as records:
     assert!(done.expect("python3 is there").success());
 }
 
-/// Promises: F39.
+/// Promises: B11, F39.
 #[test]
 fn the_data_directory_of_the_baseline_opens_with_everything_in_it() {
     let expected = read("data.json");
@@ -95,7 +95,6 @@ fn ran(sandbox: &Sandbox) {
 
 /// Files of the baseline have the ids of their sandbox's slot on the disk. New files of such a
 /// sandbox have them too, and files of a new sandbox have ids from 0 on.
-/// Promises: B11.
 fn owners(server: &Server) {
     let create = "touch new; chown 1000:1001 new; stat -c %u:%g new private";
     let files = server.named("files");

@@ -94,6 +94,8 @@ fn slots(server: &Server) -> Vec<u32> {
     };
     let mut all: Vec<u32> = server.agents().into_iter().map(slot).collect();
     all.sort_unstable();
+    // A session with a scope has another agent.
+    all.dedup();
     all
 }
 
