@@ -38,6 +38,7 @@ EXPECTED_OUTPUT = {
     "demo-git": "main /workspace/project",
     "demo-audit": "sandbox.created",
     "demo-sleep": "hello",
+    "demo-pause": "3\n[",
     "demo-errors": "sandbox_exists",
 }
 

@@ -47,6 +47,15 @@ assert.ok(performance.now() - begun < 10_000)
 assert.deepEqual([late.exitCode !== 0, late.stdout], [true, 'first\n'])
 assert.equal((await sandbox.exec('pgrep -c sleep')).stdout, '0\n')
 
+// A hibernated run keeps its processes, and refuses commands until it is resumed.
+await sandbox.exec('sleep 4247 >/dev/null 2>&1 &')
+await sandbox.hibernate()
+assert.equal((await sandbox.info()).status, 'hibernated')
+await assert.rejects(sandbox.exec('true'), (e) => e instanceof IsorunError && e.status === 409)
+await sandbox.resume()
+assert.equal((await sandbox.info()).status, 'running')
+assert.equal((await sandbox.exec('pgrep -c -x sleep; pkill -x sleep')).stdout, '1\n')
+
 // Files: parent directories are created, an existing file is replaced, bytes are preserved.
 await sandbox.writeFile('/app/config.json', JSON.stringify({ env: 'prod' }))
 assert.equal(await sandbox.readFile('/app/config.json'), '{"env":"prod"}')

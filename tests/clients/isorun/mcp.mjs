@@ -50,7 +50,7 @@ await said('hibernate', { sandboxId })
 const [refusal, refused] = await call('exec', { sandboxId, command: 'true' })
 assert.ok(refused && /409.*sandbox_paused/.test(refusal), refusal)
 await said('resume', { sandboxId })
-assert.match(await said('exec', { sandboxId, command: 'pgrep -c -f "sleep 4713"' }), /^[12]\n/)
+assert.equal(await said('exec', { sandboxId, command: 'pgrep -c -x sleep' }), '1')
 
 // A checkpoint is a snapshot, and an unknown one is reported to the agent.
 assert.match(await said('checkpoint', { sandboxId }), /snap_/)

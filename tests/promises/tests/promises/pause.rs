@@ -41,7 +41,7 @@ fn a_pause_stops_everything_and_a_resume_continues_it() {
     let (server, sandbox) = one();
     let events = server.http().try_open("GET", &sandbox.path("/events"), None).expect("an answer");
     assert_eq!(sandbox.command("s", LOOP)["stdout"], "up\n");
-    let sleeper = server.processes("sleep")[0];
+    let sleeper = wait_until("the job runs", SOON, || server.processes("sleep").first().copied());
     let mut shell = sandbox.shell();
     shell.run("X=kept").is("", 0);
     wait_until("the loop uses processor time", SOON, || (cpu_ms(&sandbox) > 100.0).then_some(()));
@@ -110,7 +110,7 @@ fn timeouts_do_not_count_a_pause() {
     let of =
         |id: &str| server.http().get(&sandbox.path(&format!("/processes/{id}"))).expect(200).json();
     wait_until("the process is through", SOON, || {
-        (of("quick")["status"] == "completed").then_some(())
+        (of("quick")["status"] == "exited").then_some(())
     });
     assert_eq!((&of("quick")["exit_code"], &of("quick")["timed_out"]), (&json!(0), &json!(false)));
     assert_eq!(of("slow")["status"], "running", "{}", of("slow"));
