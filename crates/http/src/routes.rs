@@ -8,7 +8,6 @@ pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod images;
 pub(crate) mod metrics;
-pub(crate) mod not_implemented;
 pub(crate) mod ports;
 pub(crate) mod processes;
 pub(crate) mod sandboxes;

@@ -2,7 +2,10 @@
 //! becomes one.
 
 mod from_snapshot;
+mod pool_kind;
 pub(crate) mod snapshot;
+
+pub(crate) use pool_kind::{PoolKind, layers};
 
 use crate::model::agent_error::AgentError;
 use crate::model::clock::now_ms;
@@ -19,31 +22,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The image's root as a parameter for the launcher.
-pub(crate) fn layers(root: &isolet_image::Root) -> isolet_wire::launcher::Root {
-    isolet_wire::launcher::Root {
-        layers: root.layers.clone(),
-        cwd: root.cwd.clone(),
-        uid: root.user.uid,
-        gid: root.user.gid,
-    }
-}
-
-/// The properties that a sandbox gets at its start and cannot change later.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct PoolKind {
-    /// Whether it starts in the network namespace of a veth pair.
-    pub(crate) has_veth: bool,
-    /// The layers of its image; `None` means the programs of the host.
-    pub(crate) root: Option<isolet_wire::launcher::Root>,
-}
-
-impl PoolKind {
-    pub(crate) fn plain(&self) -> bool {
-        *self == Self::default()
-    }
-}
 
 /// The version of [`RecordBody`]. A change that older servers cannot read increases it. A server that
 /// knows only version 1 would not find the owners of files under [`RecordBody::id_base`].
