@@ -134,7 +134,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<SnapshotListView>, ApiError> {
     let query = Query::of(&uri, &["sandbox"])?;
-    let sandbox = query.text("sandbox")?.map(|id| SandboxId::parse(&id));
+    let sandbox = query.text("sandbox")?.map(SandboxId::parse);
     let sandbox = sandbox.transpose().map_err(bad_id)?;
     let all = app.service.snapshots(&caller.tenant).into_iter();
     let wanted = all.filter(|one| sandbox.as_ref().is_none_or(|id| one.sandbox == *id));

@@ -455,6 +455,7 @@ impl Driver {
         let (recorded, launched) = tokio::join!(recorded, launched);
         recorded.and(launched)?;
         let greeted = watch(&self.entry, GREETING_WAIT).await?;
+        let marked = !matches!(source, Source::Empty);
         match source {
             Source::Snapshot(_) => self.adopt(greeted).await,
             Source::Empty | Source::WarmPool => self.follow(greeted),
@@ -481,13 +482,13 @@ impl Driver {
         durations.observe(begun.elapsed());
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, ms = self.record.body.create_ms, "created");
         self.publish(None);
-        if ready {
+        if marked {
             self.claimed();
         }
         Ok(())
     }
 
-    /// Removes the marker of the warm pool, because the record now names the owner. This may happen
+    /// Removes the marker of the warm pool or of a restore, because the record now names the owner. This may happen
     /// after the answer: it matters only if the record is lost.
     fn claimed(&self) {
         let directory = self.entry.directory.clone();

@@ -19,11 +19,21 @@ use isolet_store::Store;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
+
+/// Maximum number of sandboxes, and of snapshots, whose files are copied at the same time, so that
+/// threads for other files are left. Further copies wait, before their sandbox is frozen.
+const COPIES_MAX: usize = 32;
 
 /// The snapshots of all tenants.
 pub(crate) struct Snapshots {
     pub(crate) files: SnapshotFiles,
+    /// A permit for each sandbox that may be copied.
+    pub(crate) copies: Semaphore,
+    /// A permit for each snapshot that may be copied into a sandbox. Apart, because a copy of a
+    /// sandbox may wait until that sandbox is restored.
+    pub(crate) restores: Semaphore,
     state: Mutex<State>,
 }
 
@@ -64,7 +74,7 @@ impl PinnedSnapshot {
     /// The settings of a new sandbox from the snapshot.
     pub(crate) fn settings(&self, config: &Config, spec: SandboxSpec) -> Result<RecordBody, Error> {
         let body = &self.record.body;
-        body.settings.from_snapshot(config, spec, &body.lost)
+        body.settings.restored(config, spec, &body.lost)
     }
 
     /// Ids and records of the sessions of a new sandbox from the snapshot.
@@ -96,13 +106,21 @@ impl Snapshots {
         let opened = move || SnapshotFiles::open(&data);
         let files = crate::model::blocking::blocking(opened).await??;
         info!(method = %files.method(), "snapshots are copied");
-        let snapshots = Self { files, state: Mutex::default() };
+        let snapshots = Self {
+            files,
+            copies: Semaphore::new(COPIES_MAX),
+            restores: Semaphore::new(COPIES_MAX),
+            state: Mutex::default(),
+        };
         let mut known = Vec::new();
         for row in store.all_snapshots().await? {
             let name = row.name.clone();
             match SnapshotRecord::read(row) {
                 Ok(record) if record.body.temporary || !snapshots.files.exist(&name) => {
-                    store.remove_snapshot(&name).await?;
+                    // On a full disk, a later start removes it.
+                    if let Err(error) = store.remove_snapshot(&name).await {
+                        warn!(snapshot = %name, %error, "record of a deleted snapshot remains");
+                    }
                 }
                 Ok(record) => {
                     known.push(name);

@@ -206,6 +206,7 @@ impl Inner {
     ) -> Result<TakenFiles, Error> {
         let found = self.registry.find(tenant, id).filter(|entry| entry.state().visible());
         let entry = found.ok_or_else(|| Error::NoSandbox(id.clone()))?;
+        let _copy = self.snapshots.copies.acquire().await;
         let held = request(&entry, DriverCommand::Hold).await?;
         match held.state {
             State::Failed => return Err(crate::model::record::failed(&held.contents.record)),

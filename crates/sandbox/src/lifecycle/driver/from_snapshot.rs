@@ -21,6 +21,7 @@ impl Driver {
     /// removes the directory.
     pub(super) async fn restore_files(&self, from: &PinnedSnapshot) -> Result<(), Error> {
         pass("restore.begun").await?;
+        let _copy = self.inner.snapshots.restores.acquire().await;
         let files = self.inner.snapshots.files.clone();
         let name = from.record.name.clone();
         let directory = self.entry.directory.clone();

@@ -1,5 +1,6 @@
 //! The directories of snapshots, and how files get into them and out of them.
 
+use crate::live::orphans;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use isolet_storage::{Copied, CopyError, CopyMethod, copy_file, copy_tree};
@@ -41,18 +42,21 @@ pub(crate) struct SpaceFloor {
 }
 
 impl SnapshotFiles {
-    /// Creates the directories, empties the staging area and finds out how files are copied.
-    /// Blocks.
+    /// Creates the directories, empties the staging area and finds out how files are copied. A full
+    /// disk is no error: the first snapshot after it creates what is missing. Blocks.
     pub(super) fn open(data: &Path) -> Result<Self, Error> {
         let directory = data.join(DIRECTORY);
         let failed = |error: io::Error| Error::Fault(format!("{}: {error}", directory.display()));
-        let trash = data.join("trash");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
-        let method = CopyMethod::probe(&directory).map_err(|errno| failed(errno.into()))?;
-        let files = Self { directory: directory.clone(), trash, method };
-        files.discard(STAGING).map_err(failed)?;
-        let staging = directory.join(STAGING);
-        fs::DirBuilder::new().mode(0o700).create(staging).map_err(failed)?;
+        let method = create_private(&directory.join(STAGING))
+            .and_then(|()| CopyMethod::probe(&directory).map_err(io::Error::from));
+        let method = match method {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => CopyMethod::Full,
+            method => method.map_err(failed)?,
+        };
+        let files = Self { directory: directory.clone(), trash: data.join("trash"), method };
+        for name in names(&directory.join(STAGING)).map_err(failed)? {
+            files.discard(&format!("{STAGING}/{name}")).map_err(failed)?;
+        }
         Ok(files)
     }
 
@@ -69,8 +73,7 @@ impl SnapshotFiles {
     pub(super) async fn retain(&self, names: Vec<String>) -> Result<(), Error> {
         let files = self.clone();
         let retained = move || -> io::Result<()> {
-            for entry in fs::read_dir(&files.directory)? {
-                let name = entry?.file_name().to_string_lossy().into_owned();
+            for name in self::names(&files.directory)? {
                 if name != STAGING && !names.contains(&name) {
                     files.discard(&name)?;
                 }
@@ -89,7 +92,15 @@ impl SnapshotFiles {
         floor: SpaceFloor,
     ) -> Result<Copied, CopyError> {
         let staged = self.directory.join(STAGING).join(name);
-        self.copy(sandbox, &staged, floor).inspect_err(|_| self.discard_staged(name))
+        let created =
+            create_private(&self.directory.join(STAGING)).and_then(|()| create_directory(&staged));
+        let created = created.map_err(|error| CopyError::File {
+            path: ".".into(),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        });
+        created
+            .and_then(|()| self.copy(sandbox, &staged, floor))
+            .inspect_err(|_| self.discard_staged(name))
     }
 
     /// Writes a staged copy to the disk and gives it its name. Blocks.
@@ -101,14 +112,19 @@ impl SnapshotFiles {
         completed.inspect_err(|_| self.discard_staged(name))
     }
 
-    /// Copies the files of a snapshot into the directory of a new sandbox, which must not exist.
-    /// Blocks.
+    /// Copies the files of a snapshot into the directory of a new sandbox, which must not exist. The
+    /// directory is marked as unclaimed, so that it is removed if no record names it. Blocks.
     pub(crate) fn restore(
         &self,
         name: &str,
         sandbox: &Path,
         floor: SpaceFloor,
     ) -> Result<Copied, CopyError> {
+        let marked = create_directory(sandbox).and_then(|()| orphans::mark(sandbox));
+        marked.map_err(|error| CopyError::File {
+            path: ".".into(),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        })?;
         let copied = self.copy(&self.directory.join(name), sandbox, floor)?;
         prepare_work(sandbox).map_err(|errno| CopyError::File { path: "work".into(), errno })?;
         Ok(copied)
@@ -134,9 +150,6 @@ impl SnapshotFiles {
             path: ".".into(),
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         };
-        // The mode of a sandbox's directory.
-        fs::DirBuilder::new().mode(0o711).create(to).map_err(at)?;
-        fs::set_permissions(to, fs::Permissions::from_mode(0o711)).map_err(at)?;
         let mut check = |bytes: u64| floor.check(&self.directory, bytes);
         let disk = from.join(DISK);
         let mut copied = match disk.try_exists().map_err(at)? {
@@ -181,7 +194,7 @@ impl SnapshotFiles {
             // Apart for each tree, because a file cannot have names in two mounts of a sandbox.
             fs::DirBuilder::new().mode(0o700).create(&links).map_err(at)?;
             let one = copy_tree(self.method, &from.join(name), &to.join(name), &links, check)?;
-            fs::remove_dir_all(&links).map_err(at)?;
+            isolet_sys::tree::remove(&links).map_err(|errno| at(errno.into()))?;
             copied.entries += one.entries;
             copied.bytes += one.bytes;
         }
@@ -199,6 +212,27 @@ impl SpaceFloor {
             Ok(())
         }
     }
+}
+
+/// Creates a directory that only the server reads, with its parents.
+fn create_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The names in a directory; none if it does not exist.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => {
+            entries?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        }
+    }
+}
+
+/// Creates a directory with the mode of a sandbox's directory.
+fn create_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o711).create(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o711))
 }
 
 /// Creates the directories that overlays need, with the owner of the directories beside them.

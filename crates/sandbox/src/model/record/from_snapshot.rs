@@ -12,7 +12,7 @@ use isolet_wire::launcher::Limits;
 
 impl RecordBody {
     /// The settings of a new sandbox from those of a snapshot, with the changes of a request.
-    pub(crate) fn from_snapshot(
+    pub(crate) fn restored(
         &self,
         config: &Config,
         spec: SandboxSpec,
