@@ -85,12 +85,12 @@ pub(crate) struct RecordBody {
     #[serde(default = "yes")]
     pub(crate) persistent: bool,
     /// Whether a call that needs the sandbox resumes it if it is paused.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) auto_resume: bool,
     /// Whether the state is `paused`. The store has it as `running` with this mark, so that an
     /// earlier server, which knows no pause, lets the processes continue instead of ending them.
     /// Only [`Record::set_state`] changes it.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
     /// What the last sleep lost, until a client has received it.
     #[serde(default)]
@@ -111,11 +111,6 @@ pub(crate) struct RecordBody {
 
 fn yes() -> bool {
     true
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 fn bad(field: &'static str, reason: String) -> Error {

@@ -83,6 +83,7 @@ const CODES: &[ErrorCode] = &[
     code("not_found", "404", "There is no such file or directory."),
     code("not_in_image", "501", "The image lacks a program that is needed."),
     code("not_listening", "502", "No program listens on the port."),
+    code("not_paused", "503", "A process did not stop. Nothing is paused. Retry."),
     code("not_yours", "403", "Only the tenant `default` may do this."),
     code("outside_scope", "403", "The path is invalid or outside of what the session may access."),
     code("port_closed", "502", "The program closed the connection without an answer."),
