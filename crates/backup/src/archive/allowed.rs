@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn allowed(layout: Layout) -> Allowed {
-        Allowed { layout, ids: vec![FIRST..FIRST + 65_536], restored_bytes: 0 }
+        Allowed { layout, ids: std::iter::once(FIRST..FIRST + 65_536).collect(), restored_bytes: 0 }
     }
 
     fn file() -> Kind {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn files_with_ids_from_0_on_have_rights_only_among_the_files_of_a_tenant() {
-        let ids = vec![0..65_536];
+        let ids = std::iter::once(0..65_536).collect();
         let sandbox = Allowed { layout: Layout::Sandbox, ids, restored_bytes: 0 };
         let mut with_capability = entry("workspace/c", file(), 0o755, 0);
         let value = [&[1, 0, 0, 3][..], &[0; 20]].concat();

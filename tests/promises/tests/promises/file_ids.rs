@@ -167,7 +167,9 @@ fn a_sandbox_keeps_its_files_in_another_range_of_ids() {
     });
     drop(rows);
     assert_eq!(slots(&server), [10, 11]);
-    let directory = directories(&server).into_iter().find(|one| !one.join("disk.ext4").exists());
+    let directory = directories(&server)
+        .into_iter()
+        .find(|one| !one.join("disk.ext4").try_exists().expect("can be looked at"));
     let workspace = directory.expect("the one without a disk").join("workspace");
     assert_eq!(on_disk(&workspace.join("open/new")), (7, 8, 0o644));
     assert_eq!(on_disk(&workspace.join("made/deep")), (0, 0, 0o755));
