@@ -9,6 +9,7 @@ import type { SandboxOptions } from "./sandbox-options.js";
 import type { ExecutionSession } from "./session.js";
 import { tenantSession, type TenantSession, type TenantSessionOptions, type TenantSessionJson } from "./tenant.js";
 import { Transport } from "./transport.js";
+import { type Snapshot, type SnapshotJson, snapshotFromJson } from "./snapshots.js";
 
 /** Total resource usage of a tenant's sandboxes, including deleted ones. */
 export interface AccountUsage {
@@ -48,6 +49,22 @@ export class Isolet extends Transport {
   /** Iterate over all sandboxes of the key's tenant, sorted by id. */
   async *listSandboxes(): AsyncGenerator<SandboxInfo> {
     for await (const json of this.pages<SandboxJson>("/v1/sandboxes")) yield sandboxInfo(json);
+  }
+
+  /** List the snapshots of the key's tenant, sorted by id: all, or those of one sandbox. */
+  async listSnapshots(sandboxId?: string): Promise<Snapshot[]> {
+    const query = sandboxId === undefined ? "" : `?sandbox=${encodeURIComponent(sandboxId)}`;
+    const { snapshots } = await this.json<{ snapshots: SnapshotJson[] }>(`/v1/snapshots${query}`);
+    return snapshots.map(snapshotFromJson);
+  }
+
+  /**
+   * Delete a snapshot, by its id or name. Sandboxes that were created from it keep their files.
+   *
+   * @throws {@link IsoletError} `no_snapshot`; `snapshot_in_use`: sandboxes are being created from it.
+   */
+  async deleteSnapshot(snapshot: string): Promise<void> {
+    await this.send(`/v1/snapshots/${encodeURIComponent(snapshot)}`, { method: "DELETE" });
   }
 
   /**

@@ -24,6 +24,8 @@ export interface SandboxOptions {
   image?: string;
   /** Limit on files, in MiB, at least 32; no limit by default. */
   diskMib?: number;
+  /** Id or name of a snapshot to start from; settings that are left out are those of the snapshot. */
+  snapshot?: string;
   /** Environment variables of all shells and programs. */
   env?: Record<string, string>;
   /** Memory limit for processes and in-memory files, in MiB. */

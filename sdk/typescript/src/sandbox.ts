@@ -11,6 +11,7 @@ import { networkChangeToJson, type NetworkChange, type NetworkInfo } from "./net
 import { type Process, Processes, type ProcessOptions } from "./processes.js";
 import * as ports from "./ports.js";
 import { exports } from "./quote.js";
+import { type Snapshot, type SnapshotOptions, snapshotFromJson, snapshotOptions } from "./snapshots.js";
 import { type RecoveredSandbox, recoveredSandbox, type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionJson } from "./records.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 import { limits, type SandboxChange, type SandboxOptions } from "./sandbox-options.js";
@@ -61,10 +62,14 @@ export class Sandbox extends Workspace {
 
   async #create(): Promise<void> {
     const { sleepAfter, keepAlive, persistent, image, diskMib, env, network, networkProfile, credentials } = this.#options;
+    const { snapshot } = this.#options;
     const json = limits(this.#options);
     json["id"] = this.id;
-    json["persistent"] = persistent ?? false;
-    json["sleep_after_s"] = keepAlive ? 0 : duration(sleepAfter ?? SLEEP_AFTER_S);
+    if (snapshot !== undefined) json["snapshot"] = snapshot;
+    if (snapshot === undefined || persistent !== undefined) json["persistent"] = persistent ?? false;
+    if (snapshot === undefined || keepAlive || sleepAfter !== undefined) {
+      json["sleep_after_s"] = keepAlive ? 0 : duration(sleepAfter ?? SLEEP_AFTER_S);
+    }
     if (image !== undefined) json["image"] = image;
     if (diskMib !== undefined) json["disk_mib"] = diskMib;
     if (env) json["env"] = env;
@@ -400,6 +405,30 @@ export class Sandbox extends Workspace {
    */
   async sleep(): Promise<SandboxInfo> {
     return sandboxInfo(await this.client.json(`${await this.#ready()}/sleep`, { method: "POST" }));
+  }
+
+  /**
+   * Take a snapshot: the files and the state of the shells at this moment, without processes, terminals and
+   * credentials.
+   *
+   * @throws {@link IsoletError} `snapshot_exists`: the name is taken.
+   */
+  async snapshot(options: SnapshotOptions = {}): Promise<Snapshot> {
+    const headers = { "idempotency-key": crypto.randomUUID() };
+    const json = snapshotOptions(options);
+    return snapshotFromJson(await this.client.json(`${await this.#ready()}/snapshots`, { json, headers }));
+  }
+
+  /**
+   * Create copies of the sandbox, all or none: its files, sessions, shell state and settings, without processes,
+   * terminals and credentials.
+   *
+   * @param count 1 to 100.
+   */
+  async fork(count = 1): Promise<Sandbox[]> {
+    const path = `${await this.#ready()}/fork`;
+    const { forks } = await this.client.json<{ forks: { id: string }[] }>(path, { json: { count } });
+    return forks.map(({ id }) => getSandbox(this.client, id));
   }
 
   /**

@@ -236,3 +236,23 @@ test("credentials are injected and removed, and their values stay hidden", async
   await expect(wrong).rejects.toThrow("credentials_add[0].host");
   await expect(wrong).rejects.not.toThrow("hunter2");
 });
+
+// Promises: SN1, SN4.
+test("a snapshot and a fork have the files and the shells of one moment", async () => {
+  const sandbox = fresh({ persistent: true });
+  await sandbox.exec("x=5; cd /tmp; echo before >/workspace/state");
+  const name = `snapshot-${randomUUID()}`;
+  const snapshot = await sandbox.snapshot({ name, metadata: { for: "tests" } });
+  expect(snapshot).toMatchObject({ name, sandboxId: sandbox.id, metadata: { for: "tests" }, lost: [] });
+  await sandbox.exec("echo after >/workspace/state");
+  expect((await client.listSnapshots(sandbox.id)).map(({ id }) => id)).toEqual([snapshot.id]);
+  const copy = fresh({ snapshot: name });
+  expect((await copy.exec("echo $x; pwd; cat /workspace/state")).stdout).toBe("5\n/tmp\nbefore\n");
+  const forks = await sandbox.fork(2);
+  made.push(...forks);
+  for (const fork of forks) {
+    expect((await fork.exec("echo $x; cat /workspace/state")).stdout).toBe("5\nafter\n");
+  }
+  await client.deleteSnapshot(name);
+  await expect(client.deleteSnapshot(name)).rejects.toMatchObject({ status: 404, code: "no_snapshot" });
+});

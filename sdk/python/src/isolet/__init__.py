@@ -75,6 +75,7 @@ from .models import (
     SavedFile,
     SearchResult,
     SessionInfo,
+    Snapshot,
     Usage,
 )
 from .network_models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules, Traffic
@@ -170,6 +171,7 @@ __all__ = [
     "SessionInfo",
     "Shell",
     "ShellClosedError",
+    "Snapshot",
     "TenantSession",
     "Terminal",
     "TerminalAttached",

@@ -95,10 +95,12 @@ def create_sandbox(
     network: str | NetworkRules | None = None,
     network_profile: str | None = None,
     credentials: Iterable[Credential] = (),
+    snapshot: str | None = None,
 ) -> Call:
     """Create a sandbox."""
     body = without_none(
         id=sandbox,
+        snapshot=snapshot,
         image=image,
         memory_mib=memory_mib,
         cpu_millis=cpu_millis,
@@ -115,6 +117,23 @@ def create_sandbox(
         credentials=[one.to_json() for one in credentials] or None,
     )
     return create_call("/v1/sandboxes", body)
+
+
+def create_snapshot(
+    path: str, name: str | None, metadata: Mapping[str, Any] | None, ttl: Duration | None
+) -> Call:
+    """Take a snapshot of a sandbox."""
+    body = without_none(
+        name=name,
+        metadata=None if metadata is None else dict(metadata),
+        ttl_s=None if ttl is None else whole_seconds(ttl),
+    )
+    return create_call(f"{path}/snapshots", body)
+
+
+def snapshot_path(snapshot: str) -> str:
+    """The path of a snapshot."""
+    return f"/v1/snapshots/{quote_id(snapshot)}"
 
 
 def _network(network: str | NetworkRules | None) -> str | dict[str, list[str]] | None:

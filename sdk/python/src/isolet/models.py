@@ -420,6 +420,36 @@ class RecoveredSandbox:
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """The files of a sandbox and the state of its shells at one moment."""
+
+    id: str
+    name: str | None  #: Can stand for the id.
+    sandbox: str  #: The id that the sandbox had.
+    metadata: Mapping[str, Any]
+    created_at: datetime
+    expires_at: datetime | None  #: When the server deletes it; ``None``: never.
+    size_bytes: int  #: Size of the data in its files. A copy by reference takes less of the disk.
+    frozen_ms: float  #: How long the processes of the sandbox stood still.
+    lost: tuple[str, ...]  #: What was open and is not part of it, such as ``processes``.
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Snapshot:
+        """Parse the server's JSON."""
+        return cls(
+            id=body["id"],
+            name=body.get("name"),
+            sandbox=body["sandbox"],
+            metadata=body["metadata"],
+            created_at=time_from_ms(body["created_at_ms"]),
+            expires_at=_optional_time(body.get("expires_at_ms")),
+            size_bytes=body["size_bytes"],
+            frozen_ms=body["frozen_ms"],
+            lost=tuple(body.get("lost") or ()),
+        )
+
+
+@dataclass(frozen=True)
 class ProcessInfo:
     """State of a background process at the time of the call."""
 

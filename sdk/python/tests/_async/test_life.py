@@ -182,3 +182,26 @@ async def test_concurrent_calls_create_one_sandbox(client: AsyncIsolet, fresh: C
         for task in tasks:
             await task.join()
         assert sorted(said) == [f"s{number}\n" for number in range(5)]
+
+
+# Promises: SN1, SN4.
+async def test_a_snapshot_and_a_fork_have_files_and_shells(
+    client: AsyncIsolet, sandbox: AsyncSandbox, fresh: Callable[[], str]
+) -> None:
+    await sandbox.exec("x=5; cd /tmp; echo before >/workspace/state")
+    name = fresh()
+    snapshot = await sandbox.snapshot(name=name, metadata={"for": "tests"})
+    assert (snapshot.name, snapshot.sandbox, snapshot.metadata) == (name, sandbox.id, {"for": "tests"})
+    assert snapshot.lost == ()
+    await sandbox.exec("echo after >/workspace/state")
+    assert [one.id for one in await client.snapshots(sandbox=sandbox.id)] == [snapshot.id]
+    async with await client.create_sandbox(snapshot=name) as copy:
+        assert (await copy.exec("echo $x; pwd; cat /workspace/state")).stdout == "5\n/tmp\nbefore\n"
+    [fork] = await sandbox.fork()
+    async with fork:
+        assert (await fork.exec("echo $x; cat /workspace/state")).stdout == "5\nafter\n"
+    await client.delete_snapshot(name)
+    assert await client.snapshots(sandbox=sandbox.id) == []
+    with pytest.raises(NotFoundError) as raised:
+        await client.delete_snapshot(name)
+    assert raised.value.code == "no_snapshot"

@@ -183,3 +183,26 @@ def test_concurrent_calls_create_one_sandbox(client: Isolet, fresh: Callable[[],
         for task in tasks:
             task.join()
         assert sorted(said) == [f"s{number}\n" for number in range(5)]
+
+
+# Promises: SN1, SN4.
+def test_a_snapshot_and_a_fork_have_files_and_shells(
+    client: Isolet, sandbox: Sandbox, fresh: Callable[[], str]
+) -> None:
+    sandbox.exec("x=5; cd /tmp; echo before >/workspace/state")
+    name = fresh()
+    snapshot = sandbox.snapshot(name=name, metadata={"for": "tests"})
+    assert (snapshot.name, snapshot.sandbox, snapshot.metadata) == (name, sandbox.id, {"for": "tests"})
+    assert snapshot.lost == ()
+    sandbox.exec("echo after >/workspace/state")
+    assert [one.id for one in client.snapshots(sandbox=sandbox.id)] == [snapshot.id]
+    with client.create_sandbox(snapshot=name) as copy:
+        assert copy.exec("echo $x; pwd; cat /workspace/state").stdout == "5\n/tmp\nbefore\n"
+    [fork] = sandbox.fork()
+    with fork:
+        assert fork.exec("echo $x; cat /workspace/state").stdout == "5\nafter\n"
+    client.delete_snapshot(name)
+    assert client.snapshots(sandbox=sandbox.id) == []
+    with pytest.raises(NotFoundError) as raised:
+        client.delete_snapshot(name)
+    assert raised.value.code == "no_snapshot"

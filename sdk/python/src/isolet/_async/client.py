@@ -12,7 +12,7 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import SandboxInfo
+from ..models import SandboxInfo, Snapshot
 from ..network_models import Credential, NetworkRules
 from ..values import Duration
 from . import io
@@ -210,6 +210,7 @@ class AsyncIsolet(AsyncTenantSessions):
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
+        snapshot: str | None = None,
     ) -> AsyncSandbox:
         """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
@@ -236,6 +237,8 @@ class AsyncIsolet(AsyncTenantSessions):
             network_profile: name of a network profile, instead of ``network``.
             credentials: secrets that the egress proxy injects into requests to given hosts; never visible
                 inside.
+            snapshot: id or name of a snapshot to start from; settings that are left out are those of the
+                snapshot.
 
         Returns:
             the sandbox. In ``async with``, it is deleted at the end.
@@ -260,6 +263,7 @@ class AsyncIsolet(AsyncTenantSessions):
             network=network,
             network_profile=network_profile,
             credentials=credentials,
+            snapshot=snapshot,
         )
         return AsyncSandbox(self._connection, id, call, default_session)
 
@@ -282,6 +286,7 @@ class AsyncIsolet(AsyncTenantSessions):
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
+        snapshot: str | None = None,
     ) -> AsyncSandbox:
         """Create a sandbox now.
 
@@ -314,6 +319,7 @@ class AsyncIsolet(AsyncTenantSessions):
             network=network,
             network_profile=network_profile,
             credentials=credentials,
+            snapshot=snapshot,
         )
         info = SandboxInfo.from_json(await self._connection.json(call))
         return AsyncSandbox(self._connection, info.id, None, default_session)
@@ -326,6 +332,28 @@ class AsyncIsolet(AsyncTenantSessions):
         """
         async for answer in self._connection.pages(calls.page("/v1/sandboxes", page)):
             yield SandboxInfo.from_json(answer)
+
+    async def snapshots(self, *, sandbox: str | None = None) -> list[Snapshot]:
+        """List the snapshots of the key's tenant, sorted by id.
+
+        Args:
+            sandbox: list only snapshots of the sandbox with this id.
+        """
+        query = () if sandbox is None else (("sandbox", sandbox),)
+        body = await self._connection.json(calls.call("GET", "/v1/snapshots", query))
+        return [Snapshot.from_json(one) for one in body["snapshots"]]
+
+    async def delete_snapshot(self, snapshot: str) -> None:
+        """Delete a snapshot. Sandboxes that were created from it keep their files.
+
+        Args:
+            snapshot: its id or name.
+
+        Raises:
+            NotFoundError: ``no_snapshot``.
+            ConflictError: ``snapshot_in_use``: sandboxes are being created from it.
+        """
+        await self._connection.json(calls.call("DELETE", calls.snapshot_path(snapshot)))
 
     async def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, RecoveredSandbox, SandboxInfo, SessionInfo
+from ..models import FileAccess, RecoveredSandbox, SandboxInfo, SessionInfo, Snapshot
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, export_commands
 from . import commands, io
@@ -436,6 +436,40 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
     async def resume(self) -> SandboxInfo:
         """Let the processes of a paused sandbox continue. A running or sleeping sandbox stays as it is."""
         return SandboxInfo.from_json(await self._connection.json(calls.call("POST", f"{self._path}/resume")))
+
+    async def snapshot(
+        self,
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ttl: Duration | None = None,
+    ) -> Snapshot:
+        """Take a snapshot: the files and the state of the shells at this moment, without processes, terminals
+        and credentials. A retry after a lost response does not take a second one.
+
+        Args:
+            name: can stand for the id; unique among the tenant's snapshots.
+            metadata: arbitrary data of the caller, at most 16 KiB as JSON.
+            ttl: lifetime in seconds or as text such as ``"1d"``; unlimited by default.
+
+        Raises:
+            ConflictError: ``snapshot_exists``: the name is taken.
+        """
+        await self._ensure_created()
+        request = calls.create_snapshot(self._path, name, metadata, ttl)
+        return Snapshot.from_json(await self._connection.json(request))
+
+    async def fork(self, count: int = 1) -> list[AsyncSandbox]:
+        """Create copies of the sandbox, all or none: its files, sessions, shell state and settings, without
+        processes, terminals and credentials.
+
+        Args:
+            count: how many, 1 to 100.
+        """
+        await self._ensure_created()
+        request = calls.json_call("POST", f"{self._path}/fork", {"count": count})
+        body = await self._connection.json(request)
+        return [AsyncSandbox(self._connection, one["id"], None, True) for one in body["forks"]]
 
     async def recover(self) -> RecoveredSandbox:
         """Make a failed sandbox ``sleeping``, with its files and the saved state of its shells. The next call

@@ -13,7 +13,7 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import SandboxInfo
+from ..models import SandboxInfo, Snapshot
 from ..network_models import Credential, NetworkRules
 from ..values import Duration
 from . import io
@@ -211,6 +211,7 @@ class Isolet(TenantSessions):
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
+        snapshot: str | None = None,
     ) -> Sandbox:
         """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
@@ -237,6 +238,8 @@ class Isolet(TenantSessions):
             network_profile: name of a network profile, instead of ``network``.
             credentials: secrets that the egress proxy injects into requests to given hosts; never visible
                 inside.
+            snapshot: id or name of a snapshot to start from; settings that are left out are those of the
+                snapshot.
 
         Returns:
             the sandbox. In ``with``, it is deleted at the end.
@@ -261,6 +264,7 @@ class Isolet(TenantSessions):
             network=network,
             network_profile=network_profile,
             credentials=credentials,
+            snapshot=snapshot,
         )
         return Sandbox(self._connection, id, call, default_session)
 
@@ -283,6 +287,7 @@ class Isolet(TenantSessions):
         network: str | NetworkRules | None = None,
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
+        snapshot: str | None = None,
     ) -> Sandbox:
         """Create a sandbox now.
 
@@ -315,6 +320,7 @@ class Isolet(TenantSessions):
             network=network,
             network_profile=network_profile,
             credentials=credentials,
+            snapshot=snapshot,
         )
         info = SandboxInfo.from_json(self._connection.json(call))
         return Sandbox(self._connection, info.id, None, default_session)
@@ -327,6 +333,28 @@ class Isolet(TenantSessions):
         """
         for answer in self._connection.pages(calls.page("/v1/sandboxes", page)):
             yield SandboxInfo.from_json(answer)
+
+    def snapshots(self, *, sandbox: str | None = None) -> list[Snapshot]:
+        """List the snapshots of the key's tenant, sorted by id.
+
+        Args:
+            sandbox: list only snapshots of the sandbox with this id.
+        """
+        query = () if sandbox is None else (("sandbox", sandbox),)
+        body = self._connection.json(calls.call("GET", "/v1/snapshots", query))
+        return [Snapshot.from_json(one) for one in body["snapshots"]]
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        """Delete a snapshot. Sandboxes that were created from it keep their files.
+
+        Args:
+            snapshot: its id or name.
+
+        Raises:
+            NotFoundError: ``no_snapshot``.
+            ConflictError: ``snapshot_in_use``: sandboxes are being created from it.
+        """
+        self._connection.json(calls.call("DELETE", calls.snapshot_path(snapshot)))
 
     def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, RecoveredSandbox, SandboxInfo, SessionInfo
+from ..models import FileAccess, RecoveredSandbox, SandboxInfo, SessionInfo, Snapshot
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, export_commands
 from . import commands, io
@@ -437,6 +437,40 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
     def resume(self) -> SandboxInfo:
         """Let the processes of a paused sandbox continue. A running or sleeping sandbox stays as it is."""
         return SandboxInfo.from_json(self._connection.json(calls.call("POST", f"{self._path}/resume")))
+
+    def snapshot(
+        self,
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        ttl: Duration | None = None,
+    ) -> Snapshot:
+        """Take a snapshot: the files and the state of the shells at this moment, without processes, terminals
+        and credentials. A retry after a lost response does not take a second one.
+
+        Args:
+            name: can stand for the id; unique among the tenant's snapshots.
+            metadata: arbitrary data of the caller, at most 16 KiB as JSON.
+            ttl: lifetime in seconds or as text such as ``"1d"``; unlimited by default.
+
+        Raises:
+            ConflictError: ``snapshot_exists``: the name is taken.
+        """
+        self._ensure_created()
+        request = calls.create_snapshot(self._path, name, metadata, ttl)
+        return Snapshot.from_json(self._connection.json(request))
+
+    def fork(self, count: int = 1) -> list[Sandbox]:
+        """Create copies of the sandbox, all or none: its files, sessions, shell state and settings, without
+        processes, terminals and credentials.
+
+        Args:
+            count: how many, 1 to 100.
+        """
+        self._ensure_created()
+        request = calls.json_call("POST", f"{self._path}/fork", {"count": count})
+        body = self._connection.json(request)
+        return [Sandbox(self._connection, one["id"], None, True) for one in body["forks"]]
 
     def recover(self) -> RecoveredSandbox:
         """Make a failed sandbox ``sleeping``, with its files and the saved state of its shells. The next call
