@@ -408,7 +408,7 @@ export class Sandbox extends Workspace {
   }
 
   /**
-   * Take a snapshot: the files and the state of the shells at this moment, without processes, terminals and
+   * Take a snapshot: the current files and state of the shells, without processes, terminals and
    * credentials.
    *
    * @throws {@link IsoletError} `snapshot_exists`: the name is taken.

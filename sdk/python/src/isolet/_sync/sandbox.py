@@ -445,7 +445,7 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         metadata: Mapping[str, Any] | None = None,
         ttl: Duration | None = None,
     ) -> Snapshot:
-        """Take a snapshot: the files and the state of the shells at this moment, without processes, terminals
+        """Take a snapshot: the current files and state of the shells, without processes, terminals
         and credentials. A retry after a lost response does not take a second one.
 
         Args:
