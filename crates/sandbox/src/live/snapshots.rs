@@ -40,24 +40,25 @@ pub(crate) struct Snapshots {
 #[derive(Default)]
 struct State {
     tenants: HashMap<TenantId, BTreeMap<SnapshotId, Arc<SnapshotRecord>>>,
-    /// Snapshots of each tenant that are being created.
-    begun: HashMap<TenantId, usize>,
+    /// Snapshots that are being taken, by tenant and by the name of the directory.
+    begun: HashMap<TenantId, BTreeMap<String, Option<SnapshotId>>>,
     /// How many sandboxes are being created from a snapshot, by the name of its directory.
     in_use: HashMap<String, usize>,
 }
 
-/// A place within a tenant's limit, for a snapshot that is being created.
+/// A place within a tenant's limit, and a name, for a snapshot that is being taken.
 pub(crate) struct Place<'a> {
     snapshots: &'a Snapshots,
     tenant: TenantId,
+    directory: String,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.snapshots.lock();
-        if let Some(count) = state.begun.get_mut(&self.tenant) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(begun) = state.begun.get_mut(&self.tenant) {
+            begun.remove(&self.directory);
+            if begun.is_empty() {
                 state.begun.remove(&self.tenant);
             }
         }
@@ -140,16 +141,30 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place for a new snapshot.
-    pub(crate) fn place(&self, tenant: &TenantId) -> Result<Place<'_>, Error> {
+    /// Reserves a place and a name for a new snapshot.
+    ///
+    /// # Errors
+    /// [`Error::TooManySnapshots`], [`Error::SnapshotExists`].
+    pub(crate) fn reserve(
+        &self,
+        tenant: &TenantId,
+        directory: &str,
+        name: Option<&SnapshotId>,
+    ) -> Result<Place<'_>, Error> {
         let mut state = self.lock();
         let complete = state.tenants.get(tenant).map_or(0, BTreeMap::len);
+        let taken = name.filter(|name| state.find(tenant, name).is_some());
         let begun = state.begun.entry(tenant.clone()).or_default();
-        if complete + *begun >= SNAPSHOTS_MAX {
+        let begun_too = name.filter(|name| begun.values().any(|one| one.as_ref() == Some(*name)));
+        if let Some(name) = taken.or(begun_too) {
+            return Err(Error::SnapshotExists(name.clone()));
+        }
+        if complete + begun.len() >= SNAPSHOTS_MAX {
             return Err(Error::TooManySnapshots { max: SNAPSHOTS_MAX });
         }
-        *begun += 1;
-        Ok(Place { snapshots: self, tenant: tenant.clone() })
+        begun.insert(directory.to_owned(), name.cloned());
+        let directory = directory.to_owned();
+        Ok(Place { snapshots: self, tenant: tenant.clone(), directory })
     }
 
     pub(crate) fn insert(&self, record: SnapshotRecord) {
@@ -189,11 +204,6 @@ impl Snapshots {
     ) -> Result<Arc<SnapshotRecord>, Error> {
         let found = self.lock().find(tenant, id).filter(|record| !record.body.temporary);
         found.ok_or_else(|| Error::NoSnapshot(id.clone()))
-    }
-
-    /// Whether an id or name is taken.
-    pub(crate) fn exists(&self, tenant: &TenantId, id: &SnapshotId) -> bool {
-        self.lock().find(tenant, id).is_some()
     }
 
     /// The snapshots of a tenant, sorted by id.

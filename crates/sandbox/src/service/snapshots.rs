@@ -180,11 +180,8 @@ impl Inner {
         check_spec(&spec)?;
         self.space.check()?;
         self.quotas.check(tenant)?;
-        let _place = self.snapshots.place(tenant)?;
-        if let Some(name) = spec.name.as_ref().filter(|name| self.snapshots.exists(tenant, name)) {
-            return Err(Error::SnapshotExists(name.clone()));
-        }
         let name = random();
+        let _place = self.snapshots.reserve(tenant, &name, spec.name.as_ref())?;
         let taken = self.copy_held(tenant, id, &name).await?;
         let record = taken.record(tenant, id, name, spec, temporary)?;
         let written = self.record_snapshot(&record, once).await;

@@ -222,6 +222,13 @@ fn names_lifetimes_and_keys_of_snapshots() {
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     let taken = sandbox.post("/snapshots", &json!({"name": "a"})).expect(409);
     assert_eq!(taken.error(), "snapshot_exists");
+    let racing: Vec<u16> = std::thread::scope(|scope| {
+        let ask = || sandbox.post("/snapshots", &json!({"name": "raced"})).status;
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        all.into_iter().map(|one| one.join().expect("it is answered")).collect()
+    });
+    assert_eq!(racing.iter().filter(|status| **status == 201).count(), 1, "{racing:?}");
+    remove(&http, "raced");
     let bad = sandbox.post("/snapshots", &json!({"name": "../a"})).expect(400);
     assert_eq!(bad.error(), "bad_field");
     assert_eq!(sandbox.post("/snapshots", &json!({"nme": "a"})).expect(400).error(), "bad_request");
