@@ -456,10 +456,12 @@ impl Driver {
         recorded.and(launched)?;
         let greeted = watch(&self.entry, GREETING_WAIT).await?;
         let marked = !matches!(source, Source::Empty);
-        match source {
+        match &source {
             Source::Snapshot(_) => self.adopt(greeted).await,
             Source::Empty | Source::WarmPool => self.follow(greeted),
         }
+        // Before the answer, so that its receiver can delete the snapshot.
+        drop(source);
         pass("create.greeted").await?;
         self.trust().await;
         // Whole microseconds, so that the value has three decimals.

@@ -26,6 +26,8 @@ use tracing::{info, warn};
 
 /// The time between two looks for expired snapshots.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Lifetime of the snapshot of a fork in seconds, if the fork cannot delete it.
+const TEMPORARY_S: u64 = 3600;
 /// How many sandboxes of one fork are created at the same time.
 const FORKS_AT_ONCE: usize = 4;
 
@@ -305,7 +307,8 @@ impl TakenFiles {
         temporary: bool,
     ) -> Result<SnapshotRecord, Error> {
         let created_at_ms = now_ms();
-        let ttl_s = spec.ttl_s.filter(|seconds| *seconds > 0);
+        let ttl_s = if temporary { Some(TEMPORARY_S) } else { spec.ttl_s };
+        let ttl_s = ttl_s.filter(|seconds| *seconds > 0);
         let ttl_ms = ttl_s.map(|seconds| i64::try_from(seconds * 1000).unwrap_or(i64::MAX));
         let sessions = self.contents.sessions.into_iter();
         Ok(SnapshotRecord {
