@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum SnapshotCommand {
-    /// Take a snapshot of a running or sleeping sandbox, and print its id.
+    /// Take a snapshot of a running, paused or sleeping sandbox, and print its id.
     Create {
         /// Id of the sandbox
         #[arg(value_parser = id)]
