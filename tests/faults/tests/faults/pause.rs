@@ -21,6 +21,11 @@ fn try_post(sandbox: &Sandbox, rest: &str) -> std::io::Result<u16> {
     Ok(sandbox.http.try_send("POST", &sandbox.path(rest), Some(b"{}"))?.status)
 }
 
+/// The pid of the background job, once its shell has started it.
+fn job(server: &Server) -> i32 {
+    wait_until("the job runs", SOON, || server.processes("sleep").first().copied())
+}
+
 /// Resumes the sandbox, and checks that its processes are the same as before.
 fn continues(server: &Server, sandbox: &Sandbox, agent: i32, job: i32) {
     assert_eq!(sandbox.post("/resume", &json!({})).expect(200).json()["state"], "running");
@@ -39,7 +44,7 @@ fn a_server_killed_at_any_step_of_a_pause_or_a_resume_loses_no_process() {
             let mut server = failing(&format!("{point}=abort"));
             let sandbox = marked(&server);
             let agent = server.agent();
-            let job = server.processes("sleep")[0];
+            let job = job(&server);
             let killed = try_post(&sandbox, "/pause").is_err();
             if !killed {
                 assert!(try_post(&sandbox, "/resume").is_err());
@@ -64,7 +69,7 @@ fn a_pause_that_fails_is_rolled_back() {
     let server = failing("pause.recorded=error");
     let sandbox = marked(&server);
     let agent = server.agent();
-    let job = server.processes("sleep")[0];
+    let job = job(&server);
     let refused = sandbox.post("/pause", &json!({}));
     assert!(refused.status >= 500, "{}", refused.text());
     assert_eq!(state(&sandbox), "running");
@@ -81,7 +86,7 @@ fn a_panic_at_any_step_of_a_pause_or_a_resume_loses_no_process() {
             let mut server = failing(&format!("{point}=panic"));
             let sandbox = marked(&server);
             let agent = server.agent();
-            let job = server.processes("sleep")[0];
+            let job = job(&server);
             for rest in ["/pause", "/resume"] {
                 let status = quickly("an answer", SOON, || try_post(&sandbox, rest));
                 let status = status.expect("it is answered");
