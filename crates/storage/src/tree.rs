@@ -94,7 +94,10 @@ impl Copying<'_> {
         let mut levels = vec![self.enter(&at, stat, &path)?];
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.names.next() else {
-                set(at.copy.as_fd(), &level.stat).map_err(|errno| CopyError::at(&path, errno))?;
+                // Not before its entries are there: they would inherit a default ACL.
+                set(at.copy.as_fd(), &level.stat)
+                    .and_then(|()| copy_extended(at.source.as_fd(), at.copy.as_fd()))
+                    .map_err(|errno| CopyError::at(&path, errno))?;
                 self.names_bytes -= level.names_bytes;
                 levels.pop();
                 let Some(above) = levels.last() else { break };
@@ -113,10 +116,9 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Reads the names of a directory, and copies its extended attributes.
+    /// Reads the names of a directory.
     fn enter(&mut self, at: &Directories, stat: Stat, path: &[u8]) -> Result<Level, CopyError> {
         let failed = |errno| CopyError::at(path, errno);
-        copy_extended(at.source.as_fd(), at.copy.as_fd()).map_err(failed)?;
         let copy_inode = rustix::fs::fstat(&at.copy).map_err(failed)?.st_ino;
         let mut names = Vec::new();
         let mut names_bytes = 0;

@@ -81,7 +81,8 @@ impl Service {
         Ok(self.inner.snapshots.find(tenant, id)?.info())
     }
 
-    /// Deletes a snapshot. Sandboxes that were created from it keep their files.
+    /// Deletes a snapshot. Sandboxes that were created from it keep their files. Continues if the
+    /// caller is dropped.
     ///
     /// # Errors
     /// [`Error::NoSnapshot`]; [`Error::SnapshotInUse`] while sandboxes are created from it.
@@ -91,7 +92,12 @@ impl Service {
         id: &SnapshotId,
     ) -> Result<SnapshotInfo, Error> {
         self.inner.snapshots.find(tenant, id)?;
-        Ok(self.inner.remove_snapshot(tenant, id).await?.info())
+        let inner = Arc::clone(&self.inner);
+        let tenant = tenant.clone();
+        let id = id.clone();
+        let removing = async move { inner.remove_snapshot(&tenant, &id).await };
+        let removed = tokio::spawn(removing).await;
+        Ok(removed.map_err(|error| Error::Fault(error.to_string()))??.info())
     }
 
     /// Creates copies of a sandbox, with new ids. If one of them cannot be created, none is left.
