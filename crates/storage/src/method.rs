@@ -23,7 +23,11 @@ impl CopyMethod {
     pub fn probe(directory: &Path) -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
-        let from = rustix::fs::open(directory, flags, mode)?;
+        let from = match rustix::fs::open(directory, flags, mode) {
+            // The file system has no files without a name, so it is none of those with references.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR) => return Ok(Self::Full),
+            from => from?,
+        };
         // A file without data would be copied everywhere.
         rustix::io::write(&from, &[1; 4096])?;
         let to = rustix::fs::open(directory, flags, mode)?;

@@ -133,7 +133,7 @@ impl Service {
         let snapshot = self.inner.take_snapshot(tenant, id, spec, None, true).await?;
         let forked = self.create_forks(tenant, &snapshot.id, count).await;
         if let Err(error) = self.inner.remove_snapshot(tenant, &snapshot.id).await {
-            warn!(%error, "snapshot of a fork is removed at the next start");
+            warn!(%error, "snapshot of a fork is not deleted yet");
         }
         forked
     }

@@ -1,4 +1,4 @@
--- The records of schema 4, which added the last use of a key.
+-- The records of schema 4, which added snapshots.
 PRAGMA foreign_keys=OFF;
 BEGIN TRANSACTION;
 CREATE TABLE sandboxes (

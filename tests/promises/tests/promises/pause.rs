@@ -87,7 +87,8 @@ fn timeouts_do_not_count_a_pause() {
     let mut slow_shell = sandbox.shell();
     let slow = slow_shell.start(Start::new("sleep 1001").with("timeout_ms", 4500));
     let program = {
-        let (http, path) = (sandbox.http.clone(), sandbox.path("/exec"));
+        let http = sandbox.http.clone();
+        let path = sandbox.path("/exec");
         thread::spawn(move || http.post(&path, &timed(in_time)).expect(200).json())
     };
     let start = |id: &str, command: &str| {
