@@ -27,6 +27,7 @@ pub use agent_client::connection::{ExecConnection, ShellConnection};
 pub use agent_client::wire::AgentEvent;
 pub use isolet_image as image;
 pub use isolet_jail::Ended;
+pub use isolet_storage as storage;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey, count_valid as count_valid_keys};
 pub use isolet_store::{KeyDigest, audit};
 pub use lifecycle::recover::lock;

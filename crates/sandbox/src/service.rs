@@ -108,6 +108,12 @@ impl Service {
         self.inner.store.broken()
     }
 
+    /// What the file system of the data directory offers for snapshots.
+    #[must_use]
+    pub fn storage(&self) -> isolet_storage::Backend {
+        self.inner.snapshots.files.backend()
+    }
+
     /// The current and the configured size of the warm pool.
     #[must_use]
     pub fn ready(&self) -> (usize, usize) {

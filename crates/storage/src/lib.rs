@@ -1,8 +1,9 @@
 //! Copies the files of sandboxes.
 //!
-//! [`CopyMethod::probe`] finds out how the file system of the data directory copies a file: by
-//! reference (`FICLONE`, on btrfs and xfs), or in full with holes preserved. [`copy_file`] copies
-//! one file, [`copy_tree`] a directory with everything below it.
+//! [`Backend::probe`] finds out what the file system of the data directory offers for snapshots, and
+//! so how a file is copied there ([`CopyMethod`]): by reference (`FICLONE`, on btrfs and xfs), or in
+//! full with holes preserved. [`copy_file`] copies one file, [`copy_tree`] a directory with
+//! everything below it.
 //!
 //! Tenants decide what is in a tree. No symbolic link is followed, only regular files are opened,
 //! and the depth of a tree costs neither stack nor descriptors. Owners are copied as numbers, so a
@@ -10,12 +11,14 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod backend;
 mod copied;
 mod error;
 mod file;
 mod method;
 mod tree;
 
+pub use backend::Backend;
 pub use copied::{Copied, SpaceCheck};
 pub use error::CopyError;
 pub use file::copy_file;

@@ -20,7 +20,7 @@ impl CopyMethod {
     ///
     /// # Errors
     /// The kernel's error if no file can be written there.
-    pub fn probe(directory: &Path) -> Result<Self, Errno> {
+    pub(crate) fn probe(directory: &Path) -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         let from = match rustix::fs::open(directory, flags, mode) {

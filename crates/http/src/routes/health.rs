@@ -17,6 +17,9 @@ pub(crate) struct Health {
     ok: bool,
     /// The version of the server.
     version: &'static str,
+    /// How snapshots are stored, by the file system of the data directory: `btrfs`, `reflink` or
+    /// `layers`.
+    storage: &'static str,
 }
 
 /// Report whether the server is ready
@@ -36,5 +39,11 @@ pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>)
         (false, true) => (StatusCode::OK, "stopping"),
         (false, false) => (StatusCode::OK, "ok"),
     };
-    (code, Json(Health { status, ok: status == "ok", version: env!("CARGO_PKG_VERSION") }))
+    let health = Health {
+        status,
+        ok: status == "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        storage: app.service.storage().word(),
+    };
+    (code, Json(health))
 }

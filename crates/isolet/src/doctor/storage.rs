@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use super::nearest;
 use isolet_sandbox::Config;
+use isolet_sandbox::storage::Backend;
 use rustix::fs::{FsWord, StatVfs};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -98,7 +99,7 @@ fn inodes(disk: &StatVfs) -> Finding {
     }
 }
 
-/// Writes a file to the data directory, and removes it again.
+/// Writes a file to the data directory and copies one there, and removes them again.
 pub(super) fn try_out(data_dir: &Path) -> Vec<Finding> {
     let directory = nearest(data_dir);
     let check = "data directory";
@@ -122,7 +123,27 @@ pub(super) fn try_out(data_dir: &Path) -> Vec<Finding> {
             Finding::failure(GROUP, check, format!("cannot write to {shown}: {error}"), remedy)
         }
     };
-    vec![finding]
+    vec![finding, snapshots(directory)]
+}
+
+fn snapshots(directory: &Path) -> Finding {
+    let check = "snapshots";
+    match Backend::probe(directory) {
+        Ok(backend) => {
+            let how = match backend {
+                Backend::Btrfs => "by subvolumes and shared blocks",
+                Backend::Reflink => "by files that share blocks",
+                Backend::Layers => "by immutable layers; disks of sandboxes are copied in full",
+            };
+            Finding::ok(GROUP, check, format!("{backend}: {how}"))
+        }
+        Err(errno) => Finding::unchecked(
+            GROUP,
+            check,
+            &format!("no file can be copied in {}: {errno}", directory.display()),
+            "correct what the check `data directory` reports",
+        ),
+    }
 }
 
 fn write_file(directory: &Path) -> io::Result<()> {

@@ -6,6 +6,7 @@
 //! directories without a record, and the records without a directory.
 
 mod files;
+mod trees;
 
 use crate::live::inner::Inner;
 use crate::model::config::Config;
@@ -106,7 +107,7 @@ impl Snapshots {
         let data = data.to_owned();
         let opened = move || SnapshotFiles::open(&data);
         let files = crate::model::blocking::blocking(opened).await??;
-        info!(method = %files.method(), "snapshots are copied");
+        info!(backend = %files.backend(), "storage of snapshots");
         let snapshots = Self {
             files,
             copies: Semaphore::new(COPIES_MAX),

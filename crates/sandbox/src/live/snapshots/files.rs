@@ -3,7 +3,7 @@
 use crate::live::orphans;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use isolet_storage::{Copied, CopyError, CopyMethod, copy_file, copy_tree};
+use isolet_storage::{Backend, Copied, CopyError, CopyMethod, copy_file, copy_tree};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::fs;
@@ -16,7 +16,7 @@ const DIRECTORY: &str = "snapshots";
 /// Copies that are not complete yet, below [`DIRECTORY`]. Every start empties it.
 const STAGING: &str = "staging";
 /// The disk image of a sandbox, with all its files.
-const DISK: &str = "disk.ext4";
+pub(super) const DISK: &str = "disk.ext4";
 /// The directories of a sandbox without a disk image.
 const TREES: [&str; 3] = ["root/upper", "usr/upper", "workspace"];
 /// Directories that overlays need beside them.
@@ -32,7 +32,8 @@ const MIB: u64 = 1024 * 1024;
 pub(crate) struct SnapshotFiles {
     directory: PathBuf,
     trash: PathBuf,
-    method: CopyMethod,
+    images: PathBuf,
+    backend: Backend,
 }
 
 /// What a copy must leave free on the disk.
@@ -42,26 +43,43 @@ pub(crate) struct SpaceFloor {
 }
 
 impl SnapshotFiles {
-    /// Creates the directories, empties the staging area and finds out how files are copied. A full
-    /// disk is no error: the first snapshot after it creates what is missing. Blocks.
+    /// Creates the directories, empties the staging area and finds out what the
+    /// file system offers. A full disk is no error: the first snapshot after it creates what is
+    /// missing. Blocks.
     pub(super) fn open(data: &Path) -> Result<Self, Error> {
         let directory = data.join(DIRECTORY);
         let failed = |error: io::Error| Error::Fault(format!("{}: {error}", directory.display()));
-        let method = create_private(&directory.join(STAGING))
-            .and_then(|()| CopyMethod::probe(&directory).map_err(io::Error::from));
-        let method = match method {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => CopyMethod::Full,
-            method => method.map_err(failed)?,
+        let probed = create_private(&directory.join(STAGING))
+            .and_then(|()| Backend::probe(&directory).map_err(io::Error::from));
+        let backend = match probed {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Backend::Layers,
+            probed => probed.map_err(failed)?,
         };
-        let files = Self { directory: directory.clone(), trash: data.join("trash"), method };
+        let files = Self {
+            directory: directory.clone(),
+            trash: data.join("trash"),
+            images: data.join("images"),
+            backend,
+        };
         for name in names(&directory.join(STAGING)).map_err(failed)? {
             files.discard(&format!("{STAGING}/{name}")).map_err(failed)?;
         }
         Ok(files)
     }
 
-    pub(crate) fn method(&self) -> CopyMethod {
-        self.method
+    /// What the file system offers.
+    pub(crate) fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The directory of a snapshot.
+    pub(super) fn directory(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The directory of the images' layers.
+    pub(super) fn images(&self) -> PathBuf {
+        self.images.clone()
     }
 
     /// Whether the files of a snapshot are there.
@@ -155,10 +173,10 @@ impl SnapshotFiles {
         let mut copied = match disk.try_exists().map_err(at)? {
             true => {
                 let data = fs::metadata(&disk).map_err(at)?.blocks() * 512;
-                if self.method == CopyMethod::Full {
+                if self.backend.copies() == CopyMethod::Full {
                     check(data)?;
                 }
-                copy_file(self.method, &disk, &to.join(DISK), &mut check)?
+                copy_file(self.backend.copies(), &disk, &to.join(DISK), &mut check)?
             }
             false => self.copy_trees(from, to, &TREES, &mut check)?,
         };
@@ -193,7 +211,8 @@ impl SnapshotFiles {
             }
             // Apart for each tree, because a file cannot have names in two mounts of a sandbox.
             fs::DirBuilder::new().mode(0o700).create(&links).map_err(at)?;
-            let one = copy_tree(self.method, &from.join(name), &to.join(name), &links, check)?;
+            let one =
+                copy_tree(self.backend.copies(), &from.join(name), &to.join(name), &links, check)?;
             isolet_sys::tree::remove(&links).map_err(|errno| at(errno.into()))?;
             copied.entries += one.entries;
             copied.bytes += one.bytes;

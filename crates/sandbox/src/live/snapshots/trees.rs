@@ -1,0 +1,58 @@
+//! Where the files of a snapshot lie on the disk.
+
+use crate::live::snapshots::SnapshotFiles;
+use crate::model::record::snapshot::SnapshotRecord;
+use std::path::PathBuf;
+
+/// The directories that hold the files of a snapshot, as the overlays of a sandbox from it combine
+/// them: a file of an earlier directory covers that of a later one, and whiteouts and opaque
+/// directories (`user.overlay.opaque`) hide what lies below. Tenants decided what is in them.
+#[allow(dead_code, reason = "for reading the files of snapshots")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SnapshotTrees {
+    /// The disk image with all files, if the sandbox had a disk of its own. The other directories
+    /// are then empty.
+    pub(crate) disk: Option<PathBuf>,
+    /// Directories of the root file system, the top one first, above the image's layers.
+    pub(crate) root: Vec<PathBuf>,
+    /// Directories of `/usr`, the top one first, above that of the host. Empty with an image, whose
+    /// `/usr` is part of the root.
+    pub(crate) usr: Vec<PathBuf>,
+    /// The workspace.
+    pub(crate) workspace: Option<PathBuf>,
+    /// The image's layers, the top one first; empty for the programs of the host.
+    pub(crate) image: Vec<PathBuf>,
+    /// The first id that the files have on disk.
+    pub(crate) id_base: Option<u32>,
+}
+
+impl SnapshotFiles {
+    /// The directories of a snapshot.
+    #[allow(dead_code, reason = "for reading the files of snapshots")]
+    pub(crate) fn trees(&self, record: &SnapshotRecord) -> SnapshotTrees {
+        let own = self.directory(&record.name);
+        let settings = &record.body.settings;
+        let layers = settings.root.iter().flat_map(|root| &root.layers);
+        let image = layers.map(|layer| self.images().join(layer)).collect();
+        let id_base = settings.id_base;
+        if settings.limits.disk_mib > 0 {
+            let disk = Some(own.join(super::files::DISK));
+            return SnapshotTrees {
+                disk,
+                root: Vec::new(),
+                usr: Vec::new(),
+                workspace: None,
+                image,
+                id_base,
+            };
+        }
+        SnapshotTrees {
+            disk: None,
+            root: vec![own.join("root/upper")],
+            usr: if settings.root.is_some() { Vec::new() } else { vec![own.join("usr/upper")] },
+            workspace: Some(own.join("workspace")),
+            image,
+            id_base,
+        }
+    }
+}
