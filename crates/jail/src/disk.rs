@@ -140,9 +140,71 @@ pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
+/// Mounts a disk image that nothing changes, such as that of a snapshot, for reading. The mount is
+/// detached: paths below it are opened relative to the descriptor, and it ends with the descriptor
+/// and the files that are open in it. Several mounts of one image may exist. Blocks.
+///
+/// # Errors
+/// `EROFS` if the image was not written completely, otherwise the kernel's error.
+pub fn mount_read_only(image: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // A device that is attached to a file opened for reading is read-only.
+    let image = rustix::fs::open(image, flags, Mode::empty())?;
+    let device = isolet_sys::loop_device::attach(image.as_fd())?;
+    let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
+    rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC
+        | MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// Mounts the disk of a sandbox that does not run, with the ids that its files have on disk. The
+/// mount is detached and ends with the descriptor. Blocks.
+///
+/// # Errors
+/// `EBUSY` while an earlier mount of the disk still exists, otherwise the kernel's error.
+pub fn mount_disk(sandbox: &Path) -> Result<OwnedFd, Errno> {
+    mount(sandbox)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_is_mounted_for_reading_several_times() {
+        if let Some(lack) = no_disk() {
+            println!("skipped: {lack}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        create_image(folder.path(), 64, &DiskTemplates::default()).unwrap();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let writable = mount_disk(folder.path()).unwrap();
+        let file = rustix::fs::openat(&writable, "a", flags, Mode::from_raw_mode(0o600)).unwrap();
+        rustix::io::write(&file, b"text").unwrap();
+        drop((file, writable));
+        // The device is detached a moment after the mount has ended.
+        let until = Instant::now() + Duration::from_secs(10);
+        while is_attached(folder.path()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let image = folder.path().join(IMAGE);
+        let mounts = [mount_read_only(&image).unwrap(), mount_read_only(&image).unwrap()];
+        for mount in &mounts {
+            let file = rustix::fs::openat(mount, "a", OFlags::RDONLY, Mode::empty()).unwrap();
+            let mut text = [0; 8];
+            assert_eq!(rustix::io::read(file, &mut text).unwrap(), 4);
+            assert_eq!(&text[..4], b"text");
+            let made = rustix::fs::openat(mount, "b", flags, Mode::from_raw_mode(0o600));
+            assert_eq!(made.err(), Some(Errno::ROFS));
+        }
+    }
 
     #[test]
     fn an_image_is_formatted_once_for_each_size() {

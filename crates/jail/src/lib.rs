@@ -35,7 +35,7 @@ pub use config::{
     is_id_base, scope_dir,
 };
 pub use create::create_sandbox;
-pub use disk::no_disk;
+pub use disk::{mount_disk, mount_read_only, no_disk};
 pub use frozen::{FrozenSandbox, freeze_processes};
 pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
 pub use host::{Host, PrepareError};
