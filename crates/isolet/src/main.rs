@@ -95,7 +95,7 @@ enum Command {
     Resume(client::lifecycle::pause::ResumeArgs),
     /// Recover failed sandboxes, with their files.
     Recover(client::lifecycle::recover::Args),
-    /// Take, list and delete snapshots of sandboxes.
+    /// Take, list, restore and delete snapshots of sandboxes.
     Snapshot(client::lifecycle::snapshot::Args),
     /// Create copies of a sandbox.
     Fork(client::lifecycle::snapshot::ForkArgs),

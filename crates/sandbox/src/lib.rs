@@ -43,7 +43,8 @@ pub use model::ids::{
 };
 pub use model::info::{
     self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState, Page,
-    Patch, RecoveredSandbox, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec, Usage,
+    Patch, RecoveredSandbox, RestoredSandbox, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec,
+    Usage,
 };
 pub use model::input::{
     Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,

@@ -14,6 +14,7 @@ mod processors;
 mod profiles;
 mod repeat;
 mod resource_usage;
+mod restore;
 mod snapshots;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;

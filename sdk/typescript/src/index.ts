@@ -40,7 +40,7 @@ export type {
   NetworkRules,
 } from "./network.js";
 export type { Snapshot, SnapshotOptions } from "./snapshots.js";
-export type { NetworkTraffic, RecoveredSandbox, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
+export type { NetworkTraffic, RecoveredSandbox, RestoredSandbox, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
 export type { ReconnectOptions } from "./backoff.js";
 export type {

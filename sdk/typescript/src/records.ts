@@ -88,6 +88,16 @@ export interface RecoveredSandbox {
   lostState: LostState[];
 }
 
+/** A sandbox after a snapshot was restored in place, and what is lost. */
+export interface RestoredSandbox {
+  /** Running if it ran before, otherwise asleep. */
+  info: SandboxInfo;
+  /** What was ended, and what the snapshot does not contain. The next command's result reports it again. */
+  lost: string[];
+  /** Sessions whose shell state is not complete. */
+  lostState: LostState[];
+}
+
 /** Configuration and state of a session. */
 export interface SessionInfo {
   id: string;
@@ -200,6 +210,10 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
 
 /** Convert the server's JSON. */
 export function recoveredSandbox(json: SandboxJson & { lost?: string[]; lost_state?: LostState[] }): RecoveredSandbox {
+  return { info: sandboxInfo(json), lost: json.lost ?? [], lostState: json.lost_state ?? [] };
+}
+
+export function restoredSandbox(json: SandboxJson & { lost?: string[]; lost_state?: LostState[] }): RestoredSandbox {
   return { info: sandboxInfo(json), lost: json.lost ?? [], lostState: json.lost_state ?? [] };
 }
 

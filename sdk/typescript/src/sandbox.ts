@@ -12,7 +12,7 @@ import { type Process, Processes, type ProcessOptions } from "./processes.js";
 import * as ports from "./ports.js";
 import { exports } from "./quote.js";
 import { type Snapshot, type SnapshotOptions, snapshotFromJson, snapshotOptions } from "./snapshots.js";
-import { type RecoveredSandbox, recoveredSandbox, type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionJson } from "./records.js";
+import { type RecoveredSandbox, recoveredSandbox, type RestoredSandbox, restoredSandbox, type SandboxInfo, sandboxInfo, type SessionInfo, sessionInfo, type SessionJson } from "./records.js";
 import { ExecutionSession, type SessionOptions } from "./session.js";
 import { limits, type SandboxChange, type SandboxOptions } from "./sandbox-options.js";
 import type { Shell } from "./shell.js";
@@ -417,6 +417,19 @@ export class Sandbox extends Workspace {
     const headers = { "idempotency-key": crypto.randomUUID() };
     const json = snapshotOptions(options);
     return snapshotFromJson(await this.client.json(`${await this.#ready()}/snapshots`, { json, headers }));
+  }
+
+  /**
+   * Replace the files, sessions, shell state, image and environment by those of a snapshot. The id, links, network,
+   * limits and metadata stay. What runs is ended, and listed in `lost`. If it fails, nothing is changed.
+   *
+   * @param snapshot id or name, also of a snapshot of another sandbox with the same `disk_mib`.
+   * @throws {@link IsoletError} `no_snapshot`; `snapshot_incompatible`.
+   */
+  async restore(snapshot: string): Promise<RestoredSandbox> {
+    const headers = { "idempotency-key": crypto.randomUUID() };
+    const path = `${await this.#ready()}/restore`;
+    return restoredSandbox(await this.client.json(path, { json: { snapshot }, headers }));
   }
 
   /**

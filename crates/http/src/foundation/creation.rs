@@ -26,14 +26,20 @@ pub(crate) fn idempotency_key(
 
 /// 201 with `Location`; `Idempotency-Replayed` when an earlier request created it.
 pub(crate) fn created(location: &str, replayed: bool, body: impl IntoResponse) -> Response {
-    let mut response = (StatusCode::CREATED, body).into_response();
-    let headers = response.headers_mut();
+    let mut response = done(replayed, (StatusCode::CREATED, body));
     if let Ok(location) = HeaderValue::from_str(location) {
-        headers.insert(header::LOCATION, location);
+        response.headers_mut().insert(header::LOCATION, location);
     }
+    response
+}
+
+/// The answer to a request with an idempotency key; `Idempotency-Replayed` when an earlier request
+/// with the key did it.
+pub(crate) fn done(replayed: bool, answer: impl IntoResponse) -> Response {
+    let mut response = answer.into_response();
     if replayed {
         let name = HeaderName::from_static("idempotency-replayed");
-        headers.insert(name, HeaderValue::from_static("true"));
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
     response
 }

@@ -168,6 +168,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "snapshots" | "snapshot") => "snapshot.create",
         ("DELETE", "snapshots") => "snapshot.delete",
         ("POST", "fork") => "sandbox.fork",
+        ("POST", "restore") if route.starts_with("/v1/sandboxes/") => "sandbox.restore",
         ("POST", "restore") => "sandbox.create",
         ("POST", "pull") => "image.pull",
         ("POST", "import") => "image.import",

@@ -40,6 +40,7 @@ struct FollowedEvents {
 /// | `process_exited` | `process`, `session`, `code`, `signal` (each may be `null`) |
 /// | `terminal_opened`, `terminal_ended` | `session` |
 /// | `port_opened`, `port_closed` | `port` |
+/// | `restored` | `snapshot` |
 /// | `network_changed` | `network` |
 /// | `network_denied` (at most ten per second) | `host`, `port`, `protocol`, `rule`, `times` |
 /// | `gap` | only `from` and `to`: ids of events that the server no longer holds |
@@ -163,6 +164,7 @@ mod tests {
             (EventKind::Unreachable { cause: "a\"b".into() }, "unreachable", r#","cause":"a\"b""#),
             (EventKind::Sleeping, "sleeping", ""),
             (EventKind::Woke, "woke", ""),
+            (EventKind::Restored("snap".parse().unwrap()), "restored", r#","snapshot":"snap""#),
             (EventKind::Paused, "paused", ""),
             (EventKind::Resumed, "resumed", ""),
             (EventKind::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),

@@ -67,8 +67,9 @@ pub(crate) struct CreateSandbox {
     #[schema(nullable = false)]
     ttl_s: Option<u64>,
     /// Data of the client, returned unchanged. At most 16 KiB.
-    #[schema(value_type = Object)]
-    metadata: Object,
+    #[serde(deserialize_with = "not_null")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    metadata: Option<Object>,
     /// Environment variables of every shell and program.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     env: UniqueMap<String>,
@@ -129,7 +130,7 @@ impl CreateSandbox {
             sleep_after_s: self.sleep_after_s,
             persistent: self.persistent,
             auto_resume: self.auto_resume,
-            metadata: Metadata::parse(self.metadata.0)?,
+            metadata: self.metadata.map(|own| Metadata::parse(own.0)).transpose()?,
             env,
             dialect: Metadata::default(),
             network: network::wanted(app, caller, self.network, self.network_profile).await?,

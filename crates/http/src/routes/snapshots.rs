@@ -4,13 +4,13 @@ pub(crate) mod view;
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::foundation::creation::{created, idempotency_key};
+use crate::foundation::creation::{created, done, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::input::{PathIds, bad_id};
 use crate::foundation::json::{Object, StrictJson, not_null};
 use crate::foundation::query::Query;
 use crate::routes::sandboxes::view::SandboxView;
-use crate::routes::snapshots::view::{ForksView, SnapshotListView, SnapshotView};
+use crate::routes::snapshots::view::{ForksView, RestoredView, SnapshotListView, SnapshotView};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -28,6 +28,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(list))
         .routes(routes!(get, delete))
         .routes(routes!(fork))
+        .routes(routes!(restore))
 }
 
 /// The settings of a new snapshot. All fields are optional.
@@ -70,6 +71,14 @@ impl Default for Fork {
     }
 }
 
+/// The snapshot to restore.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Restore {
+    /// The id or the name of the snapshot.
+    snapshot: String,
+}
+
 /// Parses a snapshot's id or name.
 pub(crate) fn parse_id(text: &str) -> Result<SnapshotId, ApiError> {
     SnapshotId::parse(text).map_err(bad_id)
@@ -77,7 +86,7 @@ pub(crate) fn parse_id(text: &str) -> Result<SnapshotId, ApiError> {
 
 /// Take a snapshot
 ///
-/// Copies the files of a running or sleeping sandbox and the state of its shells at one moment.
+/// Copies the files of a running, paused or sleeping sandbox and the state of its shells at one moment.
 /// While the files are copied, its processes are frozen, for `frozen_ms`. A snapshot does not contain
 /// processes, terminals, code contexts and credentials; `lost` lists what was open.
 #[utoipa::path(
@@ -206,4 +215,39 @@ pub(crate) async fn fork(
     let forks = app.service.fork(&caller.tenant, &ids.sandbox, body.value.count()).await?;
     let forks = forks.into_iter().map(SandboxView::from).collect();
     Ok((StatusCode::CREATED, Json(ForksView { forks })))
+}
+
+/// Restore a snapshot in place
+///
+/// Replaces the files, sessions, shell state, image and environment of a running, paused or sleeping
+/// sandbox by those of a snapshot, which may be one of another sandbox. The id, links, network,
+/// credentials, limits, metadata and times of the sandbox stay. What runs in it is ended: `lost`
+/// lists it. A sandbox that ran is running afterwards, others are asleep. If the restore fails, the
+/// sandbox is as it was before.
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{id}/restore", operation_id = "sandboxes_restore", tag = "snapshots",
+    params(
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = Restore, example = json!({"snapshot": "installed"})),
+    responses(
+        (status = 200, description = "The sandbox, and what is lost.", body = RestoredView, headers(("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` restored the snapshot.")))
+    )
+)]
+pub(crate) async fn restore(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    headers: HeaderMap,
+    body: StrictJson<Restore>,
+) -> Result<Response, ApiError> {
+    let route = format!("POST /v1/sandboxes/{}/restore", ids.sandbox);
+    let once = idempotency_key(&headers, &route, &body.raw)?;
+    let snapshot = SnapshotId::parse(&body.value.snapshot)
+        .map_err(|error| ApiError::bad_field("snapshot", &error.to_string()))?;
+    let service = &app.service;
+    let (restored, replayed) =
+        service.restore_snapshot(&caller.tenant, &ids.sandbox, &snapshot, once).await?;
+    Ok(done(replayed, Json(RestoredView::from(restored))))
 }

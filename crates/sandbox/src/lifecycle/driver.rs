@@ -9,6 +9,7 @@ pub(crate) mod from_snapshot;
 mod hold;
 mod pause;
 pub(crate) mod reading;
+mod restore;
 mod sleep;
 
 use crate::agent_client::agent_activity::AgentActivity;
@@ -263,6 +264,9 @@ impl Driver {
                     }
                     Some(DriverCommand::Read(answer)) => {
                         let _ = answer.send(self.read().await);
+                    }
+                    Some(DriverCommand::Restore(request, answer)) => {
+                        let _ = answer.send(self.restore_in_place(*request).await);
                     }
                     Some(DriverCommand::Recover(answer)) => {
                         let _ = answer.send(self.recover().await);

@@ -34,13 +34,14 @@ use crate::live::launch_queue::Launch;
 use crate::live::orphans;
 use crate::live::registry::Registry;
 use crate::live::snapshots::Snapshots;
+use crate::live::snapshots::restores::Restores;
 use crate::live::space::Space;
 use crate::model::agent_error::AgentError;
 use crate::model::command::DriverCommand;
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, SessionId};
-use crate::model::record::{Record, View};
+use crate::model::record::{Record, UNREAD, View};
 use crate::model::state::{State, Transition};
 use isolet_jail::SandboxHandle;
 use isolet_jail::identity::{self, Identity, Origin};
@@ -215,6 +216,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     if let Some(names) = found.names.take() {
         sweep(&config.jail(), names).await;
     }
+    sweep_restores(&config, &found.records).await;
     let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
     let images = config.images.clone();
     let floor = config.free_space_floor_mib;
@@ -281,6 +283,20 @@ async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
     match swept.await {
         Ok(Ok(())) => {}
         done => warn!(?done, "credentials of deleted sandboxes are not removed yet"),
+    }
+}
+
+/// Removes copied files whose restore was not recorded.
+async fn sweep_restores(config: &Config, records: &[Record]) {
+    // The record of one that does not read may name them.
+    if records.iter().any(|record| record.body.cause.as_deref() == Some(UNREAD)) {
+        return;
+    }
+    let restores = Restores::new(&config.data_dir);
+    let named = records.iter().filter_map(|record| record.body.restore.clone()).collect();
+    match crate::model::blocking::blocking(move || restores.sweep(&named)).await {
+        Ok(Ok(())) => {}
+        done => warn!(?done, "files of restores that did not happen are not removed yet"),
     }
 }
 

@@ -6,6 +6,7 @@
 //! directories without a record, and the records without a directory.
 
 mod files;
+pub(crate) mod restores;
 mod trees;
 
 use crate::live::inner::Inner;

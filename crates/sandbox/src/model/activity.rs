@@ -58,6 +58,12 @@ impl Activity {
         !now.open
     }
 
+    /// Stops further uses, also while the sandbox is in use. Those that have begun fail when its
+    /// processes end.
+    pub(crate) fn close_in_use(&self) {
+        self.lock().open = false;
+    }
+
     /// Allows uses again and restarts the idle time.
     pub(crate) fn open(&self) {
         let mut now = self.lock();

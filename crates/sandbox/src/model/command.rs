@@ -4,9 +4,31 @@ use crate::model::activity::ActivityGuard;
 use crate::model::error::Error;
 use crate::model::exposed_ports::{ExposeChange, ExposedPort};
 use crate::model::held::HeldSandbox;
+use crate::model::ids::{SessionId, SnapshotId};
 use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
+use crate::model::info::{IdempotencyKey, Lost, RestoredSandbox};
 use crate::model::network::change::NetworkChange;
+use crate::model::record::RecordBody;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
+
+/// What a restore in place needs. The files of the snapshot are copied already.
+pub(crate) struct RestoreRequest {
+    /// The name of the copied files.
+    pub(crate) token: String,
+    /// Set when the record may name the copied files, so that the caller leaves them.
+    pub(crate) recorded: Arc<AtomicBool>,
+    /// The id of the snapshot.
+    pub(crate) snapshot: SnapshotId,
+    /// The settings that the snapshot holds.
+    pub(crate) settings: RecordBody,
+    /// Ids and records of the sessions.
+    pub(crate) sessions: Vec<(SessionId, String)>,
+    /// What the snapshot does not contain.
+    pub(crate) lost: Vec<Lost>,
+    pub(crate) once: Option<IdempotencyKey>,
+}
 
 /// A command to a driver.
 pub(crate) enum DriverCommand {
@@ -27,6 +49,8 @@ pub(crate) enum DriverCommand {
     /// Start an agent that reads the files of a failed sandbox. The agent runs while the guard in
     /// the answer is held.
     Read(oneshot::Sender<Result<ActivityGuard, Error>>),
+    /// Replace the files by those of a snapshot.
+    Restore(Box<RestoreRequest>, oneshot::Sender<Result<RestoredSandbox, Error>>),
     /// Turn a failed sandbox into a sleeping one.
     Recover(oneshot::Sender<Result<RecoveredSandbox, Error>>),
     /// Give all exposed ports other secrets. Answered with their number.

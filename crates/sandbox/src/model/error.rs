@@ -174,6 +174,16 @@ pub enum Error {
     /// Sandboxes are being created from the snapshot, so it cannot be deleted.
     #[error("sandboxes are being created from snapshot {0}")]
     SnapshotInUse(SnapshotId),
+    /// The snapshot cannot be restored in place of the files of this sandbox.
+    #[error("snapshot {snapshot} cannot be restored into sandbox {id}: {reason}")]
+    SnapshotIncompatible {
+        /// The id of the snapshot.
+        snapshot: SnapshotId,
+        /// The id of the sandbox.
+        id: SandboxId,
+        /// What differs, in words.
+        reason: String,
+    },
     /// The tenant has reached its limit of snapshots.
     #[error("tenant has {max} snapshots, the most it may have")]
     TooManySnapshots {

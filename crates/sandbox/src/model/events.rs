@@ -10,7 +10,7 @@ pub(crate) mod follow;
 pub use follow::{Follow, Gap, TooSlow};
 
 use crate::model::clock::now_ms;
-use crate::model::ids::{ProcessId, SandboxId, SessionId, TenantId};
+use crate::model::ids::{ProcessId, SandboxId, SessionId, SnapshotId, TenantId};
 use crate::model::network::Mode;
 use isolet_wire::network::NetworkDenial;
 use std::collections::{HashMap, VecDeque};
@@ -36,6 +36,8 @@ pub enum EventKind {
     Sleeping,
     /// The sandbox woke up.
     Woke,
+    /// The files and sessions were replaced by those of a snapshot.
+    Restored(SnapshotId),
     /// All processes of the sandbox were frozen.
     Paused,
     /// The processes of the paused sandbox continue.

@@ -43,8 +43,8 @@ pub struct SandboxSpec {
     pub persistent: Option<bool>,
     /// Whether a call that needs the sandbox resumes it if it is paused; false by default.
     pub auto_resume: Option<bool>,
-    /// Arbitrary JSON of the client.
-    pub metadata: Metadata,
+    /// Arbitrary JSON of the client; `None` means that of the snapshot, or none.
+    pub metadata: Option<Metadata>,
     /// Environment of every shell and program.
     pub env: Environment,
     /// Fields that a dialect must return unchanged, such as `vcpus` and `mem_mib`.
@@ -194,6 +194,8 @@ pub enum Lost {
     Terminals,
     /// Code contexts with their variables.
     Contexts,
+    /// Connections of clients to ports.
+    Connections,
 }
 
 /// A session whose shell is restored from an earlier state, or starts fresh.
@@ -250,6 +252,7 @@ impl Lost {
             Self::ShellState(_) => "shell_state",
             Self::Terminals => "terminals",
             Self::Contexts => "contexts",
+            Self::Connections => "connections",
         }
     }
 
@@ -321,6 +324,18 @@ pub struct RecoveredSandbox {
     pub info: SandboxInfo,
     /// What is lost; `None` if nothing is, or a client has received it already.
     pub lost: Option<Vec<Lost>>,
+}
+
+/// The answer to a restore in place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RestoredSandbox {
+    /// The sandbox: running if it ran before, otherwise asleep.
+    pub info: SandboxInfo,
+    /// What was ended, and what the snapshot does not contain.
+    pub lost: Vec<Lost>,
+    /// The internal name of the sandbox, so that an answer about an earlier sandbox with the same id
+    /// does not count.
+    pub(crate) incarnation: String,
 }
 
 /// The parameters of a new session.

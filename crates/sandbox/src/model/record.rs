@@ -92,6 +92,10 @@ pub(crate) struct RecordBody {
     /// Only [`Record::set_state`] changes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
+    /// The restore in place whose files are not in the sandbox's directory yet; see
+    /// [`crate::live::restores`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restore: Option<String>,
     /// What the last sleep lost, until a client has received it.
     #[serde(default)]
     pub(crate) lost: Option<Vec<Lost>>,
@@ -195,7 +199,7 @@ impl RecordBody {
             create_ms: 0.0,
             ttl_s,
             expires_at_ms: expiry(ttl_s),
-            metadata: spec.metadata.into_inner(),
+            metadata: spec.metadata.unwrap_or_default().into_inner(),
             env: spec.env.into_inner(),
             limits: check_limits(config, limits)?,
             dialect: spec.dialect.into_inner(),
@@ -204,6 +208,7 @@ impl RecordBody {
             persistent: spec.persistent.unwrap_or(true),
             auto_resume: spec.auto_resume.unwrap_or(false),
             paused: false,
+            restore: None,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::begun(),
@@ -374,6 +379,7 @@ impl Record {
             persistent: true,
             auto_resume: false,
             paused: false,
+            restore: None,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
             used: crate::model::used::UsageCounters::default(),

@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 mod lifetime;
+mod replace;
 
 pub(crate) use lifetime::{Lifetime, OpeningGuard};
+pub(crate) use replace::ReplacedSessions;
 
 /// The directory in which shells and programs start unless the image sets another, and to which
 /// relative paths refer.

@@ -33,6 +33,9 @@
 //!                         └────────────────► destroying
 //! ```
 //!
+//! A restore of a snapshot in place (`Restore`, not in the diagrams) ends what runs, so that a
+//! `running` or `paused` sandbox is `sleeping` while its files are replaced.
+//!
 //! A failed creation leaves nothing: `creating` goes to `destroying`, never to `failed`.
 //! The agent of an `unreachable` sandbox may only be slow, so the server keeps retrying and kills
 //! nothing. A `paused` one cannot answer, so it never becomes `unreachable`. A `failed` sandbox keeps its disk until it is deleted. Its files can be read
@@ -85,6 +88,8 @@ pub enum Transition {
     Rebooted,
     /// A client recovers a failed sandbox.
     Recover,
+    /// A client replaces the files by those of a snapshot.
+    Restore,
     /// A client deletes the sandbox, its ttl has passed, or recovery removes it.
     Delete,
     /// Nothing of the sandbox is left.
@@ -115,6 +120,7 @@ impl State {
             }
             (S::Running, E::Pause) => Ok(S::Paused),
             (S::Running, E::Sleep)
+            | (S::Running | S::Paused, E::Restore)
             | (S::Running | S::Unreachable | S::Paused, E::Rebooted)
             | (S::Failed, E::Recover) => Ok(S::Sleeping),
             (S::Running, E::Silent) => Ok(S::Unreachable),
@@ -175,6 +181,7 @@ mod tests {
             Just(Transition::Sleep),
             Just(Transition::Rebooted),
             Just(Transition::Recover),
+            Just(Transition::Restore),
             Just(Transition::Delete),
             Just(Transition::Removed)
         ];
@@ -201,7 +208,8 @@ mod tests {
                         prop_assert!(next != State::Failed
                             || state.has_processes());
                         prop_assert!(next != State::Sleeping
-                            || matches!(event, Transition::Sleep | Transition::Rebooted | Transition::Recover));
+                            || matches!(event, Transition::Sleep | Transition::Rebooted
+                                | Transition::Recover | Transition::Restore));
                         state = next;
                     }
                     Err(refused) => prop_assert_eq!(refused, InvalidTransition { state, event }),
@@ -229,6 +237,7 @@ mod tests {
             (E::Resume, State::Running),
             (E::Died, State::Failed),
             (E::Rebooted, State::Sleeping),
+            (E::Restore, State::Sleeping),
             (E::Delete, State::Destroying),
         ] {
             assert_eq!(State::Paused.next(event), Ok(next));

@@ -138,6 +138,41 @@ impl Store {
         .await
     }
 
+    /// Changes a sandbox's state and body and replaces all its sessions, and stores the response of an
+    /// idempotency key in the same transaction.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing is changed then.
+    pub async fn replace_sessions(
+        &self,
+        sandbox: SandboxRow,
+        sessions: Vec<SessionRow>,
+        answer: Option<StoredAnswer>,
+    ) -> Result<(), Error> {
+        self.write(move |connection| {
+            let transaction = connection.transaction()?;
+            let changed = transaction
+                .prepare_cached("UPDATE sandboxes SET state = ?2, body = ?3 WHERE name = ?1")?
+                .execute(params![sandbox.name, sandbox.state, sandbox.body])?;
+            if changed == 0 {
+                return Err(Error::Bad("there is no record of that name"));
+            }
+            transaction
+                .prepare_cached("DELETE FROM sessions WHERE sandbox = ?1")?
+                .execute([&sandbox.name])?;
+            for s in &sessions {
+                transaction
+                    .prepare_cached("INSERT INTO sessions VALUES (?1, ?2, ?3)")?
+                    .execute(params![s.sandbox, s.id, s.body])?;
+            }
+            if let Some(answer) = &answer {
+                insert_answer(&transaction, answer)?;
+            }
+            Ok(transaction.commit()?)
+        })
+        .await
+    }
+
     /// Updates the bodies of existing sessions.
     ///
     /// # Errors

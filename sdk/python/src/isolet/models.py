@@ -420,6 +420,25 @@ class RecoveredSandbox:
 
 
 @dataclass(frozen=True)
+class RestoredSandbox:
+    """A sandbox after a snapshot was restored in place, and what is lost."""
+
+    info: SandboxInfo  #: Running if it ran before, otherwise asleep.
+    #: What was ended, and what the snapshot does not contain. The next command's result reports it again.
+    lost: tuple[str, ...]
+    lost_state: tuple[LostState, ...]  #: Sessions whose shell state is not complete.
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RestoredSandbox:
+        """Parse the server's JSON."""
+        return cls(
+            info=SandboxInfo.from_json(body),
+            lost=tuple(body.get("lost") or ()),
+            lost_state=tuple(LostState.from_json(one) for one in body.get("lost_state") or ()),
+        )
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The files of a sandbox and the state of its shells at one moment."""
 

@@ -40,6 +40,7 @@ mod processors;
 mod reconnects;
 mod recordings;
 mod registries;
+mod restores;
 mod sandboxes;
 mod scopes;
 mod search;

@@ -250,6 +250,14 @@ fn names_lifetimes_and_keys_of_snapshots() {
         http.post("/v1/sandboxes/none/snapshots", &json!({})).expect(404).error(),
         "no_sandbox"
     );
+    let described = server.sandbox_with(&json!({"metadata": {"of": "it"}}));
+    take(&described, &json!({"name": "described"}));
+    for (metadata, expected) in [(None, json!({"of": "it"})), (Some(json!({})), json!({}))] {
+        let mut spec = json!({"snapshot": "described"});
+        metadata.into_iter().for_each(|metadata| spec["metadata"] = metadata);
+        assert_eq!(server.sandbox_with(&spec).info()["metadata"], expected, "{spec}");
+    }
+    remove(&http, "described");
     remove(&http, "a");
     assert_eq!(http.delete("/v1/snapshots/a").expect(404).error(), "no_snapshot");
 }
@@ -297,4 +305,30 @@ fn a_scoped_session_sees_in_a_copy_what_it_saw_before() {
     assert_eq!(seen["stdout"], "x\n5\n", "{seen}");
     assert_ne!(seen["exit_code"], 0);
     remove(&server.http(), &id(&taken));
+}
+
+/// The launcher has one thread, which must not wait for a process that is frozen from its start.
+/// Promises: SN1.
+#[test]
+fn a_scope_that_starts_in_a_frozen_sandbox_delays_no_other() {
+    let (mut server, sandbox) = one();
+    sandbox.says("mkdir /workspace/mine");
+    server.kill();
+    server.launch_with("ISOLET_FAILPOINTS", "snapshot.held=delay(4000)");
+    server.wait_until_ready();
+    let part = json!({"id": "part", "file_access": {"write": ["mine"]}});
+    std::thread::scope(|scope| {
+        let copying = scope.spawn(|| take(&sandbox, &json!({})));
+        wait_until("it is frozen", SOON, || server.log().contains("snapshot.held").then_some(()));
+        let scoped = scope.spawn(|| sandbox.post("/sessions", &part).status);
+        // Enough for the request to arrive; the sandbox stays frozen for much longer.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        // Of another size than those of the warm pool, so that the launcher creates it.
+        let other = server.sandbox_with(&json!({"disk_mib": 40}));
+        assert!(!copying.is_finished(), "another create waited for the frozen sandbox");
+        assert_eq!(other.says("echo up"), "up\n");
+        let taken = copying.join().expect("it is answered");
+        assert_eq!(scoped.join().expect("it is answered"), 201);
+        remove(&server.http(), &id(&taken));
+    });
 }

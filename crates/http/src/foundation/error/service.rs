@@ -133,6 +133,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::SnapshotExists(_) => {
             (S::CONFLICT, "snapshot_exists", "use it, delete it, or choose another name")
         }
+        Error::SnapshotIncompatible { .. } => (
+            S::CONFLICT,
+            "snapshot_incompatible",
+            "create a sandbox from it instead: POST /v1/sandboxes {\"snapshot\": …}",
+        ),
         Error::SnapshotInUse(_) => {
             (S::CONFLICT, "snapshot_in_use", "wait until they are created, then retry")
         }

@@ -122,6 +122,7 @@ const CODES: &[ErrorCode] = &[
     code("session_exists", "409", "The id of the session is taken."),
     code("snapshot_exists", "409", "There is a snapshot with this name."),
     code("snapshot_in_use", "409", "Sandboxes are being created from the snapshot."),
+    code("snapshot_incompatible", "409", "The snapshot cannot be restored into this sandbox."),
     code("stopping", "503", "The server is shutting down. Sandboxes stay. Retry."),
     code("storage_error", "503", "The records cannot be read or written. Nothing was changed."),
     code("store_broken", "503", "The disk that holds the records has failed."),

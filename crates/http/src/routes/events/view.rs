@@ -35,6 +35,11 @@ pub(crate) enum EventFields<'a> {
         /// The id of the session.
         session: &'a str,
     },
+    /// The fields of `restored`.
+    Snapshot {
+        /// The id of the snapshot.
+        snapshot: &'a str,
+    },
     /// The fields of `command_started`.
     CommandStarted {
         /// `null` for a program outside of sessions, and for a private shell.
@@ -109,6 +114,9 @@ impl<'a> EventFields<'a> {
             EventKind::Running => ("running", Self::None {}),
             EventKind::Unreachable { cause } => ("unreachable", Self::Cause { cause }),
             EventKind::Sleeping => ("sleeping", Self::None {}),
+            EventKind::Restored(snapshot) => {
+                ("restored", Self::Snapshot { snapshot: snapshot.as_str() })
+            }
             EventKind::Paused => ("paused", Self::None {}),
             EventKind::Resumed => ("resumed", Self::None {}),
             EventKind::Woke => ("woke", Self::None {}),

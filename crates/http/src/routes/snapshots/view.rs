@@ -3,7 +3,7 @@
 use crate::foundation::lost::{LostFields, LostStateView};
 use crate::routes::sandboxes::view::SandboxView;
 use isolet_clock::rfc3339;
-use isolet_sandbox::SnapshotInfo;
+use isolet_sandbox::{RestoredSandbox, SnapshotInfo};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -73,6 +73,29 @@ pub(crate) struct SnapshotListView {
 pub(crate) struct ForksView {
     /// The new sandboxes, sorted by id.
     pub(crate) forks: Vec<SandboxView>,
+}
+
+/// A sandbox after a restore in place, with what is lost.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RestoredSandbox)]
+pub(crate) struct RestoredView {
+    #[serde(flatten)]
+    sandbox: SandboxView,
+    /// What the restore ended, and what the snapshot does not contain: `shells`, `processes`,
+    /// `terminals`, `contexts`, `connections`, `credentials` and `shell_state`. The first command after
+    /// the restore reports it again.
+    lost: Vec<&'static str>,
+    /// The sessions whose shell state is not complete. Absent unless `lost` names `shell_state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    lost_state: Option<Vec<LostStateView>>,
+}
+
+impl From<RestoredSandbox> for RestoredView {
+    fn from(restored: RestoredSandbox) -> Self {
+        let LostFields { lost, lost_state } = LostFields::of(&restored.lost);
+        Self { sandbox: restored.info.into(), lost: lost.unwrap_or_default(), lost_state }
+    }
 }
 
 impl From<SnapshotInfo> for SnapshotView {

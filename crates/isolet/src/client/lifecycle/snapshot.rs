@@ -1,4 +1,4 @@
-//! `isolet snapshot`: takes, lists and deletes snapshots. `isolet fork`: copies a sandbox.
+//! `isolet snapshot`: takes, lists, restores and deletes snapshots. `isolet fork`: copies a sandbox.
 
 use crate::client::list::{pretty, text};
 use crate::client::network::asked;
@@ -22,6 +22,7 @@ terminals and credentials.
 
   isolet snapshot create demo --name ready
   isolet create --snapshot ready
+  isolet snapshot restore demo ready
   isolet snapshot ls --json | jq -r '.snapshots[].id'
   isolet snapshot rm ready")]
 pub(crate) struct Args {
@@ -51,6 +52,21 @@ enum SnapshotCommand {
         /// List only the snapshots of this sandbox
         #[arg(value_parser = id)]
         id: Option<String>,
+    },
+    /// Replace the files of a sandbox by those of a snapshot, and end what runs in it.
+    #[command(after_help = "\
+Files, sessions, shell state, image and environment become those of the snapshot. The id, links,
+network, limits and metadata of the sandbox stay. If it fails, nothing is changed.
+
+  isolet snapshot restore demo ready
+  isolet snapshot restore demo ready --json | jq .lost")]
+    Restore {
+        /// Id of the sandbox
+        #[arg(value_parser = id)]
+        id: String,
+        /// Id or name of the snapshot
+        #[arg(value_parser = id)]
+        snapshot: String,
     },
     /// Delete snapshots. Sandboxes that were created from them stay.
     Rm {
@@ -93,7 +109,17 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                 return pretty(&taken);
             }
             write(true, format!("{}\n", text(&taken["id"])).as_bytes())?;
-            print_lost(&taken);
+            print_lost("not part of the snapshot", &taken);
+            Ok(ExitCode::SUCCESS)
+        }
+        SnapshotCommand::Restore { id, snapshot } => {
+            let path = format!("/v1/sandboxes/{id}/restore");
+            let body = json!({"snapshot": snapshot});
+            let restored = asked(&server, Method::POST, &path, Some(&body)).await?;
+            if args.json {
+                return pretty(&restored);
+            }
+            print_lost("ended, or not part of the snapshot", &restored);
             Ok(ExitCode::SUCCESS)
         }
         SnapshotCommand::Ls { id } => list(&server, id, args.json).await,
@@ -115,11 +141,11 @@ pub(crate) async fn fork(args: ForkArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_lost(taken: &Value) {
-    let words: Vec<String> = taken["lost"].as_array().into_iter().flatten().map(text).collect();
+fn print_lost(why: &str, answer: &Value) {
+    let words: Vec<String> = answer["lost"].as_array().into_iter().flatten().map(text).collect();
     if !words.is_empty() {
         let words = words.join(", ").replace('_', " ");
-        print_message(format_args!("not part of the snapshot: {words}"));
+        print_message(format_args!("{why}: {words}"));
     }
 }
 

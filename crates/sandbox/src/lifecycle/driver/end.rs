@@ -3,6 +3,7 @@
 
 use crate::lifecycle::driver::{AGAIN, Driver, KILL_WAIT};
 use crate::live::failpoint::pass;
+use crate::live::snapshots::restores::Restores;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::info::EndedSandbox;
@@ -151,6 +152,11 @@ impl Driver {
         self.entry.secret_store.end().await?;
         let removed = blocking(move || handle.open().remove()).await?;
         removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
+        if let Some(token) = self.record.body.restore.clone() {
+            let restores = Restores::new(&self.inner.jail.data_dir);
+            let discarded = blocking(move || restores.discard(&token)).await?;
+            discarded.map_err(|error| Error::Fault(format!("cannot remove a copy: {error}")))?;
+        }
         self.inner.trash.notify_one();
         pass("delete.removed").await?;
         if past {

@@ -75,6 +75,10 @@ impl Driver {
         if answer.is_closed() {
             return;
         }
+        let entry = Arc::clone(&self.entry);
+        // While it is held, no scope starts: the launcher would wait for a process that is frozen from
+        // its start, and with it all other sandboxes.
+        let _turn = entry.scopes.turn.lock().await;
         let (frozen, holder) = match self.freeze().await {
             Ok((held, frozen, holder)) => {
                 if answer.send(Ok(held)).is_err() {
@@ -102,6 +106,10 @@ impl Driver {
             State::Running => {
                 self.save_shells(&mut unsaved).await;
                 self.add_running(&mut unsaved.lost).await;
+                // The state of its shells ends with them.
+                if !self.record.body.persistent && self.open_shells() > 0 {
+                    unsaved.lost.push(Lost::Shells);
+                }
             }
             State::Sleeping => {
                 if self.cleanup_pending {
@@ -181,7 +189,7 @@ impl Driver {
     }
 
     /// Adds what runs in the sandbox, which a copy of its files does not contain.
-    async fn add_running(&self, lost: &mut Vec<Lost>) {
+    pub(super) async fn add_running(&self, lost: &mut Vec<Lost>) {
         let mut running = Running::of(&self.seen);
         for (_, scope) in self.entry.scopes.all() {
             running.add(&Running::of(&scope.seen()));
@@ -202,7 +210,7 @@ impl Driver {
     }
 
     /// The number of shells that were open at the agents' last reports.
-    fn open_shells(&self) -> usize {
+    pub(super) fn open_shells(&self) -> usize {
         let scopes = self.entry.scopes.all();
         self.seen.shells() + scopes.iter().map(|(_, scope)| scope.seen().shells()).sum::<usize>()
     }

@@ -178,7 +178,7 @@ impl Driver {
     }
 
     /// Records the results of background processes, which only their agents know.
-    async fn keep_ends(&self) {
+    pub(super) async fn keep_ends(&self) {
         let sandbox = Sandbox::new(Arc::clone(&self.inner), Arc::clone(&self.entry));
         let processes = tokio::time::timeout(REATTACH_WAIT, sandbox.processes()).await;
         if let Ok(Ok(processes)) = processes {
@@ -212,9 +212,13 @@ impl Driver {
     /// Kills what still runs of a sleeping sandbox; repeated until nothing does.
     pub(crate) async fn retry_cleanup(&mut self) {
         self.cleanup_pending = false;
-        if let Err(error) = self.rest().await {
-            warn!(sandbox = %self.entry.id, %error, "asleep, but some processes are left");
-            self.cleanup_pending = true;
+        match self.rest().await {
+            Ok(()) => self.end_restore().await,
+            Err(Error::Failed { cause, .. }) => self.fail_asleep(cause).await,
+            Err(error) => {
+                warn!(sandbox = %self.entry.id, %error, "asleep, but some processes are left");
+                self.cleanup_pending = true;
+            }
         }
         // Unacknowledged data can keep the namespace alive for a while.
         if let Err(error) = self.inner.egress.release(&self.entry).await {
@@ -222,10 +226,26 @@ impl Driver {
         }
     }
 
-    /// Kills all processes, and removes the files of an ephemeral sandbox. Can be repeated.
+    /// Marks a sleeping sandbox as failed, because its files are not those of its record.
+    async fn fail_asleep(&mut self, cause: String) {
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, cause, "failed");
+        self.record.set_state(State::Failed);
+        self.record.body.cause = Some(cause);
+        self.entry.activity.open();
+        self.publish(None);
+        self.settle_record().await;
+    }
+
+    /// Whether the sandbox starts on the files in its directory.
+    fn keeps_files(&self) -> bool {
+        self.record.body.persistent || self.record.body.restore.is_some()
+    }
+
+    /// Kills all processes, removes the files of an ephemeral sandbox, and puts those of a restore in
+    /// place. Can be repeated.
     async fn rest(&self) -> Result<(), Error> {
         let handle = self.handle();
-        let persistent = self.record.body.persistent;
+        let persistent = self.keeps_files();
         let rested = blocking(move || {
             let handle = handle.open();
             handle.kill()?;
@@ -242,11 +262,14 @@ impl Driver {
         let rested = rested.await?.map_err(|error| {
             Error::Fault(format!("cannot end what runs in the sandbox: {error}"))
         })?;
-        if !self.record.body.persistent {
+        if !persistent {
             self.inner.trash.notify_one();
         }
         let _ = pass("sleep.rested").await;
-        if rested { Ok(()) } else { Err(Error::TooLate("killing what runs in the sandbox")) }
+        if !rested {
+            return Err(Error::TooLate("killing what runs in the sandbox"));
+        }
+        self.place_restored().await
     }
 
     /// Launches a sleeping sandbox on its directories, or resumes a paused one if its `auto_resume`
@@ -291,13 +314,17 @@ impl Driver {
     async fn make_anew(&mut self) -> Result<(), Error> {
         pass("wake.begun").await?;
         self.inner.layers_there(&self.record.body)?;
-        self.launch(self.spec(self.record.body.persistent)).await?;
+        self.launch(self.spec(self.keeps_files())).await?;
         pass("wake.launched").await?;
         self.adopt(watch(&self.entry, GREETING_WAIT).await?).await;
         self.trust().await;
         self.shift(Transition::Greeted)?;
         self.record.woke();
-        self.write(None).await?;
+        let restore = self.record.body.restore.take();
+        if let Err(error) = self.write(None).await {
+            self.record.body.restore = restore;
+            return Err(error);
+        }
         let _ = pass("wake.recorded").await;
         self.entry.lost().clone_from(&self.record.body.lost);
         self.entry.activity.open();

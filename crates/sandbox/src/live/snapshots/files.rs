@@ -148,6 +148,11 @@ impl SnapshotFiles {
         Ok(copied)
     }
 
+    /// Writes files that [`SnapshotFiles::restore`] has copied to the disk. Blocks.
+    pub(super) fn write_to_disk(restored: &Path) -> io::Result<()> {
+        sync_all(restored)
+    }
+
     /// Moves the files of a snapshot to the trash. No error if there are none. Blocks.
     pub(crate) fn discard(&self, name: &str) -> io::Result<()> {
         // A name in the trash is never used twice.

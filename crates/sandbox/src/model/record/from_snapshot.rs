@@ -6,7 +6,7 @@ use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::exposed_ports::ExposedPorts;
 use crate::model::info::{Lost, SandboxSpec};
-use crate::model::input::check_merged_size;
+use crate::model::input::{Metadata, check_merged_size};
 use crate::model::used::UsageCounters;
 use isolet_wire::launcher::Limits;
 
@@ -36,14 +36,13 @@ impl RecordBody {
         let mut env = self.env.clone();
         env.extend(spec.env.into_inner());
         check_merged_size(&env)?;
-        let metadata = spec.metadata.into_inner();
         let own_dialect = spec.dialect.into_inner();
         Ok(Self {
             created_at_ms: now_ms(),
             create_ms: 0.0,
             ttl_s,
             expires_at_ms: expiry(ttl_s),
-            metadata: if metadata.is_empty() { self.metadata.clone() } else { metadata },
+            metadata: spec.metadata.map_or_else(|| self.metadata.clone(), Metadata::into_inner),
             env,
             limits: check_limits(config, limits)?,
             dialect: if own_dialect.is_empty() { self.dialect.clone() } else { own_dialect },
@@ -55,6 +54,7 @@ impl RecordBody {
             persistent: spec.persistent.unwrap_or(self.persistent),
             auto_resume: spec.auto_resume.unwrap_or(self.auto_resume),
             paused: false,
+            restore: None,
             lost: Some(lost.to_vec()).filter(|lost| !lost.is_empty()),
             exposed: ExposedPorts::new(),
             used: UsageCounters::begun(),
@@ -64,11 +64,40 @@ impl RecordBody {
         })
     }
 
+    /// The settings of this sandbox after it got the files of a snapshot with the settings `from`. What
+    /// belongs to its identity stays: times, limits, metadata, network, credentials and ports. All
+    /// else describes the files and sessions, and is that of the snapshot.
+    pub(crate) fn restored_in_place(&self, from: &Self, lost: Vec<Lost>, restore: String) -> Self {
+        let own = self.clone();
+        Self {
+            created_at_ms: own.created_at_ms,
+            create_ms: own.create_ms,
+            ttl_s: own.ttl_s,
+            expires_at_ms: own.expires_at_ms,
+            metadata: own.metadata,
+            limits: own.limits,
+            dialect: own.dialect,
+            cause: None,
+            sleep_after_s: own.sleep_after_s,
+            persistent: own.persistent,
+            auto_resume: own.auto_resume,
+            paused: false,
+            restore: Some(restore),
+            lost: Some(lost).filter(|lost| !lost.is_empty()),
+            exposed: own.exposed,
+            used: own.used,
+            network: own.network,
+            credentials: own.credentials,
+            ..from.clone()
+        }
+    }
+
     /// The part of the settings that a snapshot keeps.
     pub(crate) fn for_snapshot(&self) -> Self {
         Self {
             cause: None,
             paused: false,
+            restore: None,
             lost: None,
             exposed: ExposedPorts::new(),
             used: UsageCounters::default(),

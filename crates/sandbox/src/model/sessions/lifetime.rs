@@ -50,6 +50,11 @@ impl Lifetime {
         (!*ended).then(|| OpeningGuard { _opener: self.openers.subscribe() })
     }
 
+    /// Ends the session, as [`Lifetime::end`], without a wait.
+    pub(crate) fn mark_ended(&self) {
+        *self.lock() = true;
+    }
+
     /// Ends the session: nothing can be opened from now on. Returns when every call that was
     /// opening a shell has finished, or after `OPENING_WAIT`.
     pub(crate) async fn end(&self) {

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from .. import calls
 from ..calls import Call, sandbox_path
 from ..errors import ConflictError, NotFoundError
-from ..models import FileAccess, RecoveredSandbox, SandboxInfo, SessionInfo, Snapshot
+from ..models import (
+    FileAccess,
+    RecoveredSandbox,
+    RestoredSandbox,
+    SandboxInfo,
+    SessionInfo,
+    Snapshot,
+)
 from ..results import ExecResult
 from ..values import AnyPath, Duration, Env, export_commands
 from . import commands, io
@@ -458,6 +465,22 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         await self._ensure_created()
         request = calls.create_snapshot(self._path, name, metadata, ttl)
         return Snapshot.from_json(await self._connection.json(request))
+
+    async def restore(self, snapshot: str) -> RestoredSandbox:
+        """Replace the files, sessions, shell state, image and environment by those of a snapshot. The id,
+        links, network, limits and metadata stay. What runs is ended, and listed in ``lost``. If it fails,
+        nothing is changed. A retry after a lost response does not restore a second time.
+
+        Args:
+            snapshot: id or name, also of a snapshot of another sandbox with the same ``disk_mib``.
+
+        Raises:
+            NotFoundError: ``no_snapshot``.
+            ConflictError: ``snapshot_incompatible``.
+        """
+        await self._ensure_created()
+        request = calls.create_call(f"{self._path}/restore", {"snapshot": snapshot})
+        return RestoredSandbox.from_json(await self._connection.json(request))
 
     async def fork(self, count: int = 1) -> list[AsyncSandbox]:
         """Create copies of the sandbox, all or none: its files, sessions, shell state and settings, without
