@@ -229,6 +229,12 @@ pub enum Error {
         /// Name of the step that failed.
         step: String,
     },
+    /// The server's disk is too full for a copy of files. Nothing of the copy is left.
+    #[error("cannot copy the files of {of}: no space or no free inodes left on the server's disk")]
+    CopyFull {
+        /// The sandbox or the snapshot.
+        of: String,
+    },
     /// The agent refused the request.
     #[error("{message}")]
     Refused {

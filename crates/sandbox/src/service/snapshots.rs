@@ -17,7 +17,8 @@ use crate::model::record::snapshot::{
 };
 use crate::model::state::State;
 use crate::service::{Service, request};
-use isolet_storage::Copied;
+use isolet_storage::{Copied, CopyError};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -190,7 +191,9 @@ impl Inner {
         self.quotas.check(tenant)?;
         let name = random();
         let _place = self.snapshots.reserve(tenant, &name, spec.name.as_ref())?;
-        let taken = self.copy_held(tenant, id, &name).await?;
+        // What was copied before an error is in the trash.
+        let taken = self.copy_held(tenant, id, &name).await;
+        let taken = taken.inspect_err(|_| self.trash.notify_one())?;
         let record = taken.record(tenant, id, name, spec, temporary)?;
         let written = self.record_snapshot(&record, once).await;
         if let Err(error) = written {
@@ -223,7 +226,12 @@ impl Inner {
         let directory = entry.directory.clone();
         let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
         let staged = name.to_owned();
-        let copied = blocking(move || files.stage(&staged, &directory, floor)).await?;
+        let disk_mib = held.contents.record.body.limits.disk_mib;
+        let copied = blocking(move || {
+            files.check_disk(&directory, disk_mib)?;
+            files.stage(&staged, &directory, floor)
+        });
+        let copied = copied.await?;
         let copied = copied.map_err(|error| copy_failed(&format!("sandbox {id}"), error))?;
         let staged = pass("snapshot.copied").await;
         let (contents, frozen) = held.release_with_contents();
@@ -245,9 +253,10 @@ impl Inner {
         let files = self.snapshots.files.clone();
         let name = record.name.clone();
         let completed = blocking(move || files.complete(&name)).await?;
-        completed.map_err(|error| Error::Copy {
-            of: format!("sandbox {}", record.body.sandbox),
-            reason: error.to_string(),
+        let of = format!("sandbox {}", record.body.sandbox);
+        completed.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            copy_failed(&of, CopyError::File { path: ".".into(), errno })
         })?;
         pass("snapshot.completed").await?;
         let answer = match once {

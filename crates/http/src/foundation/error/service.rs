@@ -94,7 +94,7 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "network_lost",
             "the server is restarting it; retry in a moment",
         ),
-        Error::NoSpace { .. } | Error::DiskFull { .. } => (
+        Error::NoSpace { .. } | Error::DiskFull { .. } | Error::CopyFull { .. } => (
             S::INSUFFICIENT_STORAGE,
             "no_space",
             "delete files or sandboxes, or free space on the server's disk; reads and deletes still work",

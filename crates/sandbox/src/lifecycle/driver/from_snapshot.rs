@@ -7,11 +7,14 @@ use crate::live::snapshots::{PinnedSnapshot, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use isolet_storage::CopyError;
+use rustix::io::Errno;
 
 /// The error of a copy, for clients.
 pub(crate) fn copy_failed(of: &str, error: CopyError) -> Error {
     match error {
-        CopyError::Full => Error::DiskFull { step: format!("copy of {of}") },
+        CopyError::Full | CopyError::File { errno: Errno::NOSPC | Errno::DQUOT, .. } => {
+            Error::CopyFull { of: of.to_owned() }
+        }
         other => Error::Copy { of: of.to_owned(), reason: other.to_string() },
     }
 }
@@ -26,7 +29,12 @@ impl Driver {
         let name = from.record.name.clone();
         let directory = self.entry.directory.clone();
         let floor = SpaceFloor { floor_mib: self.inner.config.free_space_floor_mib };
-        let restored = blocking(move || files.restore(&name, &directory, floor)).await?;
+        let disk_mib = from.record.body.settings.limits.disk_mib;
+        let restored = blocking(move || {
+            files.check_disk(&files.directory(&name), disk_mib)?;
+            files.restore(&name, &directory, floor)
+        });
+        let restored = restored.await?;
         restored.map_err(|error| copy_failed(&format!("snapshot {}", from.record.id), error))?;
         pass("restore.copied").await
     }

@@ -72,8 +72,27 @@ impl SnapshotFiles {
         self.backend
     }
 
+    /// Checks that the disk image in a directory of a sandbox or a snapshot has its full size, unless
+    /// it has none (`mib` is 0). A copy of a shorter one would be damaged as well. Blocks.
+    pub(crate) fn check_disk(&self, directory: &Path, mib: u64) -> Result<(), CopyError> {
+        if mib == 0 {
+            return Ok(());
+        }
+        let at = |errno| CopyError::File { path: DISK.into(), errno };
+        let disk = fs::metadata(directory.join(DISK));
+        let bytes =
+            disk.map_err(|error| at(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?.len();
+        let whole = mib * MIB;
+        if bytes < whole {
+            return Err(CopyError::Refused(format!(
+                "{DISK} is damaged: it has {bytes} of {whole} bytes"
+            )));
+        }
+        Ok(())
+    }
+
     /// The directory of a snapshot.
-    pub(super) fn directory(&self, name: &str) -> PathBuf {
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
