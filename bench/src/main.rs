@@ -24,6 +24,7 @@ mod secret;
 mod server;
 mod session;
 mod shell;
+mod snapshot;
 mod socket;
 mod stats;
 mod terminal;
@@ -39,7 +40,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Args {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// Print this table [default: all]
+    /// Print this table [default: all but `snapshot`]
     #[arg(value_enum)]
     what: Vec<Table>,
     /// Directory of the programs isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
@@ -48,6 +49,8 @@ struct Args {
     /// Number of rounds of each table. More rounds reduce noise.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
+    #[command(flatten)]
+    snapshot: snapshot::Sizes,
     /// Run the web server of a table inside a sandbox (internal).
     #[arg(long, hide = true, value_name = "PORT")]
     serve: Option<u16>,
@@ -92,6 +95,8 @@ enum Table {
     Image,
     /// Response times of a nearly right key against a wrong one, and of another tenant's id against an unused one.
     Secret,
+    /// Snapshots, creations from them and forks on ext4, xfs and btrfs, against cp, reflinks, subvolumes and podman.
+    Snapshot,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -104,6 +109,7 @@ fn main() -> anyhow::Result<()> {
     }
     if args.what.is_empty() {
         args.what = Table::value_variants().to_vec();
+        args.what.retain(|table| *table != Table::Snapshot);
     }
     for table in &args.what {
         println!("\nload {}", stats::load());
@@ -123,6 +129,7 @@ fn main() -> anyhow::Result<()> {
             Table::Network => network::table(&args.bin, args.rounds)?,
             Table::Image => image::table(&args.bin, args.rounds)?,
             Table::Secret => secret::table(&args.bin, args.rounds)?,
+            Table::Snapshot => snapshot::table(&args.bin, args.rounds, &args.snapshot)?,
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
 }
 
 /// Creates a key of another tenant.
-fn other_key(bin: &Path, server: &BenchServer) -> Result<String> {
+pub(crate) fn other_key(bin: &Path, server: &BenchServer) -> Result<String> {
     let mut add = Command::new(bin.join("isolet"));
     add.args(["keys", "add", "--tenant", "other"]).env("ISOLET_DATA_DIR", server.data());
     let said = String::from_utf8(add.output()?.stdout)?;

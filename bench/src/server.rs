@@ -21,8 +21,13 @@ impl BenchServer {
 
     /// Starts a server with these environment variables.
     pub(crate) fn start_with(bin: &Path, env: &[(&str, &str)]) -> Result<Self> {
+        Self::start_in(bin, &std::env::temp_dir(), env)
+    }
+
+    /// Starts a server whose data directory is in this directory.
+    pub(crate) fn start_in(bin: &Path, folder: &Path, env: &[(&str, &str)]) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let data = std::env::temp_dir().join(format!("isolet-bench-{port}"));
+        let data = folder.join(format!("isolet-bench-{port}"));
         std::fs::create_dir_all(&data)?;
         let key = format!("bench-{port}-{}-key-of-this-run", std::process::id());
         let process = Command::new(bin.join("isolet"))
