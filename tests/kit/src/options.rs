@@ -13,12 +13,43 @@ pub struct Options {
     pub(crate) others: usize,
     pub(crate) disk_mib: usize,
     pub(crate) overlay: bool,
+    pub(crate) loop_disk: Option<LoopDisk>,
     pub(crate) descriptors: usize,
     pub(crate) everywhere: bool,
     pub(crate) restore: Option<Restore>,
     pub(crate) key: Option<String>,
     pub(crate) authority: Option<String>,
     pub(crate) programs: Option<PathBuf>,
+}
+
+/// A new file system in a file, for a data directory.
+#[derive(Debug, Clone)]
+pub(crate) struct LoopDisk {
+    kind: &'static str,
+    mib: u64,
+    args: Vec<String>,
+}
+
+impl LoopDisk {
+    /// Creates the file `image` with the file system, and mounts it on a directory. The loop device
+    /// ends with the mount.
+    pub(crate) fn mount(&self, image: &Path, at: &Path) {
+        let file = std::fs::File::create(image).expect("a file beside the directory");
+        file.set_len(self.mib << 20).expect("a sparse file");
+        let force = if self.kind == "ext4" { "-F" } else { "-f" };
+        let mkfs = format!("mkfs.{}", self.kind);
+        done(Command::new(mkfs).args(["-q", force]).args(&self.args).arg(image));
+        done(Command::new("mount").args(["-t", self.kind, "-o", "loop"]).args([image, at]));
+        // The server wants its directory empty.
+        let _ = std::fs::remove_dir(at.join("lost+found"));
+    }
+}
+
+/// Runs a command that must succeed.
+fn done(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
 }
 
 /// A data directory of an earlier server.
@@ -94,6 +125,15 @@ impl Options {
     #[must_use]
     pub fn disk_mib(mut self, mib: usize) -> Self {
         self.disk_mib = mib;
+        self
+    }
+
+    /// Puts the data directory on a new file system of `mib` MiB on a loop device: `ext4`, `xfs` or
+    /// `btrfs`, created by mkfs with more arguments.
+    #[must_use]
+    pub fn loop_disk(mut self, kind: &'static str, mib: u64, args: &[&str]) -> Self {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        self.loop_disk = Some(LoopDisk { kind, mib, args });
         self
     }
 

@@ -85,7 +85,7 @@ impl Server {
             fs::write(folder.path().join("ca.pem"), authority).expect("writes");
         }
         let port = free_port();
-        let mounted = options.disk_mib > 0 || options.overlay;
+        let mounted = options.disk_mib > 0 || options.overlay || options.loop_disk.is_some();
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
     }
 
@@ -95,6 +95,9 @@ impl Server {
         fs::create_dir(&data).expect("the data directory is new");
         if server.options.disk_mib > 0 {
             mount(&data, server.options.disk_mib);
+        }
+        if let Some(disk) = &server.options.loop_disk {
+            disk.mount(&server.disk_image(), &data);
         }
         if server.options.overlay {
             mount_overlay(&data);
@@ -112,6 +115,12 @@ impl Server {
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// The file that holds the file system of [`Options::loop_disk`].
+    #[must_use]
+    pub fn disk_image(&self) -> PathBuf {
+        self.folder.path().join("disk.img")
     }
 
     /// The port on which the server listens; a restart keeps it.
@@ -341,6 +350,20 @@ impl Server {
         let key = said.split_whitespace().find(|word| word.len() >= 24).expect("prints a key");
         self.keys.push(key.to_owned());
         key.to_owned()
+    }
+
+    /// Everything below the directory of snapshots, except the empty staging area.
+    #[must_use]
+    pub fn snapshot_files(&self) -> Vec<PathBuf> {
+        let entries = |at: &Path| fs::read_dir(at).into_iter().flatten().flatten();
+        let mut found = Vec::new();
+        for entry in entries(&self.data().join("snapshots")) {
+            match entry.file_name().to_str() {
+                Some("staging") => found.extend(entries(&entry.path()).map(|entry| entry.path())),
+                _ => found.push(entry.path()),
+            }
+        }
+        found
     }
 
     /// What the server has left on the machine so far.

@@ -9,6 +9,7 @@ mod copies;
 mod descriptors;
 mod disk;
 mod full_disk;
+mod full_snapshots;
 mod hostile_backups;
 mod images;
 mod inside;

@@ -49,6 +49,7 @@ mod sessions;
 mod shell_ends;
 mod shell_state;
 mod sleep;
+mod snapshot_moments;
 mod snapshots;
 mod state;
 mod terminals;

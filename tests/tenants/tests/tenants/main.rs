@@ -13,6 +13,7 @@ mod quotas;
 mod raw_http;
 mod raw_socket;
 mod raw_terminal;
+mod snapshots;
 mod tenant_isolation;
 mod tickets;
 mod tls;
