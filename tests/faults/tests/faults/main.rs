@@ -21,6 +21,7 @@ mod pause;
 mod records;
 mod server_kills;
 mod sleep;
+mod snapshot_kills;
 mod soak;
 mod steps;
 mod terminals;

@@ -5,7 +5,7 @@
 //! `ISOLET_SOAK_SEED` repeats the random choices of an earlier run, which printed its seed.
 
 mod check;
-mod random;
+pub(crate) mod random;
 mod stream;
 mod tally;
 mod victim;
