@@ -153,7 +153,9 @@ impl Inner {
         let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
         let copy = restores.clone();
         let own = token.to_owned();
+        let disk_mib = from.record.body.settings.limits.disk_mib;
         let copied = blocking(move || {
+            files.check_disk(&files.directory(&name), disk_mib)?;
             copy.prepare().map_err(whole)?;
             files.restore(&name, &copy.path(&own), floor)?;
             copy.complete(&own).map_err(whole)
