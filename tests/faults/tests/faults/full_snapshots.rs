@@ -96,6 +96,15 @@ fn until_full(options: Options, disk_mib: u64) {
         full(&reply);
         nothing_else(&server, &["one", "other"]);
     });
+    rows.row("a restore in place", || {
+        let from = &listed(&http)[0];
+        let reply = sandbox.post("/restore", &json!({"snapshot": from}));
+        // Where copies share blocks with the original, it fits.
+        if reply.status != 200 {
+            full(&reply);
+        }
+        nothing_else(&server, &["one", "other"]);
+    });
     rows.row("both sandboxes continue", || {
         intact(&sandbox);
         assert_eq!(other.command("dev", "echo $STATE; cat kept")["stdout"], "other\nkept\n");
@@ -209,6 +218,8 @@ fn a_damaged_disk_is_not_copied_and_a_damaged_snapshot_starts_no_sandbox() {
         );
         assert!(refused.text().contains("disk.ext4"), "{}", refused.text());
         http.get("/v1/sandboxes/new").expect(404);
+        let refused = sandbox.post("/restore", &json!({"snapshot": "good"}));
+        assert_eq!(refused.error(), "copy_failed", "{}", refused.text());
         nothing_else(&server, &["one"]);
         intact(&sandbox);
     });

@@ -178,23 +178,23 @@ fn kills(options: Options, kills: usize) {
     let points: Vec<String> =
         failpoints().into_iter().filter(|name| !name.starts_with("recover.")).collect();
     let mut tally: BTreeMap<String, usize> = BTreeMap::new();
-    for number in 1..=kills {
-        if random.below(2) == 0 {
+    let mut number = 0;
+    while number < kills {
+        let what = if random.below(2) == 0 {
             let point = &points[random.below(points.len())];
             let victim = if random.below(4) == 0 { Victim::Launcher } else { Victim::Server };
             let reached = kill_at(&mut server, point, victim, &mut copied);
-            let what = if reached {
-                format!("{victim:?} at {point}")
-            } else {
-                format!("not reached: {point}")
-            };
-            *tally.entry(what).or_default() += 1;
+            number += usize::from(reached);
+            if reached { format!("{victim:?} at {point}") } else { format!("not reached: {point}") }
         } else {
             let victim = kill_sometime(&mut server, &mut random, &mut copied);
-            *tally.entry(format!("{victim:?} at a random time")).or_default() += 1;
-        }
-        copied.check(&server, if number % 10 == 0 { usize::MAX } else { 1 });
-        if number % 10 == 0 {
+            number += 1;
+            format!("{victim:?} at a random time")
+        };
+        *tally.entry(what).or_default() += 1;
+        let often = number.is_multiple_of(10);
+        copied.check(&server, if often { usize::MAX } else { 1 });
+        if often {
             println!("{number} kills: {copied}");
         }
     }

@@ -224,6 +224,7 @@ fn record(server: &Server, folder: &Path, disk_mib: u64, snapshots: usize) {
     let http = server.http();
     let sandbox = server.sandbox_with(&json!({"disk_mib": disk_mib}));
     let mut recorder = Recorder::start(server, &sandbox, folder, "0.0005");
+    let mut earliest = None;
     for number in 0..snapshots {
         recorder.wait_for(40);
         let (copy, within) = if number % 4 == 3 {
@@ -236,7 +237,11 @@ fn record(server: &Server, folder: &Path, disk_mib: u64, snapshots: usize) {
             assert!(taken["frozen_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{taken}");
             let id = taken["id"].as_str().expect("an id");
             let copy = server.sandbox_with(&json!({"snapshot": id}));
-            http.delete(&format!("/v1/snapshots/{id}")).expect(200);
+            if earliest.is_none() {
+                earliest = Some((id.to_owned(), within.clone()));
+            } else {
+                http.delete(&format!("/v1/snapshots/{id}")).expect(200);
+            }
             (copy.id, within)
         };
         check(
@@ -253,8 +258,14 @@ fn record(server: &Server, folder: &Path, disk_mib: u64, snapshots: usize) {
     let all = recorder.count();
     let end = recorder.moment(&(all.saturating_sub(1)..=all), &dump(&sandbox));
     assert!(end.is_some(), "the original is not what was written: {:#?}", dump(&sandbox));
+    if let Some((id, within)) = earliest {
+        sandbox.post("/restore", &json!({"snapshot": id})).expect(200);
+        check(&recorder, &within, &sandbox, "a restored sandbox");
+        http.delete(&format!("/v1/snapshots/{id}")).expect(200);
+    } else {
+        sandbox.delete();
+    }
     drop(recorder);
-    sandbox.delete();
 }
 
 /// Records this number of sandboxes at the same time.

@@ -225,6 +225,8 @@ impl Copied {
         wait_until("each snapshot has its files, and nothing else is left", LONG, || {
             (server.snapshot_files().len() == all.len()).then_some(())
         });
+        let under_way = std::fs::read_dir(server.data().join("restores"));
+        assert_eq!(under_way.map_or(0, Iterator::count), 0, "no restore is under way");
         for (id, sandbox, wanted) in all.iter().rev().take(restores) {
             let copy = server.sandbox_with(&json!({"snapshot": id}));
             assert_eq!(number(&copy), Some(*wanted), "{id} of {sandbox}");
