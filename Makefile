@@ -104,7 +104,7 @@ soak: packages tools programs
 # ISOLET_SOAK_KILLS sets another number, ISOLET_SOAK_SEED repeats an earlier run.
 snapshot-soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-promises -p isolet-faults -p isolet-escape --profile soak -j1 --no-capture --run-ignored all \
-	  -E 'test(soak_moments) | test(soak_a_snapshot) | test(soak_kills_during) | test(files_that_a_tenant_made)'
+	  -E 'test(soak_moments) | test(soak_a_snapshot) | test(soak_kills_during) | test(files_that_a_tenant_made) | test(the_end_of_the_lifetime_does_not_wait_forever)'
 
 # Random kills of every process under busy sandboxes. ISOLET_SOAK_S sets the duration in seconds,
 # ISOLET_SOAK_SEED repeats an earlier run.

@@ -56,6 +56,7 @@ struct File {
     recover_timeout_s: Option<u64>,
     session_idle_s: Option<u64>,
     sleep_after_s: Option<u64>,
+    snapshot_every_s_min: Option<u64>,
     free_space_floor_mib: Option<u64>,
     not_found_limit_per_10s: Option<u32>,
     limits: LimitsFile,
@@ -215,6 +216,7 @@ struct PrintedSettings<'a> {
     recover_timeout_s: u64,
     session_idle_s: u64,
     sleep_after_s: u64,
+    snapshot_every_s_min: u64,
     free_space_floor_mib: u64,
     not_found_limit_per_10s: u32,
     log: &'a str,
@@ -276,6 +278,9 @@ impl ServerSettings {
             sandboxes.session_idle = Duration::from_secs(seconds);
         }
         sandboxes.sleep_after_s = file.sleep_after_s.unwrap_or(sandboxes.sleep_after_s);
+        if let Some(seconds) = file.snapshot_every_s_min {
+            sandboxes.snapshot_every_s_min = seconds;
+        }
         if let Some(mib) = file.free_space_floor_mib {
             sandboxes.free_space_floor_mib = mib;
         }
@@ -342,6 +347,7 @@ impl ServerSettings {
             recover_timeout_s: all.recover.as_secs(),
             session_idle_s: all.session_idle.as_secs(),
             sleep_after_s: all.sleep_after_s,
+            snapshot_every_s_min: all.snapshot_every_s_min,
             free_space_floor_mib: all.free_space_floor_mib,
             not_found_limit_per_10s: self.not_found_limit_per_10s,
             log: &self.log,
@@ -478,6 +484,7 @@ mod tests {
         assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
         assert_eq!(file.session_idle_s, Some(300), "the default of the /v1/sessions protocol");
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
+        assert_eq!(file.snapshot_every_s_min, Some(plain.sandboxes.snapshot_every_s_min));
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
         assert_eq!(file.not_found_limit_per_10s, Some(plain.not_found_limit_per_10s));
         assert_eq!(file.connections.settings().unwrap(), ConnectionLimits::default());

@@ -42,9 +42,9 @@ pub use model::ids::{
     self, BadId, ContextId, ProcessId, SandboxId, SessionId, SnapshotId, TenantId,
 };
 pub use model::info::{
-    self, Created, EndedSandbox, IdempotencyKey, Life, Limits, LossReason, Lost, LostState, Page,
-    Patch, RecoveredSandbox, RestoredSandbox, SandboxInfo, SandboxSpec, SessionInfo, SessionSpec,
-    Usage,
+    self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,
+    LossReason, Lost, LostState, Page, Patch, RecoveredSandbox, RestoredSandbox, SandboxInfo,
+    SandboxSpec, SessionInfo, SessionSpec, Trigger, Usage,
 };
 pub use model::input::{
     Argv, BadInput, CommandText, Environment, EnvironmentChange, Metadata, Program,

@@ -89,6 +89,7 @@ impl Service {
         inner.spawn(listeners::keep(Arc::clone(&inner)));
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::keep(Arc::clone(&inner)));
+        inner.spawn(snapshots::schedule::keep(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
         inner.spawn(processors::keep(Arc::clone(&inner)));
         inner.spawn(meminfo::keep(Arc::clone(&inner)));
@@ -224,12 +225,16 @@ impl Service {
         request(&entry, |answer| DriverCommand::Patch(Box::new(patch), answer)).await
     }
 
-    /// Deletes a sandbox and returns when nothing of it runs. A delete never waits for commands.
+    /// Deletes a sandbox as [`Service::delete`] does, but takes no snapshot before.
     ///
     /// # Errors
     /// [`Error::NoSandbox`], or [`Error::TooLate`] if a process did not end in time, in which case
     /// the driver keeps trying.
-    pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<EndedSandbox, Error> {
+    pub async fn delete_without_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<EndedSandbox, Error> {
         let entry = self.entry(tenant, id)?;
         let deleted = timeout(DELETE_WAIT, request(&entry, DriverCommand::Delete)).await;
         deleted.unwrap_or(Err(Error::TooLate("the delete")))

@@ -47,6 +47,12 @@ export interface SandboxInfo {
   persistent: boolean;
   /** A call that works in the sandbox resumes it when it is paused. */
   autoResume: boolean;
+  /** Seconds between snapshots that the server takes; `undefined`: never. */
+  snapshotEvery: number | undefined;
+  /** How many snapshots at intervals exist at most. */
+  keep: number;
+  /** The server takes a snapshot before it deletes the sandbox. */
+  snapshotOnDestroy: boolean;
   memoryMib: number;
   /** CPU limit in thousandths of a core. */
   cpuMillis: number;
@@ -130,6 +136,9 @@ export interface SandboxJson {
   image: string;
   persistent: boolean;
   auto_resume?: boolean;
+  snapshot_every_s?: number | null;
+  keep?: number;
+  snapshot_on_destroy?: boolean;
   memory_mib: number;
   cpu_millis: number;
   pids: number;
@@ -193,6 +202,9 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
     ...{ id, state, image, persistent, pids, network, metadata },
     cause: json.cause ?? undefined,
     autoResume: json.auto_resume ?? false,
+    snapshotEvery: json.snapshot_every_s ?? undefined,
+    keep: json.keep ?? 5,
+    snapshotOnDestroy: json.snapshot_on_destroy ?? false,
     memoryMib: json.memory_mib,
     cpuMillis: json.cpu_millis,
     diskMib: json.disk_mib,

@@ -26,7 +26,8 @@ export interface SandboxEvent {
   /**
    * `created`, `running`, `paused`, `resumed`, `sleeping`, `woke`, `destroyed`, `unreachable`, `failed`,
    * `session_created`, `session_deleted`, `command_started`, `command_exited`, `process_started`, `process_exited`,
-   * `terminal_opened`, `terminal_ended`, `port_opened`, `port_closed`, `network_changed`, `network_denied`,
+   * `terminal_opened`, `terminal_ended`, `port_opened`, `port_closed`, `snapshot_taken`, `snapshot_failed`,
+   * `network_changed`, `network_denied`,
    * or `gap`: events were missed, because the server no longer has them or because a connection broke.
    */
   type: string;
@@ -43,7 +44,7 @@ export interface SandboxEvent {
   code: number | undefined;
   /** For `process_exited`, if a signal ended the process. */
   signal: number | undefined;
-  /** Reason, for `unreachable` and `failed`. */
+  /** Reason, for `unreachable`, `failed` and `snapshot_failed`. */
   cause: string | undefined;
   /** For `port_opened` and `port_closed`. */
   port: number | undefined;
@@ -51,6 +52,10 @@ export interface SandboxEvent {
   network: string | undefined;
   /** For `network_denied`. */
   denied: Denied | undefined;
+  /** For `snapshot_taken`: its id. */
+  snapshot: string | undefined;
+  /** For `snapshot_taken` and `snapshot_failed`: `schedule` or `destroy`. */
+  trigger: string | undefined;
   /** For `gap`: first and last event id, if known. */
   missed: [from: number, to: number] | undefined;
 }
@@ -80,6 +85,8 @@ function sandboxEvent(type: string, json: EventJson): SandboxEvent {
     cause: json.cause ?? undefined,
     port: json.port ?? undefined,
     network: json.network ?? undefined,
+    snapshot: json.snapshot ?? undefined,
+    trigger: json.trigger ?? undefined,
     denied: type === "network_denied" ? denied(json) : undefined,
     missed: from === undefined || to === undefined ? undefined : [from, to],
   };

@@ -18,6 +18,12 @@ export interface SandboxOptions {
   persistent?: boolean;
   /** Resume the sandbox when it is paused and a call works in it; false by default. */
   autoResume?: boolean;
+  /** Time between snapshots that the server takes: `"1h"`, or seconds; 0 (default): never. */
+  snapshotEvery?: string | number;
+  /** How many snapshots at intervals exist, 1 to 100; the oldest ones are deleted; 5 by default. */
+  keep?: number;
+  /** Take a snapshot before the sandbox is deleted; false by default. */
+  snapshotOnDestroy?: boolean;
   /** Convert the id to lower case, so that it can be part of a host name. */
   normalizeId?: boolean;
   /** `host`, or an image name from the server's configuration. */
@@ -47,7 +53,11 @@ export interface SandboxOptions {
 }
 
 /** Changes of a sandbox. Omitted fields change nothing. */
-export interface SandboxChange extends Pick<SandboxOptions, "memoryMib" | "cpuMillis" | "pids" | "metadata" | "autoResume"> {
+export interface SandboxChange
+  extends Pick<
+    SandboxOptions,
+    "memoryMib" | "cpuMillis" | "pids" | "metadata" | "autoResume" | "snapshotEvery" | "keep" | "snapshotOnDestroy"
+  > {
   /** Variables for shells and programs that start later; `undefined` removes one. */
   env?: Record<string, string | undefined>;
   /** Idle time before sleep, counted from now: `"10m"`, or seconds; 0 disables sleep. */
@@ -58,12 +68,15 @@ export interface SandboxChange extends Pick<SandboxOptions, "memoryMib" | "cpuMi
 
 /** JSON of the fields that both have. */
 export function limits(options: SandboxChange | SandboxOptions): Record<string, unknown> {
-  const { memoryMib, cpuMillis, pids, metadata, ttl, autoResume } = options;
+  const { memoryMib, cpuMillis, pids, metadata, ttl, autoResume, snapshotEvery, keep, snapshotOnDestroy } = options;
   const json: Record<string, unknown> = {};
   if (memoryMib !== undefined) json["memory_mib"] = memoryMib;
   if (cpuMillis !== undefined) json["cpu_millis"] = cpuMillis;
   if (pids !== undefined) json["pids"] = pids;
   if (autoResume !== undefined) json["auto_resume"] = autoResume;
+  if (snapshotEvery !== undefined) json["snapshot_every_s"] = wholeSeconds(snapshotEvery);
+  if (keep !== undefined) json["keep"] = keep;
+  if (snapshotOnDestroy !== undefined) json["snapshot_on_destroy"] = snapshotOnDestroy;
   if (metadata) json["metadata"] = metadata;
   if (ttl !== undefined) json["ttl_s"] = wholeSeconds(ttl);
   return json;

@@ -509,10 +509,22 @@ export class Sandbox extends Workspace {
     await this.#change({ sleep_after_s: duration(after) });
   }
 
-  /** Delete the sandbox and everything in it. No error if it does not exist. */
-  async destroy(): Promise<void> {
+  /**
+   * Delete the sandbox and everything in it. No error if it does not exist.
+   *
+   * @param options `force`: take no snapshot before, also with `snapshotOnDestroy`.
+   * @returns the id of the snapshot that `snapshotOnDestroy` took; `undefined` without one.
+   * @throws {@link IsoletError} the snapshot failed, and the sandbox is not deleted.
+   */
+  async destroy({ force = false }: { force?: boolean } = {}): Promise<string | undefined> {
     this.#created = undefined;
-    await ignoreNotFound(this.client.send(this.#path, { method: "DELETE" }));
+    const path = force ? `${this.#path}?force=true` : this.#path;
+    try {
+      return (await this.client.json<{ snapshot?: string }>(path, { method: "DELETE" })).snapshot;
+    } catch (error) {
+      if (error instanceof IsoletError && error.status === 404) return undefined;
+      throw error;
+    }
   }
 }
 

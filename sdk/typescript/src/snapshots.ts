@@ -26,6 +26,8 @@ export interface Snapshot {
   sizeBytes: number;
   /** How long the processes of the sandbox stood still. */
   frozenMs: number;
+  /** Why it was taken: by a request, at an interval, or before the sandbox was deleted. */
+  trigger: "request" | "schedule" | "destroy";
   /** What was open and is not part of it, such as `processes`. */
   lost: string[];
 }
@@ -40,6 +42,7 @@ export interface SnapshotJson {
   expires_at_ms: number | null;
   size_bytes: number;
   frozen_ms: number;
+  trigger?: Snapshot["trigger"];
   lost: string[];
 }
 
@@ -63,6 +66,7 @@ export function snapshotFromJson(json: SnapshotJson): Snapshot {
     expiresAt: json.expires_at_ms === null ? undefined : new Date(json.expires_at_ms),
     sizeBytes: json.size_bytes,
     frozenMs: json.frozen_ms,
+    trigger: json.trigger ?? "request",
     lost: json.lost,
   };
 }

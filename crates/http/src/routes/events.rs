@@ -41,6 +41,8 @@ struct FollowedEvents {
 /// | `terminal_opened`, `terminal_ended` | `session` |
 /// | `port_opened`, `port_closed` | `port` |
 /// | `restored` | `snapshot` |
+/// | `snapshot_taken` (without a request) | `snapshot`, `trigger`: `schedule` or `destroy` |
+/// | `snapshot_failed` | `trigger`, `cause` |
 /// | `network_changed` | `network` |
 /// | `network_denied` (at most ten per second) | `host`, `port`, `protocol`, `rule`, `times` |
 /// | `gap` | only `from` and `to`: ids of events that the server no longer holds |

@@ -11,6 +11,7 @@ use crate::foundation::error::ApiError;
 use crate::foundation::input::{self, NotImplemented, PathIds};
 use crate::foundation::json::{Object, StrictJson, UniqueMap, not_null, null_as_zero};
 use crate::foundation::pagination::{IdPage, Pagination};
+use crate::foundation::query::Query;
 use crate::routes::sandboxes::credentials::{CredentialBody, CredentialList};
 use crate::routes::sandboxes::network::NetworkBody;
 use crate::routes::sandboxes::view::{RecoveredView, SandboxView};
@@ -21,7 +22,8 @@ use axum::response::Response;
 use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
-    Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec, SnapshotId,
+    AutoSnapshotsChange, Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec,
+    SnapshotId,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -113,6 +115,20 @@ pub(crate) struct CreateSandbox {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     auto_resume: Option<bool>,
+    /// The interval in seconds at which the server takes a snapshot, at least 60 unless the server is
+    /// configured otherwise. 0 or `null` means never (default). A snapshot at an interval is no use of the
+    /// sandbox, and none is taken while nothing has run since the last one.
+    #[serde(deserialize_with = "null_as_zero")]
+    snapshot_every_s: Option<u64>,
+    /// How many snapshots at intervals exist, 1 to 100 (default 5). The server deletes the oldest ones.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(minimum = 1, maximum = 100, nullable = false)]
+    keep: Option<u64>,
+    /// Whether the server takes a snapshot before it deletes the sandbox: for `DELETE`, and at the
+    /// end of `ttl_s`. Defaults to `false`.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    snapshot_on_destroy: Option<bool>,
 }
 
 impl CreateSandbox {
@@ -135,6 +151,11 @@ impl CreateSandbox {
             dialect: Metadata::default(),
             network: network::wanted(app, caller, self.network, self.network_profile).await?,
             credentials: self.credentials.parse_added("credentials")?,
+            snapshots: AutoSnapshotsChange {
+                every_s: self.snapshot_every_s,
+                keep: self.keep,
+                on_destroy: self.snapshot_on_destroy,
+            },
             snapshot: self
                 .snapshot
                 .as_deref()
@@ -186,6 +207,20 @@ pub(crate) struct ChangeSandbox {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     auto_resume: Option<bool>,
+    /// The interval in seconds at which the server takes a snapshot, at least 60 unless the server is
+    /// configured otherwise. 0 or `null` means never. A snapshot at an interval is no use of the
+    /// sandbox, and none is taken while nothing has run since the last one.
+    #[serde(deserialize_with = "null_as_zero")]
+    snapshot_every_s: Option<u64>,
+    /// How many snapshots at intervals exist, 1 to 100. The server deletes the oldest ones.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(minimum = 1, maximum = 100, nullable = false)]
+    keep: Option<u64>,
+    /// Whether the server takes a snapshot before it deletes the sandbox: for `DELETE`, and at the
+    /// end of `ttl_s`.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    snapshot_on_destroy: Option<bool>,
 }
 
 /// Create a sandbox
@@ -307,6 +342,11 @@ pub(crate) async fn patch(
         memory_mib: change.memory_mib,
         cpu_millis: change.cpu_millis,
         pids: change.pids,
+        snapshots: AutoSnapshotsChange {
+            every_s: change.snapshot_every_s,
+            keep: change.keep,
+            on_destroy: change.snapshot_on_destroy,
+        },
     };
     let info = app.service.patch(&caller.tenant, &ids.sandbox, patch).await?;
     Ok(Json(SandboxView::from(info)))
@@ -315,11 +355,14 @@ pub(crate) async fn patch(
 /// Delete a sandbox
 ///
 /// Ends everything in the sandbox and removes its files. Does not wait for running commands.
-/// Answers with the last state of the sandbox and the resources that it used.
+/// Answers with the last state of the sandbox and the resources that it used. If its
+/// `snapshot_on_destroy` is set, a snapshot is taken first, which `snapshot` names; if that fails, the
+/// sandbox is not deleted.
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{id}", operation_id = "sandboxes_delete", tag = "sandboxes",
     params(
-        ("id" = String, Path)
+        ("id" = String, Path),
+        ("force" = Option<bool>, Query, description = "Delete the sandbox without a snapshot.")
     ),
     responses(
         (status = 200, description = "The deleted sandbox, in state `destroyed`.", body = SandboxView)
@@ -329,8 +372,13 @@ pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
+    uri: Uri,
 ) -> Result<Json<SandboxView>, ApiError> {
-    let ended = app.service.delete(&caller.tenant, &ids.sandbox).await?;
+    let force = Query::of(&uri, &["force"])?.flag("force")?;
+    let ended = match force {
+        true => app.service.delete_without_snapshot(&caller.tenant, &ids.sandbox).await?,
+        false => app.service.delete(&caller.tenant, &ids.sandbox).await?,
+    };
     Ok(Json(SandboxView::from(ended)))
 }
 

@@ -22,6 +22,7 @@ and network. A rule is HOST, *.HOST, an address, a network (10.0.0.0/8) or *, ea
   isolet create demo --profile packages
   isolet create --memory 2048 --ttl 3600
   isolet create --snapshot ready
+  isolet create demo --snapshot-every 1h --keep 24 --snapshot-on-destroy
   isolet create demo --allow api.example.com --credential api.example.com:Authorization=@key.txt
 
 The egress proxy injects a credential into requests to its host; the sandbox never sees the value.
@@ -66,6 +67,15 @@ pub(crate) struct Args {
     /// Inject a credential into requests to its host; the value is never visible inside. Repeatable
     #[arg(long, value_name = "HOST:HEADER=SOURCE", value_parser = credential)]
     credential: Vec<Credential>,
+    /// Take a snapshot at this interval (90s, 30m, 1h, 1d), while the sandbox changes
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    snapshot_every: Option<u64>,
+    /// Delete the oldest snapshots at intervals beyond this number, 1 to 100 [default: 5]
+    #[arg(long, value_name = "COUNT", requires = "snapshot_every")]
+    keep: Option<u64>,
+    /// Take a snapshot before the sandbox is deleted, also by --ttl
+    #[arg(long)]
+    snapshot_on_destroy: bool,
     /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
@@ -85,6 +95,22 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Parses a time in seconds: a number, with `s`, `m`, `h` or `d` behind it if it is not in seconds.
+fn interval(text: &str) -> Result<u64, String> {
+    let unit = text.chars().last().filter(char::is_ascii_alphabetic);
+    let number = &text[..text.len() - unit.map_or(0, char::len_utf8)];
+    let seconds = match unit {
+        None | Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        Some('d') => 86_400,
+        Some(_) => 0,
+    };
+    let parsed = number.parse::<u64>().ok().filter(|_| seconds > 0);
+    let time = parsed.and_then(|number| number.checked_mul(seconds));
+    time.ok_or_else(|| "must be a time such as 90s, 30m, 1h or 1d".to_owned())
+}
+
 /// The body of the request.
 fn wish(args: &Args) -> Map<String, Value> {
     let mut body = Map::new();
@@ -98,12 +124,19 @@ fn wish(args: &Args) -> Map<String, Value> {
             body.insert(name.into(), json!(value));
         }
     }
-    for (name, value) in
-        [("memory_mib", args.memory), ("cpu_millis", args.cpu), ("ttl_s", args.ttl)]
-    {
+    for (name, value) in [
+        ("memory_mib", args.memory),
+        ("cpu_millis", args.cpu),
+        ("ttl_s", args.ttl),
+        ("snapshot_every_s", args.snapshot_every),
+        ("keep", args.keep),
+    ] {
         if let Some(value) = value {
             body.insert(name.into(), json!(value));
         }
+    }
+    if args.snapshot_on_destroy {
+        body.insert("snapshot_on_destroy".into(), json!(true));
     }
     if !args.env.is_empty() {
         let env: Map<String, Value> =
@@ -136,8 +169,18 @@ mod tests {
         assert_eq!(asked_for(&flags).unwrap(), rules);
         let profile = json!({"network_profile": "packages"});
         assert_eq!(asked_for(&["--profile", "packages"]).unwrap(), profile);
+        let flags = ["--snapshot-every", "1h", "--keep", "7", "--snapshot-on-destroy"];
+        let snapshots = json!({"snapshot_every_s": 3600, "keep": 7, "snapshot_on_destroy": true});
+        assert_eq!(asked_for(&flags).unwrap(), snapshots);
+        let times = ["90", "90s", "2m", "1d"].map(|text| interval(text).unwrap());
+        assert_eq!(times, [90, 90, 120, 86_400]);
         for wrong in [
             &["--network", "rules"][..],
+            &["--keep", "3"],
+            &["--snapshot-every", "h"],
+            &["--snapshot-every", "1w"],
+            &["--snapshot-every", "18446744073709551615d"],
+            &["--snapshot-every", "\u{e9}"],
             &["--network", "open", "--allow", "a"],
             &["--profile", "a", "--network", "none"],
             &["--profile", "a", "--deny", "b"],

@@ -27,13 +27,18 @@ pub(crate) struct ListArgs {
 /// Arguments of `isolet rm`.
 #[derive(Parser)]
 #[command(after_help = "\
-Continues if one sandbox cannot be deleted, and exits with 1 then.
+Continues if one sandbox cannot be deleted, and exits with 1 then. If a sandbox was created with
+--snapshot-on-destroy, a snapshot is taken first, and its id is printed.
 
-  isolet rm demo build-7")]
+  isolet rm demo build-7
+  isolet rm --force demo")]
 pub(crate) struct RemoveArgs {
     /// Ids of the sandboxes to delete
     #[arg(required = true, value_parser = id)]
     ids: Vec<String>,
+    /// Delete them without the snapshot that --snapshot-on-destroy takes
+    #[arg(long, short)]
+    force: bool,
 }
 
 /// Arguments of `isolet info`.
@@ -148,13 +153,21 @@ pub(super) fn span(seconds: u64) -> String {
 pub(crate) async fn remove(args: RemoveArgs) -> Result<ExitCode> {
     let server = ApiClient::find()?;
     let mut code = ExitCode::SUCCESS;
+    let query = if args.force { "?force=true" } else { "" };
     for id in args.ids {
-        if let Err(error) = server.json(Method::DELETE, &format!("/v1/sandboxes/{id}")).await {
-            if !error.is::<ServerError>() {
+        match server.json(Method::DELETE, &format!("/v1/sandboxes/{id}{query}")).await {
+            Ok((deleted, _)) => {
+                if let Some(snapshot) = deleted["snapshot"].as_str() {
+                    write(true, format!("{}\n", sanitize(snapshot)).as_bytes())?;
+                }
+            }
+            Err(error) if error.is::<ServerError>() => {
+                print_message(error);
+                code = ExitCode::FAILURE;
+            }
+            Err(error) => {
                 return Err(error.context(format!("sandbox {id} was not deleted")));
             }
-            print_message(error);
-            code = ExitCode::FAILURE;
         }
     }
     Ok(code)

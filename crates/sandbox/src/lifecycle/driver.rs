@@ -5,6 +5,7 @@
 mod change;
 mod check;
 mod end;
+mod expiry;
 pub(crate) mod from_snapshot;
 mod hold;
 mod pause;
@@ -16,6 +17,7 @@ use crate::agent_client::agent_activity::AgentActivity;
 use crate::agent_client::stopped_clock::StoppedClock;
 use crate::agent_client::watch::{AgentReports, watch_at};
 use crate::agent_client::wire::{AgentEvent, Wire};
+use crate::lifecycle::driver::expiry::Expiry;
 use crate::live::cgroup_control::CgroupControl;
 use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
@@ -93,6 +95,7 @@ pub(crate) struct Driver {
     reading: bool,
     /// The end of the sandbox's lifetime, by a clock without jumps.
     until: Option<Instant>,
+    expiry: Expiry,
     saving: StateReceiver,
     /// The clocks of the agents while the sandbox is paused. Empty if an earlier server paused it.
     clocks: Vec<StoppedClock>,
@@ -127,6 +130,7 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<SandboxEntry>, mut b
             cleanup_pending: false,
             reading: false,
             until: until(record.body.expires_at_ms),
+            expiry: Expiry::default(),
             saving: StateReceiver::new(&entry, None),
             clocks: Vec::new(),
             trust_pending: false,
@@ -245,7 +249,11 @@ impl Driver {
                     Some(DriverCommand::RotateLinks(answer)) => {
                         let _ = answer.send(self.rotate_links().await);
                     }
-                    Some(DriverCommand::Hold(answer)) => self.stand_still(answer).await,
+                    Some(DriverCommand::Hold(purpose, answer)) => {
+                        if self.stand_still(purpose, answer).await {
+                            return;
+                        }
+                    }
                     Some(DriverCommand::Link(answer)) => {
                         let _ = answer.send(self.link().await);
                     }
@@ -285,12 +293,12 @@ impl Driver {
                     }
                     None => return,
                 },
-                () = tokio::time::sleep(left) => {
-                    info!(sandbox = %entry.id, tenant = %entry.tenant, "its time is over");
-                    if self.end(None).await {
+                () = tokio::time::sleep(left), if !self.expiry.copying() => {
+                    if self.expire().await {
                         return;
                     }
                 }
+                failed = self.expiry.failed() => self.not_copied(failed),
                 () = entry.activity.idle(idle_timeout.unwrap_or(NEVER)), if idle_timeout.is_some() => self.auto_sleep().await,
                 () = tokio::time::sleep(AGAIN), if cleanup_pending => self.retry_cleanup().await,
                 heard = next(&mut self.watch), if watching => self.on_event(heard).await,

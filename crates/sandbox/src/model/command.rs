@@ -3,7 +3,7 @@
 use crate::model::activity::ActivityGuard;
 use crate::model::error::Error;
 use crate::model::exposed_ports::{ExposeChange, ExposedPort};
-use crate::model::held::HeldSandbox;
+use crate::model::held::{HeldSandbox, HoldPurpose};
 use crate::model::ids::{SessionId, SnapshotId};
 use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
 use crate::model::info::{IdempotencyKey, Lost, RestoredSandbox};
@@ -55,8 +55,8 @@ pub(crate) enum DriverCommand {
     Recover(oneshot::Sender<Result<RecoveredSandbox, Error>>),
     /// Give all exposed ports other secrets. Answered with their number.
     RotateLinks(oneshot::Sender<Result<usize, Error>>),
-    /// Stand still until the answer is dropped.
-    Hold(oneshot::Sender<Result<HeldSandbox, Error>>),
+    /// Stand still until the answer is dropped, or be deleted if the holder says so.
+    Hold(HoldPurpose, oneshot::Sender<Result<HeldSandbox, Error>>),
     /// Create the veth pair that the record asks for.
     Link(oneshot::Sender<Result<(), Error>>),
     /// Install the CA certificate that the egress proxy announced.

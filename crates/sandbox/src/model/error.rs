@@ -198,6 +198,17 @@ pub enum Error {
         /// Why, in words.
         reason: String,
     },
+    /// The snapshot before the deletion of a sandbox failed. The sandbox continues.
+    #[error("sandbox {id} is not deleted, because its snapshot failed: {cause}")]
+    NotSnapshotted {
+        /// The id of the sandbox.
+        id: SandboxId,
+        /// Why the snapshot failed.
+        cause: Box<Error>,
+    },
+    /// The lifetime of the sandbox was extended before it ended.
+    #[error("the lifetime of sandbox {0} was extended")]
+    NotOver(SandboxId),
     /// The server has reached one of its limits.
     #[error("this server is full: {0}")]
     ServerFull(&'static str),

@@ -11,6 +11,7 @@ pub use follow::{Follow, Gap, TooSlow};
 
 use crate::model::clock::now_ms;
 use crate::model::ids::{ProcessId, SandboxId, SessionId, SnapshotId, TenantId};
+use crate::model::info::Trigger;
 use crate::model::network::Mode;
 use isolet_wire::network::NetworkDenial;
 use std::collections::{HashMap, VecDeque};
@@ -88,6 +89,20 @@ pub enum EventKind {
     TerminalOpened(SessionId),
     /// The terminal of a session has ended. Detected only while a client follows the events.
     TerminalEnded(SessionId),
+    /// The server took a snapshot of the sandbox without a request.
+    SnapshotTaken {
+        /// The id of the snapshot.
+        snapshot: SnapshotId,
+        /// Why it was taken.
+        trigger: Trigger,
+    },
+    /// A snapshot that the server takes without a request failed.
+    SnapshotFailed {
+        /// Why it was to be taken.
+        trigger: Trigger,
+        /// The cause in words, and what happens next.
+        cause: String,
+    },
     /// The network mode of the sandbox has changed.
     NetworkChanged(Mode),
     /// The network denied a connection, packet or lookup. At most ten such events per second are

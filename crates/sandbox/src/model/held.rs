@@ -1,7 +1,8 @@
 //! A sandbox that stands still while its files are copied.
 
+use crate::model::error::Error;
 use crate::model::ids::SessionId;
-use crate::model::info::Lost;
+use crate::model::info::{EndedSandbox, Lost};
 use crate::model::record::Record;
 use crate::model::state::State;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct HeldSandbox {
     pub(crate) contents: HeldContents,
     since: Instant,
     expired: Arc<AtomicBool>,
-    release: oneshot::Sender<()>,
+    release: oneshot::Sender<DeleteAnswer>,
 }
 
 /// What is recorded about a sandbox while it stands still.
@@ -36,10 +37,49 @@ pub(crate) struct HeldContents {
     pub(crate) lost: Vec<Lost>,
 }
 
+/// Why a sandbox stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HoldPurpose {
+    /// A copy that a client or an operator requested.
+    Copy,
+    /// A scheduled copy, which is no use of the sandbox: its idle time goes on.
+    Scheduled,
+    /// A copy before the sandbox is deleted.
+    Delete,
+    /// A copy before the sandbox is deleted because its lifetime has passed. Refused if it was
+    /// extended since.
+    Expiry,
+}
+
+impl HoldPurpose {
+    /// Whether the sandbox is deleted after the copy.
+    pub(crate) fn deletes(self) -> bool {
+        matches!(self, Self::Delete | Self::Expiry)
+    }
+}
+
+/// Where the result of a deletion goes.
+pub(crate) type DeleteAnswer = oneshot::Sender<Result<EndedSandbox, Error>>;
+
+/// A [`HeldSandbox`] after its copy. Dropping it lets the sandbox continue.
+pub(crate) struct CopiedSandbox {
+    release: oneshot::Sender<DeleteAnswer>,
+}
+
+impl CopiedSandbox {
+    /// Deletes the sandbox before any of its processes has continued. Without an answer, it
+    /// continues, because it stood still for too long.
+    pub(crate) async fn delete(self) -> Option<Result<EndedSandbox, Error>> {
+        let (answer, answered) = oneshot::channel();
+        self.release.send(answer).ok()?;
+        answered.await.ok()
+    }
+}
+
 /// The driver's end of a [`HeldSandbox`].
 pub(crate) struct Holder {
     expired: Arc<AtomicBool>,
-    released: oneshot::Receiver<()>,
+    released: oneshot::Receiver<DeleteAnswer>,
 }
 
 /// Creates both ends. The time begins at `since`, when the processes were frozen.
@@ -72,21 +112,25 @@ impl HeldSandbox {
 }
 
 impl HeldSandbox {
-    /// As [`HeldSandbox::release`]. Also returns what is recorded about the sandbox. The time is 0
-    /// if no process ran.
-    pub(crate) fn release_with_contents(self) -> (HeldContents, Option<Duration>) {
+    /// What is recorded about the sandbox, how long it stood still, as
+    /// [`HeldSandbox::release`] returns it, but 0 if no process ran, and the sandbox, which still
+    /// stands.
+    pub(crate) fn copied(self) -> (HeldContents, Option<Duration>, CopiedSandbox) {
         let stood = if self.frozen { self.since.elapsed() } else { Duration::ZERO };
         let expired = self.expired.load(Ordering::Acquire);
-        drop(self.release);
-        (self.contents, (!expired).then_some(stood))
+        let copied = CopiedSandbox { release: self.release };
+        (self.contents, (!expired).then_some(stood), copied)
     }
 }
 
 impl Holder {
-    /// Waits until the other end is released or dropped, or `limit` has passed.
-    pub(crate) async fn wait(self, limit: Duration) {
-        if tokio::time::timeout(limit, self.released).await.is_err() {
+    /// Waits until the other end is released or dropped, or `limit` has passed. Returns where to
+    /// answer if the sandbox shall be deleted.
+    pub(crate) async fn wait(self, limit: Duration) -> Option<DeleteAnswer> {
+        let released = tokio::time::timeout(limit, self.released).await;
+        if released.is_err() {
             self.expired.store(true, Ordering::Release);
         }
+        released.ok()?.ok()
     }
 }

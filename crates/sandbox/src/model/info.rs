@@ -1,5 +1,8 @@
 //! The parameters of requests about sandboxes and sessions, and the descriptions in the answers.
 
+mod auto_snapshots;
+
+pub use auto_snapshots::{AutoSnapshots, AutoSnapshotsChange, KEEP_DEFAULT, KEEP_MAX, Trigger};
 pub use isolet_wire::launcher::Limits;
 
 use crate::model::access::FileAccess;
@@ -56,6 +59,8 @@ pub struct SandboxSpec {
     /// The id or name of a snapshot to start from. Fields that are left out are those of the
     /// snapshot.
     pub snapshot: Option<SnapshotId>,
+    /// When the server takes snapshots of the sandbox.
+    pub snapshots: AutoSnapshotsChange,
 }
 
 /// A change of a sandbox. Fields that are `None` stay unchanged.
@@ -77,6 +82,8 @@ pub struct Patch {
     pub cpu_millis: Option<u64>,
     /// Maximum number of processes and threads.
     pub pids: Option<u64>,
+    /// When the server takes snapshots of the sandbox.
+    pub snapshots: AutoSnapshotsChange,
 }
 
 /// An idempotency key with the request that it was used for.
@@ -144,6 +151,9 @@ pub struct SandboxInfo {
     /// versions stored do not have it.
     #[serde(default)]
     pub auto_resume: bool,
+    /// When the server takes snapshots. Answers that earlier versions stored do not have it.
+    #[serde(default)]
+    pub snapshots: AutoSnapshots,
     /// Idle time in seconds after which the sandbox falls asleep; `None` means never.
     pub sleep_after_s: Option<u64>,
     /// The dialect's own fields, unchanged.
@@ -315,6 +325,8 @@ pub struct EndedSandbox {
     pub info: SandboxInfo,
     /// The total resource usage.
     pub usage: Usage,
+    /// The snapshot that was taken before the deletion.
+    pub snapshot: Option<SnapshotId>,
 }
 
 /// The answer to a recovery.

@@ -12,7 +12,9 @@ use crate::model::clock::now_ms;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
-use crate::model::info::{EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX};
+use crate::model::info::{
+    AutoSnapshots, EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX,
+};
 use crate::model::input::check_merged_size;
 use crate::model::network::Network;
 use crate::model::network::injected_credential::InjectedCredential;
@@ -111,6 +113,9 @@ pub(crate) struct RecordBody {
     /// Injected credentials without their values, which are only in the secret store.
     #[serde(default, rename = "lent", skip_serializing_if = "Vec::is_empty")]
     pub(crate) credentials: Vec<InjectedCredential>,
+    /// When the server takes snapshots.
+    #[serde(default, skip_serializing_if = "AutoSnapshots::is_default")]
+    pub(crate) snapshots: AutoSnapshots,
 }
 
 fn yes() -> bool {
@@ -214,6 +219,7 @@ impl RecordBody {
             used: crate::model::used::UsageCounters::begun(),
             network: spec.network.unwrap_or_else(|| config.network.default.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
+            snapshots: AutoSnapshots::default().changed(config, spec.snapshots)?,
         })
     }
 
@@ -228,6 +234,7 @@ impl RecordBody {
             new.sleep_after_s = check_time("sleep_after_s", Some(sleep_after_s))?;
         }
         new.auto_resume = patch.auto_resume.unwrap_or(new.auto_resume);
+        new.snapshots = new.snapshots.changed(config, patch.snapshots)?;
         if let Some(metadata) = patch.metadata {
             new.metadata = metadata.into_inner();
         }
@@ -300,6 +307,7 @@ impl Record {
             credentials: body.credentials.clone(),
             persistent: body.persistent,
             auto_resume: body.auto_resume,
+            snapshots: body.snapshots,
             sleep_after_s: body.sleep_after_s,
             dialect: body.dialect.clone(),
             agent_version: self
@@ -385,6 +393,7 @@ impl Record {
             used: crate::model::used::UsageCounters::default(),
             network: Network::none(),
             credentials: Vec::new(),
+            snapshots: AutoSnapshots::default(),
         }
     }
 }

@@ -79,7 +79,7 @@ impl UsageCounters {
 
 impl Record {
     /// Time in which the sandbox did not sleep, in ms.
-    fn awake_ms(&self) -> u64 {
+    pub(crate) fn awake_ms(&self) -> u64 {
         let used = self.body.used;
         if !self.state.has_processes() {
             return used.awake_ms;

@@ -2,7 +2,7 @@
 
 use crate::model::command::DriverCommand;
 use crate::model::error::Error;
-use crate::model::held::HeldSandbox;
+use crate::model::held::{HeldSandbox, HoldPurpose};
 use crate::model::ids::{SandboxId, TenantId};
 use crate::service::{Service, request};
 
@@ -14,7 +14,8 @@ impl Service {
     /// An error of the sandbox, which continues to run then.
     pub async fn hold(&self, name: &str) -> Result<Option<HeldSandbox>, Error> {
         let Some(entry) = self.inner.registry.named(name) else { return Ok(None) };
-        match request(&entry, DriverCommand::Hold).await {
+        let hold = |answer| DriverCommand::Hold(HoldPurpose::Copy, answer);
+        match request(&entry, hold).await {
             Ok(held) => Ok(Some(held)),
             Err(Error::NoSandbox(_)) => Ok(None),
             Err(error) => Err(error),

@@ -1,6 +1,10 @@
 //! Snapshots and forks.
 
+mod destroy;
+pub(super) mod schedule;
+
 use crate::lifecycle::driver::from_snapshot::copy_failed;
+use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::idempotency;
 use crate::live::inner::Inner;
@@ -9,9 +13,11 @@ use crate::model::blocking::blocking;
 use crate::model::clock::now_ms;
 use crate::model::command::DriverCommand;
 use crate::model::error::Error;
-use crate::model::held::HeldContents;
+use crate::model::held::{CopiedSandbox, HeldContents, HoldPurpose};
 use crate::model::ids::{SandboxId, SnapshotId, TenantId, random};
-use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec, TTL_S_MAX};
+use crate::model::info::{
+    AutoSnapshots, IdempotencyKey, SandboxInfo, SandboxSpec, TTL_S_MAX, Trigger,
+};
 use crate::model::record::snapshot::{
     FORKS_MAX, SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
 };
@@ -187,14 +193,29 @@ impl Inner {
         temporary: bool,
     ) -> Result<SnapshotRecord, Error> {
         check_spec(&spec)?;
+        let found = self.registry.find(tenant, id).filter(|entry| entry.state().visible());
+        let entry = found.ok_or_else(|| Error::NoSandbox(id.clone()))?;
+        let order = SnapshotOrder { once, temporary, ..SnapshotOrder::requested(spec) };
+        Ok(self.take_ordered(&entry, order).await?.0)
+    }
+
+    /// Takes a snapshot. The sandbox still stands if it is to be deleted then.
+    async fn take_ordered(
+        self: &Arc<Self>,
+        entry: &Arc<SandboxEntry>,
+        order: SnapshotOrder,
+    ) -> Result<(SnapshotRecord, Option<CopiedSandbox>), Error> {
+        let tenant = &entry.tenant;
+        let id = &entry.id;
         self.space.check()?;
         self.quotas.check(tenant)?;
         let name = random();
-        let _place = self.snapshots.reserve(tenant, &name, spec.name.as_ref())?;
+        let _place = self.snapshots.reserve(tenant, &name, order.spec.name.as_ref())?;
         // What was copied before an error is in the trash.
-        let taken = self.copy_held(tenant, id, &name).await;
+        let taken = self.copy_held(entry, &name, order.purpose).await;
         let taken = taken.inspect_err(|_| self.trash.notify_one())?;
-        let record = taken.record(tenant, id, name, spec, temporary)?;
+        let once = order.once.clone();
+        let (record, standing) = taken.record(entry, name, order);
         let written = self.record_snapshot(&record, once).await;
         if let Err(error) = written {
             self.discard_files(&record.name).await;
@@ -202,21 +223,22 @@ impl Inner {
         }
         info!(sandbox = %id, %tenant, snapshot = %record.id, bytes = record.body.size_bytes, frozen_ms = record.body.frozen_ms, "snapshot taken");
         self.snapshots.insert(record.clone());
-        Ok(record)
+        Ok((record, standing))
     }
 
     /// Copies the files of a sandbox while it stands still.
     async fn copy_held(
         self: &Arc<Self>,
-        tenant: &TenantId,
-        id: &SandboxId,
+        entry: &SandboxEntry,
         name: &str,
+        purpose: HoldPurpose,
     ) -> Result<TakenFiles, Error> {
-        let found = self.registry.find(tenant, id).filter(|entry| entry.state().visible());
-        let entry = found.ok_or_else(|| Error::NoSandbox(id.clone()))?;
+        let id = &entry.id;
         let _copy = self.snapshots.copies.acquire().await;
-        let held = request(&entry, DriverCommand::Hold).await?;
+        let held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
         match held.state {
+            // Its files are all that is left, so they are copied before they are removed.
+            State::Failed | State::Unreachable if purpose.deletes() => {}
             State::Failed => return Err(crate::model::record::failed(&held.contents.record)),
             State::Unreachable => return Err(Error::Unreachable(id.clone())),
             _ => {}
@@ -234,10 +256,11 @@ impl Inner {
         let copied = copied.await?;
         let copied = copied.map_err(|error| copy_failed(&format!("sandbox {id}"), error))?;
         let staged = pass("snapshot.copied").await;
-        let (contents, frozen) = held.release_with_contents();
+        let (contents, frozen, standing) = held.copied();
+        let standing = purpose.deletes().then_some(standing);
         let frozen = frozen.ok_or(Error::TooLate("copying the files"));
         match staged.and(frozen) {
-            Ok(frozen) => Ok(TakenFiles { contents, copied, frozen }),
+            Ok(frozen) => Ok(TakenFiles { contents, copied, frozen, standing }),
             Err(error) => {
                 self.discard_files(&format!("staging/{name}")).await;
                 Err(error)
@@ -305,46 +328,74 @@ impl Inner {
     }
 }
 
+/// How a snapshot is to be taken.
+struct SnapshotOrder {
+    spec: SnapshotSpec,
+    once: Option<IdempotencyKey>,
+    /// Whether it serves a fork, and clients do not see it.
+    temporary: bool,
+    trigger: Trigger,
+    purpose: HoldPurpose,
+}
+
+impl SnapshotOrder {
+    fn requested(spec: SnapshotSpec) -> Self {
+        let trigger = Trigger::Request;
+        Self { spec, once: None, temporary: false, trigger, purpose: HoldPurpose::Copy }
+    }
+}
+
 /// What was copied of a sandbox.
 struct TakenFiles {
     contents: HeldContents,
     copied: Copied,
     frozen: Duration,
+    /// The sandbox, if it is to be deleted.
+    standing: Option<CopiedSandbox>,
 }
 
 impl TakenFiles {
     fn record(
         self,
-        tenant: &TenantId,
-        sandbox: &SandboxId,
+        entry: &SandboxEntry,
         name: String,
-        spec: SnapshotSpec,
-        temporary: bool,
-    ) -> Result<SnapshotRecord, Error> {
+        order: SnapshotOrder,
+    ) -> (SnapshotRecord, Option<CopiedSandbox>) {
+        let SnapshotOrder { spec, temporary, trigger, .. } = order;
         let created_at_ms = now_ms();
         let ttl_s = if temporary { Some(TEMPORARY_S) } else { spec.ttl_s };
         let ttl_s = ttl_s.filter(|seconds| *seconds > 0);
         let ttl_ms = ttl_s.map(|seconds| i64::try_from(seconds * 1000).unwrap_or(i64::MAX));
         let sessions = self.contents.sessions.into_iter();
-        Ok(SnapshotRecord {
+        let record = self.contents.record;
+        let mut settings = record.body.for_snapshot();
+        if temporary {
+            // Many forks would take many snapshots.
+            settings.snapshots = AutoSnapshots::default();
+        }
+        let record = SnapshotRecord {
             name,
-            tenant: tenant.clone(),
+            tenant: entry.tenant.clone(),
             id: SnapshotId::random(),
             body: SnapshotBody {
                 v: SnapshotBody::version(),
                 name: spec.name,
-                sandbox: sandbox.clone(),
+                sandbox: entry.id.clone(),
                 metadata: spec.metadata.into_inner(),
                 created_at_ms,
                 expires_at_ms: ttl_ms.map(|ms| created_at_ms.saturating_add(ms)),
                 size_bytes: self.copied.bytes,
                 frozen_ms: self.frozen.as_micros() as f64 / 1000.0,
                 lost: self.contents.lost,
-                settings: self.contents.record.body.for_snapshot(),
+                settings,
                 sessions: sessions.map(|(id, record)| SnapshotSession { id, record }).collect(),
                 temporary,
+                trigger,
+                incarnation: Some(record.name.clone()),
+                asleep_after_ms: (record.state == State::Sleeping).then(|| record.awake_ms()),
             },
-        })
+        };
+        (record, self.standing)
     }
 }
 

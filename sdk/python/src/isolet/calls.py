@@ -96,6 +96,9 @@ def create_sandbox(
     network_profile: str | None = None,
     credentials: Iterable[Credential] = (),
     snapshot: str | None = None,
+    snapshot_every: Duration | None = None,
+    keep: int | None = None,
+    snapshot_on_destroy: bool | None = None,
 ) -> Call:
     """Create a sandbox."""
     body = without_none(
@@ -115,6 +118,9 @@ def create_sandbox(
         network=_network(network),
         network_profile=network_profile,
         credentials=[one.to_json() for one in credentials] or None,
+        snapshot_every_s=None if snapshot_every is None else whole_seconds(snapshot_every),
+        keep=keep,
+        snapshot_on_destroy=snapshot_on_destroy,
     )
     return create_call("/v1/sandboxes", body)
 
@@ -185,6 +191,9 @@ def change_sandbox(
     sleep_after: Duration | None = None,
     ttl: Duration | None = None,
     auto_resume: bool | None = None,
+    snapshot_every: Duration | None = None,
+    keep: int | None = None,
+    snapshot_on_destroy: bool | None = None,
 ) -> Call:
     """Change a sandbox's limits, environment or metadata atomically."""
     body = without_none(
@@ -196,6 +205,9 @@ def change_sandbox(
         sleep_after_s=None if sleep_after is None else whole_seconds(sleep_after),
         ttl_s=None if ttl is None else whole_seconds(ttl),
         auto_resume=auto_resume,
+        snapshot_every_s=None if snapshot_every is None else whole_seconds(snapshot_every),
+        keep=keep,
+        snapshot_on_destroy=snapshot_on_destroy,
     )
     return json_call("PATCH", sandbox_path(sandbox), body, repeatable=True)
 

@@ -89,6 +89,9 @@ class SandboxInfo:
     #: The agent is of an earlier version than the server. A sleep and a wake replace it.
     agent_outdated: bool = False
     auto_resume: bool = False  #: A call that works in the sandbox resumes it when it is paused.
+    snapshot_every: int | None = None  #: Seconds between snapshots that the server takes; ``None``: never.
+    keep: int = 5  #: How many snapshots at intervals exist at most.
+    snapshot_on_destroy: bool = False  #: The server takes a snapshot before it deletes the sandbox.
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SandboxInfo:
@@ -109,6 +112,9 @@ class SandboxInfo:
             agent_version=body.get("agent_version"),
             agent_outdated=body.get("agent_outdated", False),
             auto_resume=body.get("auto_resume", False),
+            snapshot_every=body.get("snapshot_every_s"),
+            keep=body.get("keep", 5),
+            snapshot_on_destroy=body.get("snapshot_on_destroy", False),
             sleep_after=body.get("sleep_after_s"),
             ttl=body.get("ttl_s"),
             env_names=tuple(body["env_names"]),
@@ -345,7 +351,7 @@ class SandboxEvent:
     ``unreachable``, ``failed``, ``session_created``, ``session_deleted``, ``command_started``,
     ``command_exited``, ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``,
     ``port_opened``, ``port_closed`` (ports are only observed while a client follows events),
-    ``network_changed``, ``network_denied``, or ``gap``: events were missed, because the server no longer
+    ``snapshot_taken``, ``snapshot_failed``, ``network_changed``, ``network_denied``, or ``gap``: events were missed, because the server no longer
     has them or because a connection broke.
     """
 
@@ -356,13 +362,15 @@ class SandboxEvent:
     session: str | None = None
     command: str | None = None  #: Command id; empty for a program that runs without a shell.
     code: int | None = None  #: Exit code, for ``command_exited`` and ``process_exited``.
-    cause: str | None = None  #: Reason, for ``unreachable`` and ``failed``.
+    cause: str | None = None  #: Reason, for ``unreachable``, ``failed`` and ``snapshot_failed``.
     port: int | None = None  #: For ``port_opened`` and ``port_closed``.
     process: str | None = None  #: For ``process_started`` and ``process_exited``.
     signal: int | None = None  #: For ``process_exited``, if a signal ended the process.
     missed: tuple[int, int] | None = None  #: For ``gap``: first and last event id, if known.
     network: str | None = None  #: For ``network_changed``: ``none``, ``open`` or ``rules``.
     denied: Denied | None = None  #: For ``network_denied``.
+    snapshot: str | None = None  #: For ``snapshot_taken``: its id.
+    trigger: str | None = None  #: For ``snapshot_taken`` and ``snapshot_failed``: ``schedule`` or ``destroy``.
 
     @classmethod
     def from_event(cls, name: str, body: Mapping[str, Any]) -> SandboxEvent:
@@ -382,6 +390,8 @@ class SandboxEvent:
             missed=(body["from"], body["to"]) if name == "gap" else None,
             network=body.get("network"),
             denied=Denied.from_json(body) if name == "network_denied" else None,
+            snapshot=body.get("snapshot"),
+            trigger=body.get("trigger"),
         )
 
 
@@ -451,6 +461,8 @@ class Snapshot:
     size_bytes: int  #: Size of the data in its files. A copy by reference takes less of the disk.
     frozen_ms: float  #: How long the processes of the sandbox stood still.
     lost: tuple[str, ...]  #: What was open and is not part of it, such as ``processes``.
+    #: Why it was taken: ``request``, ``schedule`` (``snapshot_every``) or ``destroy``.
+    trigger: str = "request"
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Snapshot:
@@ -465,6 +477,7 @@ class Snapshot:
             size_bytes=body["size_bytes"],
             frozen_ms=body["frozen_ms"],
             lost=tuple(body.get("lost") or ()),
+            trigger=body.get("trigger", "request"),
         )
 
 

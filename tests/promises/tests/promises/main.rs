@@ -50,6 +50,7 @@ mod shell_ends;
 mod shell_state;
 mod sleep;
 mod snapshot_moments;
+mod snapshot_schedule;
 mod snapshots;
 mod state;
 mod terminals;

@@ -149,6 +149,10 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "copy_failed",
             "nothing was left behind; retry, and see the server's log if it fails again",
         ),
+        Error::NotSnapshotted { cause, .. } => {
+            let (status, code, _) = classify(cause);
+            (status, code, "retry, or delete it without a snapshot: DELETE …?force=true")
+        }
         Error::NotExposed { .. } => {
             (S::NOT_FOUND, "no_link", "list the ports that have links with GET …/links")
         }

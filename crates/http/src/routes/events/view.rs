@@ -79,6 +79,20 @@ pub(crate) enum EventFields<'a> {
         /// The signal that ended the process, or `null`.
         signal: Option<i32>,
     },
+    /// The fields of `snapshot_taken`.
+    SnapshotTaken {
+        /// The id of the snapshot.
+        snapshot: &'a str,
+        /// `schedule` or `destroy`.
+        trigger: &'static str,
+    },
+    /// The fields of `snapshot_failed`.
+    SnapshotFailed {
+        /// `schedule` or `destroy`.
+        trigger: &'static str,
+        /// Why, and what happens next, as text for people.
+        cause: &'a str,
+    },
     /// The fields of `network_changed`.
     Network {
         /// `none`, `open` or `rules`.
@@ -154,6 +168,15 @@ impl<'a> EventFields<'a> {
             }
             EventKind::TerminalEnded(id) => {
                 ("terminal_ended", Self::Session { session: id.as_str() })
+            }
+            EventKind::SnapshotTaken { snapshot, trigger } => {
+                let trigger = trigger.word();
+                let snapshot = snapshot.as_str();
+                ("snapshot_taken", Self::SnapshotTaken { snapshot, trigger })
+            }
+            EventKind::SnapshotFailed { trigger, cause } => {
+                let trigger = trigger.word();
+                ("snapshot_failed", Self::SnapshotFailed { trigger, cause })
             }
             EventKind::NetworkChanged(mode) => {
                 ("network_changed", Self::Network { network: mode.word() })

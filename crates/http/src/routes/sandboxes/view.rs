@@ -56,6 +56,17 @@ pub(crate) struct SandboxView {
     /// The idle time in seconds after which the sandbox falls asleep. `null` means never.
     #[schema(required = true)]
     sleep_after_s: Option<u64>,
+    /// The interval in seconds at which the server takes a snapshot. `null` means never.
+    #[schema(required = true)]
+    snapshot_every_s: Option<u64>,
+    /// How many snapshots at intervals exist at most.
+    keep: u32,
+    /// Whether the server takes a snapshot before it deletes the sandbox.
+    snapshot_on_destroy: bool,
+    /// The snapshot that was taken before the deletion. Only in the answer to a delete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    snapshot: Option<String>,
     /// Data of the client, returned unchanged.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
@@ -199,6 +210,10 @@ impl From<SandboxInfo> for SandboxView {
             ttl_s: info.ttl_s,
             expires_at_ms: info.expires_at_ms,
             sleep_after_s: info.sleep_after_s,
+            snapshot_every_s: info.snapshots.every_s,
+            keep: info.snapshots.keep,
+            snapshot_on_destroy: info.snapshots.on_destroy,
+            snapshot: None,
             metadata: info.metadata,
             env_names: info.env_names,
             created_at_ms: info.created_at_ms,
@@ -218,6 +233,7 @@ impl SandboxView {
 
 impl From<EndedSandbox> for SandboxView {
     fn from(ended: EndedSandbox) -> Self {
-        Self::from(ended.info).using(Some(ended.usage))
+        let snapshot = ended.snapshot.map(String::from);
+        Self { snapshot, ..Self::from(ended.info).using(Some(ended.usage)) }
     }
 }

@@ -21,6 +21,9 @@ pub(crate) struct SnapshotView {
     name: Option<String>,
     /// The id that the sandbox had.
     sandbox: String,
+    /// Why it was taken: `request`, `schedule` (`snapshot_every_s`) or `destroy`
+    /// (`snapshot_on_destroy`).
+    trigger: &'static str,
     /// The same as `sandbox`, for clients of Isorun.
     run_id: String,
     /// Data of the client.
@@ -104,6 +107,7 @@ impl From<SnapshotInfo> for SnapshotView {
         Self {
             id: info.id.into(),
             name: info.name.map(String::from),
+            trigger: info.trigger.word(),
             run_id: info.sandbox.to_string(),
             sandbox: info.sandbox.into(),
             metadata: info.metadata,

@@ -36,6 +36,7 @@ impl Driver {
         }
         if old.expires_at_ms != self.record.body.expires_at_ms {
             self.until = until(self.record.body.expires_at_ms);
+            self.expiry.restart();
         }
         self.publish(None);
         Ok(self.record.info())

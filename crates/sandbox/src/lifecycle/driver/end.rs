@@ -112,7 +112,11 @@ impl Driver {
             }
         };
         self.record.state = State::Destroyed;
-        let ended = EndedSandbox { info: self.record.info(), usage: self.record.usage(usage) };
+        let ended = EndedSandbox {
+            info: self.record.info(),
+            usage: self.record.usage(usage),
+            snapshot: None,
+        };
         info!(sandbox = %self.entry.id, tenant = %self.entry.tenant, "destroyed");
         // The order matters: the id is free before any client learns that the sandbox is gone, and
         // the client that asked for the deletion receives the full answer.

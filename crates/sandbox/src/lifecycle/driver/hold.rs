@@ -8,7 +8,7 @@ use crate::lifecycle::driver::{Driver, REATTACH_WAIT};
 use crate::live::state_receiver::StateReceiver;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use crate::model::held::{self, HeldContents, HeldSandbox};
+use crate::model::held::{self, HeldContents, HeldSandbox, HoldPurpose};
 use crate::model::ids::SessionId;
 use crate::model::info::Lost;
 use crate::model::state::State;
@@ -66,14 +66,20 @@ impl Running {
 }
 
 impl Driver {
-    /// Stands still until the holder in the answer is dropped.
+    /// Stands still until the holder in the answer is dropped. Returns `true` if the sandbox was
+    /// deleted then, as the holder wished.
     pub(crate) async fn stand_still(
         &mut self,
+        purpose: HoldPurpose,
         answer: oneshot::Sender<Result<HeldSandbox, Error>>,
-    ) {
+    ) -> bool {
         // The request waited in the queue for longer than its sender.
         if answer.is_closed() {
-            return;
+            return false;
+        }
+        if purpose == HoldPurpose::Expiry && !self.is_over() {
+            let _ = answer.send(Err(Error::NotOver(self.entry.id.clone())));
+            return false;
         }
         let entry = Arc::clone(&self.entry);
         // While it is held, no scope starts: the launcher would wait for a process that is frozen from
@@ -82,19 +88,28 @@ impl Driver {
         let (frozen, holder) = match self.freeze().await {
             Ok((held, frozen, holder)) => {
                 if answer.send(Ok(held)).is_err() {
-                    return;
+                    return false;
                 }
                 (frozen, holder)
             }
             Err(error) => {
                 let _ = answer.send(Err(error));
-                return;
+                return false;
             }
         };
-        holder.wait(HOLD_MAX).await;
+        let delete = holder.wait(HOLD_MAX).await;
+        // Still frozen, so that the copy has everything that was written.
+        if let Some(answer) = delete
+            && self.end(Some(answer)).await
+        {
+            return true;
+        }
         drop(frozen);
-        // The idle time does not count while nothing could be used.
-        self.entry.activity.touch();
+        if purpose != HoldPurpose::Scheduled {
+            // The idle time does not count while nothing could be used.
+            self.entry.activity.touch();
+        }
+        false
     }
 
     async fn freeze(

@@ -60,6 +60,7 @@ impl RecordBody {
             used: UsageCounters::begun(),
             network: spec.network.unwrap_or_else(|| self.network.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
+            snapshots: self.snapshots.begun_again().changed(config, spec.snapshots)?,
             ..self.clone()
         })
     }
@@ -88,6 +89,7 @@ impl RecordBody {
             used: own.used,
             network: own.network,
             credentials: own.credentials,
+            snapshots: own.snapshots.begun_again(),
             ..from.clone()
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
-use crate::model::info::{Limits, Lost};
+use crate::model::info::{Limits, Lost, Trigger};
 use crate::model::input::Metadata;
 use crate::model::record::RecordBody;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,9 @@ pub struct SnapshotInfo {
     pub name: Option<SnapshotId>,
     /// The id that the sandbox had.
     pub sandbox: SandboxId,
+    /// Why it was taken. Answers that earlier versions stored do not have it.
+    #[serde(default)]
+    pub trigger: Trigger,
     /// Arbitrary JSON of the client.
     pub metadata: Map<String, Value>,
     /// Time of the snapshot, in milliseconds since 1970.
@@ -87,6 +90,15 @@ pub(crate) struct SnapshotBody {
     /// Whether the snapshot serves one fork and ends with it.
     #[serde(default)]
     pub(crate) temporary: bool,
+    #[serde(default)]
+    pub(crate) trigger: Trigger,
+    /// The internal name of the sandbox, which tells it from others that had its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) incarnation: Option<String>,
+    /// How long the sandbox had been awake in total, in ms, if it slept. While this does not change,
+    /// neither do its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) asleep_after_ms: Option<u64>,
 }
 
 /// A session of the sandbox.
@@ -112,6 +124,7 @@ impl SnapshotRecord {
             id: self.id.clone(),
             name: body.name.clone(),
             sandbox: body.sandbox.clone(),
+            trigger: body.trigger,
             metadata: body.metadata.clone(),
             created_at_ms: body.created_at_ms,
             expires_at_ms: body.expires_at_ms,

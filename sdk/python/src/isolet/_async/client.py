@@ -211,6 +211,9 @@ class AsyncIsolet(AsyncTenantSessions):
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
         snapshot: str | None = None,
+        snapshot_every: Duration | None = None,
+        keep: int | None = None,
+        snapshot_on_destroy: bool | None = None,
     ) -> AsyncSandbox:
         """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
@@ -239,6 +242,9 @@ class AsyncIsolet(AsyncTenantSessions):
                 inside.
             snapshot: id or name of a snapshot to start from; settings that are left out are those of the
                 snapshot.
+            snapshot_every: time between snapshots that the server takes, such as ``"1h"``; never by default.
+            keep: how many of them exist, 1 to 100; the oldest ones are deleted; 5 by default.
+            snapshot_on_destroy: take a snapshot before the sandbox is deleted; false by default.
 
         Returns:
             the sandbox. In ``async with``, it is deleted at the end.
@@ -264,6 +270,9 @@ class AsyncIsolet(AsyncTenantSessions):
             network_profile=network_profile,
             credentials=credentials,
             snapshot=snapshot,
+            snapshot_every=snapshot_every,
+            keep=keep,
+            snapshot_on_destroy=snapshot_on_destroy,
         )
         return AsyncSandbox(self._connection, id, call, default_session)
 
@@ -287,6 +296,9 @@ class AsyncIsolet(AsyncTenantSessions):
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
         snapshot: str | None = None,
+        snapshot_every: Duration | None = None,
+        keep: int | None = None,
+        snapshot_on_destroy: bool | None = None,
     ) -> AsyncSandbox:
         """Create a sandbox now.
 
@@ -320,6 +332,9 @@ class AsyncIsolet(AsyncTenantSessions):
             network_profile=network_profile,
             credentials=credentials,
             snapshot=snapshot,
+            snapshot_every=snapshot_every,
+            keep=keep,
+            snapshot_on_destroy=snapshot_on_destroy,
         )
         info = SandboxInfo.from_json(await self._connection.json(call))
         return AsyncSandbox(self._connection, info.id, None, default_session)

@@ -375,6 +375,9 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         sleep_after: Duration | None = None,
         ttl: Duration | None = None,
         auto_resume: bool | None = None,
+        snapshot_every: Duration | None = None,
+        keep: int | None = None,
+        snapshot_on_destroy: bool | None = None,
     ) -> SandboxInfo:
         """Change limits, environment and metadata atomically. Arguments that are not given change nothing.
 
@@ -387,6 +390,9 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
             sleep_after: idle seconds before sleep, counted from now; 0 disables sleep.
             ttl: lifetime in seconds, counted from now; 0 means unlimited.
             auto_resume: resume the sandbox when it is paused and a call works in it.
+            snapshot_every: time between snapshots that the server takes; 0 means never.
+            keep: how many of them exist, 1 to 100.
+            snapshot_on_destroy: take a snapshot before the sandbox is deleted.
 
         Returns:
             the new configuration.
@@ -402,6 +408,9 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
             sleep_after=sleep_after,
             ttl=ttl,
             auto_resume=auto_resume,
+            snapshot_every=snapshot_every,
+            keep=keep,
+            snapshot_on_destroy=snapshot_on_destroy,
         )
         return SandboxInfo.from_json(await self._connection.json(call))
 
@@ -519,13 +528,25 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         """
         return AsyncEvents(self._connection, f"{self._path}/events", after, last="destroyed")
 
-    async def delete(self) -> None:
+    async def delete(self, *, force: bool = False) -> str | None:
         """Delete the sandbox and everything in it. No error if it does not exist. A later use of this object
         creates it again.
+
+        Args:
+            force: take no snapshot before, also with ``snapshot_on_destroy``.
+
+        Returns:
+            the id of the snapshot that ``snapshot_on_destroy`` took; ``None`` without one.
+
+        Raises:
+            IsoletError: the snapshot failed, and the sandbox is not deleted.
         """
+        query = [("force", "true")] if force else []
         try:
-            await self._connection.send(calls.call("DELETE", self._path, repeatable=True))
+            deleted = await self._connection.json(calls.call("DELETE", self._path, query, repeatable=True))
         except NotFoundError:
-            pass
+            return None
         finally:
             self._created = self._create_call is None
+        snapshot: str | None = deleted.get("snapshot")
+        return snapshot

@@ -212,6 +212,9 @@ class Isolet(TenantSessions):
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
         snapshot: str | None = None,
+        snapshot_every: Duration | None = None,
+        keep: int | None = None,
+        snapshot_on_destroy: bool | None = None,
     ) -> Sandbox:
         """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
@@ -240,6 +243,9 @@ class Isolet(TenantSessions):
                 inside.
             snapshot: id or name of a snapshot to start from; settings that are left out are those of the
                 snapshot.
+            snapshot_every: time between snapshots that the server takes, such as ``"1h"``; never by default.
+            keep: how many of them exist, 1 to 100; the oldest ones are deleted; 5 by default.
+            snapshot_on_destroy: take a snapshot before the sandbox is deleted; false by default.
 
         Returns:
             the sandbox. In ``with``, it is deleted at the end.
@@ -265,6 +271,9 @@ class Isolet(TenantSessions):
             network_profile=network_profile,
             credentials=credentials,
             snapshot=snapshot,
+            snapshot_every=snapshot_every,
+            keep=keep,
+            snapshot_on_destroy=snapshot_on_destroy,
         )
         return Sandbox(self._connection, id, call, default_session)
 
@@ -288,6 +297,9 @@ class Isolet(TenantSessions):
         network_profile: str | None = None,
         credentials: Iterable[Credential] = (),
         snapshot: str | None = None,
+        snapshot_every: Duration | None = None,
+        keep: int | None = None,
+        snapshot_on_destroy: bool | None = None,
     ) -> Sandbox:
         """Create a sandbox now.
 
@@ -321,6 +333,9 @@ class Isolet(TenantSessions):
             network_profile=network_profile,
             credentials=credentials,
             snapshot=snapshot,
+            snapshot_every=snapshot_every,
+            keep=keep,
+            snapshot_on_destroy=snapshot_on_destroy,
         )
         info = SandboxInfo.from_json(self._connection.json(call))
         return Sandbox(self._connection, info.id, None, default_session)
