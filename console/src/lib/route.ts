@@ -22,8 +22,8 @@ function read(hash: string): string[] {
 addEventListener("hashchange", () => (fragment.value = location.hash));
 
 /** Tabs of a sandbox's page. */
-export type Tab = "sessions" | "terminal" | "commands" | "files" | "details";
-const TABS: Tab[] = ["sessions", "terminal", "commands", "files", "details"];
+export type Tab = "sessions" | "terminal" | "commands" | "files" | "snapshots" | "details";
+const TABS: Tab[] = ["sessions", "terminal", "commands", "files", "snapshots", "details"];
 
 /** A page. */
 export type Route = { page: "sandboxes" } | { page: "sandbox"; id: string; tab: Tab; name: string };

@@ -1,4 +1,4 @@
-/** Page of one sandbox, with tabs for sessions, terminals, commands, files and details. */
+/** Page of one sandbox, with tabs for sessions, terminals, commands, files, snapshots and details. */
 
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect } from "preact/hooks";
@@ -14,6 +14,7 @@ import { Commands } from "../sandbox/commands";
 import { Details } from "../sandbox/details";
 import { Files } from "../sandbox/files";
 import { Sessions } from "../sandbox/sessions";
+import { Snapshots } from "../sandbox/snapshots";
 import { close, openTerminals, type OpenTerminal } from "../terminal/opened";
 import { TerminalTab } from "../terminal/tab";
 
@@ -27,6 +28,7 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
       { group: "Sandbox", keys: "g e", label: "Sessions", run: to("sessions") },
       { group: "Sandbox", keys: "g c", label: "Commands", run: to("commands") },
       { group: "Sandbox", keys: "g f", label: "Files", run: to("files") },
+      { group: "Sandbox", keys: "g n", label: "Snapshots", run: to("snapshots") },
       { group: "Sandbox", keys: "g d", label: "Details", run: to("details") },
     ]);
   }, [id]);
@@ -89,6 +91,7 @@ export function SandboxPage({ id, tab, name }: { id: string; tab: Tab; name: str
         {tab === "terminal" && <TerminalTab sandbox={one} name={name} />}
         {tab === "commands" && <Commands sandbox={one} session={name || "default"} />}
         {tab === "files" && <Files sandbox={one} path={name} />}
+        {tab === "snapshots" && <Snapshots of={one} />}
         {tab === "details" && <Details of={one} />}
       </div>
     </main>
@@ -99,10 +102,11 @@ const FIXED: { tab: Tab; label: string }[] = [
   { tab: "sessions", label: "Sessions" },
   { tab: "commands", label: "Commands" },
   { tab: "files", label: "Files" },
+  { tab: "snapshots", label: "Snapshots" },
   { tab: "details", label: "Details" },
 ];
 
-/** Tab bar: four fixed tabs, and one for each open terminal. */
+/** Tab bar: five fixed tabs, and one for each open terminal. */
 function Strip({ id, tab, name }: { id: string; tab: Tab; name: string }): JSX.Element {
   const terminals = openTerminals.value.filter((one) => one.sandbox === id);
   useEffect(() => {

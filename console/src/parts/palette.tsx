@@ -32,6 +32,7 @@ function entries(): Entry[] {
       { icon: "terminal", name: "Open a terminal", note: id, keys: "t", run: () => go("sandboxes", id, "terminal") },
       { icon: "right", name: "Commands", note: id, keys: "g c", run: () => go("sandboxes", id, "commands") },
       { icon: "folder", name: "Files", note: id, keys: "g f", run: () => go("sandboxes", id, "files") },
+      { icon: "box", name: "Snapshots", note: id, keys: "g n", run: () => go("sandboxes", id, "snapshots") },
       { icon: "box", name: "Details", note: id, keys: "g d", run: () => go("sandboxes", id, "details") },
       { icon: "sleep", name: "Put to sleep", note: id, run: () => void actions.sleep(id) },
       { icon: "trash", name: "Destroy", note: id, run: () => actions.destroy(id) },
