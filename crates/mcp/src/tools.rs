@@ -5,6 +5,7 @@ mod ports;
 mod processes;
 mod sandboxes;
 mod shell;
+mod snapshots;
 
 use crate::server::McpServer;
 use rmcp::handler::server::router::tool::ToolRouter;
@@ -12,6 +13,7 @@ use rmcp::handler::server::router::tool::ToolRouter;
 /// Router with all tools.
 pub(crate) fn router() -> ToolRouter<McpServer> {
     McpServer::sandboxes()
+        + McpServer::snapshots()
         + McpServer::shell()
         + McpServer::processes()
         + McpServer::ports()

@@ -69,6 +69,29 @@ assert.equal(made.data.memory_mib, 256);
 assert.equal((await call(one, "shell_run", { sandbox: "other", command: "ls" })).text, "[exit 0]");
 const all = await call(one, "sandbox_list");
 assert.deepEqual(all.data.sandboxes.map((sandbox) => sandbox.id).sort(), ["other", "tools"]);
+
+// Snapshots.
+await call(one, "file_write", { sandbox: "other", path: "f", text: "old" });
+const point = await call(one, "snapshot_create", { sandbox: "other", name: "point", ttl_s: 600 });
+assert.equal(point.data.name, "point");
+await call(one, "file_write", { sandbox: "other", path: "f", text: "new" });
+const listing = await call(one, "snapshot_list", { sandbox: "other" });
+assert.deepEqual(listing.data.snapshots.map((each) => each.name), ["point"]);
+const restored = await call(one, "snapshot_restore", { sandbox: "other", snapshot: "point" });
+assert.equal(restored.data.state, "running", restored.text);
+assert.equal((await call(one, "file_read", { sandbox: "other", path: "f" })).text, "old");
+const copies = await call(one, "sandbox_fork", { sandbox: "other", count: 2 });
+assert.equal(copies.data.forks.length, 2);
+for (const copy of copies.data.forks) await call(one, "sandbox_delete", { sandbox: copy.id });
+await call(one, "sandbox_create", { id: "copy", snapshot: "point" });
+assert.equal((await call(one, "file_read", { sandbox: "copy", path: "f" })).text, "old");
+await call(one, "sandbox_delete", { sandbox: "copy" });
+assert.equal((await call(one, "sandbox_pause", { sandbox: "other" })).data.state, "paused");
+assert.ok((await call(one, "shell_run", { sandbox: "other", command: "ls" })).failed);
+assert.equal((await call(one, "sandbox_resume", { sandbox: "other" })).data.state, "running");
+assert.equal((await call(one, "snapshot_delete", { snapshot: "point" })).failed, false);
+assert.ok((await call(one, "snapshot_delete", { snapshot: "point" })).failed);
+
 assert.equal((await call(one, "sandbox_delete", { sandbox: "other" })).failed, false);
 assert.ok((await call(one, "sandbox_info", { sandbox: "other" })).failed);
 

@@ -44,6 +44,9 @@ pub(crate) struct CreateArgs {
     /// Environment variables of all shells and programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<std::collections::BTreeMap<String, String>>,
+    /// Id or name of a snapshot to start from; settings that are left out are those of the snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
     /// Allowed destinations: "none" (loopback only; the default unless configured), "open", or rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Network>,
