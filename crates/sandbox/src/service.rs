@@ -4,6 +4,7 @@ mod create;
 mod disk_usage;
 mod events;
 pub(crate) mod exposed_ports;
+mod fork;
 mod hold;
 mod images;
 mod key_uses;

@@ -433,14 +433,15 @@ export class Sandbox extends Workspace {
   }
 
   /**
-   * Create copies of the sandbox, all or none: its files, sessions, shell state and settings, without processes,
-   * terminals and credentials.
+   * Create copies of the sandbox, all or none: its files, sessions, shell state, settings and credentials, without
+   * processes and terminals.
    *
    * @param count 1 to 100.
    */
   async fork(count = 1): Promise<Sandbox[]> {
+    const headers = { "idempotency-key": crypto.randomUUID() };
     const path = `${await this.#ready()}/fork`;
-    const { forks } = await this.client.json<{ forks: { id: string }[] }>(path, { json: { count } });
+    const { forks } = await this.client.json<{ forks: { id: string }[] }>(path, { json: { count }, headers });
     return forks.map(({ id }) => getSandbox(this.client, id));
   }
 

@@ -253,6 +253,9 @@ test("a snapshot and a fork have the files and the shells of one moment", async 
   for (const fork of forks) {
     expect((await fork.exec("echo $x; cat /workspace/state")).stdout).toBe("5\nafter\n");
   }
+  const restored = await sandbox.restore(name);
+  expect(restored).toMatchObject({ info: { id: sandbox.id, state: "running" }, lost: ["shells"] });
+  expect((await sandbox.exec("echo $x; pwd; cat /workspace/state")).stdout).toBe("5\n/tmp\nbefore\n");
   await client.deleteSnapshot(name);
   await expect(client.deleteSnapshot(name)).rejects.toMatchObject({ status: 404, code: "no_snapshot" });
 });

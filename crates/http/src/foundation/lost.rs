@@ -24,7 +24,8 @@ pub(crate) struct LostStateView {
 /// The fields of an answer about what a sleep ended: absent in all answers but the first.
 #[derive(Debug, Default)]
 pub(crate) struct LostFields {
-    /// `shells`, `processes`, `files`, `shell_state`, `terminals`, `contexts` and `connections`.
+    /// `shells`, `processes`, `files`, `shell_state`, `terminals`, `contexts`, `connections`
+    /// and `credentials`.
     pub(crate) lost: Option<Vec<&'static str>>,
     /// Absent unless `lost` names `shell_state`.
     pub(crate) lost_state: Option<Vec<LostStateView>>,

@@ -193,28 +193,33 @@ pub(crate) async fn delete(
 
 /// Fork a sandbox
 ///
-/// Creates copies of a sandbox with new ids: its files, sessions, shell state and settings at one
-/// moment, without its processes, terminals, code contexts and credentials. Creates all of them or
-/// none.
+/// Creates copies of a sandbox with new ids: its files, sessions, shell state, settings and
+/// credentials at one moment, without its processes, terminals and code contexts. Creates all of them
+/// or none, also if the server is killed in between.
 #[utoipa::path(
     post, path = "/v1/sandboxes/{id}/fork", operation_id = "sandboxes_fork", tag = "snapshots",
     params(
-        ("id" = String, Path)
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header)
     ),
     request_body(content = Fork, example = json!({"count": 3})),
     responses(
-        (status = 201, description = "The new sandboxes, sorted by id.", body = ForksView)
+        (status = 201, description = "The new sandboxes, sorted by id.", body = ForksView, headers(("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created them.")))
     )
 )]
 pub(crate) async fn fork(
     State(app): State<App>,
     caller: Caller,
     ids: PathIds,
+    headers: HeaderMap,
     body: StrictJson<Fork>,
-) -> Result<(StatusCode, Json<ForksView>), ApiError> {
-    let forks = app.service.fork(&caller.tenant, &ids.sandbox, body.value.count()).await?;
+) -> Result<Response, ApiError> {
+    let route = format!("POST /v1/sandboxes/{}/fork", ids.sandbox);
+    let once = idempotency_key(&headers, &route, &body.raw)?;
+    let count = body.value.count();
+    let (forks, replayed) = app.service.fork(&caller.tenant, &ids.sandbox, count, once).await?;
     let forks = forks.into_iter().map(SandboxView::from).collect();
-    Ok((StatusCode::CREATED, Json(ForksView { forks })))
+    Ok(done(replayed, (StatusCode::CREATED, Json(ForksView { forks }))))
 }
 
 /// Restore a snapshot in place

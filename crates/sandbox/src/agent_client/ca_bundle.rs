@@ -8,13 +8,9 @@
 //! that file, between two marker lines.
 
 use crate::agent_client::agent_version::AgentAddress;
-use crate::agent_client::wire::{AgentEvent, Wire};
-use crate::model::agent_error::AgentError;
+use crate::agent_client::text_file::{fetch, save};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use isolet_wire::frame::{DATA_BYTES_MAX, DataFrame};
-use isolet_wire::request::{AgentRequest, ByteRange, FileRequest, WriteOptions};
-use isolet_wire::response::AgentResponse;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -135,66 +131,13 @@ fn hosts() -> String {
 /// The bundle of the sandbox's own system, with its path.
 async fn system(agent: AgentAddress<'_>) -> Result<Option<(&'static str, String)>, Error> {
     for path in SYSTEM {
-        if let Some(text) = fetch(agent, path).await?.filter(|text| text.contains(PEM)) {
+        if let Some(text) =
+            fetch(agent, path, BUNDLE_BYTES_MAX).await?.filter(|text| text.contains(PEM))
+        {
             return Ok(Some((path, text)));
         }
     }
     Ok(None)
-}
-
-async fn file(agent: AgentAddress<'_>, call: FileRequest) -> Result<Wire, AgentError> {
-    let mut wire = Wire::connect(agent.directory, agent.version).await?;
-    wire.send(&AgentRequest::File(call)).await?;
-    Ok(wire)
-}
-
-/// Reads a text file of the sandbox; `None` if it does not exist or is not a bundle.
-async fn fetch(agent: AgentAddress<'_>, path: &str) -> Result<Option<String>, Error> {
-    let limit = Some(BUNDLE_BYTES_MAX as u64);
-    let span = ByteRange::From { offset: 0, limit };
-    let mut wire = file(agent, FileRequest::Fetch { path: path.as_bytes().to_vec(), span }).await?;
-    let mut bytes = Vec::new();
-    loop {
-        match wire.next().await? {
-            AgentEvent::Response(AgentResponse::FileStat(stat))
-                if stat.size <= BUNDLE_BYTES_MAX as u64 => {}
-            AgentEvent::Data(body) => {
-                bytes.extend_from_slice(&DataFrame::parse(body).map_err(AgentError::from)?.bytes);
-                if bytes.len() > BUNDLE_BYTES_MAX {
-                    return Ok(None);
-                }
-            }
-            AgentEvent::Response(AgentResponse::Done) => return Ok(String::from_utf8(bytes).ok()),
-            AgentEvent::Response(_) => return Ok(None),
-        }
-    }
-}
-
-/// Writes a file as the sandbox's user. A file that the user may not write stays unchanged.
-async fn save(agent: AgentAddress<'_>, path: &str, bytes: &[u8]) -> Result<(), Error> {
-    let path = path.as_bytes().to_vec();
-    let mut wire =
-        file(agent, FileRequest::Save { path, options: WriteOptions::default() }).await?;
-    let mut at = 0;
-    for part in bytes.chunks(DATA_BYTES_MAX) {
-        wire.send_data(at, part).await?;
-        at += part.len() as u64;
-    }
-    wire.send(&AgentRequest::File(FileRequest::End)).await?;
-    loop {
-        match wire.next().await? {
-            AgentEvent::Response(AgentResponse::Done) => return Ok(()),
-            AgentEvent::Response(AgentResponse::FileSaved { .. }) => {}
-            AgentEvent::Response(AgentResponse::Refused { message, .. }) => {
-                tracing::info!(
-                    message,
-                    "the CA certificate could not be added to the system's bundle"
-                );
-                return Ok(());
-            }
-            _ => return Err(AgentError::Turn("unexpected answer to a file call").into()),
-        }
-    }
 }
 
 #[cfg(test)]

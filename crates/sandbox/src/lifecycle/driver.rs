@@ -468,6 +468,7 @@ impl Driver {
         recorded.and(launched)?;
         let greeted = watch(&self.entry, GREETING_WAIT).await?;
         let marked = !matches!(source, Source::Empty);
+        let copied = matches!(source, Source::Snapshot(_));
         match &source {
             Source::Snapshot(_) => self.adopt(greeted).await,
             Source::Empty | Source::WarmPool => self.follow(greeted),
@@ -475,6 +476,9 @@ impl Driver {
         // Before the answer, so that its receiver can delete the snapshot.
         drop(source);
         pass("create.greeted").await?;
+        if copied {
+            self.renew_identity().await;
+        }
         self.trust().await;
         // Whole microseconds, so that the value has three decimals.
         self.record.body.create_ms = begun.elapsed().as_micros() as f64 / 1000.0;

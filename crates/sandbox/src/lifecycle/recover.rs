@@ -14,6 +14,7 @@
 //! | sleeping | anything | sleeping and killed; a persistent sandbox keeps its disk |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
+//! | of a fork that is not complete | anything | killed and removed |
 //! | none | directory | killed; removed if no client used it, otherwise moved to `orphaned/` |
 //!
 //! Before that, the data directory tells whether its last server ran on this machine and in this
@@ -22,9 +23,12 @@
 //!
 //! A kill may interrupt every row, and each step can be repeated.
 
+mod unfinished;
+
 use crate::agent_client::pool::Watched;
 use crate::lifecycle::driver::reading::crashed;
 use crate::lifecycle::driver::{AgentWatch, Begin, watch};
+use crate::lifecycle::recover::unfinished::{sweep_restores, undo_forks};
 use crate::live::disk_quota::DiskQuotas;
 use crate::live::egress::Egress;
 use crate::live::entry::{SandboxEntry, secret_store};
@@ -34,14 +38,13 @@ use crate::live::launch_queue::Launch;
 use crate::live::orphans;
 use crate::live::registry::Registry;
 use crate::live::snapshots::Snapshots;
-use crate::live::snapshots::restores::Restores;
 use crate::live::space::Space;
 use crate::model::agent_error::AgentError;
 use crate::model::command::DriverCommand;
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, SessionId};
-use crate::model::record::{Record, UNREAD, View};
+use crate::model::record::{Record, View};
 use crate::model::state::{State, Transition};
 use isolet_jail::SandboxHandle;
 use isolet_jail::identity::{self, Identity, Origin};
@@ -227,7 +230,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     });
     let images = images.await.map_err(|error| OpenError::Fault(error.to_string()))?;
     let images = images.map_err(|error| OpenError::Fault(error.to_string()))?;
-    let snapshots = Snapshots::open(&config.data_dir, &store).await?;
+    let (snapshots, forks) = Snapshots::open(&config.data_dir, &store).await?;
+    undo_forks(&store, &mut found.records, forks).await;
     let inner = Arc::new(Inner {
         images,
         snapshots,
@@ -283,20 +287,6 @@ async fn sweep(jail: &isolet_jail::Config, names: HashSet<String>) {
     match swept.await {
         Ok(Ok(())) => {}
         done => warn!(?done, "credentials of deleted sandboxes are not removed yet"),
-    }
-}
-
-/// Removes copied files whose restore was not recorded.
-async fn sweep_restores(config: &Config, records: &[Record]) {
-    // The record of one that does not read may name them.
-    if records.iter().any(|record| record.body.cause.as_deref() == Some(UNREAD)) {
-        return;
-    }
-    let restores = Restores::new(&config.data_dir);
-    let named = records.iter().filter_map(|record| record.body.restore.clone()).collect();
-    match crate::model::blocking::blocking(move || restores.sweep(&named)).await {
-        Ok(Ok(())) => {}
-        done => warn!(?done, "files of restores that did not happen are not removed yet"),
     }
 }
 

@@ -77,7 +77,8 @@ impl PinnedSnapshot {
     /// The settings of a new sandbox from the snapshot.
     pub(crate) fn settings(&self, config: &Config, spec: SandboxSpec) -> Result<RecordBody, Error> {
         let body = &self.record.body;
-        body.settings.restored(config, spec, &body.lost)
+        let given: Vec<_> = spec.credentials.iter().map(|one| one.credential.clone()).collect();
+        body.settings.restored(config, spec, &body.lost_with(&given))
     }
 
     /// Ids and records of the sessions of a new sandbox from the snapshot.
@@ -100,11 +101,12 @@ impl Drop for PinnedSnapshot {
 }
 
 impl Snapshots {
-    /// Reads the records and makes them agree with the files.
+    /// Reads the records and makes them agree with the files. Also returns the names of temporary
+    /// snapshots: those of forks that are not complete. The caller removes their records.
     ///
     /// # Errors
     /// An error of the disk or of the records.
-    pub(crate) async fn open(data: &Path, store: &Store) -> Result<Self, Error> {
+    pub(crate) async fn open(data: &Path, store: &Store) -> Result<(Self, Vec<String>), Error> {
         let data = data.to_owned();
         let opened = move || SnapshotFiles::open(&data);
         let files = crate::model::blocking::blocking(opened).await??;
@@ -116,10 +118,12 @@ impl Snapshots {
             state: Mutex::default(),
         };
         let mut known = Vec::new();
+        let mut forks = Vec::new();
         for row in store.all_snapshots().await? {
             let name = row.name.clone();
             match SnapshotRecord::read(row) {
-                Ok(record) if record.body.temporary || !snapshots.files.exist(&name) => {
+                Ok(record) if record.body.temporary => forks.push(name),
+                Ok(_) if !snapshots.files.exist(&name) => {
                     // On a full disk, a later start removes it.
                     if let Err(error) = store.remove_snapshot(&name).await {
                         warn!(snapshot = %name, %error, "record of a deleted snapshot remains");
@@ -136,7 +140,7 @@ impl Snapshots {
             }
         }
         snapshots.files.retain(known).await?;
-        Ok(snapshots)
+        Ok((snapshots, forks))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -206,6 +206,8 @@ pub enum Lost {
     Contexts,
     /// Connections of clients to ports.
     Connections,
+    /// Values of credentials, which snapshots do not contain.
+    Credentials,
 }
 
 /// A session whose shell is restored from an earlier state, or starts fresh.
@@ -263,6 +265,7 @@ impl Lost {
             Self::Terminals => "terminals",
             Self::Contexts => "contexts",
             Self::Connections => "connections",
+            Self::Credentials => "credentials",
         }
     }
 

@@ -94,8 +94,10 @@ pub(crate) struct RecordBody {
     /// Only [`Record::set_state`] changes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     paused: bool,
-    /// The restore in place whose files are not in the sandbox's directory yet; see
-    /// [`crate::live::restores`].
+    /// The temporary snapshot of the fork that created it, whose record ends with the fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fork: Option<String>,
+    /// The token of a restore in place that is not finished: [`crate::live::snapshots::restores`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) restore: Option<String>,
     /// What the last sleep lost, until a client has received it.
@@ -213,6 +215,7 @@ impl RecordBody {
             persistent: spec.persistent.unwrap_or(true),
             auto_resume: spec.auto_resume.unwrap_or(false),
             paused: false,
+            fork: None,
             restore: None,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),
@@ -387,6 +390,7 @@ impl Record {
             persistent: true,
             auto_resume: false,
             paused: false,
+            fork: None,
             restore: None,
             lost: None,
             exposed: crate::model::exposed_ports::ExposedPorts::new(),

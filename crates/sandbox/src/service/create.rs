@@ -91,6 +91,17 @@ impl Inner {
         spec: SandboxSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<SandboxInfo, Error> {
+        self.create_of(tenant, spec, once, None).await
+    }
+
+    /// Creates a sandbox; with `fork`, as one of the fork with this temporary snapshot.
+    pub(super) async fn create_of(
+        self: Arc<Self>,
+        tenant: TenantId,
+        spec: SandboxSpec,
+        once: Option<IdempotencyKey>,
+        fork: Option<String>,
+    ) -> Result<SandboxInfo, Error> {
         let id = spec.id.clone().unwrap_or_else(SandboxId::random);
         let credentials = injected_credential::changed(&[], &spec.credentials, &[])?;
         let spec = SandboxSpec { credentials: credentials.clone(), ..spec };
@@ -102,6 +113,7 @@ impl Inner {
             Some(from) => from.settings(&self.config, spec)?,
             None => RecordBody::plan(&self.config, spec)?,
         };
+        body.fork = fork;
         self.egress.check(&body.network).await?;
         // An existing sandbox needs no pull of its image.
         if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {

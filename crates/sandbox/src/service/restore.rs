@@ -96,7 +96,7 @@ impl Inner {
                 snapshot: from.record.id.clone(),
                 settings: body.settings.clone(),
                 sessions: from.sessions(),
-                lost: body.lost.clone(),
+                lost: body.lost_with(&record.body.credentials),
                 once,
             };
             let command = |answer| DriverCommand::Restore(Box::new(restore), answer);

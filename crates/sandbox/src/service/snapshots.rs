@@ -1,4 +1,4 @@
-//! Snapshots and forks.
+//! Snapshots: taking, listing and deleting them.
 
 mod destroy;
 pub(super) mod schedule;
@@ -15,11 +15,9 @@ use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::held::{CopiedSandbox, HeldContents, HoldPurpose};
 use crate::model::ids::{SandboxId, SnapshotId, TenantId, random};
-use crate::model::info::{
-    AutoSnapshots, IdempotencyKey, SandboxInfo, SandboxSpec, TTL_S_MAX, Trigger,
-};
+use crate::model::info::{AutoSnapshots, IdempotencyKey, TTL_S_MAX, Trigger};
 use crate::model::record::snapshot::{
-    FORKS_MAX, SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
+    SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
 };
 use crate::model::state::State;
 use crate::service::{Service, request};
@@ -27,7 +25,6 @@ use isolet_storage::{Copied, CopyError};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
@@ -35,8 +32,6 @@ use tracing::{info, warn};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Lifetime of the snapshot of a fork in seconds, if the fork cannot delete it.
 const TEMPORARY_S: u64 = 3600;
-/// How many sandboxes of one fork are created at the same time.
-const FORKS_AT_ONCE: usize = 4;
 
 impl Service {
     /// Takes a snapshot of a running or sleeping sandbox. Continues if the caller is dropped.
@@ -106,85 +101,11 @@ impl Service {
         let removed = tokio::spawn(removing).await;
         Ok(removed.map_err(|error| Error::Fault(error.to_string()))??.info())
     }
-
-    /// Creates copies of a sandbox, with new ids. If one of them cannot be created, none is left.
-    /// Returns them in the order of their ids.
-    ///
-    /// # Errors
-    /// Those of [`Service::create_snapshot`] and [`Service::create`].
-    pub async fn fork(
-        &self,
-        tenant: &TenantId,
-        id: &SandboxId,
-        count: usize,
-    ) -> Result<Vec<SandboxInfo>, Error> {
-        if count == 0 || count > FORKS_MAX {
-            let reason = format!("{count} is not within 1 and {FORKS_MAX}");
-            return Err(Error::BadField { field: "count", reason });
-        }
-        self.inner.running()?;
-        let service = self.clone();
-        let tenant = tenant.clone();
-        let id = id.clone();
-        let forking = async move { service.fork_all(&tenant, &id, count).await };
-        tokio::spawn(forking).await.map_err(|error| Error::Fault(error.to_string()))?
-    }
-
-    async fn fork_all(
-        &self,
-        tenant: &TenantId,
-        id: &SandboxId,
-        count: usize,
-    ) -> Result<Vec<SandboxInfo>, Error> {
-        let spec = SnapshotSpec::default();
-        let snapshot = self.inner.take_snapshot(tenant, id, spec, None, true).await?;
-        let forked = self.create_forks(tenant, &snapshot.id, count).await;
-        if let Err(error) = self.inner.remove_snapshot(tenant, &snapshot.id).await {
-            warn!(%error, "snapshot of a fork is not deleted yet");
-        }
-        forked
-    }
-
-    async fn create_forks(
-        &self,
-        tenant: &TenantId,
-        snapshot: &SnapshotId,
-        count: usize,
-    ) -> Result<Vec<SandboxInfo>, Error> {
-        let mut tasks = JoinSet::new();
-        let mut left = count;
-        let mut forks = Vec::with_capacity(count);
-        let mut failed = None;
-        loop {
-            while left > 0 && failed.is_none() && tasks.len() < FORKS_AT_ONCE {
-                left -= 1;
-                let inner = Arc::clone(&self.inner);
-                let tenant = tenant.clone();
-                let spec =
-                    SandboxSpec { snapshot: Some(snapshot.clone()), ..SandboxSpec::default() };
-                tasks.spawn(inner.create(tenant, spec, None));
-            }
-            match tasks.join_next().await {
-                None => break,
-                Some(Ok(Ok(info))) => forks.push(info),
-                Some(Ok(Err(error))) => failed = Some(error),
-                Some(Err(error)) => failed = Some(Error::Fault(error.to_string())),
-            }
-        }
-        forks.sort_by(|one, other| one.id.cmp(&other.id));
-        let Some(error) = failed else { return Ok(forks) };
-        for fork in forks {
-            if let Err(error) = self.delete(tenant, &fork.id).await {
-                warn!(sandbox = %fork.id, %tenant, %error, "fork is not deleted");
-            }
-        }
-        Err(error)
-    }
 }
 
 impl Inner {
     /// Takes a snapshot. A temporary one serves a fork, and clients do not see it.
-    async fn take_snapshot(
+    pub(super) async fn take_snapshot(
         self: &Arc<Self>,
         tenant: &TenantId,
         id: &SandboxId,
@@ -303,7 +224,7 @@ impl Inner {
         }
     }
 
-    async fn remove_snapshot(
+    pub(super) async fn remove_snapshot(
         &self,
         tenant: &TenantId,
         id: &SnapshotId,
@@ -387,6 +308,7 @@ impl TakenFiles {
                 size_bytes: self.copied.bytes,
                 frozen_ms: self.frozen.as_micros() as f64 / 1000.0,
                 lost: self.contents.lost,
+                credentials: record.body.credentials.clone(),
                 settings,
                 sessions: sessions.map(|(id, record)| SnapshotSession { id, record }).collect(),
                 temporary,

@@ -82,10 +82,27 @@ impl Store {
     /// # Errors
     /// [`Error`]; nothing is changed then.
     pub async fn remove_snapshot(&self, name: &str) -> Result<(), Error> {
+        self.remove_snapshot_with_answer(name, None).await
+    }
+
+    /// Deletes the record of a snapshot, and stores the response of an idempotency key in the same
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`Error`]; neither is changed then.
+    pub async fn remove_snapshot_with_answer(
+        &self,
+        name: &str,
+        answer: Option<StoredAnswer>,
+    ) -> Result<(), Error> {
         let name = name.to_owned();
         self.write(move |connection| {
-            connection.prepare_cached("DELETE FROM snapshots WHERE name = ?1")?.execute([name])?;
-            Ok(())
+            let transaction = connection.transaction()?;
+            transaction.prepare_cached("DELETE FROM snapshots WHERE name = ?1")?.execute([name])?;
+            if let Some(answer) = &answer {
+                insert_answer(&transaction, answer)?;
+            }
+            Ok(transaction.commit()?)
         })
         .await
     }

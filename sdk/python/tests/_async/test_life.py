@@ -200,6 +200,9 @@ async def test_a_snapshot_and_a_fork_have_files_and_shells(
     [fork] = await sandbox.fork()
     async with fork:
         assert (await fork.exec("echo $x; cat /workspace/state")).stdout == "5\nafter\n"
+    restored = await sandbox.restore(name)
+    assert (restored.info.id, restored.info.state, restored.lost) == (sandbox.id, "running", ("shells",))
+    assert (await sandbox.exec("echo $x; pwd; cat /workspace/state")).stdout == "5\n/tmp\nbefore\n"
     await client.delete_snapshot(name)
     assert await client.snapshots(sandbox=sandbox.id) == []
     with pytest.raises(NotFoundError) as raised:

@@ -201,6 +201,9 @@ def test_a_snapshot_and_a_fork_have_files_and_shells(
     [fork] = sandbox.fork()
     with fork:
         assert fork.exec("echo $x; cat /workspace/state").stdout == "5\nafter\n"
+    restored = sandbox.restore(name)
+    assert (restored.info.id, restored.info.state, restored.lost) == (sandbox.id, "running", ("shells",))
+    assert sandbox.exec("echo $x; pwd; cat /workspace/state").stdout == "5\n/tmp\nbefore\n"
     client.delete_snapshot(name)
     assert client.snapshots(sandbox=sandbox.id) == []
     with pytest.raises(NotFoundError) as raised:

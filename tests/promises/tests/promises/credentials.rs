@@ -450,3 +450,49 @@ fn a_sandbox_from_the_warm_pool_gets_its_credentials() {
     let still = server.agents();
     assert!(waiting.iter().all(|pid| still.contains(pid)), "{waiting:?} in {still:?}");
 }
+
+/// Promises: SN31.
+#[test]
+fn forks_have_the_credentials_of_the_original_and_snapshots_have_none() {
+    let world = world();
+    let (mut server, mut hosts) = server(&world);
+    let sandbox = server.sandbox_with(&spec(allowed()));
+    has_it(&sandbox, &mut hosts);
+    let reader = server.add_key(&["--read-only"]);
+    let reader = server.client(Some(&reader));
+    let refused = reader.post(&sandbox.path("/fork"), &json!({})).expect(403);
+    assert_eq!(refused.error(), "read_only");
+    let forked = sandbox.post("/fork", &json!({"count": 1})).expect(201).json();
+    let fork = server.named(forked["forks"][0]["id"].as_str().expect("an id"));
+    has_it(&fork, &mut hosts);
+    assert!(fork.exec("true").get("lost").is_none(), "nothing is lost");
+    // The fork keeps them when those of the original are removed.
+    let remove = json!({"credentials_remove": [{"host": API}]});
+    let point = sandbox.post("/snapshots", &json!({"name": "point"})).expect(201).json();
+    assert_eq!(point["lost"], json!(["credentials"]), "{point}");
+    let patch = sandbox.http.patch(&sandbox.path("/network"), &remove);
+    assert_eq!(patch.status, 200, "{}", patch.text());
+    has_nothing(&sandbox, &mut hosts);
+    has_it(&fork, &mut hosts);
+    // A snapshot says what is missing, and takes it from the create.
+    let without = server.sandbox_with(&json!({"snapshot": "point"}));
+    assert_eq!(without.exec("true")["lost"], json!(["credentials"]));
+    has_nothing(&without, &mut hosts);
+    let with = server.sandbox_with(&json!({"snapshot": "point", "credentials": [header()]}));
+    assert!(with.exec("true").get("lost").is_none(), "nothing is lost");
+    has_it(&with, &mut hosts);
+    // A restore in place keeps the sandbox's own.
+    let restored = with.post("/restore", &json!({"snapshot": "point"})).expect(200).json();
+    assert_eq!(restored["lost"], json!([]), "{restored}");
+    has_it(&with, &mut hosts);
+    let restored = without.post("/restore", &json!({"snapshot": "point"})).expect(200).json();
+    assert_eq!(restored["lost"], json!(["credentials"]), "{restored}");
+    let stored = outside(&server, &sandbox);
+    let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(&secret());
+    let found: Vec<_> = stored.iter().filter(|(_, bytes)| holds(bytes)).collect();
+    assert!(
+        found.is_empty(),
+        "the value is in {:?}",
+        found.iter().map(|(at, _)| at).collect::<Vec<_>>()
+    );
+}

@@ -23,6 +23,7 @@ mod events;
 mod exec;
 mod file_ids;
 mod files;
+mod forks;
 mod heavy;
 mod host_names;
 mod images;

@@ -112,7 +112,8 @@ pub(crate) async fn fork(
     ids: PathIds,
     body: StrictJson<Fork>,
 ) -> Result<(StatusCode, Json<IsorunForks>), ApiError> {
-    let forks = app.service.fork(&caller.tenant, &ids.sandbox, body.value.count()).await?;
+    let count = body.value.count();
+    let (forks, _) = app.service.fork(&caller.tenant, &ids.sandbox, count, None).await?;
     let forks = forks.into_iter().map(IsorunRun::from).collect();
     Ok((StatusCode::CREATED, Json(IsorunForks { forks })))
 }

@@ -53,8 +53,8 @@ pub(crate) struct SnapshotView {
     pids: u64,
     /// The size of the disk, in MiB. 0 means that files share the disk of the server.
     disk_mib: u64,
-    /// What was open and is not part of the snapshot: `shells`, `processes`, `shell_state`,
-    /// `terminals` and `contexts`.
+    /// What the sandbox had and is not part of the snapshot: `shells`, `processes`, `shell_state`,
+    /// `terminals`, `contexts` and `credentials`.
     lost: Vec<&'static str>,
     /// The sessions whose shell state is not complete. Absent unless `lost` names `shell_state`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,8 @@
 //! Creating a sandbox from a snapshot: its files before it is launched, and its sessions with its
 //! record.
 
+use crate::agent_client::agent_version::AgentAddress;
+use crate::agent_client::machine_id;
 use crate::lifecycle::driver::Driver;
 use crate::live::failpoint::pass;
 use crate::live::snapshots::{PinnedSnapshot, SpaceFloor};
@@ -8,6 +10,7 @@ use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use isolet_storage::CopyError;
 use rustix::io::Errno;
+use tracing::warn;
 
 /// The error of a copy, for clients.
 pub(crate) fn copy_failed(of: &str, error: CopyError) -> Error {
@@ -37,6 +40,15 @@ impl Driver {
         let restored = restored.await?;
         restored.map_err(|error| copy_failed(&format!("snapshot {}", from.record.id), error))?;
         pass("restore.copied").await
+    }
+
+    /// Gives the sandbox a machine id of its own. One that keeps the id of the original still works.
+    pub(super) async fn renew_identity(&self) {
+        let agent =
+            AgentAddress { directory: &self.entry.directory, version: &self.entry.pool.version };
+        if let Err(error) = machine_id::renew(agent).await {
+            warn!(sandbox = %self.entry.id, %error, "machine id is that of the original");
+        }
     }
 
     /// Records the sessions of the snapshot for the sandbox.

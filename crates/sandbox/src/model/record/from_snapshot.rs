@@ -54,6 +54,7 @@ impl RecordBody {
             persistent: spec.persistent.unwrap_or(self.persistent),
             auto_resume: spec.auto_resume.unwrap_or(self.auto_resume),
             paused: false,
+            fork: None,
             restore: None,
             lost: Some(lost.to_vec()).filter(|lost| !lost.is_empty()),
             exposed: ExposedPorts::new(),
@@ -83,6 +84,7 @@ impl RecordBody {
             persistent: own.persistent,
             auto_resume: own.auto_resume,
             paused: false,
+            fork: own.fork,
             restore: Some(restore),
             lost: Some(lost).filter(|lost| !lost.is_empty()),
             exposed: own.exposed,
@@ -99,6 +101,7 @@ impl RecordBody {
         Self {
             cause: None,
             paused: false,
+            fork: None,
             restore: None,
             lost: None,
             exposed: ExposedPorts::new(),

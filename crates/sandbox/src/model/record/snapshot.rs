@@ -5,6 +5,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
 use crate::model::info::{Limits, Lost, Trigger};
 use crate::model::input::Metadata;
+use crate::model::network::injected_credential::InjectedCredential;
 use crate::model::record::RecordBody;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -87,6 +88,9 @@ pub(crate) struct SnapshotBody {
     /// The settings of the sandbox, without credentials and exposed ports.
     pub(crate) settings: RecordBody,
     pub(crate) sessions: Vec<SnapshotSession>,
+    /// The credentials that the sandbox had, without their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) credentials: Vec<InjectedCredential>,
     /// Whether the snapshot serves one fork and ends with it.
     #[serde(default)]
     pub(crate) temporary: bool,
@@ -114,6 +118,17 @@ impl SnapshotBody {
     pub(crate) fn version() -> u32 {
         VERSION
     }
+
+    /// What a sandbox from the snapshot lacks that has the credentials `given`.
+    pub(crate) fn lost_with(&self, given: &[InjectedCredential]) -> Vec<Lost> {
+        let mut lost = self.lost.clone();
+        if self.credentials.iter().any(|one| !given.contains(one)) {
+            lost.push(Lost::Credentials);
+        }
+        lost.sort_unstable();
+        lost.dedup();
+        lost
+    }
 }
 
 impl SnapshotRecord {
@@ -133,7 +148,7 @@ impl SnapshotRecord {
             image: body.settings.image.clone(),
             image_resolved: body.settings.image_resolved.clone(),
             limits: body.settings.limits,
-            lost: body.lost.clone(),
+            lost: body.lost_with(&[]),
         }
     }
 

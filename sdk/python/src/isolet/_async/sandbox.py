@@ -492,14 +492,14 @@ class AsyncSandbox(AsyncWorkspace, AsyncProcesses, AsyncContexts, AsyncPorts, As
         return RestoredSandbox.from_json(await self._connection.json(request))
 
     async def fork(self, count: int = 1) -> list[AsyncSandbox]:
-        """Create copies of the sandbox, all or none: its files, sessions, shell state and settings, without
-        processes, terminals and credentials.
+        """Create copies of the sandbox, all or none: its files, sessions, shell state, settings and
+        credentials, without processes and terminals. A retry after a lost response creates no more.
 
         Args:
             count: how many, 1 to 100.
         """
         await self._ensure_created()
-        request = calls.json_call("POST", f"{self._path}/fork", {"count": count})
+        request = calls.create_call(f"{self._path}/fork", {"count": count})
         body = await self._connection.json(request)
         return [AsyncSandbox(self._connection, one["id"], None, True) for one in body["forks"]]
 
