@@ -26,7 +26,7 @@ export interface SandboxEvent {
   /**
    * `created`, `running`, `paused`, `resumed`, `sleeping`, `woke`, `destroyed`, `unreachable`, `failed`,
    * `session_created`, `session_deleted`, `command_started`, `command_exited`, `process_started`, `process_exited`,
-   * `terminal_opened`, `terminal_ended`, `port_opened`, `port_closed`, `snapshot_taken`, `snapshot_failed`,
+   * `terminal_opened`, `terminal_ended`, `port_opened`, `port_closed`, `snapshot_taken`, `snapshot_failed`, `restored`,
    * `network_changed`, `network_denied`,
    * or `gap`: events were missed, because the server no longer has them or because a connection broke.
    */
@@ -52,7 +52,7 @@ export interface SandboxEvent {
   network: string | undefined;
   /** For `network_denied`. */
   denied: Denied | undefined;
-  /** For `snapshot_taken`: its id. */
+  /** For `snapshot_taken` and `restored`: its id. */
   snapshot: string | undefined;
   /** For `snapshot_taken` and `snapshot_failed`: `schedule` or `destroy`. */
   trigger: string | undefined;

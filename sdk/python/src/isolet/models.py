@@ -351,8 +351,8 @@ class SandboxEvent:
     ``unreachable``, ``failed``, ``session_created``, ``session_deleted``, ``command_started``,
     ``command_exited``, ``process_started``, ``process_exited``, ``terminal_opened``, ``terminal_ended``,
     ``port_opened``, ``port_closed`` (ports are only observed while a client follows events),
-    ``snapshot_taken``, ``snapshot_failed``, ``network_changed``, ``network_denied``, or ``gap``: events were missed, because the server no longer
-    has them or because a connection broke.
+    ``snapshot_taken``, ``snapshot_failed``, ``restored``, ``network_changed``, ``network_denied``, or
+    ``gap``: events were missed, because the server no longer has them or because a connection broke.
     """
 
     type: str
@@ -369,8 +369,9 @@ class SandboxEvent:
     missed: tuple[int, int] | None = None  #: For ``gap``: first and last event id, if known.
     network: str | None = None  #: For ``network_changed``: ``none``, ``open`` or ``rules``.
     denied: Denied | None = None  #: For ``network_denied``.
-    snapshot: str | None = None  #: For ``snapshot_taken``: its id.
-    trigger: str | None = None  #: For ``snapshot_taken`` and ``snapshot_failed``: ``schedule`` or ``destroy``.
+    snapshot: str | None = None  #: For ``snapshot_taken`` and ``restored``: its id.
+    #: For ``snapshot_taken`` and ``snapshot_failed``: ``schedule`` or ``destroy``.
+    trigger: str | None = None
 
     @classmethod
     def from_event(cls, name: str, body: Mapping[str, Any]) -> SandboxEvent:
