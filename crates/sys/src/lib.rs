@@ -2,6 +2,7 @@
 //! why no safe wrapper exists. Other crates use rustix directly where it has a safe one.
 #![cfg(target_os = "linux")]
 
+pub mod btrfs;
 pub mod exec;
 pub mod ext4;
 pub mod heap;

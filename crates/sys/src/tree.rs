@@ -3,7 +3,10 @@
 //!
 //! A directory that is too deep is moved to the top and emptied there. Going up by `..` would cost
 //! the kernel a walk to the root each time, and there are not enough descriptors for every level.
+//!
+//! Subvolumes of btrfs are deleted as a whole where the process may do that.
 
+use crate::btrfs;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,8 +52,26 @@ pub fn remove_at(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
 }
 
 fn remove_directory(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
-    clear(rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?)?;
+    let directory = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
+    if destroyed(parent, name, directory.as_fd()) {
+        return Ok(());
+    }
+    clear(directory)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Deletes a directory if it is a subvolume that can be deleted as a whole. Another one has to be
+/// emptied, and is then removed as any directory.
+fn destroyed(parent: BorrowedFd<'_>, name: &[u8], directory: BorrowedFd<'_>) -> bool {
+    if !btrfs::is_subvolume(directory) {
+        return false;
+    }
+    if btrfs::destroy(parent, name).is_ok() {
+        return true;
+    }
+    // It contains another one, or the process lacks the privilege.
+    let _ = btrfs::allow_writes(directory);
+    false
 }
 
 /// The most levels that are open at the same time.
@@ -77,6 +98,7 @@ pub fn clear(top: impl AsFd) -> Result<(), Errno> {
             Some(name) if below.len() >= LEVELS_MAX => lift(dir, &name, top, &mut moved)?,
             Some(name) => {
                 match rustix::fs::openat(dir, name.as_slice(), DIRECTORY, Mode::empty()) {
+                    Ok(opened) if destroyed(dir, &name, opened.as_fd()) => {}
                     Ok(dir) => below.push(TreeLevel { dir, name }),
                     // The directory was removed or replaced: the next pass detects that.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
