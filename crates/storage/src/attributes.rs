@@ -1,5 +1,7 @@
 //! Owner, mode, times and extended attributes of a copied file.
 
+use crate::copied::SpaceCheck;
+use crate::error::CopyError;
 use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -7,17 +9,25 @@ use std::os::fd::BorrowedFd;
 /// Maximum size of the list of names and of each value, by the kernel.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Copies the extended attributes of an open file or directory.
-pub(crate) fn copy_extended(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Copies the extended attributes of an open file or directory, whose `path` is for errors.
+pub(crate) fn copy_extended(
+    path: &[u8],
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    check: SpaceCheck<'_>,
+) -> Result<(), CopyError> {
+    let failed = |errno| CopyError::at(path, errno);
     let mut list = vec![0; VALUE_BYTES_MAX];
     let count = match rustix::fs::flistxattr(from, list.as_mut_slice()) {
         Err(Errno::OPNOTSUPP) | Ok(0) => return Ok(()),
-        count => count?,
+        count => count.map_err(failed)?,
     };
     let mut value = vec![0; VALUE_BYTES_MAX];
     for name in list[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let length = rustix::fs::fgetxattr(from, name, value.as_mut_slice())?;
-        rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty())?;
+        let length = rustix::fs::fgetxattr(from, name, value.as_mut_slice()).map_err(failed)?;
+        check((name.len() + length) as u64)?;
+        let set = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty());
+        set.map_err(failed)?;
     }
     Ok(())
 }

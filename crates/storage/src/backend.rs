@@ -1,6 +1,8 @@
 //! How a data directory stores snapshots.
 
 use crate::method::CopyMethod;
+use crate::tree::DIRECTORY;
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,12 +22,16 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Finds out what the file system of a directory can do, by copying a file there. The file is
-    /// removed. Blocks.
+    /// Finds out what the file system of a directory can do: by its type for btrfs, otherwise by
+    /// copying a file there. The file is removed. Blocks.
     ///
     /// # Errors
     /// The kernel's error if no file can be written there.
     pub fn probe(directory: &Path) -> Result<Self, Errno> {
+        let opened = rustix::fs::open(directory, DIRECTORY, Mode::empty())?;
+        if isolet_sys::btrfs::is_btrfs(&opened) {
+            return Ok(Self::Btrfs);
+        }
         match CopyMethod::probe(directory)? {
             CopyMethod::Reflink => Ok(Self::Reflink),
             CopyMethod::Full => Ok(Self::Layers),

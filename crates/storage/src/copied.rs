@@ -1,6 +1,10 @@
 //! What a copy contains, and what it may write.
 
 use crate::error::CopyError;
+use std::ops::AddAssign;
+
+/// What each file, directory or link takes of a disk at least besides its data, in bytes.
+pub const ENTRY_BYTES: u64 = 4096;
 
 /// What a copy contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -12,6 +16,22 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Called before more is written, with the number of bytes that were written since the last call.
-/// An error ends the copy.
+impl Copied {
+    /// Size of the data and of the entries, in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.entries.saturating_mul(ENTRY_BYTES).saturating_add(self.bytes)
+    }
+}
+
+impl AddAssign for Copied {
+    fn add_assign(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Called before more is written: for each entry with [`ENTRY_BYTES`], for each extended attribute
+/// with its size, and for data at least every 16 MiB with its size. An error ends the copy, so a
+/// caller can cancel it here.
 pub type SpaceCheck<'a> = &'a mut dyn FnMut(u64) -> Result<(), CopyError>;

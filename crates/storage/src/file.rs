@@ -1,6 +1,6 @@
 //! Copies one regular file.
 
-use crate::copied::{Copied, SpaceCheck};
+use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
 use rustix::fs::{Mode, OFlags, SeekFrom};
@@ -26,6 +26,7 @@ pub fn copy_file(
     let at = |errno| CopyError::at(name, errno);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let source = rustix::fs::open(from, flags, Mode::empty()).map_err(at)?;
+    check(ENTRY_BYTES)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let copy = rustix::fs::open(to, flags, Mode::from_raw_mode(0o600)).map_err(at)?;
     let bytes = copy_data(method, name, source.as_fd(), copy.as_fd(), check)?;

@@ -6,8 +6,10 @@
 //! everything below it.
 //!
 //! Tenants decide what is in a tree. No symbolic link is followed, only regular files are opened,
-//! and the depth of a tree costs neither stack nor descriptors. Owners are copied as numbers, so a
-//! copy belongs to the same ids on the disk as its original.
+//! and the size of a tree costs neither stack nor descriptors, and at most a few MiB of memory.
+//! Owners are copied as numbers, so a copy belongs to the same ids on the disk as its original.
+//!
+//! On btrfs, a directory that is a subvolume is copied as a whole ([`copy_subvolume`]).
 #![forbid(unsafe_code)]
 
 mod attributes;
@@ -15,12 +17,17 @@ mod backend;
 mod copied;
 mod error;
 mod file;
+mod measure;
 mod method;
+mod subvolume;
 mod tree;
+mod walk;
 
 pub use backend::Backend;
-pub use copied::{Copied, SpaceCheck};
+pub use copied::{Copied, ENTRY_BYTES, SpaceCheck};
 pub use error::CopyError;
 pub use file::copy_file;
+pub use measure::measure_tree;
 pub use method::CopyMethod;
+pub use subvolume::{copy_subvolume, create_subvolume_or_directory, is_plain_subvolume};
 pub use tree::copy_tree;

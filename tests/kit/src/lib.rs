@@ -13,6 +13,7 @@ pub mod http;
 pub mod https;
 pub mod image;
 pub mod internet;
+mod loop_disk;
 pub mod net;
 mod options;
 pub mod process;
@@ -31,6 +32,7 @@ pub mod veth;
 mod wait;
 
 pub use http::{Event, Http, Reply, Stream};
+pub use loop_disk::{MountedDisk, cut, end_on_disk, evict, subvolumes};
 pub use options::Options;
 pub use pty::Pty;
 pub use rows::Rows;

@@ -17,7 +17,9 @@ impl HardLinks {
         Ok(Self { directory: rustix::fs::open(directory, DIRECTORY, Mode::empty())? })
     }
 
-    /// Links the copy of a file under one more name. Returns whether there is a copy.
+    /// Links the copy of a file under one more name. Returns whether there is a copy. Where the copy
+    /// has as many names as the file system allows, its name in this directory becomes that name;
+    /// further names get another copy.
     pub(super) fn reuse(
         &self,
         stat: &Stat,
@@ -25,9 +27,12 @@ impl HardLinks {
         name: &[u8],
     ) -> Result<bool, Errno> {
         let own = own_name(stat);
-        match rustix::fs::linkat(&self.directory, own, parent, name, AtFlags::empty()) {
+        match rustix::fs::linkat(&self.directory, &own, parent, name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
+            Err(Errno::MLINK) => {
+                rustix::fs::renameat(&self.directory, &own, parent, name).map(|()| true)
+            }
             Err(errno) => Err(errno),
         }
     }

@@ -107,3 +107,57 @@ fn a_copy_ends_when_the_caller_refuses_more() {
     );
     assert!(matches!(refused, Err(CopyError::Refused(_))));
 }
+
+/// The names of a wide tree once took up to 256 MiB. More than 2 MiB are read again now.
+#[test]
+fn a_tree_whose_names_do_not_fit_into_memory_is_copied_once_each() {
+    const LEVELS: usize = 70;
+    const NAMES: usize = 180;
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    fs::create_dir(&from).unwrap();
+    let long = "n".repeat(200);
+    let mut at = rustix::fs::open(&from, DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..LEVELS {
+        for name in 0..NAMES {
+            let name = format!("{name:03}{long}");
+            rustix::fs::symlinkat("nowhere", &at, name).unwrap();
+        }
+        for name in ["a", "z"] {
+            rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)).unwrap();
+        }
+        at = rustix::fs::openat(&at, "a", DIRECTORY, Mode::empty()).unwrap();
+    }
+    let what = copied(&from, folder.path());
+    assert_eq!(what.entries as usize, LEVELS * (NAMES + 2) + 1);
+    let found = |root: &Path| {
+        let found = Command::new("find").arg(root).args(["-printf", "."]).output().unwrap();
+        found.stdout.len() as u64
+    };
+    assert_eq!(found(&folder.path().join("copy")), what.entries);
+    let measured = crate::measure_tree(&from, &mut |_| Ok(())).unwrap();
+    assert_eq!(measured.entries, what.entries);
+}
+
+#[test]
+fn each_entry_is_checked_also_without_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    fs::create_dir_all(from.join("directory")).unwrap();
+    fs::write(from.join("empty"), "").unwrap();
+    make_symlink("x", from.join("link")).unwrap();
+    let value = vec![1; 3000];
+    let set = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(from.join("empty"), "user.long", &value, set).unwrap();
+    let links = folder.path().join("links");
+    fs::create_dir(&links).unwrap();
+    let mut checked = 0;
+    let mut check = |bytes| {
+        checked += bytes;
+        Ok(())
+    };
+    let to = folder.path().join("copy");
+    let what = copy_tree(CopyMethod::Full, &from, &to, &links, &mut check).unwrap();
+    assert_eq!(what.size_bytes(), 4 * ENTRY_BYTES);
+    assert!(checked >= 4 * ENTRY_BYTES + 3000, "{checked}");
+}
