@@ -292,6 +292,10 @@ mod tests {
             assert_eq!(tenant("ioctl", [0, call, 0, 0, 0, 0]), EPERM, "{call:#x}");
         }
         assert_eq!(tenant("ioctl", [0, 0x5401, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(tenant("ioctl", [0, 0x4004_9409, 0, 0, 0, 0]), ALLOW, "FICLONE");
+        for subvolume in [0x5000_9401_u64, 0x5000_940e, 0x5000_9417, 0x5000_9418, 0x5000_943f] {
+            assert_eq!(tenant("ioctl", [0, subvolume, 0, 0, 0, 0]), EPERM, "{subvolume:#x}");
+        }
         assert_eq!(tenant("personality", [0x0004_0000, 0, 0, 0, 0, 0]), EPERM);
         assert_eq!(tenant("personality", [0xffff_ffff, 0, 0, 0, 0, 0]), ALLOW);
     }
