@@ -226,7 +226,8 @@ impl Service {
         request(&entry, |answer| DriverCommand::Patch(Box::new(patch), answer)).await
     }
 
-    /// Deletes a sandbox as [`Service::delete`] does, but takes no snapshot before.
+    /// Deletes a sandbox as [`Service::delete`] does, but takes no snapshot before. Ends
+    /// copies of the sandbox that run.
     ///
     /// # Errors
     /// [`Error::NoSandbox`], or [`Error::TooLate`] if a process did not end in time, in which case
@@ -237,6 +238,7 @@ impl Service {
         id: &SandboxId,
     ) -> Result<EndedSandbox, Error> {
         let entry = self.entry(tenant, id)?;
+        entry.copies.cancel();
         let deleted = timeout(DELETE_WAIT, request(&entry, DriverCommand::Delete)).await;
         deleted.unwrap_or(Err(Error::TooLate("the delete")))
     }
@@ -401,6 +403,7 @@ impl Service {
     /// to run.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Relaxed);
+        self.inner.snapshots.files.stop();
         warm_pool::end(&self.inner).await;
         let detach = async {
             for entry in self.inner.registry.all() {

@@ -22,7 +22,7 @@ export interface Snapshot {
   createdAt: Date;
   /** When the server deletes it; `undefined`: never. */
   expiresAt: Date | undefined;
-  /** Size of the data in its files. A copy by reference takes less of the disk. */
+  /** Size of its files. A copy by reference takes less of the disk. */
   sizeBytes: number;
   /** How long the processes of the sandbox stood still. */
   frozenMs: number;

@@ -96,7 +96,7 @@ impl<'a> Directory<'a> {
             rustix::fs::chownat(files, name, Some(uid), Some(gid), AtFlags::empty())
         };
         for name in PLACES {
-            rustix::fs::mkdirat(files, name, Mode::from_raw_mode(0o755))?;
+            self.create_place(files, name)?;
             if name.contains('/') {
                 chown(name, 0, 0)?;
             }
@@ -109,6 +109,18 @@ impl<'a> Directory<'a> {
             chown("spare", AGENT_UID, AGENT_UID)?;
         }
         Ok(())
+    }
+
+    /// Creates a directory for files. On btrfs, those at the top are subvolumes, so that a snapshot
+    /// copies each as a whole. Each overlay has both its directories in one of them, because files
+    /// cannot be moved between subvolumes.
+    fn create_place(&self, files: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(0o755);
+        let is_top = self.disk.is_none() && !name.contains('/');
+        if is_top && isolet_sys::btrfs::create(files, name.as_bytes()).is_ok() {
+            return rustix::fs::chmodat(files, name, mode, AtFlags::empty());
+        }
+        rustix::fs::mkdirat(files, name, mode)
     }
 
     /// Removes what the sandbox's earlier processes left beside its files.

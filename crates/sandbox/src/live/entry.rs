@@ -4,6 +4,7 @@ pub(crate) mod background;
 pub(crate) mod denial_log;
 pub(crate) mod process_records;
 pub(crate) mod recordings;
+pub(crate) mod running_copies;
 pub(crate) mod running_scopes;
 pub(crate) mod secret_store;
 pub(crate) mod shell_states;
@@ -13,6 +14,7 @@ use crate::live::entry::background::Background;
 use crate::live::entry::denial_log::DenialLog;
 use crate::live::entry::process_records::ProcessRecords;
 use crate::live::entry::recordings::Recordings;
+use crate::live::entry::running_copies::RunningCopies;
 use crate::live::entry::running_scopes::Scopes;
 use crate::live::entry::secret_store::SecretStore;
 use crate::live::entry::shell_states::ShellStates;
@@ -73,6 +75,8 @@ pub(crate) struct SandboxEntry {
     pub(crate) refusals: DenialLog,
     /// The veth pair, if there is one.
     pub(crate) link: Mutex<Option<ReservedVeth>>,
+    /// The copies of its files that are being taken.
+    pub(crate) copies: RunningCopies,
     /// The values of injected credentials.
     pub(crate) secret_store: SecretStore,
     /// Counts what the sandbox does.
@@ -117,6 +121,7 @@ impl SandboxEntry {
             lost: Mutex::new(record.body.lost.clone()),
             refusals: DenialLog::default(),
             link: Mutex::default(),
+            copies: RunningCopies::new(),
             secret_store: SecretStore::new(sandboxes.parent().unwrap_or(sandboxes), &record.name),
             view: watch::Sender::new(View { record: Arc::new(record), end: None }),
         })

@@ -7,13 +7,14 @@ use isolet_jail::SandboxHandle;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::{info, warn};
 
 /// The target directory, below the data directory.
 const DIRECTORY: &str = "orphaned";
-/// Name of the file that marks a sandbox of the warm pool until a create takes it.
+/// Name of the file that marks a sandbox of the warm pool until a create takes it, and a snapshot
+/// until it is recorded.
 const UNCLAIMED: &str = "unclaimed";
 /// How long the processes of an orphan may take to die.
 const KILL_WAIT: Duration = Duration::from_secs(4);
@@ -24,9 +25,14 @@ const FILES: [&str; 3] = ["workspace", "root/upper", "usr/upper"];
 /// The disk image of a sandbox. Whether it was used cannot be seen from outside.
 const DISK: &str = "disk.ext4";
 
-/// Marks a sandbox as unused. Blocks.
+/// Marks a directory as unused. Blocks.
 pub(crate) fn mark(directory: &Path) -> io::Result<()> {
     fs::write(directory.join(UNCLAIMED), "")
+}
+
+/// Whether a directory has the mark. Blocks.
+pub(crate) fn is_marked(directory: &Path) -> bool {
+    directory.join(UNCLAIMED).try_exists().unwrap_or(false)
 }
 
 /// Removes the mark after the record names the owner. Blocks.
@@ -82,6 +88,13 @@ fn unused(directory: &Path) -> io::Result<bool> {
 }
 
 fn put_aside(data: &Path, name: &str) -> io::Result<()> {
+    let to = move_aside(data, &data.join("sandboxes").join(name), name)?;
+    absent(fs::rename(secret_store::path(data, name), to.join("credentials")))
+}
+
+/// Moves a directory without a record to where the server never touches it again, under a name
+/// that is free there. Returns the new path. Blocks.
+pub(crate) fn move_aside(data: &Path, from: &Path, name: &str) -> io::Result<PathBuf> {
     let aside = data.join(DIRECTORY);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&aside)?;
     for turn in 0..TURNS {
@@ -92,8 +105,8 @@ fn put_aside(data: &Path, name: &str) -> io::Result<()> {
         if to.symlink_metadata().is_ok() {
             continue;
         }
-        fs::rename(data.join("sandboxes").join(name), &to)?;
-        return absent(fs::rename(secret_store::path(data, name), to.join("credentials")));
+        fs::rename(from, &to)?;
+        return Ok(to);
     }
     Err(ErrorKind::AlreadyExists.into())
 }
@@ -108,7 +121,6 @@ fn absent(done: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn made(data: &Path, name: &str) -> PathBuf {
         let directory = data.join("sandboxes").join(name);

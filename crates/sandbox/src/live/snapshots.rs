@@ -1,12 +1,17 @@
 //! All snapshots of this server: their records in memory, and their files below `DATA/snapshots/`.
 //!
 //! A snapshot is complete when its directory has its name and its record is written, in this
-//! order. Deleting it removes the directory first: a record without a directory is a deleted
-//! snapshot, also where the disk was too full to delete the record. Every start removes the
-//! directories without a record, and the records without a directory.
+//! order. Until then, the directory is marked as `unclaimed`. Deleting it removes the directory
+//! first: a record without a directory is a deleted snapshot, also where the disk was too full to
+//! delete the record. Every start removes the marked directories without a record, and the records
+//! without a directory. A directory that is not marked and has no record was recorded in records
+//! that are lost: it is moved to `DATA/orphaned/`.
 
 mod files;
+mod permits;
 pub(crate) mod restores;
+mod space;
+mod subvolumes;
 mod trees;
 
 use crate::live::inner::Inner;
@@ -16,26 +21,23 @@ use crate::model::ids::{SessionId, SnapshotId, TenantId};
 use crate::model::info::SandboxSpec;
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
-pub(crate) use files::{SnapshotFiles, SpaceFloor};
+pub(crate) use files::{SnapshotFiles, Staged};
 use isolet_store::Store;
+use permits::CopyPermits;
+pub(crate) use space::SpaceFloor;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
-
-/// Maximum number of sandboxes, and of snapshots, whose files are copied at the same time, so that
-/// threads for other files are left. Further copies wait, before their sandbox is frozen.
-const COPIES_MAX: usize = 32;
 
 /// The snapshots of all tenants.
 pub(crate) struct Snapshots {
     pub(crate) files: SnapshotFiles,
-    /// A permit for each sandbox that may be copied.
-    pub(crate) copies: Semaphore,
+    /// A permit for each sandbox that may be copied, before it is frozen.
+    pub(crate) copies: CopyPermits,
     /// A permit for each snapshot that may be copied into a sandbox. Apart, because a copy of a
     /// sandbox may wait until that sandbox is restored.
-    pub(crate) restores: Semaphore,
+    pub(crate) restores: CopyPermits,
     state: Mutex<State>,
 }
 
@@ -113,8 +115,8 @@ impl Snapshots {
         info!(backend = %files.backend(), "storage of snapshots");
         let snapshots = Self {
             files,
-            copies: Semaphore::new(COPIES_MAX),
-            restores: Semaphore::new(COPIES_MAX),
+            copies: CopyPermits::default(),
+            restores: CopyPermits::default(),
             state: Mutex::default(),
         };
         let mut known = Vec::new();
@@ -122,7 +124,13 @@ impl Snapshots {
         for row in store.all_snapshots().await? {
             let name = row.name.clone();
             match SnapshotRecord::read(row) {
-                Ok(record) if record.body.temporary => forks.push(name),
+                Ok(record) if record.body.temporary => {
+                    // Otherwise its files would count as those of a snapshot whose record is lost.
+                    if let Err(error) = snapshots.files.abandon(&name) {
+                        warn!(snapshot = %name, %error, "files of a fork are not marked");
+                    }
+                    forks.push(name);
+                }
                 Ok(_) if !snapshots.files.exist(&name) => {
                     // On a full disk, a later start removes it.
                     if let Err(error) = store.remove_snapshot(&name).await {

@@ -1,12 +1,13 @@
 //! A sandbox that stands still while its files are copied.
 
+pub(crate) mod cancel;
+
 use crate::model::error::Error;
 use crate::model::ids::SessionId;
 use crate::model::info::{EndedSandbox, Lost};
 use crate::model::record::Record;
 use crate::model::state::State;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use cancel::CancelToken;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -23,7 +24,7 @@ pub struct HeldSandbox {
     /// What is recorded about it.
     pub(crate) contents: HeldContents,
     since: Instant,
-    expired: Arc<AtomicBool>,
+    expired: CancelToken,
     release: oneshot::Sender<DeleteAnswer>,
 }
 
@@ -78,7 +79,7 @@ impl CopiedSandbox {
 
 /// The driver's end of a [`HeldSandbox`].
 pub(crate) struct Holder {
-    expired: Arc<AtomicBool>,
+    expired: CancelToken,
     released: oneshot::Receiver<DeleteAnswer>,
 }
 
@@ -91,8 +92,8 @@ pub(crate) fn hold(
     since: Instant,
 ) -> (HeldSandbox, Holder) {
     let (release, released) = oneshot::channel();
-    let expired = Arc::new(AtomicBool::new(false));
-    let own = Arc::clone(&expired);
+    let expired = CancelToken::default();
+    let own = expired.clone();
     (
         HeldSandbox { state, frozen, unsaved_shells, contents, since, expired: own, release },
         Holder { expired, released },
@@ -105,19 +106,24 @@ impl HeldSandbox {
     #[must_use]
     pub fn release(self) -> Option<Duration> {
         let stood = self.since.elapsed();
-        let expired = self.expired.load(Ordering::Acquire);
+        let expired = self.expired.is_cancelled();
         drop(self.release);
         (!expired).then_some(stood)
     }
 }
 
 impl HeldSandbox {
+    /// Cancelled when the sandbox continues because it stood still for too long.
+    pub(crate) fn expired(&self) -> CancelToken {
+        self.expired.clone()
+    }
+
     /// What is recorded about the sandbox, how long it stood still, as
     /// [`HeldSandbox::release`] returns it, but 0 if no process ran, and the sandbox, which still
     /// stands.
     pub(crate) fn copied(self) -> (HeldContents, Option<Duration>, CopiedSandbox) {
         let stood = if self.frozen { self.since.elapsed() } else { Duration::ZERO };
-        let expired = self.expired.load(Ordering::Acquire);
+        let expired = self.expired.is_cancelled();
         let copied = CopiedSandbox { release: self.release };
         (self.contents, (!expired).then_some(stood), copied)
     }
@@ -129,7 +135,7 @@ impl Holder {
     pub(crate) async fn wait(self, limit: Duration) -> Option<DeleteAnswer> {
         let released = tokio::time::timeout(limit, self.released).await;
         if released.is_err() {
-            self.expired.store(true, Ordering::Release);
+            self.expired.cancel();
         }
         released.ok()?.ok()
     }

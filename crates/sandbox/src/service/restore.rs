@@ -82,7 +82,7 @@ impl Inner {
         self.check_restore(&record, &from)?;
         self.space.check()?;
         self.quotas.check(tenant)?;
-        let _copy = self.snapshots.restores.acquire().await;
+        let _copy = self.snapshots.restores.acquire(tenant).await;
         let restores = Restores::new(&self.jail.data_dir);
         let token = random();
         let recorded = Arc::new(AtomicBool::new(false));

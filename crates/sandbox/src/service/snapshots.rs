@@ -8,7 +8,7 @@ use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::idempotency;
 use crate::live::inner::Inner;
-use crate::live::snapshots::SpaceFloor;
+use crate::live::snapshots::{SpaceFloor, Staged};
 use crate::model::blocking::blocking;
 use crate::model::clock::now_ms;
 use crate::model::command::DriverCommand;
@@ -22,7 +22,6 @@ use crate::model::record::snapshot::{
 use crate::model::state::State;
 use crate::service::{Service, request};
 use isolet_storage::{Copied, CopyError};
-use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
@@ -133,7 +132,7 @@ impl Inner {
         let name = random();
         let _place = self.snapshots.reserve(tenant, &name, order.spec.name.as_ref())?;
         // What was copied before an error is in the trash.
-        let taken = self.copy_held(entry, &name, order.purpose).await;
+        let taken = self.copy_held(entry, &name, &order).await;
         let taken = taken.inspect_err(|_| self.trash.notify_one())?;
         let once = order.once.clone();
         let (record, standing) = taken.record(entry, name, order);
@@ -152,10 +151,14 @@ impl Inner {
         self: &Arc<Self>,
         entry: &SandboxEntry,
         name: &str,
-        purpose: HoldPurpose,
+        order: &SnapshotOrder,
     ) -> Result<TakenFiles, Error> {
         let id = &entry.id;
-        let _copy = self.snapshots.copies.acquire().await;
+        let purpose = order.purpose;
+        let running = entry.copies.begin();
+        // Copies of the same sandbox come one after the other, so they need one permit.
+        let _turn = entry.copies.turn.lock().await;
+        let _copy = self.snapshots.copies.acquire(&entry.tenant).await;
         let held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
         match held.state {
             // Its files are all that is left, so they are copied before they are removed.
@@ -169,24 +172,44 @@ impl Inner {
         let directory = entry.directory.clone();
         let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
         let staged = name.to_owned();
+        let tokens = vec![running.cancel.clone(), held.expired()];
         let disk_mib = held.contents.record.body.limits.disk_mib;
-        let copied = blocking(move || {
+        let copying = move || {
             files.check_disk(&directory, disk_mib)?;
-            files.stage(&staged, &directory, floor)
-        });
-        let copied = copied.await?;
-        let copied = copied.map_err(|error| copy_failed(&format!("sandbox {id}"), error))?;
+            files.stage(&staged, &directory, floor, tokens)
+        };
+        let copy = blocking(copying).await?;
+        let copy = copy.map_err(|error| match error {
+            CopyError::Cancelled if running.cancel.is_cancelled() => Error::NoSandbox(id.clone()),
+            CopyError::Cancelled if self.running().is_ok() => Error::TooLate("copying the files"),
+            error => copy_failed(&format!("sandbox {id}"), error),
+        })?;
         let staged = pass("snapshot.copied").await;
         let (contents, frozen, standing) = held.copied();
         let standing = purpose.deletes().then_some(standing);
         let frozen = frozen.ok_or(Error::TooLate("copying the files"));
-        match staged.and(frozen) {
-            Ok(frozen) => Ok(TakenFiles { contents, copied, frozen, standing }),
-            Err(error) => {
-                self.discard_files(&format!("staging/{name}")).await;
-                Err(error)
+        let done = match staged.and(frozen) {
+            Ok(frozen) => {
+                let measured = self.measured(name, copy, order.temporary).await;
+                measured.map(|copied| TakenFiles { contents, copied, frozen, standing })
             }
+            Err(error) => Err(error),
+        };
+        if done.is_err() {
+            self.discard_files(&format!("staging/{name}")).await;
         }
+        done
+    }
+
+    /// What a staged copy contains. Nobody sees it of a temporary one.
+    async fn measured(&self, name: &str, copy: Staged, temporary: bool) -> Result<Copied, Error> {
+        if temporary {
+            return Ok(Copied::default());
+        }
+        let files = self.snapshots.files.clone();
+        let owned = name.to_owned();
+        let measured = blocking(move || files.measure(&owned, copy)).await?;
+        measured.map_err(|error| copy_failed(&format!("snapshot {name}"), error))
     }
 
     async fn record_snapshot(
@@ -198,10 +221,7 @@ impl Inner {
         let name = record.name.clone();
         let completed = blocking(move || files.complete(&name)).await?;
         let of = format!("sandbox {}", record.body.sandbox);
-        completed.map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            copy_failed(&of, CopyError::File { path: ".".into(), errno })
-        })?;
+        completed.map_err(|error| copy_failed(&of, CopyError::io("", &error)))?;
         pass("snapshot.completed").await?;
         let answer = match once {
             Some(once) => {
@@ -212,6 +232,12 @@ impl Inner {
             None => None,
         };
         self.store.insert_snapshot(record.row()?, answer).await?;
+        let files = self.snapshots.files.clone();
+        let name = record.name.clone();
+        if let Ok(Err(error)) = blocking(move || files.claim(&name)).await {
+            // The next start removes the mark.
+            warn!(snapshot = %record.id, %error, "a recorded snapshot is still marked");
+        }
         pass("snapshot.recorded").await
     }
 
@@ -305,7 +331,7 @@ impl TakenFiles {
                 metadata: spec.metadata.into_inner(),
                 created_at_ms,
                 expires_at_ms: ttl_ms.map(|ms| created_at_ms.saturating_add(ms)),
-                size_bytes: self.copied.bytes,
+                size_bytes: self.copied.size_bytes(),
                 frozen_ms: self.frozen.as_micros() as f64 / 1000.0,
                 lost: self.contents.lost,
                 credentials: record.body.credentials.clone(),

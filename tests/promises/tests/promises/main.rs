@@ -53,6 +53,7 @@ mod sleep;
 mod snapshot_moments;
 mod snapshot_schedule;
 mod snapshots;
+mod snapshots_disks;
 mod state;
 mod terminals;
 mod texts;

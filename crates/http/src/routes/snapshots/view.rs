@@ -36,8 +36,8 @@ pub(crate) struct SnapshotView {
     /// When the server deletes it, in milliseconds since 1970. `null` means never.
     #[schema(required = true)]
     expires_at_ms: Option<i64>,
-    /// The size of the data in its files, in bytes. Where files are copied by reference, it takes
-    /// less of the disk.
+    /// The size of the data in its files, in bytes, and 4,096 bytes for each file, directory and
+    /// link. Where files are copied by reference, it takes less of the disk.
     size_bytes: u64,
     /// How long the processes of the sandbox were frozen, in milliseconds. 0 if none ran.
     frozen_ms: f64,

@@ -9,15 +9,13 @@ use crate::live::snapshots::{PinnedSnapshot, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use isolet_storage::CopyError;
-use rustix::io::Errno;
 use tracing::warn;
 
 /// The error of a copy, for clients.
 pub(crate) fn copy_failed(of: &str, error: CopyError) -> Error {
     match error {
-        CopyError::Full | CopyError::File { errno: Errno::NOSPC | Errno::DQUOT, .. } => {
-            Error::CopyFull { of: of.to_owned() }
-        }
+        CopyError::Full => Error::CopyFull { of: of.to_owned() },
+        CopyError::Cancelled => Error::Stopping,
         other => Error::Copy { of: of.to_owned(), reason: other.to_string() },
     }
 }
@@ -27,7 +25,7 @@ impl Driver {
     /// removes the directory.
     pub(super) async fn restore_files(&self, from: &PinnedSnapshot) -> Result<(), Error> {
         pass("restore.begun").await?;
-        let _copy = self.inner.snapshots.restores.acquire().await;
+        let _copy = self.inner.snapshots.restores.acquire(&self.entry.tenant).await;
         let files = self.inner.snapshots.files.clone();
         let name = from.record.name.clone();
         let directory = self.entry.directory.clone();

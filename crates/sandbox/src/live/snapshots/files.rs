@@ -1,15 +1,21 @@
 //! The directories of snapshots, and how files get into them and out of them.
 
 use crate::live::orphans;
+use crate::live::snapshots::space::{CopyGuard, SpaceFloor};
+use crate::live::snapshots::subvolumes;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use isolet_storage::{Backend, Copied, CopyError, CopyMethod, copy_file, copy_tree};
+use crate::model::held::cancel::CancelToken;
+use isolet_storage::{
+    Backend, Copied, CopyError, CopyMethod, SpaceCheck, copy_file, copy_tree, measure_tree,
+};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use tracing::warn;
 
 /// The directory of all snapshots, below the data directory.
 const DIRECTORY: &str = "snapshots";
@@ -25,7 +31,8 @@ const WORK: [&str; 2] = ["root/work", "usr/work"];
 const SHELLS: &str = "shells";
 /// Names of files with several names while a tree is copied.
 const LINKS: &str = "links";
-const MIB: u64 = 1024 * 1024;
+/// What the kernel may write for copies of subvolumes, in bytes.
+const SUBVOLUMES_BYTES: u64 = 1024 * 1024;
 
 /// The directories of all snapshots.
 #[derive(Debug, Clone)]
@@ -33,13 +40,18 @@ pub(crate) struct SnapshotFiles {
     directory: PathBuf,
     trash: PathBuf,
     images: PathBuf,
+    data: PathBuf,
     backend: Backend,
+    /// Ends all copies when the server stops.
+    stopping: CancelToken,
 }
 
-/// What a copy must leave free on the disk.
+/// A copy in the staging area.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SpaceFloor {
-    pub(crate) floor_mib: u64,
+pub(crate) struct Staged {
+    copied: Copied,
+    /// Whether the directories were copied without a look at their files.
+    is_unmeasured: bool,
 }
 
 impl SnapshotFiles {
@@ -52,19 +64,26 @@ impl SnapshotFiles {
         let probed = create_private(&directory.join(STAGING))
             .and_then(|()| Backend::probe(&directory).map_err(io::Error::from));
         let backend = match probed {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Backend::Layers,
+            Err(error) if is_full(&error) => Backend::Layers,
             probed => probed.map_err(failed)?,
         };
         let files = Self {
             directory: directory.clone(),
             trash: data.join("trash"),
             images: data.join("images"),
+            data: data.to_owned(),
             backend,
+            stopping: CancelToken::default(),
         };
         for name in names(&directory.join(STAGING)).map_err(failed)? {
-            files.discard(&format!("{STAGING}/{name}")).map_err(failed)?;
+            files.discard(&format!("{STAGING}/{name}")).or_else(unless_full).map_err(failed)?;
         }
         Ok(files)
+    }
+
+    /// Ends all copies, because the server stops.
+    pub(crate) fn stop(&self) {
+        self.stopping.cancel();
     }
 
     /// What the file system offers.
@@ -78,11 +97,9 @@ impl SnapshotFiles {
         if mib == 0 {
             return Ok(());
         }
-        let at = |errno| CopyError::File { path: DISK.into(), errno };
         let disk = fs::metadata(directory.join(DISK));
-        let bytes =
-            disk.map_err(|error| at(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?.len();
-        let whole = mib * MIB;
+        let bytes = disk.map_err(|error| CopyError::io(DISK, &error))?.len();
+        let whole = mib << 20;
         if bytes < whole {
             return Err(CopyError::Refused(format!(
                 "{DISK} is damaged: it has {bytes} of {whole} bytes"
@@ -106,38 +123,87 @@ impl SnapshotFiles {
         self.directory.join(name).is_dir()
     }
 
-    /// Moves everything but the named snapshots to the trash.
+    /// Moves everything but the named snapshots out of the directory: those that were not recorded
+    /// yet to the trash, and others to `DATA/orphaned`, because their records were lost. On a full
+    /// disk, they stay until a later start.
     pub(super) async fn retain(&self, names: Vec<String>) -> Result<(), Error> {
         let files = self.clone();
         let retained = move || -> io::Result<()> {
             for name in self::names(&files.directory)? {
-                if name != STAGING && !names.contains(&name) {
-                    files.discard(&name)?;
+                if name == STAGING {
+                    continue;
                 }
+                let done = if names.contains(&name) {
+                    // The server was killed after it had recorded the snapshot.
+                    files.claim(&name)
+                } else {
+                    files.put_away(&name)
+                };
+                done.or_else(unless_full)?;
             }
             Ok(())
         };
         blocking(retained).await?.map_err(|error| Error::Fault(error.to_string()))
     }
 
-    /// Copies the files of a sandbox that stands still into the staging area. Returns their size.
-    /// Blocks.
+    fn put_away(&self, name: &str) -> io::Result<()> {
+        let own = self.directory.join(name);
+        if orphans::is_marked(&own) {
+            return self.discard(name);
+        }
+        let to = orphans::move_aside(&self.data, &own, &format!("snapshot-{name}"))?;
+        warn!(snapshot = %name, to = %to.display(), "files of a snapshot without a record were moved aside");
+        Ok(())
+    }
+
+    /// Marks a snapshot as one that can be removed. Blocks.
+    pub(super) fn abandon(&self, name: &str) -> io::Result<()> {
+        let own = self.directory.join(name);
+        if own.is_dir() { orphans::mark(&own) } else { Ok(()) }
+    }
+
+    /// Removes the mark after the record of the snapshot is written. Blocks.
+    pub(crate) fn claim(&self, name: &str) -> io::Result<()> {
+        orphans::unmark(&self.directory.join(name))
+    }
+
+    /// Copies the files of a sandbox that stands still into the staging area, until one of
+    /// `tokens` ends it. The copy is marked as one that can be removed. Blocks.
     pub(crate) fn stage(
         &self,
         name: &str,
         sandbox: &Path,
         floor: SpaceFloor,
-    ) -> Result<Copied, CopyError> {
+        mut tokens: Vec<CancelToken>,
+    ) -> Result<Staged, CopyError> {
         let staged = self.directory.join(STAGING).join(name);
-        let created =
-            create_private(&self.directory.join(STAGING)).and_then(|()| create_directory(&staged));
-        let created = created.map_err(|error| CopyError::File {
-            path: ".".into(),
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        });
+        tokens.push(self.stopping.clone());
+        let mut guard = CopyGuard::new(&self.directory, floor, tokens);
+        let created = create_private(&self.directory.join(STAGING))
+            .and_then(|()| create_directory(&staged))
+            .and_then(|()| orphans::mark(&staged));
         created
-            .and_then(|()| self.copy(sandbox, &staged, floor))
+            .map_err(|error| CopyError::io("", &error))
+            .and_then(|()| self.copy(sandbox, &staged, &mut |bytes| guard.check(bytes), true))
             .inspect_err(|_| self.discard_staged(name))
+    }
+
+    /// What a staged copy contains. Blocks.
+    pub(crate) fn measure(&self, name: &str, staged: Staged) -> Result<Copied, CopyError> {
+        let Staged { mut copied, is_unmeasured } = staged;
+        if !is_unmeasured {
+            return Ok(copied);
+        }
+        let directory = self.directory.join(STAGING).join(name);
+        let mut check = |_| match self.stopping.is_cancelled() {
+            true => Err(CopyError::Cancelled),
+            false => Ok(()),
+        };
+        for tree in TREES {
+            let measured = measure_tree(&directory.join(tree), &mut check);
+            copied += measured.map_err(|error| error.below(shown(tree)))?;
+        }
+        Ok(copied)
     }
 
     /// Writes a staged copy to the disk and gives it its name. Blocks.
@@ -158,13 +224,12 @@ impl SnapshotFiles {
         floor: SpaceFloor,
     ) -> Result<Copied, CopyError> {
         let marked = create_directory(sandbox).and_then(|()| orphans::mark(sandbox));
-        marked.map_err(|error| CopyError::File {
-            path: ".".into(),
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        })?;
-        let copied = self.copy(&self.directory.join(name), sandbox, floor)?;
-        prepare_work(sandbox).map_err(|errno| CopyError::File { path: "work".into(), errno })?;
-        Ok(copied)
+        marked.map_err(|error| CopyError::io("", &error))?;
+        let mut guard = CopyGuard::new(&self.directory, floor, vec![self.stopping.clone()]);
+        let from = self.directory.join(name);
+        let restored = self.copy(&from, sandbox, &mut |bytes| guard.check(bytes), false)?;
+        prepare_work(sandbox).map_err(|errno| CopyError::at(b"work", errno))?;
+        Ok(restored.copied)
     }
 
     /// Writes files that [`SnapshotFiles::restore`] has copied to the disk. Blocks.
@@ -174,42 +239,87 @@ impl SnapshotFiles {
 
     /// Moves the files of a snapshot to the trash. No error if there are none. Blocks.
     pub(crate) fn discard(&self, name: &str) -> io::Result<()> {
+        let own = self.directory.join(name);
+        // If the move is lost with the power, the next start moves it again.
+        let _ = self.abandon(name);
         // A name in the trash is never used twice.
         let to = self.trash.join(format!("snapshot-{}", crate::model::ids::random()));
-        match fs::rename(self.directory.join(name), to) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Ok(()) => fs::File::open(&self.directory)?.sync_all(),
-            failed => failed,
+        match fs::rename(&own, to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => {
+                let _ = orphans::unmark(&own);
+                return Err(error);
+            }
+            Ok(()) => {}
         }
+        // The files are gone for every client, whatever this says.
+        if let Err(error) = fs::File::open(&self.directory).and_then(|opened| opened.sync_all()) {
+            warn!(snapshot = %name, %error, "the move of a deleted snapshot is not on the disk yet");
+        }
+        Ok(())
     }
 
     fn discard_staged(&self, name: &str) {
         let _ = self.discard(&format!("{STAGING}/{name}"));
     }
 
-    fn copy(&self, from: &Path, to: &Path, floor: SpaceFloor) -> Result<Copied, CopyError> {
-        let at = |error: io::Error| CopyError::File {
-            path: ".".into(),
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        };
-        let mut check = |bytes: u64| floor.check(&self.directory, bytes);
-        let disk = from.join(DISK);
-        let mut copied = match disk.try_exists().map_err(at)? {
-            true => {
-                let data = fs::metadata(&disk).map_err(at)?.blocks() * 512;
-                if self.backend.copies() == CopyMethod::Full {
-                    check(data)?;
-                }
-                copy_file(self.backend.copies(), &disk, &to.join(DISK), &mut check)?
-            }
-            false => self.copy_trees(from, to, &TREES, &mut check)?,
+    fn copy(
+        &self,
+        from: &Path,
+        to: &Path,
+        check: SpaceCheck<'_>,
+        read_only: bool,
+    ) -> Result<Staged, CopyError> {
+        let at = |error: io::Error| CopyError::io("", &error);
+        let mut is_unmeasured = false;
+        let mut copied = if from.join(DISK).try_exists().map_err(at)? {
+            self.copy_disk(from, to, check)?
+        } else if self.copy_subvolumes(from, to, check, read_only)? {
+            is_unmeasured = true;
+            Copied::default()
+        } else {
+            self.copy_trees(from, to, &TREES, check)?
         };
         if from.join(SHELLS).try_exists().map_err(at)? {
-            let shells = self.copy_trees(from, to, &[SHELLS], &mut check)?;
-            copied.entries += shells.entries;
-            copied.bytes += shells.bytes;
+            copied += self.copy_trees(from, to, &[SHELLS], check)?;
         }
-        Ok(copied)
+        Ok(Staged { copied, is_unmeasured })
+    }
+
+    fn copy_disk(
+        &self,
+        from: &Path,
+        to: &Path,
+        check: SpaceCheck<'_>,
+    ) -> Result<Copied, CopyError> {
+        let disk = from.join(DISK);
+        if self.backend.copies() == CopyMethod::Full {
+            let about = fs::metadata(&disk).map_err(|error| CopyError::io(DISK, &error))?;
+            check(about.blocks() * 512)?;
+        }
+        copy_file(self.backend.copies(), &disk, &to.join(DISK), check)
+    }
+
+    /// Copies the directories as a whole. Returns `false` if that is not possible.
+    fn copy_subvolumes(
+        &self,
+        from: &Path,
+        to: &Path,
+        check: SpaceCheck<'_>,
+        read_only: bool,
+    ) -> Result<bool, CopyError> {
+        if self.backend != Backend::Btrfs || !subvolumes::are_in(from) {
+            return Ok(false);
+        }
+        check(SUBVOLUMES_BYTES)?;
+        match subvolumes::copy(from, to, read_only) {
+            Err(CopyError::File { path, errno: Errno::PERM | Errno::NOTTY | Errno::XDEV }) => {
+                warn!(path, "the kernel refuses to copy a subvolume: its files are copied");
+                subvolumes::remove(to)?;
+                Ok(false)
+            }
+            copied => copied.map(|()| true),
+        }
     }
 
     fn copy_trees(
@@ -217,12 +327,9 @@ impl SnapshotFiles {
         from: &Path,
         to: &Path,
         names: &[&str],
-        check: &mut dyn FnMut(u64) -> Result<(), CopyError>,
+        check: SpaceCheck<'_>,
     ) -> Result<Copied, CopyError> {
-        let at = |error: io::Error| CopyError::File {
-            path: LINKS.into(),
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-        };
+        let at = |error: io::Error| CopyError::io(LINKS, &error);
         let links = to.join(LINKS);
         let mut copied = Copied::default();
         for name in names {
@@ -236,25 +343,34 @@ impl SnapshotFiles {
             // Apart for each tree, because a file cannot have names in two mounts of a sandbox.
             fs::DirBuilder::new().mode(0o700).create(&links).map_err(at)?;
             let one =
-                copy_tree(self.backend.copies(), &from.join(name), &to.join(name), &links, check)?;
+                copy_tree(self.backend.copies(), &from.join(name), &to.join(name), &links, check);
+            copied += one.map_err(|error| error.below(shown(name)))?;
             isolet_sys::tree::remove(&links).map_err(|errno| at(errno.into()))?;
-            copied.entries += one.entries;
-            copied.bytes += one.bytes;
         }
         Ok(copied)
     }
 }
 
-impl SpaceFloor {
-    fn check(self, directory: &Path, bytes: u64) -> Result<(), CopyError> {
-        let Ok(disk) = rustix::fs::statvfs(directory) else { return Ok(()) };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free.saturating_sub(bytes) < self.floor_mib * MIB {
-            Err(CopyError::Full)
-        } else {
-            Ok(())
-        }
+/// The path of a directory of files inside the sandbox, for errors.
+fn shown(tree: &str) -> &str {
+    match tree {
+        "root/upper" => "",
+        other => other.trim_end_matches("/upper"),
     }
+}
+
+/// Whether an error means that the disk is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// A full disk does not keep the server from starting: what is left is removed by a later start.
+fn unless_full(error: io::Error) -> io::Result<()> {
+    if is_full(&error) {
+        warn!(%error, "files of snapshots are removed at a later start");
+        return Ok(());
+    }
+    Err(error)
 }
 
 /// Creates a directory that only the server reads, with its parents.
@@ -286,6 +402,8 @@ fn prepare_work(sandbox: &Path) -> Result<(), Errno> {
     for work in WORK {
         let work = sandbox.join(work);
         let upper = rustix::fs::stat(work.with_file_name("upper"))?;
+        // A subvolume was copied with the directory of an overlay that was mounted.
+        isolet_sys::tree::remove(&work)?;
         rustix::fs::mkdir(&work, Mode::from_raw_mode(0o755))?;
         let uid = Some(Uid::from_raw(upper.st_uid));
         let gid = Some(Gid::from_raw(upper.st_gid));
@@ -294,10 +412,10 @@ fn prepare_work(sandbox: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes a staged copy to the disk. That of a disk image is written already, so that a snapshot of
-/// one sandbox does not wait for what others have written.
+/// Writes a staged copy to the disk. Disk images and subvolumes are written already, so that a
+/// snapshot of one sandbox does not wait for what others have written.
 fn sync_all(staged: &Path) -> io::Result<()> {
-    if !staged.join(DISK).is_file() {
+    if !staged.join(DISK).is_file() && !subvolumes::are_in(staged) {
         return sync_file_system(staged);
     }
     let shells = staged.join(SHELLS);

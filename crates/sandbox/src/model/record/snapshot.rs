@@ -48,7 +48,8 @@ pub struct SnapshotInfo {
     pub created_at_ms: i64,
     /// End of the lifetime, in milliseconds since 1970.
     pub expires_at_ms: Option<i64>,
-    /// Size of the data in its files, in bytes. A copy by reference takes less of the disk.
+    /// Size of the data in its files, in bytes, and 4,096 bytes for each file, directory and link.
+    /// A copy by reference takes less of the disk.
     pub size_bytes: u64,
     /// How long the processes of the sandbox were frozen, in ms with decimals; 0 if none ran.
     pub frozen_ms: f64,

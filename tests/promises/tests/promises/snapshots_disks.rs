@@ -1,0 +1,221 @@
+//! Snapshots on other file systems, and on disks that are full or broken.
+
+use isolet_kit::{
+    Options, SOON, Sandbox, Server, Value, cut, end_on_disk, evict, json, subvolumes, wait_until,
+};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn take(sandbox: &Sandbox) -> String {
+    let taken = sandbox.post("/snapshots", &json!({})).expect(201).json();
+    taken["id"].as_str().expect("an id").to_owned()
+}
+
+fn start_from(server: &Server, snapshot: &str) -> Sandbox {
+    server.sandbox_with(&json!({"snapshot": snapshot}))
+}
+
+/// The only directory in a directory of the data directory, except the staging area.
+fn only(server: &Server, directory: &str) -> PathBuf {
+    let found = fs::read_dir(server.data().join(directory)).expect("is there");
+    let mut found: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| !path.ends_with("staging"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+/// What is left of snapshots that failed.
+fn staged(server: &Server) -> usize {
+    fs::read_dir(server.data().join("snapshots/staging")).expect("is there").count()
+}
+
+fn no_subvolumes(server: &Server) {
+    wait_until("no subvolume is left", SOON, || {
+        subvolumes(&server.data()).is_empty().then_some(())
+    });
+}
+
+fn asleep(sandbox: &Sandbox) {
+    wait_until("it sleeps", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+}
+
+const FILL: &str = "echo one >/workspace/a; ln /workspace/a /workspace/b; echo own >/opt/own; \
+                    echo usr >/usr/local/own; rm -r /usr/share/doc; chown 7:8 /opt/own; X=5";
+const LOOK: &str = "cat /workspace/b /opt/own /usr/local/own; stat -c %u:%g /opt/own; \
+                    ls -d /usr/share/doc; echo $X";
+const SEEN: &str = "one\nown\nusr\n7:8\n5\n";
+
+/// Promises: SN1, SN3.
+#[test]
+fn on_btrfs_snapshots_and_forks_are_subvolumes_and_none_is_left() {
+    let mut server =
+        Options::new().config("free_space_floor_mib = 1\n").loop_disk("btrfs", 256, &[]).start();
+    assert_eq!(server.http().get("/health").json()["storage"], "btrfs");
+    let sandbox = server.sandbox();
+    sandbox.command("dev", FILL);
+    assert_eq!(subvolumes(&server.data()).len(), 3, "root, usr and workspace");
+    let taken = take(&sandbox);
+    assert_eq!(subvolumes(&server.data()).len(), 6);
+    let files = only(&server, "snapshots");
+    assert!(fs::write(files.join("workspace/new"), "").is_err(), "it cannot be changed");
+    assert!(!files.join("unclaimed").try_exists().expect("looks"));
+    sandbox.command("dev", "echo two >/workspace/a; rm /opt/own");
+    let first = start_from(&server, &taken);
+    assert_eq!(first.command("dev", LOOK)["stdout"], SEEN);
+    assert_eq!(first.says("echo new >/workspace/c; echo new >/opt/new; cat /opt/new"), "new\n");
+    // A copy of a copy, of a sandbox that sleeps.
+    asleep(&first);
+    let second = start_from(&server, &take(&first));
+    assert_eq!(second.command("dev", LOOK)["stdout"], SEEN);
+    assert_eq!(second.says("cat /workspace/c"), "new\n");
+    let forked = second.post("/fork", &json!({"count": 3})).expect(201).json();
+    for fork in forked["forks"].as_array().expect("a list") {
+        let fork = server.named(fork["id"].as_str().expect("an id"));
+        assert_eq!(fork.command("dev", LOOK)["stdout"], SEEN);
+    }
+    // A tenant makes no subvolume, which a snapshot would leave out, and makes none read-only.
+    for request in ["0x5000940e", "0x50009418", "0x50009401", "0x50009417", "0x4008941a"] {
+        let refused = sandbox.says(&format!(
+            "python3 -c 'import fcntl,os\n\
+             try: fcntl.ioctl(os.open(\"/workspace\", 0), {request}, 0)\n\
+             except OSError as error: print(error.errno)'"
+        ));
+        assert_eq!(refused, "1\n", "{request}");
+    }
+    server.restart();
+    assert_eq!(sandbox.says("cat /workspace/a"), "two\n");
+    for id in server.ids(&server.http()) {
+        server.named(&id).delete();
+    }
+    let all = server.http().get("/v1/snapshots").json();
+    for snapshot in all["snapshots"].as_array().expect("a list") {
+        let id = snapshot["id"].as_str().expect("an id");
+        server.http().delete(&format!("/v1/snapshots/{id}")).expect(200);
+    }
+    no_subvolumes(&server);
+}
+
+/// Sandboxes that an earlier version created, and directories that were restored from a backup.
+/// Promises: SN1.
+#[test]
+fn on_btrfs_plain_directories_and_subvolumes_in_subvolumes_are_copied_file_by_file() {
+    let server =
+        Options::new().config("free_space_floor_mib = 1\n").loop_disk("btrfs", 256, &[]).start();
+    let sandbox = server.sandbox();
+    sandbox.command("dev", FILL);
+    asleep(&sandbox);
+    let directory = only(&server, "sandboxes");
+    let shell = |command: &str| {
+        let done = Command::new("sh").args(["-ec", command]).current_dir(&directory).status();
+        assert!(done.expect("sh runs").success(), "{command}");
+    };
+    shell("cp -a workspace plain; btrfs -q subvolume delete workspace; mv plain workspace");
+    let copy = start_from(&server, &take(&sandbox));
+    assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+    copy.delete();
+    shell("btrfs -q subvolume create workspace/inner; echo in >workspace/inner/file");
+    let taken = take(&sandbox);
+    let copy = start_from(&server, &taken);
+    assert_eq!(copy.says("cat /workspace/inner/file"), "in\n");
+    sandbox.delete();
+    copy.delete();
+    let all = server.http().get("/v1/snapshots").json();
+    for snapshot in all["snapshots"].as_array().expect("a list") {
+        let id = snapshot["id"].as_str().expect("an id");
+        server.http().delete(&format!("/v1/snapshots/{id}")).expect(200);
+    }
+    no_subvolumes(&server);
+}
+
+fn refused(sandbox: &Sandbox) -> Value {
+    let reply = sandbox.post("/snapshots", &json!({}));
+    assert!(reply.status >= 400, "{}", reply.text());
+    json!([reply.status, reply.error(), reply.text()])
+}
+
+/// Promises: SN3.
+#[test]
+fn a_read_error_is_reported_with_its_path_and_the_sandbox_goes_on() {
+    let server = Options::new()
+        .config("free_space_floor_mib = 0\n")
+        .loop_disk("ext4", 96, &["-m", "0", "-O", "^has_journal"])
+        .start();
+    let sandbox = server.sandbox();
+    sandbox.says(
+        "mkdir /workspace/d; cd /workspace/d; for i in {1..40}; do \
+         dd if=/dev/urandom of=$i bs=1M count=4 conv=fsync 2>&1 | grep -q 'No space' && break; done",
+    );
+    // All blocks at the end of the disk belong to one file, so nothing else is written there.
+    let files = only(&server, "sandboxes").join("workspace/d");
+    let all = fs::read_dir(&files).expect("is there").flatten().map(|entry| entry.path());
+    let last = all.filter(|path| path.metadata().is_ok_and(|file| file.len() > 0));
+    let last = last.max_by_key(|path| end_on_disk(path)).expect("a file");
+    let name = last.file_name().and_then(|name| name.to_str()).expect("text");
+    sandbox.says(&format!("cd /workspace/d; ls | grep -vx {name} | xargs rm; sync"));
+    evict(&last);
+    cut(&server.disk_image(), end_on_disk(&last) - (1 << 20));
+    let error = refused(&sandbox);
+    assert_eq!(error[1], "copy_failed", "{error}");
+    let said = error[2].as_str().expect("text");
+    assert!(said.contains(&format!("workspace/d/{name}: ")), "{said}");
+    assert_eq!(staged(&server), 0);
+    assert_eq!(sandbox.says("rm /workspace/d/*; echo on"), "on\n");
+    take(&sandbox);
+}
+
+/// Copies the records of a server that is stopped.
+fn copy_records(server: &Server, from: &str, to: &str) {
+    let copy = format!(
+        "for f in isolet.db isolet.db-wal isolet.db-shm; do \
+         rm -f {to}$f; [ ! -e {from}$f ] || cp -a {from}$f {to}$f; done"
+    );
+    let done = Command::new("sh").args(["-ec", &copy]).current_dir(server.data()).status();
+    assert!(done.expect("sh runs").success());
+}
+
+/// Promises: SN4.
+#[test]
+fn snapshots_that_older_records_do_not_name_are_put_aside() {
+    let mut server = Server::start();
+    let sandbox = server.sandbox();
+    sandbox.says("echo older >/workspace/a");
+    let older = take(&sandbox);
+    server.stop();
+    copy_records(&server, "", "../");
+    server.launch();
+    sandbox.says("echo newer >/workspace/a");
+    take(&sandbox);
+    server.stop();
+    copy_records(&server, "../", "");
+    server.launch();
+    let listed = server.http().get("/v1/snapshots").json();
+    assert_eq!(listed["snapshots"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed["snapshots"][0]["id"], json!(older));
+    let aside = only(&server, "orphaned");
+    assert_eq!(fs::read_to_string(aside.join("workspace/a")).expect("is there"), "newer\n");
+    let copy = start_from(&server, &older);
+    assert_eq!(copy.says("cat /workspace/a"), "older\n");
+}
+
+/// The delete of a sandbox once waited for the whole copy, for up to 15 minutes.
+/// Promises: SN3.
+#[test]
+fn a_delete_ends_the_copy_that_runs() {
+    let delayed = "snapshot.held=delay(1500)";
+    let server = Options::new().env("ISOLET_FAILPOINTS", delayed).start();
+    let sandbox = server.sandbox();
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| sandbox.post("/snapshots", &json!({})));
+        wait_until("the sandbox stands still", SOON, || {
+            server.log().contains("failpoint: delayed").then_some(())
+        });
+        sandbox.delete();
+        let taken = taken.join().expect("it is answered");
+        assert_eq!((taken.status, taken.error().as_str()), (404, "no_sandbox"));
+    });
+    assert_eq!(staged(&server), 0);
+    assert_eq!(server.http().get("/v1/snapshots").json(), json!({"snapshots": []}));
+}
