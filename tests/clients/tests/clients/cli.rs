@@ -407,3 +407,21 @@ fn a_first_start_says_why_it_takes_a_while() {
     assert_eq!(log.matches("preparing the host image, once").count(), 1, "{log}");
     assert_eq!(log.matches("the host image is prepared seconds=").count(), 1, "{log}");
 }
+
+/// Promises: SN6.
+#[test]
+fn a_sandbox_goes_back_to_a_snapshot_by_its_name() {
+    let server = Server::start();
+    let command = |text: &str| isolet(&server, &["exec", "demo", text]).well().out;
+    command("echo old >/workspace/f");
+    isolet(&server, &["snapshot", "create", "demo", "--name", "point"]).well();
+    command("echo new >/workspace/f; sleep 1000 & disown");
+    let restored = isolet(&server, &["snapshot", "restore", "demo", "point"]).well();
+    assert_eq!(restored.out, "", "{restored:?}");
+    assert_eq!(command("cat /workspace/f"), "old\n");
+    let json = isolet(&server, &["snapshot", "restore", "demo", "point", "--json"]).well();
+    assert!(json.out.contains("\"lost\""), "{json:?}");
+    let none = isolet(&server, &["snapshot", "restore", "demo", "other"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.err.contains("no snapshot other"), "{none:?}");
+}

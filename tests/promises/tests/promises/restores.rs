@@ -317,3 +317,27 @@ fn a_restore_onto_a_full_disk_changes_nothing() {
     assert_eq!(sandbox.says("cat /workspace/f"), "new\n");
     assert!(left(&server).is_empty(), "{:?}", left(&server));
 }
+
+/// Promises: SN5, SN6.
+#[test]
+fn a_scoped_session_sees_after_a_restore_what_it_saw_in_the_snapshot() {
+    let (server, sandbox) = one();
+    sandbox.says("mkdir -p /workspace/mine /workspace/hidden; echo secret >/workspace/hidden/s");
+    let scope = json!({"id": "part", "file_access": {"write": ["mine"]}});
+    sandbox.post("/sessions", &scope).expect(201);
+    assert_eq!(sandbox.command("part", "echo old >/workspace/mine/x; X=5")["exit_code"], 0);
+    take(&sandbox, "point");
+    sandbox.command("part", "echo new >/workspace/mine/x; X=6");
+    restore(&sandbox, "point");
+    let seen = sandbox.command("part", "cat /workspace/mine/x; echo $X; cat /workspace/hidden/s");
+    assert_eq!(seen["stdout"], "old\n5\n", "{seen}");
+    assert_ne!(seen["exit_code"], 0);
+    // A session of the snapshot that was replaced by one with more access has less again.
+    sandbox.http.delete(&sandbox.path("/sessions/part")).expect(204);
+    sandbox.post("/sessions", &json!({"id": "part"})).expect(201);
+    assert_eq!(sandbox.command("part", "cat /workspace/hidden/s")["stdout"], "secret\n");
+    restore(&sandbox, "point");
+    let seen = sandbox.command("part", "cat /workspace/hidden/s");
+    assert_ne!(seen["exit_code"], 0, "{seen}");
+    server.healthy();
+}
