@@ -130,6 +130,10 @@ impl Driver {
                 if self.cleanup_pending {
                     self.retry_cleanup().await;
                 }
+                // Its files are not those of its record yet.
+                if self.cleanup_pending && self.record.body.restore.is_some() {
+                    return Err(Error::TooLate("the end of a restore in place"));
+                }
             }
             // A frozen agent saves nothing. What it saved before the pause is copied.
             State::Unreachable | State::Paused => {
