@@ -6,6 +6,7 @@
 //! directories without a record, and the records without a directory.
 
 mod files;
+mod portable;
 pub(crate) mod restores;
 mod trees;
 

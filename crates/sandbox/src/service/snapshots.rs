@@ -189,7 +189,7 @@ impl Inner {
         }
     }
 
-    async fn record_snapshot(
+    pub(super) async fn record_snapshot(
         &self,
         record: &SnapshotRecord,
         once: Option<IdempotencyKey>,
@@ -215,7 +215,7 @@ impl Inner {
         pass("snapshot.recorded").await
     }
 
-    async fn discard_files(&self, name: &str) {
+    pub(super) async fn discard_files(&self, name: &str) {
         let files = self.snapshots.files.clone();
         let owned = name.to_owned();
         match blocking(move || files.discard(&owned)).await {

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 /// The directory of all snapshots, below the data directory.
 const DIRECTORY: &str = "snapshots";
 /// Copies that are not complete yet, below [`DIRECTORY`]. Every start empties it.
-const STAGING: &str = "staging";
+pub(super) const STAGING: &str = "staging";
 /// The disk image of a sandbox, with all its files.
 pub(super) const DISK: &str = "disk.ext4";
 /// The directories of a sandbox without a disk image.
-const TREES: [&str; 3] = ["root/upper", "usr/upper", "workspace"];
+pub(super) const TREES: [&str; 3] = ["root/upper", "usr/upper", "workspace"];
 /// Directories that overlays need beside them.
 const WORK: [&str; 2] = ["root/work", "usr/work"];
 /// The saved states of shells.
-const SHELLS: &str = "shells";
+pub(super) const SHELLS: &str = "shells";
 /// Names of files with several names while a tree is copied.
 const LINKS: &str = "links";
 const MIB: u64 = 1024 * 1024;
@@ -246,7 +246,7 @@ impl SnapshotFiles {
 }
 
 impl SpaceFloor {
-    fn check(self, directory: &Path, bytes: u64) -> Result<(), CopyError> {
+    pub(crate) fn check(self, directory: &Path, bytes: u64) -> Result<(), CopyError> {
         let Ok(disk) = rustix::fs::statvfs(directory) else { return Ok(()) };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if free.saturating_sub(bytes) < self.floor_mib * MIB {
@@ -258,7 +258,7 @@ impl SpaceFloor {
 }
 
 /// Creates a directory that only the server reads, with its parents.
-fn create_private(path: &Path) -> io::Result<()> {
+pub(super) fn create_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
@@ -273,7 +273,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Creates a directory with the mode of a sandbox's directory.
-fn create_directory(path: &Path) -> io::Result<()> {
+pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o711).create(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o711))
 }
