@@ -4,6 +4,7 @@ use super::*;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
@@ -82,4 +83,49 @@ async fn equal_trees_are_stored_once() {
     place.pull("t", "one", "pulled").await.unwrap();
     let read = |name: &str| fs::read(place.path(name).join("file")).unwrap();
     assert_eq!(read("pulled/root/layers/1"), read("workspace"));
+}
+
+/// Prints the times of a push, a second push and a pull.
+async fn measure(place: &Place, what: &str) {
+    let begun = Instant::now();
+    let first = place.push("t", "first").await.unwrap();
+    let first_s = begun.elapsed().as_secs_f64();
+    fs::write(place.workspace().join("one-more"), "changed").unwrap();
+    let begun = Instant::now();
+    let second = place.push("t", "second").await.unwrap();
+    let second_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let (_, pulled) = place.pull("t", "second", "pulled").await.unwrap();
+    let pull_s = begun.elapsed().as_secs_f64();
+    println!(
+        "{what}: push {first_s:.2} s, {} bytes in {} objects; second push {second_s:.2} s, {} bytes; \
+         pull {pull_s:.2} s, {} bytes",
+        first.sent_bytes,
+        place.objects("packs").len(),
+        second.sent_bytes,
+        pulled.received_bytes
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "writes 1 GB, and prints times"]
+async fn soak_times_of_300_mb_and_of_20000_files() {
+    let place = Place::new().await;
+    let mut data = noise(200_000_000, 11);
+    data.resize(300_000_000, b'a');
+    fs::write(place.workspace().join("file"), data).unwrap();
+    measure(&place, "300 MB in one file, a third of it compressible").await;
+    let place = Place::new().await;
+    for number in 0..20_000_u64 {
+        let folder = place.workspace().join((number / 200).to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let data = noise(usize::try_from(number % 20_000).unwrap(), number);
+        fs::write(folder.join(number.to_string()), hex(&data)).unwrap();
+    }
+    measure(&place, "20,000 files of 0 to 20 kB").await;
+}
+
+/// Text of about the same length, which compresses to half.
+fn hex(data: &[u8]) -> String {
+    data.iter().take(data.len() / 2).map(|byte| format!("{byte:02x}")).collect()
 }
