@@ -1,6 +1,8 @@
 //! The settings of a store.
 
+use crate::crypto::key_file::KeyFile;
 use crate::error::Error;
+use crate::objects::connect::connect;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -38,6 +40,15 @@ impl fmt::Debug for StoreSettings {
 }
 
 impl StoreSettings {
+    /// Checks the key file and the options, without sending anything. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Settings`], [`Error::KeyFile`].
+    pub fn check(&self) -> Result<(), Error> {
+        KeyFile::read(&self.key_file)?;
+        connect(self).map(drop)
+    }
+
     /// The options of the file and of the settings. Blocks.
     pub(super) fn all_options(&self) -> Result<BTreeMap<String, String>, Error> {
         let mut all = match &self.credentials_file {

@@ -185,6 +185,11 @@ fn the_command_line_pushes_lists_pulls_and_deletes() {
     let (_, said) = run(&["snapshot", "ls", "--store"]);
     assert!(said.contains("no snapshots in the store"), "{said}");
     run(&["store", "check"]);
+    let found: Value =
+        serde_json::from_slice(&server.command(&["doctor", "--json"]).stdout).expect("JSON");
+    let all = found["findings"].as_array().expect("a list").iter();
+    let own: Vec<&Value> = all.filter(|one| one["group"] == "snapshot store").collect();
+    assert_eq!((own.len(), &own[0]["status"]), (1, &json!("ok")), "{own:?}");
     let (printed, _) = run(&["store", "prune", "--json"]);
     let pruned: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(pruned["marked_packs"], 1, "{pruned}");
