@@ -172,6 +172,8 @@ impl SnapshotRecord {
     pub(crate) fn portable(&self) -> Result<Value, Error> {
         let mut body = self.body.clone();
         body.expires_at_ms = None;
+        body.incarnation = None;
+        body.asleep_after_ms = None;
         body.settings.id_base = Some(isolet_jail::FILES_ID_BASE);
         serde_json::to_value(&body).map_err(|error| Error::Fault(error.to_string()))
     }
