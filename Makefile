@@ -103,8 +103,8 @@ soak: packages tools programs
 # Snapshots of 50 sandboxes under writes on each file system, full disks, and 300 kills during snapshots.
 # ISOLET_SOAK_KILLS sets another number, ISOLET_SOAK_SEED repeats an earlier run.
 snapshot-soak: packages tools programs
-	ISOLET_SOAK=1 cargo nextest run -p isolet-promises -p isolet-faults -p isolet-escape --profile soak -j1 --no-capture --run-ignored all \
-	  -E 'test(soak_moments) | test(soak_a_snapshot) | test(soak_kills_during) | test(files_that_a_tenant_made) | test(the_end_of_the_lifetime_does_not_wait_forever)'
+	ISOLET_SOAK=1 cargo nextest run -p isolet-promises -p isolet-faults -p isolet-escape -p isolet-repository --profile soak -j1 --no-capture --run-ignored all \
+	  -E 'test(soak_moments) | test(soak_a_snapshot) | test(soak_kills_during) | test(files_that_a_tenant_made) | test(soak_10_mb_changed) | test(the_end_of_the_lifetime_does_not_wait_forever)'
 
 # Random kills of every process under busy sandboxes. ISOLET_SOAK_S sets the duration in seconds,
 # ISOLET_SOAK_SEED repeats an earlier run.
@@ -218,7 +218,7 @@ tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/pa
 	touch $@
 
 # Public clients and packages that tests use against a server, fetched once.
-clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/idna-3.20.tar.gz
+clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/moto/.fetched target/clients/idna-3.20.tar.gz
 
 target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-lock.json | packages
 	mkdir -p $(@D)
@@ -227,6 +227,12 @@ target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-
 	touch $@
 
 target/clients/openai-agents/.fetched: tests/clients/openai-agents/requirements.txt | packages
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+# An S3 server for the tests of the store of snapshots.
+target/clients/moto/.fetched: tests/faults/requirements.txt | packages
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@

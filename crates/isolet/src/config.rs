@@ -6,6 +6,7 @@ mod log;
 mod network;
 mod overrides;
 mod removed;
+mod store;
 mod switch;
 mod telemetry;
 mod tls;
@@ -22,6 +23,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::StoreFile;
 pub(crate) use switch::switch;
 use telemetry::TelemetryFile;
 pub(crate) use telemetry::TelemetrySettings;
@@ -68,6 +70,7 @@ struct File {
     network: NetworkFile,
     log: Option<String>,
     telemetry: TelemetryFile,
+    store: Option<StoreFile>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
@@ -228,6 +231,8 @@ struct PrintedSettings<'a> {
     connections: ConnectionsFile,
     network: NetworkFile,
     telemetry: TelemetryFile,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<StoreFile>,
 }
 
 impl ServerSettings {
@@ -285,6 +290,7 @@ impl ServerSettings {
             sandboxes.free_space_floor_mib = mib;
         }
         set_quotas(&mut sandboxes, file.quotas, file.tenants)?;
+        sandboxes.store = file.store.map(StoreFile::settings).transpose()?;
         let of_file = GivenTls {
             certificate: file.tls_cert,
             key: file.tls_key,
@@ -364,6 +370,7 @@ impl ServerSettings {
             connections: ConnectionsFile::shown(&self.connections),
             network: NetworkFile::shown(&all.network),
             telemetry: TelemetryFile::shown(&self.telemetry),
+            store: all.store.as_ref().map(StoreFile::shown),
         };
         Ok(toml::to_string_pretty(&shown)?)
     }
@@ -570,6 +577,7 @@ mod tests {
             "[tenants.a]\nnope = 1",
             "[images]\nnope = 1",
             "[connections]\nnope = 1",
+            "[store]\nnope = 1",
             "listen = \"x\"",
         ] {
             assert!(parse(text, Path::new("f")).is_err(), "{text}");

@@ -11,6 +11,7 @@ mod kernel;
 mod limits;
 mod listen;
 mod report;
+mod snapshot_store;
 mod storage;
 
 use crate::config::{Overrides, ServerSettings};
@@ -76,6 +77,7 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
     all.extend(clock::check(&config.data_dir));
     all.extend(listen::check(settings, &config.data_dir));
     all.extend(exposure::check(settings));
+    all.extend(snapshot_store::check(config.store.as_ref()));
     all
 }
 

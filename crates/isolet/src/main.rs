@@ -14,6 +14,7 @@ mod log_level;
 mod logging;
 mod restore;
 mod serve;
+mod store;
 mod teardown;
 mod telemetry;
 mod tls;
@@ -95,8 +96,10 @@ enum Command {
     Resume(client::lifecycle::pause::ResumeArgs),
     /// Recover failed sandboxes, with their files.
     Recover(client::lifecycle::recover::Args),
-    /// Take, list, restore and delete snapshots of sandboxes.
+    /// Take, list, restore and delete snapshots of sandboxes, and copy them to other servers.
     Snapshot(client::lifecycle::snapshot::Args),
+    /// Create, check and prune the store of snapshots (on a server's machine).
+    Store(store::Args),
     /// Create copies of a sandbox.
     Fork(client::lifecycle::snapshot::ForkArgs),
     /// Start a program in the background.
@@ -167,6 +170,7 @@ fn main() -> ExitCode {
         Command::Resume(args) => client::run(1, client::lifecycle::pause::resume(args)),
         Command::Recover(args) => client::run(1, client::lifecycle::recover::run(args)),
         Command::Snapshot(args) => client::run(1, client::lifecycle::snapshot::run(args)),
+        Command::Store(args) => store::run(args),
         Command::Fork(args) => client::run(1, client::lifecycle::snapshot::fork(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),

@@ -27,11 +27,13 @@ pub use agent_client::connection::{ExecConnection, ShellConnection};
 pub use agent_client::wire::AgentEvent;
 pub use isolet_image as image;
 pub use isolet_jail::Ended;
+pub use isolet_repository as repository;
 pub use isolet_storage as storage;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey, count_valid as count_valid_keys};
 pub use isolet_store::{KeyDigest, audit};
 pub use lifecycle::recover::lock;
 pub use lifecycle::teardown::teardown;
+pub use live::snapshot_store::{Transfer, TransferEnd};
 pub use live::warm_pool::READY_MAX;
 pub use model::access::{self, FileAccess};
 pub use model::agent_error::AgentError;
@@ -55,7 +57,9 @@ pub use model::network::{
     NetworkDenial, NetworkSpec, Traffic, profiles,
 };
 pub use model::process::{ProcessInfo, ProcessSpec};
-pub use model::record::snapshot::{FORKS_MAX, SNAPSHOTS_MAX, SnapshotInfo, SnapshotSpec};
+pub use model::record::snapshot::{
+    FORKS_MAX, SNAPSHOTS_MAX, SnapshotInfo, SnapshotSpec, StoredSnapshot,
+};
 pub use model::sessions::{Only, WORKSPACE};
 pub use model::state::State;
 pub use model::used::{Account, Past};

@@ -16,6 +16,7 @@ pub(crate) mod prepared;
 pub(crate) mod registry;
 #[cfg(test)]
 mod registry_test;
+pub(crate) mod snapshot_store;
 pub(crate) mod snapshots;
 pub(crate) mod space;
 pub(crate) mod state_receiver;

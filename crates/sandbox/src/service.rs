@@ -19,6 +19,7 @@ mod restore;
 mod snapshots;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
+mod transfers;
 
 use crate::lifecycle::{listeners, recover};
 use crate::live::entry::SandboxEntry;

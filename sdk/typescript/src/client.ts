@@ -68,6 +68,48 @@ export class Isolet extends Transport {
   }
 
   /**
+   * Copy a snapshot to the store that the operator has configured. Sends only what is missing there.
+   *
+   * @param snapshot its id or name.
+   * @throws {@link IsoletError} `no_snapshot`, `no_snapshot_store`, `snapshot_store_failed`.
+   */
+  async pushSnapshot(snapshot: string): Promise<Snapshot> {
+    const path = `/v1/snapshots/${encodeURIComponent(snapshot)}/push`;
+    const pushed = await this.json<{ snapshot: SnapshotJson }>(path, { method: "POST" });
+    return snapshotFromJson(pushed.snapshot);
+  }
+
+  /**
+   * Copy a snapshot from the store to this server, where it has the same id.
+   *
+   * @param snapshot its id.
+   * @param name replaces the name that it was pushed with.
+   * @throws {@link IsoletError} `no_stored_snapshot`, `image_missing`, `snapshot_exists`,
+   *   `no_snapshot_store`, `snapshot_store_failed`.
+   */
+  async pullSnapshot(snapshot: string, name?: string): Promise<Snapshot> {
+    const path = `/v1/store/snapshots/${encodeURIComponent(snapshot)}/pull`;
+    const body = name === undefined ? {} : { name };
+    const pulled = await this.json<{ snapshot: SnapshotJson }>(path, { method: "POST", json: body });
+    return snapshotFromJson(pulled.snapshot);
+  }
+
+  /** List the snapshots of the key's tenant in the store, sorted by id. */
+  async listStoredSnapshots(): Promise<Snapshot[]> {
+    const { snapshots } = await this.json<{ snapshots: SnapshotJson[] }>("/v1/store/snapshots");
+    return snapshots.map(snapshotFromJson);
+  }
+
+  /**
+   * Delete a snapshot from the store. Those on servers stay.
+   *
+   * @throws {@link IsoletError} `no_stored_snapshot`.
+   */
+  async deleteStoredSnapshot(snapshot: string): Promise<void> {
+    await this.send(`/v1/store/snapshots/${encodeURIComponent(snapshot)}`, { method: "DELETE" });
+  }
+
+  /**
    * Create a session that can be found by its id alone, without naming its sandbox.
    *
    * @param options lifetime, sandbox and file access of the session.

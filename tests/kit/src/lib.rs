@@ -19,6 +19,7 @@ mod options;
 pub mod process;
 mod pty;
 mod rows;
+pub mod s3;
 mod sandbox;
 mod secret;
 mod server;

@@ -1,5 +1,6 @@
 //! Snapshots and forks of sandboxes.
 
+pub(crate) mod store;
 pub(crate) mod view;
 
 use crate::app::App;
@@ -29,6 +30,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(get, delete))
         .routes(routes!(fork))
         .routes(routes!(restore))
+        .merge(store::router())
 }
 
 /// The settings of a new snapshot. All fields are optional.

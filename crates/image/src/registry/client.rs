@@ -71,6 +71,8 @@ impl RegistryClient {
         let allowed_hosts = AllowedHosts(Arc::new(allowed));
         let client = Client::builder()
             .redirect(redirect::Policy::none())
+            // Another crate compiles HTTP/2 in, which registries are not asked for.
+            .http1_only()
             .dns_resolver(Arc::new(GuardedResolver(allowed_hosts.clone())))
             .connect_timeout(ANSWER_MAX)
             .read_timeout(idle)

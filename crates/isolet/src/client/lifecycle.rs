@@ -3,3 +3,4 @@
 pub(crate) mod pause;
 pub(crate) mod recover;
 pub(crate) mod snapshot;
+pub(crate) mod transfer;

@@ -83,7 +83,7 @@ pub(crate) async fn list(args: ListArgs) -> Result<ExitCode> {
 }
 
 /// All sandboxes as one JSON array.
-pub(super) fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
+pub(crate) fn pretty<T: serde::Serialize>(value: &T) -> Result<ExitCode> {
     write(true, format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

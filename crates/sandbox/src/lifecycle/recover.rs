@@ -37,6 +37,7 @@ use crate::live::inner::Inner;
 use crate::live::launch_queue::Launch;
 use crate::live::orphans;
 use crate::live::registry::Registry;
+use crate::live::snapshot_store::SnapshotStore;
 use crate::live::snapshots::Snapshots;
 use crate::live::space::Space;
 use crate::model::agent_error::AgentError;
@@ -235,6 +236,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let inner = Arc::new(Inner {
         images,
         snapshots,
+        snapshot_store: Arc::new(SnapshotStore::new(config.store.clone())),
         space: Arc::new(Space::new(&config)),
         quotas: Arc::new(DiskQuotas::new(&config)),
         egress: Egress::new(&config),

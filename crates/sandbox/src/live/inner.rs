@@ -6,6 +6,7 @@ use crate::live::egress::Egress;
 use crate::live::idempotency::IdempotencyStore;
 use crate::live::launch_queue::Launch;
 use crate::live::registry::Registry;
+use crate::live::snapshot_store::SnapshotStore;
 use crate::live::snapshots::Snapshots;
 use crate::live::space::Space;
 use crate::live::warm_pool::pool::WarmPool;
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     /// Notified when something was moved to the trash.
     pub(crate) trash: Arc<Notify>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) snapshot_store: Arc<SnapshotStore>,
     pub(crate) space: Arc<Space>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) quotas: Arc<DiskQuotas>,

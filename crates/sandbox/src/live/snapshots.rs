@@ -9,6 +9,7 @@
 
 mod files;
 mod permits;
+mod portable;
 pub(crate) mod restores;
 mod space;
 mod subvolumes;
@@ -24,7 +25,7 @@ use crate::model::record::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
 pub(crate) use files::{SnapshotFiles, Staged};
 use isolet_store::Store;
 use permits::CopyPermits;
-pub(crate) use space::SpaceFloor;
+pub(crate) use space::{CopyGuard, SpaceFloor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -52,6 +52,8 @@ pub struct Config {
     pub snapshot_every_s_min: u64,
     /// How long recovery waits for all agents together.
     pub recover: Duration,
+    /// The object store for copies of snapshots; `None`: pushes and pulls are refused.
+    pub store: Option<isolet_repository::StoreSettings>,
     /// Settings for the networks of sandboxes.
     pub network: crate::model::network::NetworkSettings,
 }
@@ -104,6 +106,7 @@ impl Config {
             sleep_after_s: 600,
             snapshot_every_s_min: 60,
             recover: Duration::from_secs(10),
+            store: None,
             network: crate::model::network::NetworkSettings::default(),
         }
     }

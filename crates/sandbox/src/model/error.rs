@@ -190,6 +190,36 @@ pub enum Error {
         /// The largest number that is allowed.
         max: usize,
     },
+    /// The operator has configured no object store.
+    #[error("this server has no store for snapshots")]
+    NoStore,
+    /// The object store has no such snapshot of the tenant.
+    #[error("the store has no snapshot {0}")]
+    NotInStore(SnapshotId),
+    /// The object store failed, or what it contains cannot be used.
+    #[error("snapshot {id} was not {what}: {reason}")]
+    Transfer {
+        /// The id of the snapshot, or `*` for all.
+        id: String,
+        /// `pushed`, `pulled`, `listed` or `deleted`.
+        what: &'static str,
+        /// Why.
+        reason: isolet_repository::Error,
+    },
+    /// A snapshot of the object store needs an image that the tenant does not have here.
+    #[error("snapshot {id} needs the image {image}, which is not on this server")]
+    ImageMissing {
+        /// The id of the snapshot.
+        id: SnapshotId,
+        /// The image with its digest.
+        image: String,
+    },
+    /// The tenant has too many pushes and pulls at once.
+    #[error("tenant has {max} pushes and pulls that have not ended, the most it may have")]
+    TooManyTransfers {
+        /// The largest number that is allowed.
+        max: usize,
+    },
     /// The files of a snapshot could not be copied. Nothing of the copy is left.
     #[error("cannot copy the files of {of}: {reason}")]
     Copy {

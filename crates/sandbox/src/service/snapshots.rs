@@ -212,7 +212,7 @@ impl Inner {
         measured.map_err(|error| copy_failed(&format!("snapshot {name}"), error))
     }
 
-    async fn record_snapshot(
+    pub(super) async fn record_snapshot(
         &self,
         record: &SnapshotRecord,
         once: Option<IdempotencyKey>,
@@ -241,7 +241,7 @@ impl Inner {
         pass("snapshot.recorded").await
     }
 
-    async fn discard_files(&self, name: &str) {
+    pub(super) async fn discard_files(&self, name: &str) {
         let files = self.snapshots.files.clone();
         let owned = name.to_owned();
         match blocking(move || files.discard(&owned)).await {

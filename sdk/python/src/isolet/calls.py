@@ -142,6 +142,23 @@ def snapshot_path(snapshot: str) -> str:
     return f"/v1/snapshots/{quote_id(snapshot)}"
 
 
+def push_snapshot(snapshot: str) -> Call:
+    """Copy a snapshot to the store."""
+    path = f"{snapshot_path(snapshot)}/push"
+    return call("POST", path, repeatable=True, waits_for_command=True)
+
+
+def pull_snapshot(snapshot: str, name: str | None) -> Call:
+    """Copy a snapshot from the store to the server."""
+    path = f"{stored_snapshot_path(snapshot)}/pull"
+    return json_call("POST", path, without_none(name=name), repeatable=True, waits_for_command=True)
+
+
+def stored_snapshot_path(snapshot: str) -> str:
+    """The path of a snapshot in the store."""
+    return f"/v1/store/snapshots/{quote_id(snapshot)}"
+
+
 def _network(network: str | NetworkRules | None) -> str | dict[str, list[str]] | None:
     return network.to_json() if isinstance(network, NetworkRules) else network
 

@@ -8,7 +8,7 @@ import pytest
 from relay import Relay
 from server import kill_agent
 
-from isolet import AsyncIsolet, AsyncSandbox, ConflictError, NotFoundError, UsageError
+from isolet import AsyncIsolet, AsyncSandbox, ConflictError, NotFoundError, ServerError, UsageError
 from isolet._async import io
 
 pytestmark = pytest.mark.anyio
@@ -203,6 +203,18 @@ async def test_a_snapshot_and_a_fork_have_files_and_shells(
     restored = await sandbox.restore(name)
     assert (restored.info.id, restored.info.state, restored.lost) == (sandbox.id, "running", ("shells",))
     assert (await sandbox.exec("echo $x; pwd; cat /workspace/state")).stdout == "5\n/tmp\nbefore\n"
+    with pytest.raises(ServerError) as refused:
+        await client.push_snapshot(name)
+    assert refused.value.code == "no_snapshot_store"
+    with pytest.raises(ServerError) as refused:
+        await client.pull_snapshot(snapshot.id, name="other")
+    assert refused.value.code == "no_snapshot_store"
+    with pytest.raises(ServerError) as refused:
+        await client.stored_snapshots()
+    assert refused.value.code == "no_snapshot_store"
+    with pytest.raises(ServerError) as refused:
+        await client.delete_stored_snapshot(snapshot.id)
+    assert refused.value.code == "no_snapshot_store"
     await client.delete_snapshot(name)
     assert await client.snapshots(sandbox=sandbox.id) == []
     with pytest.raises(NotFoundError) as raised:

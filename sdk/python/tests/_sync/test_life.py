@@ -9,7 +9,7 @@ import pytest
 from relay import Relay
 from server import kill_agent
 
-from isolet import Isolet, Sandbox, ConflictError, NotFoundError, UsageError
+from isolet import Isolet, Sandbox, ConflictError, NotFoundError, ServerError, UsageError
 from isolet._sync import io
 
 pytestmark = pytest.mark.anyio
@@ -204,6 +204,18 @@ def test_a_snapshot_and_a_fork_have_files_and_shells(
     restored = sandbox.restore(name)
     assert (restored.info.id, restored.info.state, restored.lost) == (sandbox.id, "running", ("shells",))
     assert sandbox.exec("echo $x; pwd; cat /workspace/state").stdout == "5\n/tmp\nbefore\n"
+    with pytest.raises(ServerError) as refused:
+        client.push_snapshot(name)
+    assert refused.value.code == "no_snapshot_store"
+    with pytest.raises(ServerError) as refused:
+        client.pull_snapshot(snapshot.id, name="other")
+    assert refused.value.code == "no_snapshot_store"
+    with pytest.raises(ServerError) as refused:
+        client.stored_snapshots()
+    assert refused.value.code == "no_snapshot_store"
+    with pytest.raises(ServerError) as refused:
+        client.delete_stored_snapshot(snapshot.id)
+    assert refused.value.code == "no_snapshot_store"
     client.delete_snapshot(name)
     assert client.snapshots(sandbox=sandbox.id) == []
     with pytest.raises(NotFoundError) as raised:

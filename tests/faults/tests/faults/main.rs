@@ -22,6 +22,7 @@ mod records;
 mod server_kills;
 mod sleep;
 mod snapshot_kills;
+mod snapshot_store;
 mod soak;
 mod steps;
 mod terminals;

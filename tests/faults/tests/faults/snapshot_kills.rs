@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Failpoints of other operations, which have tests of their own.
-const OTHERS: [&str; 7] =
-    ["create.", "delete.", "sleep.", "wake.", "pause.", "resume.", "recover."];
+const OTHERS: [&str; 9] =
+    ["create.", "delete.", "sleep.", "wake.", "pause.", "resume.", "recover.", "push.", "pull."];
 /// The default number of kills of the long test.
 const KILLS: usize = 300;
 /// How long a failpoint holds the server that is killed there, and the one that continues.

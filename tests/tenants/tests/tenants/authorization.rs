@@ -76,6 +76,8 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/sandboxes/{id}/sleep" | "/v1/sandboxes/{id}/recover") => Value::Null,
         ("post", "/v1/sandboxes/{id}/snapshots" | "/v1/sandboxes/{id}/fork") => json!({}),
         ("post", "/v1/sandboxes/{id}/restore") => json!({"snapshot": SNAPSHOT}),
+        ("post", "/v1/snapshots/{snapshot}/push") => Value::Null,
+        ("post", "/v1/store/snapshots/{snapshot}/pull") => json!({}),
         ("post", "/v1/runs/{id}/snapshot") => Value::Null,
         ("post", "/v1/runs/{id}/fork") => json!({"count": 1}),
         ("post", "/v1/runs/restore") => json!({"snapshot_id": SNAPSHOT}),

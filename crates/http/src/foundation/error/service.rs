@@ -144,6 +144,29 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::TooManySnapshots { .. } => {
             (S::TOO_MANY_REQUESTS, "too_many_snapshots", "delete a snapshot first")
         }
+        Error::NoStore => (
+            S::NOT_IMPLEMENTED,
+            "no_snapshot_store",
+            "the operator of this server can configure one: [store] in its configuration file",
+        ),
+        Error::NotInStore(_) => (
+            S::NOT_FOUND,
+            "no_stored_snapshot",
+            "list them with GET /v1/store/snapshots; one is named by its id",
+        ),
+        Error::Transfer { .. } => (
+            S::BAD_GATEWAY,
+            "snapshot_store_failed",
+            "retry, which continues a push; the operator finds more in the log and in docs/snapshot-store.md",
+        ),
+        Error::ImageMissing { .. } => (
+            S::CONFLICT,
+            "image_missing",
+            "pull the image with POST /v1/images/pull or import it, then retry",
+        ),
+        Error::TooManyTransfers { .. } => {
+            (S::TOO_MANY_REQUESTS, "too_many_transfers", "wait until one has ended, then retry")
+        }
         Error::Copy { .. } => (
             S::INTERNAL_SERVER_ERROR,
             "copy_failed",
@@ -231,6 +254,7 @@ mod tests {
             (Error::Lacks { field: "disk_mib", reason: "no ext4".into() }, 400, "unsupported"),
             (Error::NoWay("no nft".into()), 501, "no_network"),
             (Error::WayLost("ended".into()), 503, "network_lost"),
+            (Error::NoStore, 501, "no_snapshot_store"),
             (Error::Stopping, 503, "stopping"),
             (Error::Paused("a".parse().unwrap()), 409, "sandbox_paused"),
             (Error::TooLate("delete"), 504, "deadline_exceeded"),

@@ -3,7 +3,7 @@
 use crate::foundation::lost::{LostFields, LostStateView};
 use crate::routes::sandboxes::view::SandboxView;
 use isolet_clock::rfc3339;
-use isolet_sandbox::{RestoredSandbox, SnapshotInfo};
+use isolet_sandbox::{RestoredSandbox, SnapshotInfo, StoredSnapshot, TransferEnd};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -70,6 +70,42 @@ pub(crate) struct SnapshotListView {
     pub(crate) snapshots: Vec<SnapshotView>,
 }
 
+/// A snapshot in the store.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StoredSnapshot)]
+pub(crate) struct StoredSnapshotView {
+    #[serde(flatten)]
+    snapshot: SnapshotView,
+    /// When it was pushed, as in RFC 3339.
+    pushed_at: String,
+    /// When it was pushed, in milliseconds since 1970.
+    pushed_at_ms: i64,
+    /// Whether this server has the snapshot too.
+    is_here: bool,
+}
+
+/// A list of snapshots in the store.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StoredSnapshotList)]
+pub(crate) struct StoredSnapshotListView {
+    /// The snapshots, sorted by id.
+    pub(crate) snapshots: Vec<StoredSnapshotView>,
+}
+
+/// A push or a pull that has ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SnapshotTransfer)]
+pub(crate) struct TransferView {
+    /// The snapshot.
+    snapshot: SnapshotView,
+    /// What was sent to the store, or received from it, in bytes.
+    transferred_bytes: u64,
+    /// Whether the snapshot was there before, so that nothing was transferred.
+    existed: bool,
+    /// The number of sockets and devices that were not pushed.
+    left_out: u64,
+}
+
 /// The sandboxes that a fork created.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Forks)]
@@ -98,6 +134,28 @@ impl From<RestoredSandbox> for RestoredView {
     fn from(restored: RestoredSandbox) -> Self {
         let LostFields { lost, lost_state } = LostFields::of(&restored.lost);
         Self { sandbox: restored.info.into(), lost: lost.unwrap_or_default(), lost_state }
+    }
+}
+
+impl From<StoredSnapshot> for StoredSnapshotView {
+    fn from(stored: StoredSnapshot) -> Self {
+        Self {
+            snapshot: stored.info.into(),
+            pushed_at: rfc3339(stored.pushed_at_ms),
+            pushed_at_ms: stored.pushed_at_ms,
+            is_here: stored.is_here,
+        }
+    }
+}
+
+impl From<TransferEnd> for TransferView {
+    fn from(end: TransferEnd) -> Self {
+        Self {
+            snapshot: end.snapshot.into(),
+            transferred_bytes: end.transferred_bytes,
+            existed: end.existed,
+            left_out: end.left_out,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `isolet snapshot`: takes, lists, restores and deletes snapshots. `isolet fork`: copies a sandbox.
 
+use crate::client::lifecycle::transfer;
 use crate::client::list::{pretty, text};
 use crate::client::network::asked;
 use crate::client::output::{print_message, write};
@@ -24,7 +25,14 @@ terminals and credentials.
   isolet create --snapshot ready
   isolet snapshot restore demo ready
   isolet snapshot ls --json | jq -r '.snapshots[].id'
-  isolet snapshot rm ready")]
+  isolet snapshot rm ready
+
+Copies in the store that the operator has configured, for other servers:
+
+  isolet snapshot push ready
+  isolet snapshot ls --store
+  isolet snapshot pull snap_0123456789abcdef
+  isolet snapshot rm --store snap_0123456789abcdef")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: SnapshotCommand,
@@ -52,6 +60,9 @@ enum SnapshotCommand {
         /// List only the snapshots of this sandbox
         #[arg(value_parser = id)]
         id: Option<String>,
+        /// List the snapshots in the store, also those of other servers
+        #[arg(long, conflicts_with = "id")]
+        store: bool,
     },
     /// Replace the files of a sandbox by those of a snapshot, and end what runs in it.
     #[command(after_help = "\
@@ -73,6 +84,24 @@ network, limits and metadata of the sandbox stay. If it fails, nothing is change
         /// Ids or names of the snapshots
         #[arg(required = true, value_parser = id)]
         snapshots: Vec<String>,
+        /// Delete them from the store, by their ids; those on servers stay
+        #[arg(long)]
+        store: bool,
+    },
+    /// Copy a snapshot to the store. A repeated push sends only what is missing.
+    Push {
+        /// Id or name of the snapshot
+        #[arg(value_parser = id)]
+        snapshot: String,
+    },
+    /// Copy a snapshot from the store to this server, where it has the same id.
+    Pull {
+        /// Id of the snapshot, from `isolet snapshot ls --store`
+        #[arg(value_parser = id)]
+        snapshot: String,
+        /// Give it this name instead of the one it was pushed with
+        #[arg(long, value_parser = id)]
+        name: Option<String>,
     },
 }
 
@@ -122,8 +151,16 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             print_lost("ended, or not part of the snapshot", &restored);
             Ok(ExitCode::SUCCESS)
         }
-        SnapshotCommand::Ls { id } => list(&server, id, args.json).await,
-        SnapshotCommand::Rm { snapshots } => remove(&server, snapshots).await,
+        SnapshotCommand::Ls { id: _, store: true } => transfer::list(&server, args.json).await,
+        SnapshotCommand::Ls { id, store: false } => list(&server, id, args.json).await,
+        SnapshotCommand::Rm { snapshots, store } => {
+            let path = if store { "/v1/store/snapshots" } else { "/v1/snapshots" };
+            remove(&server, path, snapshots).await
+        }
+        SnapshotCommand::Push { snapshot } => transfer::push(&server, &snapshot, args.json).await,
+        SnapshotCommand::Pull { snapshot, name } => {
+            transfer::pull(&server, &snapshot, name, args.json).await
+        }
     }
 }
 
@@ -190,7 +227,7 @@ fn table(all: &[Value]) -> String {
     table
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let bytes = bytes as f64;
     match bytes {
         _ if bytes < KIB * KIB => format!("{:.0} KiB", (bytes / KIB).ceil()),
@@ -200,10 +237,13 @@ fn size(bytes: u64) -> String {
 }
 
 /// Continues if one snapshot cannot be deleted.
-async fn remove(server: &ApiClient, snapshots: Vec<String>) -> Result<ExitCode> {
+async fn remove(server: &ApiClient, path: &str, snapshots: Vec<String>) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for snapshot in snapshots {
-        match server.json(Method::DELETE, &format!("/v1/snapshots/{snapshot}")).await {
+        match server
+            .send(Method::DELETE, &format!("{path}/{snapshot}"), "application/json", None)
+            .await
+        {
             Ok(_) => {}
             Err(error) if error.is::<ServerError>() => {
                 print_message(error);

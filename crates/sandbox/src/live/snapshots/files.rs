@@ -20,15 +20,15 @@ use tracing::warn;
 /// The directory of all snapshots, below the data directory.
 const DIRECTORY: &str = "snapshots";
 /// Copies that are not complete yet, below [`DIRECTORY`]. Every start empties it.
-const STAGING: &str = "staging";
+pub(super) const STAGING: &str = "staging";
 /// The disk image of a sandbox, with all its files.
 pub(super) const DISK: &str = "disk.ext4";
 /// The directories of a sandbox without a disk image.
-const TREES: [&str; 3] = ["root/upper", "usr/upper", "workspace"];
+pub(super) const TREES: [&str; 3] = ["root/upper", "usr/upper", "workspace"];
 /// Directories that overlays need beside them.
 const WORK: [&str; 2] = ["root/work", "usr/work"];
 /// The saved states of shells.
-const SHELLS: &str = "shells";
+pub(super) const SHELLS: &str = "shells";
 /// Names of files with several names while a tree is copied.
 const LINKS: &str = "links";
 /// What the kernel may write for copies of subvolumes, in bytes.
@@ -84,6 +84,11 @@ impl SnapshotFiles {
     /// Ends all copies, because the server stops.
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// Checks a copy, which ends when the server stops.
+    pub(super) fn guard(&self, floor: SpaceFloor) -> CopyGuard {
+        CopyGuard::new(&self.directory, floor, vec![self.stopping.clone()])
     }
 
     /// What the file system offers.
@@ -225,7 +230,7 @@ impl SnapshotFiles {
     ) -> Result<Copied, CopyError> {
         let marked = create_directory(sandbox).and_then(|()| orphans::mark(sandbox));
         marked.map_err(|error| CopyError::io("", &error))?;
-        let mut guard = CopyGuard::new(&self.directory, floor, vec![self.stopping.clone()]);
+        let mut guard = self.guard(floor);
         let from = self.directory.join(name);
         let restored = self.copy(&from, sandbox, &mut |bytes| guard.check(bytes), false)?;
         prepare_work(sandbox).map_err(|errno| CopyError::at(b"work", errno))?;
@@ -374,7 +379,7 @@ fn unless_full(error: io::Error) -> io::Result<()> {
 }
 
 /// Creates a directory that only the server reads, with its parents.
-fn create_private(path: &Path) -> io::Result<()> {
+pub(super) fn create_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
@@ -389,7 +394,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Creates a directory with the mode of a sandbox's directory.
-fn create_directory(path: &Path) -> io::Result<()> {
+pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o711).create(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o711))
 }

@@ -3,7 +3,7 @@
 use crate::model::held::cancel::CancelToken;
 use isolet_storage::CopyError;
 use rustix::fs::StatVfs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1024 * 1024;
 /// How much may be written between two looks at the disk.
@@ -21,8 +21,9 @@ pub(crate) struct SpaceFloor {
 }
 
 /// Checks one copy: before each entry and before each part of a file.
-pub(super) struct CopyGuard<'a> {
-    directory: &'a Path,
+#[derive(Debug)]
+pub(crate) struct CopyGuard {
+    directory: PathBuf,
     floor: SpaceFloor,
     tokens: Vec<CancelToken>,
     /// What may be written before the next look.
@@ -30,14 +31,14 @@ pub(super) struct CopyGuard<'a> {
     left_entries: u64,
 }
 
-impl<'a> CopyGuard<'a> {
-    pub(super) fn new(directory: &'a Path, floor: SpaceFloor, tokens: Vec<CancelToken>) -> Self {
-        Self { directory, floor, tokens, left_bytes: 0, left_entries: 0 }
+impl CopyGuard {
+    pub(super) fn new(directory: &Path, floor: SpaceFloor, tokens: Vec<CancelToken>) -> Self {
+        Self { directory: directory.to_owned(), floor, tokens, left_bytes: 0, left_entries: 0 }
     }
 
     /// # Errors
     /// [`CopyError::Cancelled`]; [`CopyError::Full`] if the disk has no space for `bytes` more.
-    pub(super) fn check(&mut self, bytes: u64) -> Result<(), CopyError> {
+    pub(crate) fn check(&mut self, bytes: u64) -> Result<(), CopyError> {
         if self.tokens.iter().any(CancelToken::is_cancelled) {
             return Err(CopyError::Cancelled);
         }
@@ -46,7 +47,7 @@ impl<'a> CopyGuard<'a> {
         }
         if bytes > self.left_bytes || self.left_entries == 0 {
             // If the disk cannot be queried, the write itself will report an error.
-            let Ok(disk) = rustix::fs::statvfs(self.directory) else { return Ok(()) };
+            let Ok(disk) = rustix::fs::statvfs(&self.directory) else { return Ok(()) };
             self.look(&disk, bytes)?;
         }
         self.left_bytes -= bytes;
@@ -84,7 +85,7 @@ mod tests {
         disk
     }
 
-    fn guard(tokens: Vec<CancelToken>) -> CopyGuard<'static> {
+    fn guard(tokens: Vec<CancelToken>) -> CopyGuard {
         CopyGuard::new(Path::new("/"), SpaceFloor { floor_mib: 10 }, tokens)
     }
 

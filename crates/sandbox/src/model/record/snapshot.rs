@@ -63,6 +63,17 @@ pub struct SnapshotInfo {
     pub lost: Vec<Lost>,
 }
 
+/// A snapshot in the object store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredSnapshot {
+    /// The snapshot as it was pushed.
+    pub info: SnapshotInfo,
+    /// When it was pushed, in milliseconds since 1970.
+    pub pushed_at_ms: i64,
+    /// Whether this server has the snapshot too.
+    pub is_here: bool,
+}
+
 /// Everything that is recorded about a snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SnapshotRecord {
@@ -156,6 +167,16 @@ impl SnapshotRecord {
     /// Whether this snapshot is meant by an id or a name.
     pub(crate) fn is(&self, id: &SnapshotId) -> bool {
         self.id == *id || self.body.name.as_ref() == Some(id)
+    }
+
+    /// The record for the object store: without what belongs to this server.
+    pub(crate) fn portable(&self) -> Result<Value, Error> {
+        let mut body = self.body.clone();
+        body.expires_at_ms = None;
+        body.incarnation = None;
+        body.asleep_after_ms = None;
+        body.settings.id_base = Some(isolet_jail::FILES_ID_BASE);
+        serde_json::to_value(&body).map_err(|error| Error::Fault(error.to_string()))
     }
 
     pub(crate) fn row(&self) -> Result<isolet_store::SnapshotRow, Error> {

@@ -370,6 +370,51 @@ class AsyncIsolet(AsyncTenantSessions):
         """
         await self._connection.json(calls.call("DELETE", calls.snapshot_path(snapshot)))
 
+    async def push_snapshot(self, snapshot: str) -> Snapshot:
+        """Copy a snapshot to the store that the operator has configured. Sends only what is missing there.
+
+        Args:
+            snapshot: its id or name.
+
+        Raises:
+            NotFoundError: ``no_snapshot``.
+            ServerError: ``no_snapshot_store``, ``snapshot_store_failed``.
+        """
+        body = await self._connection.json(calls.push_snapshot(snapshot))
+        return Snapshot.from_json(body["snapshot"])
+
+    async def pull_snapshot(self, snapshot: str, *, name: str | None = None) -> Snapshot:
+        """Copy a snapshot from the store to this server, where it has the same id.
+
+        Args:
+            snapshot: its id.
+            name: replaces the name that it was pushed with.
+
+        Raises:
+            NotFoundError: ``no_stored_snapshot``.
+            ConflictError: ``image_missing``: pull or import the image first; ``snapshot_exists``: another
+                snapshot has its name.
+            ServerError: ``no_snapshot_store``, ``snapshot_store_failed``.
+        """
+        body = await self._connection.json(calls.pull_snapshot(snapshot, name))
+        return Snapshot.from_json(body["snapshot"])
+
+    async def stored_snapshots(self) -> list[Snapshot]:
+        """List the snapshots of the key's tenant in the store, sorted by id."""
+        body = await self._connection.json(calls.call("GET", "/v1/store/snapshots"))
+        return [Snapshot.from_json(one) for one in body["snapshots"]]
+
+    async def delete_stored_snapshot(self, snapshot: str) -> None:
+        """Delete a snapshot from the store. Those on servers stay.
+
+        Args:
+            snapshot: its id.
+
+        Raises:
+            NotFoundError: ``no_stored_snapshot``.
+        """
+        await self._connection.send(calls.call("DELETE", calls.stored_snapshot_path(snapshot)))
+
     async def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""
         return AccountUsage.from_json(await self._connection.json(calls.usage()))

@@ -1,0 +1,176 @@
+//! `isolet snapshot push` and `pull`, and the snapshots in the store.
+
+use crate::client::ApiClient;
+use crate::client::events::SseEvents;
+use crate::client::lifecycle::snapshot::size;
+use crate::client::list::{pretty, text};
+use crate::client::output::{print_message, write};
+use anyhow::{Result, anyhow};
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+/// Width of the progress bar, in columns.
+const BAR: usize = 30;
+
+pub(super) async fn push(server: &ApiClient, snapshot: &str, json: bool) -> Result<ExitCode> {
+    let path = format!("/v1/snapshots/{snapshot}/push");
+    follow(server, &path, None, "push", json).await
+}
+
+pub(super) async fn pull(
+    server: &ApiClient,
+    snapshot: &str,
+    name: Option<String>,
+    json: bool,
+) -> Result<ExitCode> {
+    let mut body = Map::new();
+    body.extend(name.map(|name| ("name".to_owned(), json!(name))));
+    let path = format!("/v1/store/snapshots/{snapshot}/pull");
+    follow(server, &path, Some(body.into()), "pull", json).await
+}
+
+async fn follow(
+    server: &ApiClient,
+    path: &str,
+    body: Option<Value>,
+    what: &str,
+    json: bool,
+) -> Result<ExitCode> {
+    let answer = server.send(Method::POST, path, "text/event-stream", body.as_ref()).await?;
+    let mut events = SseEvents::new(answer.into_body());
+    let bar = !json && std::io::stderr().is_terminal();
+    while let Some(event) = events.next().await? {
+        match event.name.as_str() {
+            "progress" if bar => draw(&event.data)?,
+            "done" => {
+                clear(bar)?;
+                if json {
+                    return pretty(&event.data);
+                }
+                write(true, format!("{}\n", text(&event.data["snapshot"]["id"])).as_bytes())?;
+                print_message(summary(what, &event.data));
+                return Ok(ExitCode::SUCCESS);
+            }
+            "error" => {
+                clear(bar)?;
+                let message = text(&event.data["message"]);
+                let hint = text(&event.data["hint"]);
+                return Err(anyhow!("{message}; {hint}"));
+            }
+            _ => {}
+        }
+    }
+    Err(anyhow!(
+        "connection lost; the server continues the {what}: run the same command again to follow it"
+    ))
+}
+
+fn summary(what: &str, done: &Value) -> String {
+    let bytes = done["transferred_bytes"].as_u64().unwrap_or(0);
+    let whole = done["snapshot"]["size_bytes"].as_u64().unwrap_or(0);
+    let left_out = done["left_out"].as_u64().unwrap_or(0);
+    let mut summary = match (done["existed"] == true, what) {
+        (true, "push") => "the store has the snapshot already".to_owned(),
+        (true, _) => "the server has the snapshot already".to_owned(),
+        (false, "push") => format!("sent {} for {} of files", size(bytes), size(whole)),
+        (false, _) => format!("received {} for {} of files", size(bytes), size(whole)),
+    };
+    if left_out > 0 {
+        let _ = write!(summary, "; left out: {left_out} sockets or devices");
+    }
+    summary
+}
+
+/// Draws the progress bar over its previous line.
+fn draw(now: &Value) -> Result<()> {
+    let done = now["done"].as_u64().unwrap_or(0);
+    let total = now["total"].as_u64().unwrap_or(0);
+    let part = |of: usize| (done.saturating_mul(of as u64) / total.max(1)) as usize;
+    let full = part(BAR).min(BAR);
+    let line = format!(
+        "\r\x1b[K{:<12} [{}{}] {:>3} %  {} of {}, transferred {}",
+        text(&now["phase"]),
+        "#".repeat(full),
+        " ".repeat(BAR - full),
+        part(100).min(100),
+        size(done),
+        size(total),
+        size(now["transferred"].as_u64().unwrap_or(0)),
+    );
+    write(false, line.as_bytes())
+}
+
+fn clear(bar: bool) -> Result<()> {
+    if bar { write(false, b"\r\x1b[K") } else { Ok(()) }
+}
+
+/// Lists the snapshots in the store.
+pub(super) async fn list(server: &ApiClient, json: bool) -> Result<ExitCode> {
+    let (list, _) = server.json(Method::GET, "/v1/store/snapshots").await?;
+    if json {
+        return pretty(&list);
+    }
+    let all = list["snapshots"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.is_empty() {
+        print_message("no snapshots in the store; copy one with `isolet snapshot push SNAPSHOT`");
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(true, table(all).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(all: &[Value]) -> String {
+    let name = |one: &Value| one["name"].as_str().map_or_else(|| "-".to_owned(), str::to_owned);
+    let width = |of: &dyn Fn(&Value) -> String, head: &str| {
+        all.iter().map(|one| of(one).len()).max().unwrap_or(0).max(head.len())
+    };
+    let ids = width(&|one| text(&one["id"]), "ID");
+    let names = width(&name, "NAME");
+    let mut table = format!("{:<ids$}  {:<names$}  {:>9}  HERE  PUSHED\n", "ID", "NAME", "SIZE");
+    for one in all {
+        let _ = writeln!(
+            table,
+            "{:<ids$}  {:<names$}  {:>9}  {:<4}  {}",
+            text(&one["id"]),
+            name(one),
+            size(one["size_bytes"].as_u64().unwrap_or(0)),
+            if one["is_here"] == true { "yes" } else { "no" },
+            text(&one["pushed_at"]),
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_says_which_snapshots_are_on_this_server() {
+        let one = json!({"id": "snap_a", "name": "ready", "size_bytes": 1, "is_here": true,
+                         "pushed_at": "2026-01-01T00:00:00Z"});
+        let other = json!({"id": "snap_bb", "name": null, "size_bytes": 3 << 20, "is_here": false,
+                           "pushed_at": "2026-01-02T00:00:00Z"});
+        assert_eq!(
+            table(&[one, other]),
+            "ID       NAME        SIZE  HERE  PUSHED\n\
+             snap_a   ready      1 KiB  yes   2026-01-01T00:00:00Z\n\
+             snap_bb  -        3.0 MiB  no    2026-01-02T00:00:00Z\n"
+        );
+    }
+
+    #[test]
+    fn the_end_says_what_was_sent() {
+        let done = json!({"transferred_bytes": 1 << 20, "existed": false, "left_out": 2,
+                          "snapshot": {"size_bytes": 4 << 20}});
+        let said = "sent 1.0 MiB for 4.0 MiB of files; left out: 2 sockets or devices";
+        assert_eq!(summary("push", &done), said);
+        assert_eq!(
+            summary("pull", &json!({"existed": true})),
+            "the server has the snapshot already"
+        );
+    }
+}

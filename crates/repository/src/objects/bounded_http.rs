@@ -1,0 +1,44 @@
+//! HTTP to the store, with a limit on the body of every answer: the client of the store takes lists
+//! and errors into memory whole.
+
+use async_trait::async_trait;
+use http_body_util::{BodyExt, Limited};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
+};
+
+/// Maximum length of the body of one answer, in bytes: more than the largest object, and than a
+/// list of 1,000 names.
+const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Connects with the limit.
+#[derive(Debug, Default)]
+pub(super) struct BoundedConnector;
+
+impl HttpConnector for BoundedConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(BoundedClient { client }))
+    }
+}
+
+#[derive(Debug)]
+struct BoundedClient {
+    client: HttpClient,
+}
+
+#[async_trait]
+impl HttpService for BoundedClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = self.client.execute(request).await?.into_parts();
+        let limited = Limited::new(body, BODY_BYTES_MAX).map_err(|error| {
+            match error.downcast::<HttpError>() {
+                Ok(error) => *error,
+                Err(error) => HttpError::new_boxed(HttpErrorKind::Decode, error),
+            }
+        });
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(limited)))
+    }
+}

@@ -1,0 +1,149 @@
+//! Fetches chunks in order: neighbours in a pack with one request, several requests at a time.
+
+use crate::crypto::keys::ChunkId;
+use crate::error::Error;
+use crate::format::chunk;
+use crate::transfer::known::{Location, Locations};
+use crate::transfer::progress::ProgressSender;
+use crate::transfer::repository::TenantRepository;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// Maximum length of one request, in bytes.
+const REQUEST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Bytes between two chunks that are fetched with them, because another request costs more.
+const GAP_BYTES_MAX: u64 = 64 * 1024;
+/// Maximum number of chunks of one request, so that a stream of repeated chunks is bounded too.
+const REQUEST_CHUNKS_MAX: usize = 1024;
+/// How many requests run at the same time. Each takes its length of memory.
+const REQUESTS_AT_ONCE: usize = 8;
+/// How many chunks are decrypted and decompressed at the same time.
+const OPENS_AT_ONCE: usize = 4;
+/// How often a chunk that is damaged is fetched again: the transfer may have damaged it.
+const RETRIES: usize = 2;
+
+/// Chunks that one request fetches.
+struct Request {
+    pack: u32,
+    start: u64,
+    end: u64,
+    chunks: Vec<(ChunkId, Location)>,
+}
+
+impl Request {
+    fn new(id: ChunkId, location: Location) -> Self {
+        let start = u64::from(location.offset);
+        let end = start + u64::from(location.bytes);
+        Self { pack: location.pack, start, end, chunks: vec![(id, location)] }
+    }
+
+    /// Adds a chunk if it is close enough.
+    fn add(&mut self, id: ChunkId, location: Location) -> bool {
+        let start = u64::from(location.offset);
+        let end = start + u64::from(location.bytes);
+        let is_near = start <= self.end + GAP_BYTES_MAX && self.start <= end + GAP_BYTES_MAX;
+        let whole = self.start.min(start)..self.end.max(end);
+        let fits = self.pack == location.pack
+            && is_near
+            && whole.end - whole.start <= REQUEST_BYTES_MAX
+            && self.chunks.len() < REQUEST_CHUNKS_MAX;
+        if fits {
+            self.start = whole.start;
+            self.end = whole.end;
+            self.chunks.push((id, location));
+        }
+        fits
+    }
+}
+
+/// The requests for a list of chunks.
+fn requests(locations: &Locations, ids: &[ChunkId]) -> Result<Vec<Request>, Error> {
+    let mut all: Vec<Request> = Vec::new();
+    for id in ids {
+        let location = locations.find(id);
+        let location = location.ok_or_else(|| Error::damaged("an index", "it lacks a chunk"))?;
+        if !all.last_mut().is_some_and(|last| last.add(*id, location)) {
+            all.push(Request::new(*id, location));
+        }
+    }
+    Ok(all)
+}
+
+impl TenantRepository {
+    /// The contents of chunks, in order.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if a chunk is missing or not what was pushed; errors of the store.
+    pub(crate) fn fetch<'a>(
+        &'a self,
+        locations: &'a Arc<Locations>,
+        ids: &[ChunkId],
+        progress: Option<&'a ProgressSender>,
+    ) -> Result<impl Stream<Item = Result<Vec<u8>, Error>> + 'a, Error> {
+        let requests = requests(locations, ids)?;
+        let fetched = futures_util::stream::iter(requests)
+            .map(move |request| self.answer(locations, request, progress))
+            .buffered(REQUESTS_AT_ONCE);
+        let parts = fetched.map_ok(|parts| futures_util::stream::iter(parts.into_iter().map(Ok)));
+        let opened = parts
+            .try_flatten()
+            .map(move |part: Result<Part, Error>| async move {
+                let part = part?;
+                self.open_chunk(locations, part).await
+            })
+            .buffered(OPENS_AT_ONCE);
+        Ok(opened)
+    }
+
+    async fn answer(
+        &self,
+        locations: &Locations,
+        request: Request,
+        progress: Option<&ProgressSender>,
+    ) -> Result<Vec<Part>, Error> {
+        let name = self.pack_name(locations, request.pack);
+        let whole = self.objects.get_range(&name, request.start..request.end).await?;
+        if let Some(progress) = progress {
+            progress.send_modify(|now| now.transferred += whole.len() as u64);
+        }
+        let part = |(id, location): (ChunkId, Location)| {
+            let start = (u64::from(location.offset) - request.start) as usize;
+            let sealed = whole.slice(start..start + location.bytes as usize);
+            Part { id, location, sealed }
+        };
+        Ok(request.chunks.into_iter().map(part).collect())
+    }
+
+    fn pack_name(&self, locations: &Locations, pack: u32) -> String {
+        let tag = locations.packs.get(pack as usize).copied().unwrap_or_default();
+        self.names.pack(&tag)
+    }
+
+    async fn open_chunk(&self, locations: &Locations, part: Part) -> Result<Vec<u8>, Error> {
+        let Part { id, location, mut sealed } = part;
+        let name = self.pack_name(locations, location.pack);
+        for attempt in 0..=RETRIES {
+            let keys = Arc::clone(&self.keys);
+            let own = sealed.clone();
+            let opened = spawn_blocking(move || chunk::open(&keys, &id, &own)).await;
+            if let Some(content) = opened.map_err(Error::fault)? {
+                return Ok(content);
+            }
+            if attempt < RETRIES {
+                let start = u64::from(location.offset);
+                let range = start..start + u64::from(location.bytes);
+                sealed = self.objects.get_range(&name, range).await?;
+            }
+        }
+        Err(Error::damaged(&name, "a chunk is not what was pushed"))
+    }
+}
+
+/// A sealed chunk.
+struct Part {
+    id: ChunkId,
+    location: Location,
+    sealed: Bytes,
+}

@@ -1,0 +1,58 @@
+//! The files of a snapshot for a push, and a place for those of a pull.
+
+use super::files::{DISK, SHELLS, STAGING, TREES, create_directory, create_private};
+use crate::live::orphans;
+use crate::live::snapshots::{CopyGuard, SnapshotFiles, SpaceFloor};
+use isolet_repository::{OwnerIds, Root, RootKind, Source};
+use isolet_storage::CopyError;
+use std::path::PathBuf;
+
+impl SnapshotFiles {
+    /// The trees and files of a snapshot, for a push.
+    pub(crate) fn sources(&self, name: &str, ids: OwnerIds) -> Vec<Source> {
+        let directory = self.directory(name);
+        let source = |name: &str, kind, ids| Source {
+            root: Root { name: name.to_owned(), kind },
+            path: directory.join(name),
+            ids,
+        };
+        let mut sources = match directory.join(DISK).is_file() {
+            true => vec![source(DISK, RootKind::File, OwnerIds::Server)],
+            false => TREES.iter().map(|tree| source(tree, RootKind::Tree, ids)).collect(),
+        };
+        if directory.join(SHELLS).is_dir() {
+            sources.push(source(SHELLS, RootKind::Tree, OwnerIds::Server));
+        }
+        sources
+    }
+
+    /// Whether the files of a snapshot consist of such trees and files.
+    pub(crate) fn accepts(roots: &[Root]) -> bool {
+        let names: Vec<(&str, RootKind)> =
+            roots.iter().map(|root| (root.name.as_str(), root.kind)).collect();
+        let files = match names.strip_suffix(&[(SHELLS, RootKind::Tree)]) {
+            Some(files) => files,
+            None => &names,
+        };
+        files == [(DISK, RootKind::File)] || files == TREES.map(|tree| (tree, RootKind::Tree))
+    }
+
+    /// Creates a directory in the staging area, for a pull, and what checks the disk while it is
+    /// filled. Checks that `bytes` fit on the disk. Blocks.
+    pub(crate) fn begin(
+        &self,
+        name: &str,
+        bytes: u64,
+        floor: SpaceFloor,
+    ) -> Result<(PathBuf, CopyGuard), CopyError> {
+        let staging = self.directory(STAGING);
+        let mut guard = self.guard(floor);
+        guard.check(bytes)?;
+        let staged = staging.join(name);
+        create_private(&staging)
+            .and_then(|()| create_directory(&staged))
+            .and_then(|()| orphans::mark(&staged))
+            .map_err(|error| CopyError::io("", &error))?;
+        Ok((staged, self.guard(floor)))
+    }
+}

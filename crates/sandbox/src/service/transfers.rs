@@ -1,0 +1,337 @@
+//! Copies of snapshots in the object store: push, pull, list and delete.
+
+use crate::lifecycle::driver::from_snapshot::copy_failed;
+use crate::live::failpoint::pass;
+use crate::live::inner::Inner;
+use crate::live::snapshot_store::{Direction, Transfer, TransferEnd};
+use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor};
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::ids::{SnapshotId, TenantId, random};
+use crate::model::record::snapshot::{SnapshotRecord, StoredSnapshot};
+use crate::service::Service;
+use isolet_image::Reference;
+use isolet_repository::{
+    Checkpoint, Manifest, OwnerIds, Progress, PullTarget, PushRequest, RootKind,
+};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+impl Service {
+    /// Whether the operator has configured an object store.
+    #[must_use]
+    pub fn has_snapshot_store(&self) -> bool {
+        self.inner.snapshot_store.check().is_ok()
+    }
+
+    /// Starts to copy a snapshot into the object store, or joins a push of it that runs. The
+    /// snapshot cannot be deleted before the end.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::NoSnapshot`], [`Error::TooManyTransfers`], [`Error::Stopping`].
+    /// The end has [`Error::Transfer`].
+    pub fn push_snapshot(&self, tenant: &TenantId, id: &SnapshotId) -> Result<Transfer, Error> {
+        self.inner.running()?;
+        self.inner.snapshot_store.check()?;
+        self.inner.snapshots.find(tenant, id)?;
+        let pinned = self.inner.pin_snapshot(tenant, id)?;
+        let inner = Arc::clone(&self.inner);
+        let key = (tenant.clone(), pinned.record.id.clone(), Direction::Push);
+        self.inner.snapshot_store.start(key, |progress| async move {
+            let record = Arc::clone(&pinned.record);
+            let pushed = inner.push(pinned, progress).await;
+            report("push", &record.tenant, &record.id, &pushed);
+            pushed
+        })
+    }
+
+    /// Starts to copy a snapshot from the object store to this server, or joins a pull of it that
+    /// runs. `name` replaces its name.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::TooManyTransfers`], [`Error::Stopping`]. The end has
+    /// [`Error::NotInStore`], [`Error::ImageMissing`], [`Error::SnapshotExists`],
+    /// [`Error::TooManySnapshots`], [`Error::Transfer`], and errors of the disk; nothing of the
+    /// snapshot is left then.
+    pub fn pull_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+        name: Option<SnapshotId>,
+    ) -> Result<Transfer, Error> {
+        self.inner.running()?;
+        self.inner.snapshot_store.check()?;
+        let inner = Arc::clone(&self.inner);
+        let tenant = tenant.clone();
+        let id = id.clone();
+        let key = (tenant.clone(), id.clone(), Direction::Pull);
+        self.inner.snapshot_store.start(key, |progress| async move {
+            let pulled = inner.pull(&tenant, &id, name, progress).await;
+            report("pull", &tenant, &id, &pulled);
+            pulled
+        })
+    }
+
+    /// The push or pull of a snapshot that runs, if there is one.
+    #[must_use]
+    pub fn transfer(&self, tenant: &TenantId, id: &SnapshotId, pull: bool) -> Option<Transfer> {
+        let direction = if pull { Direction::Pull } else { Direction::Push };
+        self.inner.snapshot_store.find(&(tenant.clone(), id.clone(), direction))
+    }
+
+    /// The snapshots of a tenant in the object store, sorted by id.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::Transfer`].
+    pub async fn stored_snapshots(&self, tenant: &TenantId) -> Result<Vec<StoredSnapshot>, Error> {
+        self.inner.snapshot_store.check()?;
+        let failed = |reason| Error::Transfer { id: "*".to_owned(), what: "listed", reason };
+        let repository = self.inner.snapshot_store.repository().await.map_err(failed)?;
+        let all = repository.tenant(tenant.as_str()).snapshots().await.map_err(failed)?;
+        let mut stored = Vec::with_capacity(all.len());
+        for manifest in all {
+            match self.stored(tenant, &manifest) {
+                Ok(snapshot) => stored.push(snapshot),
+                // A later release has pushed it.
+                Err(reason) => {
+                    warn!(snapshot = manifest.id, reason, "a snapshot of the store is not listed");
+                }
+            }
+        }
+        Ok(stored)
+    }
+
+    /// One snapshot of the object store.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::NotInStore`], [`Error::Transfer`].
+    pub async fn stored_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<StoredSnapshot, Error> {
+        self.inner.snapshot_store.check()?;
+        let failed = |reason| failed(id, "read", reason);
+        let repository = self.inner.snapshot_store.repository().await.map_err(failed)?;
+        let manifest = repository.tenant(tenant.as_str()).snapshot(id.as_str()).await;
+        let stored = self.stored(tenant, &manifest.map_err(failed)?);
+        stored.map_err(|reason| failed(isolet_repository::Error::Refused(reason)))
+    }
+
+    /// Deletes a snapshot from the object store. Chunks that no other snapshot has are deleted by
+    /// `isolet store prune`.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::NotInStore`], [`Error::Transfer`].
+    pub async fn delete_stored_snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        self.inner.snapshot_store.check()?;
+        let failed = |reason| failed(id, "deleted", reason);
+        let repository = self.inner.snapshot_store.repository().await.map_err(failed)?;
+        repository.tenant(tenant.as_str()).delete(id.as_str()).await.map_err(failed)?;
+        info!(snapshot = %id, %tenant, "snapshot deleted from the store");
+        Ok(())
+    }
+
+    fn stored(&self, tenant: &TenantId, manifest: &Manifest) -> Result<StoredSnapshot, String> {
+        let record = read_record(tenant, manifest, String::new())?;
+        Ok(StoredSnapshot {
+            is_here: self.inner.snapshots.find(tenant, &record.id).is_ok(),
+            info: record.info(),
+            pushed_at_ms: manifest.pushed_at_ms,
+        })
+    }
+}
+
+fn failed(id: &SnapshotId, what: &'static str, reason: isolet_repository::Error) -> Error {
+    match reason {
+        isolet_repository::Error::NoSnapshot(_) => Error::NotInStore(id.clone()),
+        isolet_repository::Error::Full => {
+            Error::DiskFull { step: format!("pull of snapshot {id}") }
+        }
+        reason => Error::Transfer { id: id.to_string(), what, reason },
+    }
+}
+
+fn report(
+    what: &'static str,
+    tenant: &TenantId,
+    id: &SnapshotId,
+    end: &Result<TransferEnd, Error>,
+) {
+    match end {
+        Ok(end) => {
+            let bytes = end.transferred_bytes;
+            info!(snapshot = %id, %tenant, bytes, existed = end.existed, "{what} of a snapshot ended");
+        }
+        Err(error) => warn!(snapshot = %id, %tenant, %error, "{what} of a snapshot failed"),
+    }
+}
+
+/// Lets failpoints act within a transfer.
+fn checkpoint() -> Checkpoint {
+    Checkpoint::new(|name| async move { pass(name).await.map_err(|error| error.to_string()) })
+}
+
+/// The record of a snapshot in the store. `directory` is the name of its directory here.
+fn read_record(
+    tenant: &TenantId,
+    manifest: &Manifest,
+    directory: String,
+) -> Result<SnapshotRecord, String> {
+    let row = isolet_store::SnapshotRow {
+        name: directory,
+        tenant: tenant.to_string(),
+        id: manifest.id.clone(),
+        body: manifest.record.to_string(),
+    };
+    SnapshotRecord::read(row)
+}
+
+impl Inner {
+    async fn push(
+        &self,
+        pinned: PinnedSnapshot,
+        progress: watch::Sender<Progress>,
+    ) -> Result<TransferEnd, Error> {
+        let record = &pinned.record;
+        let failed = |reason| failed(&record.id, "pushed", reason);
+        let base = record.body.settings.id_base;
+        let ids = base.map_or(OwnerIds::Server, OwnerIds::From);
+        let sources = self.snapshots.files.sources(&record.name, ids);
+        let has_disk = sources.iter().any(|source| source.root.kind == RootKind::File);
+        if base.is_none() || has_disk && base != Some(isolet_jail::FILES_ID_BASE) {
+            let reason = "its disk has the ids of this server's uid range; create a sandbox from it, \
+                          copy the files into a new sandbox, and push a snapshot of that";
+            return Err(failed(isolet_repository::Error::Refused(reason.to_owned())));
+        }
+        let request = PushRequest {
+            id: record.id.to_string(),
+            record: record.portable()?,
+            sources,
+            bytes: record.body.size_bytes,
+        };
+        let repository = self.snapshot_store.repository().await.map_err(failed)?;
+        let tenant = repository.tenant(record.tenant.as_str());
+        let pushed = tenant.push(request, &progress, &checkpoint()).await.map_err(failed)?;
+        Ok(TransferEnd {
+            snapshot: record.info(),
+            transferred_bytes: pushed.sent_bytes,
+            existed: pushed.existed,
+            left_out: pushed.left_out,
+        })
+    }
+
+    async fn pull(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SnapshotId,
+        new_name: Option<SnapshotId>,
+        progress: watch::Sender<Progress>,
+    ) -> Result<TransferEnd, Error> {
+        // The files of a snapshot never change, so one with this id is the same.
+        if let Ok(here) = self.snapshots.find(tenant, id).map(|record| record.info())
+            && here.id == *id
+        {
+            return Ok(TransferEnd {
+                snapshot: here,
+                transferred_bytes: 0,
+                existed: true,
+                left_out: 0,
+            });
+        }
+        let failed = |reason| failed(id, "pulled", reason);
+        let refused = |reason: &str| failed(isolet_repository::Error::Refused(reason.to_owned()));
+        let repository = self.snapshot_store.repository().await.map_err(failed)?;
+        let stored = repository.tenant(tenant.as_str());
+        let manifest = stored.snapshot(id.as_str()).await.map_err(failed)?;
+        let directory = random();
+        let record = read_record(tenant, &manifest, directory.clone());
+        let mut record = record.map_err(|reason| refused(&reason))?;
+        if !SnapshotFiles::accepts(&manifest.roots) {
+            return Err(refused(
+                "its files have a form that this server does not know; upgrade it",
+            ));
+        }
+        self.adapt(&mut record, new_name)?;
+        self.space.check()?;
+        self.quotas.check_disk_mib(tenant, record.body.settings.limits.disk_mib)?;
+        self.quotas.check(tenant)?;
+        let _place = self.snapshots.reserve(tenant, &directory, record.body.name.as_ref())?;
+        let pulled = self.pull_files(&directory, id, &stored, &manifest, &progress).await;
+        let pulled = match pulled {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                self.discard_files(&format!("staging/{directory}")).await;
+                return Err(error);
+            }
+        };
+        if let Err(error) = self.record_snapshot(&record, None).await {
+            self.discard_files(&directory).await;
+            return Err(error);
+        }
+        let info = record.info();
+        self.snapshots.insert(record);
+        Ok(TransferEnd {
+            snapshot: info,
+            transferred_bytes: pulled.received_bytes,
+            existed: false,
+            left_out: 0,
+        })
+    }
+
+    /// Makes the record one of this server: its image is that of this server, and it has no end.
+    fn adapt(&self, record: &mut SnapshotRecord, name: Option<SnapshotId>) -> Result<(), Error> {
+        let body = &mut record.body;
+        body.name = name.or(body.name.take());
+        body.expires_at_ms = None;
+        body.temporary = false;
+        body.settings.id_base = Some(isolet_jail::FILES_ID_BASE);
+        if let Some(lack) =
+            self.config.no_disk.as_ref().filter(|_| body.settings.limits.disk_mib > 0)
+        {
+            return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
+        }
+        let image = &body.settings.image_resolved;
+        if image == "host" {
+            body.settings.root = None;
+            return Ok(());
+        }
+        let reference = Reference::parse(image).map_err(isolet_image::Error::from)?;
+        let found = self.images.find(record.tenant.as_str(), &reference);
+        let found = found.filter(|image| self.images.missing_layer(&image.root).is_none());
+        let missing = || Error::ImageMissing {
+            id: record.id.clone(),
+            image: format!("{} ({image})", body.settings.image),
+        };
+        body.settings.root = Some(found.ok_or_else(missing)?.root.clone());
+        Ok(())
+    }
+
+    async fn pull_files(
+        &self,
+        directory: &str,
+        id: &SnapshotId,
+        stored: &isolet_repository::TenantRepository,
+        manifest: &Manifest,
+        progress: &watch::Sender<Progress>,
+    ) -> Result<isolet_repository::Pulled, Error> {
+        let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
+        let files = self.snapshots.files.clone();
+        let name = directory.to_owned();
+        let bytes = manifest.bytes;
+        let begun = blocking(move || files.begin(&name, bytes, floor)).await?;
+        let (staged, mut guard) =
+            begun.map_err(|error| copy_failed(&format!("snapshot {id}"), error))?;
+        let check = Box::new(move |bytes| {
+            guard.check(bytes).map_err(|_| isolet_repository::Error::Full)
+        });
+        let target = PullTarget { directory: staged, check };
+        let pulled = stored.pull(manifest, target, progress, &checkpoint()).await;
+        pulled.map_err(|reason| failed(id, "pulled", reason))
+    }
+}

@@ -1,0 +1,283 @@
+//! A real S3 server (moto), and a proxy in front of it that injects faults.
+
+use crate::{SOON, wait_until};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The bucket of every [`S3Server`].
+pub const BUCKET: &str = "bucket";
+/// Maximum length of the head of a message, in bytes.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// A running S3 server with a bucket. It is killed when dropped, and its objects are lost.
+pub struct S3Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl S3Server {
+    /// Starts a server on a free port of 127.0.0.1.
+    ///
+    /// # Panics
+    /// When moto is not installed (`make clients`), or does not start.
+    #[must_use]
+    pub fn start() -> Self {
+        let program =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/moto/bin/moto_server");
+        assert!(program.is_file(), "{} is missing: run `make clients`", program.display());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("a port");
+        drop(listener);
+        let child = Command::new(program)
+            .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let server = Self { child, address };
+        let path = format!("/{BUCKET}");
+        wait_until("the bucket exists", SOON, || server.request("PUT", &path).map(drop));
+        server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends a request without a body, signed as moto accepts it. `None` unless it succeeds.
+    #[must_use]
+    pub fn request(&self, method: &str, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        let credential = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, \
+                          SignedHeaders=host, Signature=0";
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: {credential}\r\n\
+             content-length: 0\r\nconnection: close\r\n\r\n",
+            self.address
+        )
+        .ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        text.lines().next()?.contains(" 200 ").then_some(text)
+    }
+
+    /// The keys of all objects, without those after the first 1,000.
+    ///
+    /// # Panics
+    /// When the server does not answer.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let list = self.request("GET", &format!("/{BUCKET}?list-type=2")).expect("a list");
+        let parts = list.split("<Key>").skip(1);
+        parts.filter_map(|part| Some(part.split_once("</Key>")?.0.to_owned())).collect()
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is passed on.
+    None,
+    /// It is answered with status 500.
+    Status500,
+    /// The body of the answer ends in its middle.
+    Truncated,
+    /// The answer arrives after this time.
+    Delayed(Duration),
+    /// A byte of the answer's body is another one.
+    WrongByte,
+    /// The body of the answer has 100 MiB more.
+    Endless,
+}
+
+/// Decides about a request by its method and path, and its number.
+type Plan = Box<dyn Fn(&str, &str, u64) -> Fault + Send>;
+
+struct Shared {
+    to: SocketAddr,
+    plan: Mutex<Plan>,
+    requests: AtomicU64,
+    /// Bytes of request bodies.
+    sent: AtomicU64,
+    injected: AtomicU64,
+    ends: AtomicBool,
+}
+
+/// A proxy that injects faults. It stops accepting connections when dropped.
+pub struct FaultyProxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl FaultyProxy {
+    /// Starts a proxy in front of a server, without faults.
+    ///
+    /// # Panics
+    /// When there is no port.
+    #[must_use]
+    pub fn start(server: &S3Server) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("a port");
+        let shared = Arc::new(Shared {
+            to: server.address(),
+            plan: Mutex::new(Box::new(|_, _, _| Fault::None)),
+            requests: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            injected: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
+        });
+        let own = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if own.ends.load(Ordering::Relaxed) {
+                    return;
+                }
+                let shared = Arc::clone(&own);
+                thread::spawn(move || serve(&shared, stream));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Decides about further requests, whose numbers begin at 0.
+    pub fn plan(&self, plan: impl Fn(&str, &str, u64) -> Fault + Send + 'static) {
+        *self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(plan);
+        self.shared.requests.store(0, Ordering::Relaxed);
+    }
+
+    /// Bytes of the bodies of all requests so far.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
+    }
+
+    /// The number of faults so far.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.shared.injected.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for FaultyProxy {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Passes one request on. The connection ends after it.
+fn serve(shared: &Shared, mut client: TcpStream) -> Option<()> {
+    let request = read_message(&mut client)?;
+    shared.sent.fetch_add(request.body.len() as u64, Ordering::Relaxed);
+    let first = request.head.lines().next()?.to_owned();
+    let mut words = first.split(' ');
+    let method = words.next()?;
+    let path = words.next()?;
+    let fault = {
+        let plan = shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        plan(method, path, shared.requests.fetch_add(1, Ordering::Relaxed))
+    };
+    if fault != Fault::None {
+        shared.injected.fetch_add(1, Ordering::Relaxed);
+    }
+    if fault == Fault::Status500 {
+        let answer = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 6\r\nconnection: close\r\n\r\nFAULTY";
+        return client.write_all(answer.as_bytes()).ok();
+    }
+    let mut server = TcpStream::connect(shared.to).ok()?;
+    let lines =
+        request.head.lines().filter(|line| !line.to_ascii_lowercase().starts_with("connection:"));
+    let head: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    write!(server, "{}\r\nconnection: close\r\n\r\n", head.join("\r\n")).ok()?;
+    server.write_all(&request.body).ok()?;
+    let mut answer = Vec::new();
+    server.read_to_end(&mut answer).ok()?;
+    let body = find_end(&answer)?;
+    match fault {
+        Fault::Truncated => answer.truncate(body + (answer.len() - body) / 2),
+        Fault::WrongByte => {
+            let middle = body + (answer.len() - body) / 2;
+            *answer.get_mut(middle)? ^= 1;
+        }
+        Fault::Endless => {
+            // Without a length, the body goes on until the connection ends.
+            let head = String::from_utf8_lossy(&answer[..body]).into_owned();
+            let lines = head
+                .lines()
+                .filter(|line| !line.to_ascii_lowercase().starts_with("content-length:"));
+            let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+            let mut endless = format!("{}\r\n\r\n", lines.join("\r\n")).into_bytes();
+            endless.extend_from_slice(&answer[body..]);
+            client.write_all(&endless).ok()?;
+            for _ in 0..100 {
+                client.write_all(&vec![b'x'; 1 << 20]).ok()?;
+            }
+            return Some(());
+        }
+        Fault::Delayed(time) => thread::sleep(time),
+        Fault::None | Fault::Status500 => {}
+    }
+    client.write_all(&answer).ok()
+}
+
+struct HttpMessage {
+    head: String,
+    body: Vec<u8>,
+}
+
+fn find_end(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).take(HEAD_BYTES_MAX).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+}
+
+/// Reads a request with its body.
+fn read_message(from: &mut TcpStream) -> Option<HttpMessage> {
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; 64 * 1024];
+    let end = loop {
+        if let Some(end) = find_end(&bytes) {
+            break end;
+        }
+        match from.read(&mut piece).ok()? {
+            0 => return None,
+            count => bytes.extend_from_slice(&piece[..count]),
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    let length = length.unwrap_or(0);
+    let mut body = bytes.split_off(end);
+    while body.len() < length {
+        match from.read(&mut piece).ok()? {
+            0 => return None,
+            count => body.extend_from_slice(&piece[..count]),
+        }
+    }
+    Some(HttpMessage { head, body })
+}
