@@ -10,7 +10,7 @@ use anyhow::Result;
 use std::time::{Duration, Instant};
 
 /// The number of forks where each copies its files in full.
-const FULL_COPIES: usize = 4;
+const FULL_COPIES: usize = 3;
 /// Used space of a fork that copies by reference, as a share of its data: at most this.
 const SHARED: f64 = 0.1;
 /// How long freed memory may take to return.

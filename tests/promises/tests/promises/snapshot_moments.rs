@@ -220,10 +220,10 @@ fn check(recorder: &Recorder, within: &RangeInclusive<usize>, copy: &Sandbox, wh
 }
 
 /// Takes snapshots and forks of a sandbox whose files change, and checks each.
-fn record(server: &Server, folder: &Path, disk_mib: u64, snapshots: usize) {
+fn record(server: &Server, folder: &Path, disk_mib: u64, snapshots: usize, pause_s: &str) {
     let http = server.http();
     let sandbox = server.sandbox_with(&json!({"disk_mib": disk_mib}));
-    let mut recorder = Recorder::start(server, &sandbox, folder, "0.0005");
+    let mut recorder = Recorder::start(server, &sandbox, folder, pause_s);
     let mut earliest = None;
     for number in 0..snapshots {
         recorder.wait_for(40);
@@ -271,9 +271,11 @@ fn record(server: &Server, folder: &Path, disk_mib: u64, snapshots: usize) {
 /// Records this number of sandboxes at the same time.
 fn moments(server: Server, disk_mib: u64, sandboxes: usize, snapshots: usize) {
     let folder = TempDir::new().expect("a directory");
+    // Many recorders without a pause would leave no processor for the server.
+    let pause_s = if sandboxes > 10 { "0.02" } else { "0.0005" };
     std::thread::scope(|scope| {
         for _ in 0..sandboxes {
-            scope.spawn(|| record(&server, folder.path(), disk_mib, snapshots));
+            scope.spawn(|| record(&server, folder.path(), disk_mib, snapshots, pause_s));
         }
     });
     server.healthy();

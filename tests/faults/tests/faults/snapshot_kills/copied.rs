@@ -91,7 +91,10 @@ impl Original {
             Operation::Image => {
                 if let Some((from, ..)) = self.own().last() {
                     let name = format!("made-{}", self.id);
+                    let copy = format!("image-{}", self.id);
                     self.send("POST", "/v1/images", &json!({"snapshot": from, "name": name}));
+                    self.send("POST", "/v1/sandboxes", &json!({"id": copy, "image": name}));
+                    self.send("DELETE", &format!("/v1/sandboxes/{copy}"), &Value::Null);
                     self.send("DELETE", &format!("/v1/images/{name}"), &Value::Null);
                 }
             }
@@ -216,7 +219,13 @@ impl Copied {
             wait_until(&format!("copy {id} is complete"), LONG, || {
                 // One that was being deleted may disappear.
                 let gone = http.get(&copy.path("")).status == 404;
-                (gone || number(&copy).is_some()).then_some(())
+                // An image has no state of shells.
+                let complete = if id.starts_with("image-") {
+                    copy.post("/exec", &json!({"command": "true"})).status == 200
+                } else {
+                    number(&copy).is_some()
+                };
+                (gone || complete).then_some(())
             });
             let _ = http.delete(&copy.path(""));
         }
