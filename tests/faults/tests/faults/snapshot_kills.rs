@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// The failpoints at which the short test kills. Others have tests of their own beside their features.
-const OWN: [&str; 4] = ["snapshot.", "restore.", "in_place.", "destroy."];
+const OWN: [&str; 5] = ["snapshot.", "restore.", "in_place.", "destroy.", "fork."];
 /// Failpoints that no operation of the long test reaches.
 const UNREACHED: [&str; 3] = ["recover.", "push.", "pull."];
 /// The default number of kills of the long test.
