@@ -132,7 +132,9 @@ fn one(
     first_outputs(rounds, &mut guest)?;
     neighbour::table(bin, server, &mut guest)?;
     forks::table(sizes.forks, place, server, &mut guest, data)?;
-    guest.delete()
+    guest.delete()?;
+    drop(host);
+    place.trim()
 }
 
 /// The times of one way to copy.

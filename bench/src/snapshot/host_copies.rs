@@ -2,13 +2,14 @@
 
 use super::Data;
 use super::place::{Kind, Place, run};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The ways to copy a directory that one file system offers.
 pub(crate) struct HostCopies {
+    kind: Kind,
     ways: Vec<&'static str>,
     folder: PathBuf,
     container: Option<String>,
@@ -36,7 +37,7 @@ impl HostCopies {
             Kind::Xfs => ways.push(REFLINK),
             Kind::Btrfs => ways.extend([REFLINK, SUBVOLUME]),
         }
-        let mut copies = Self { ways, folder, container: None };
+        let mut copies = Self { kind: place.kind, ways, folder, container: None };
         match copies.container() {
             Ok(container) => {
                 copies.container = Some(container);
@@ -88,7 +89,9 @@ impl HostCopies {
     fn podman(&self) -> Vec<String> {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let options = ["--root", &at("podman"), "--runroot", &at("podman-run")].map(str::to_owned);
-        let driver = ["--storage-driver", "overlay"].map(str::to_owned);
+        // Podman refuses overlays on btrfs.
+        let driver = if self.kind == Kind::Btrfs { "btrfs" } else { "overlay" };
+        let driver = ["--storage-driver", driver].map(str::to_owned);
         ["podman".to_owned()].into_iter().chain(options).chain(driver).collect()
     }
 
@@ -102,7 +105,11 @@ impl HostCopies {
              c=$({podman} create empty none); m=$({podman} mount $c)
              cp -a {source}/data $m/; {podman} umount $c >/dev/null; echo $c"
         );
-        Ok(run(Command::new("sh").args(["-ec", &script]))?.trim().to_owned())
+        let output = Command::new("sh").args(["-ec", &script]).stdin(Stdio::null()).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let last = errors.lines().last().unwrap_or("no message");
+        ensure!(output.status.success(), "{}: {last}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long snapshots of one tenant delay the commands of another.
+//! How long snapshots and `sync` of one tenant delay the commands of another.
 
 use super::guest::Guest;
 use crate::http::HttpClient;
@@ -22,22 +22,38 @@ pub(crate) fn table(bin: &Path, server: &BenchServer, guest: &mut Guest) -> Resu
     other.session("neighbour", ":")?;
     guest.write(true)?;
     let alone = commands(&mut other, || false)?;
-    let over = AtomicBool::new(false);
-    let (during, taken) = std::thread::scope(|scope| {
-        let snapshots = scope.spawn(|| {
-            let taken = snapshots(guest);
-            over.store(true, Ordering::Relaxed);
-            taken
-        });
-        let during = commands(&mut other, || over.load(Ordering::Relaxed));
-        (during, snapshots.join())
-    });
-    let taken = taken.map_err(|_| anyhow::anyhow!("the snapshots panicked"))??;
+    let (snapshots, taken) = during(&mut other, guest, snapshots)?;
+    let (syncs, synced) = during(&mut other, guest, syncs)?;
     guest.write(false)?;
     other.call(Method::DELETE, "/v1/sandboxes/neighbour", None)?;
-    let title = format!("### `:` of another tenant, while a sandbox writes; {taken} snapshots");
-    rows(&title, &[("no snapshots", alone), ("during snapshots", during?)]);
+    let names = [
+        "beside writes only".to_owned(),
+        format!("beside {taken} snapshots"),
+        format!("beside {synced} runs of `sync`"),
+    ];
+    let [first, second, third] = &names;
+    let variants = [(first.as_str(), alone), (second, snapshots), (third, syncs)];
+    rows("### `:` of another tenant, beside a sandbox that writes", &variants);
     Ok(())
+}
+
+/// Runs commands while another thread disturbs them.
+fn during(
+    other: &mut HttpClient,
+    guest: &mut Guest,
+    disturb: fn(&mut Guest) -> Result<usize>,
+) -> Result<(Times, usize)> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let disturbing = scope.spawn(|| {
+            let count = disturb(guest);
+            over.store(true, Ordering::Relaxed);
+            count
+        });
+        let times = commands(other, || over.load(Ordering::Relaxed))?;
+        let count = disturbing.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??;
+        Ok((times, count))
+    })
 }
 
 /// Runs commands for a while, and until `over`.
@@ -62,4 +78,15 @@ fn snapshots(guest: &mut Guest) -> Result<usize> {
         taken += 1;
     }
     Ok(taken)
+}
+
+/// Writes the files of the sandbox to the disk for a while. Returns how often.
+fn syncs(guest: &mut Guest) -> Result<usize> {
+    let until = Instant::now() + TIME;
+    let mut count = 0;
+    while Instant::now() < until {
+        guest.sync()?;
+        count += 1;
+    }
+    Ok(count)
 }

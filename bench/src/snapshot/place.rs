@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Size of each file system in GiB. Its file has holes.
-const SIZE_GIB: u64 = 24;
+const SIZE_GIB: u64 = 14;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
@@ -64,6 +64,11 @@ impl Place {
 
     pub(crate) fn path(&self) -> &Path {
         &self.mount
+    }
+
+    /// Gives the space of deleted files back to the host.
+    pub(crate) fn trim(&self) -> Result<()> {
+        run(Command::new("fstrim").arg(&self.mount)).map(drop)
     }
 
     /// Writes everything to the disk. Returns the used bytes.

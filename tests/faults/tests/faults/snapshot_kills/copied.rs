@@ -42,8 +42,9 @@ fn number(sandbox: &Sandbox) -> Option<u64> {
     (said.len() == 1).then(|| said.first()?.parse().ok()).flatten()
 }
 
-/// The listed snapshots, oldest first: id, sandbox and number.
-fn listed(http: &Http) -> Vec<(String, String, u64)> {
+/// The listed snapshots, oldest first: id, sandbox and number. One that was taken by a deletion has no
+/// number.
+fn listed(http: &Http) -> Vec<(String, String, Option<u64>)> {
     let Ok(all) = http.try_send("GET", "/v1/snapshots", None) else { return Vec::new() };
     let all = all.json();
     let all = all["snapshots"].as_array().cloned().unwrap_or_default();
@@ -51,7 +52,7 @@ fn listed(http: &Http) -> Vec<(String, String, u64)> {
         .iter()
         .map(|one| {
             let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
-            let number = one["metadata"]["number"].as_u64().expect("it is written");
+            let number = one["metadata"]["number"].as_u64();
             (one["created_at_ms"].as_u64(), (text("id"), text("sandbox"), number))
         })
         .collect();
@@ -91,11 +92,27 @@ impl Original {
             Operation::Image => {
                 if let Some((from, ..)) = self.own().last() {
                     let name = format!("made-{}", self.id);
+                    let copy = format!("image-{}", self.id);
                     self.send("POST", "/v1/images", &json!({"snapshot": from, "name": name}));
+                    self.send("POST", "/v1/sandboxes", &json!({"id": copy, "image": name}));
+                    self.send("DELETE", &format!("/v1/sandboxes/{copy}"), &Value::Null);
                     self.send("DELETE", &format!("/v1/images/{name}"), &Value::Null);
                 }
             }
+            Operation::Destroy => {
+                if let Some((from, ..)) = self.own().last() {
+                    let id = format!("destroyed-{}", self.id);
+                    let spec = json!({"id": id, "snapshot": from, "snapshot_on_destroy": true});
+                    self.send("POST", "/v1/sandboxes", &spec);
+                    self.send("DELETE", &format!("/v1/sandboxes/{id}"), &Value::Null);
+                }
+            }
             Operation::DeleteSnapshot => {
+                for (id, of, _) in listed(&self.http) {
+                    if of == format!("destroyed-{}", self.id) {
+                        self.send("DELETE", &format!("/v1/snapshots/{id}"), &Value::Null);
+                    }
+                }
                 let own = self.own();
                 if own.len() > 1 {
                     self.send("DELETE", &format!("/v1/snapshots/{}", own[0].0), &Value::Null);
@@ -111,7 +128,8 @@ impl Original {
 
     /// The snapshots of this sandbox.
     fn own(&self) -> Vec<(String, String, u64)> {
-        listed(&self.http).into_iter().filter(|(_, of, _)| *of == self.id).collect()
+        let all = listed(&self.http).into_iter().filter(|(_, of, _)| *of == self.id);
+        all.filter_map(|(id, of, number)| Some((id, of, number?))).collect()
     }
 
     /// Writes the next number.
@@ -216,7 +234,13 @@ impl Copied {
             wait_until(&format!("copy {id} is complete"), LONG, || {
                 // One that was being deleted may disappear.
                 let gone = http.get(&copy.path("")).status == 404;
-                (gone || number(&copy).is_some()).then_some(())
+                // An image has no state of shells.
+                let complete = if id.starts_with("image-") {
+                    copy.post("/exec", &json!({"command": "true"})).status == 200
+                } else {
+                    number(&copy).is_some()
+                };
+                (gone || complete).then_some(())
             });
             let _ = http.delete(&copy.path(""));
         }
@@ -228,8 +252,13 @@ impl Copied {
         let under_way = std::fs::read_dir(server.data().join("restores"));
         assert_eq!(under_way.map_or(0, Iterator::count), 0, "no restore is under way");
         for (id, sandbox, wanted) in all.iter().rev().take(restores) {
-            let copy = server.sandbox_with(&json!({"snapshot": id}));
-            assert_eq!(number(&copy), Some(*wanted), "{id} of {sandbox}");
+            let spec = json!({"snapshot": id, "snapshot_on_destroy": false});
+            let copy = server.sandbox_with(&spec);
+            let seen = number(&copy);
+            assert!(
+                seen.is_some() && wanted.is_none_or(|number| seen == Some(number)),
+                "{id} of {sandbox}: {seen:?}"
+            );
             copy.delete();
             self.restored += 1;
         }
@@ -238,11 +267,11 @@ impl Copied {
     /// Deletes all snapshots and sandboxes.
     pub(crate) fn end(&self, server: &Server) {
         let http = server.http();
-        for (id, ..) in listed(&http) {
-            http.delete(&format!("/v1/snapshots/{id}")).expect(200);
-        }
         for id in server.ids(&http) {
             server.named(&id).delete();
+        }
+        for (id, ..) in listed(&http) {
+            http.delete(&format!("/v1/snapshots/{id}")).expect(200);
         }
     }
 }

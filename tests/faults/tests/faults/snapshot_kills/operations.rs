@@ -10,6 +10,7 @@ pub(crate) enum Operation {
     Fork,
     Restore,
     Image,
+    Destroy,
     DeleteSnapshot,
     DeleteCopies,
     Pause,
@@ -17,7 +18,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// In an order in which each finds what it needs.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Change,
         Self::Snapshot,
         Self::Create,
@@ -26,6 +27,7 @@ impl Operation {
         Self::Restore,
         Self::Image,
         Self::Pause,
+        Self::Destroy,
         Self::DeleteSnapshot,
         Self::DeleteCopies,
     ];
