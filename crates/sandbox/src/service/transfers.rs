@@ -327,9 +327,8 @@ impl Inner {
         let begun = blocking(move || files.begin(&name, bytes, floor)).await?;
         let (staged, mut guard) =
             begun.map_err(|error| copy_failed(&format!("snapshot {id}"), error))?;
-        let check = Box::new(move |bytes| {
-            guard.check(bytes).map_err(|_| isolet_repository::Error::Full)
-        });
+        let check =
+            Box::new(move |bytes| guard.check(bytes).map_err(|_| isolet_repository::Error::Full));
         let target = PullTarget { directory: staged, check };
         let pulled = stored.pull(manifest, target, progress, &checkpoint()).await;
         pulled.map_err(|reason| failed(id, "pulled", reason))
