@@ -145,16 +145,27 @@ pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
 /// and the files that are open in it. Several mounts of one image may exist. Blocks.
 ///
 /// # Errors
-/// `EROFS` if the image was not written completely, otherwise the kernel's error.
+/// The kernel's.
 pub fn mount_read_only(image: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // A device that is attached to a file opened for reading is read-only.
     let image = rustix::fs::open(image, flags, Mode::empty())?;
     let device = isolet_sys::loop_device::attach(image.as_fd())?;
-    let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
-    rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
-    rustix::mount::fsconfig_create(context.as_fd())?;
+    let open = |skip_journal: bool| {
+        let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
+        rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
+        if skip_journal {
+            rustix::mount::fsconfig_set_flag(context.as_fd(), "noload")?;
+        }
+        rustix::mount::fsconfig_create(context.as_fd()).map(|()| context)
+    };
+    let context = match open(false) {
+        // The sandbox ran when the image was copied. Its journal was emptied before, but its mark
+        // stayed, and a read-only device does not let the kernel remove it.
+        Err(Errno::ROFS) => open(true)?,
+        context => context?,
+    };
     let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV

@@ -16,7 +16,7 @@ mod profiles;
 mod repeat;
 mod resource_usage;
 mod restore;
-mod snapshots;
+pub(crate) mod snapshots;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
 mod transfers;

@@ -5,6 +5,8 @@
 //! full with holes preserved. [`copy_file`] copies one file, [`copy_tree`] a directory with
 //! everything below it.
 //!
+//! [`merged`] reads the trees of a snapshot as the overlays of a sandbox show them, without one.
+//!
 //! Tenants decide what is in a tree. No symbolic link is followed, only regular files are opened,
 //! and the size of a tree costs neither stack nor descriptors, and at most a few MiB of memory.
 //! Owners are copied as numbers, so a copy belongs to the same ids on the disk as its original.
@@ -18,6 +20,7 @@ mod copied;
 mod error;
 mod file;
 mod measure;
+pub mod merged;
 mod method;
 mod subvolume;
 mod tree;

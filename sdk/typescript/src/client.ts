@@ -9,7 +9,14 @@ import type { SandboxOptions } from "./sandbox-options.js";
 import type { ExecutionSession } from "./session.js";
 import { tenantSession, type TenantSession, type TenantSessionOptions, type TenantSessionJson } from "./tenant.js";
 import { Transport } from "./transport.js";
-import { type Snapshot, type SnapshotJson, snapshotFromJson } from "./snapshots.js";
+import { type FileInfo, type FileJson, fileInfo } from "./file-types.js";
+import {
+  type Snapshot,
+  type SnapshotChange,
+  type SnapshotDiffJson,
+  type SnapshotJson,
+  snapshotFromJson,
+} from "./snapshots.js";
 
 /** Total resource usage of a tenant's sandboxes, including deleted ones. */
 export interface AccountUsage {
@@ -65,6 +72,39 @@ export class Isolet extends Transport {
    */
   async deleteSnapshot(snapshot: string): Promise<void> {
     await this.send(`/v1/snapshots/${encodeURIComponent(snapshot)}`, { method: "DELETE" });
+  }
+
+  /** List a directory of a snapshot, `/workspace` by default, without a sandbox. */
+  async *listSnapshotFiles(
+    snapshot: string,
+    path = "/workspace",
+    { recursive = false, hidden = false }: { recursive?: boolean; hidden?: boolean } = {},
+  ): AsyncGenerator<FileInfo> {
+    const query = new URLSearchParams({ path, recursive: recursive ? "1" : "0", hidden: hidden ? "1" : "0" });
+    const first = `/v1/snapshots/${encodeURIComponent(snapshot)}/files?${query}`;
+    for await (const json of this.pages<FileJson>(first)) yield fileInfo(json);
+  }
+
+  /**
+   * Read a file of a snapshot, without a sandbox.
+   *
+   * @throws {@link IsoletError} `no_snapshot`, `not_found`, `wrong_kind`.
+   */
+  async readSnapshotFile(snapshot: string, path: string): Promise<Uint8Array> {
+    const query = new URLSearchParams({ path });
+    const response = await this.send(`/v1/snapshots/${encodeURIComponent(snapshot)}/files?${query}`);
+    return new Uint8Array(await response.arrayBuffer());
+  }
+
+  /** The paths that differ between two snapshots, sorted. */
+  async *diffSnapshots(from: string, to: string): AsyncGenerator<SnapshotChange> {
+    const path = `/v1/snapshots/${encodeURIComponent(from)}/diff/${encodeURIComponent(to)}`;
+    for (let cursor: string | null = ""; cursor !== null; ) {
+      const query: string = cursor === "" ? "" : `?cursor=${cursor}`;
+      const page: SnapshotDiffJson = await this.json(`${path}${query}`);
+      for (const json of page.changes) yield { change: json.change, file: fileInfo(json) };
+      cursor = page.next_cursor;
+    }
   }
 
   /**

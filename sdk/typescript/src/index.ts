@@ -39,7 +39,7 @@ export type {
   NetworkInfo,
   NetworkRules,
 } from "./network.js";
-export type { Snapshot, SnapshotOptions } from "./snapshots.js";
+export type { Snapshot, SnapshotChange, SnapshotOptions } from "./snapshots.js";
 export type { NetworkTraffic, RecoveredSandbox, RestoredSandbox, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";
 export type { ReconnectOptions } from "./backoff.js";

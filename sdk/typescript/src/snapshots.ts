@@ -1,6 +1,7 @@
 /** Snapshots: the files of a sandbox and the state of its shells at one moment. */
 
 import { wholeSeconds } from "./duration.js";
+import type { FileInfo, FileJson } from "./file-types.js";
 
 /** Options of a new snapshot. */
 export interface SnapshotOptions {
@@ -30,6 +31,19 @@ export interface Snapshot {
   trigger: "request" | "schedule" | "destroy";
   /** What was open and is not part of it, such as `processes`. */
   lost: string[];
+}
+
+/** A path that differs between two snapshots. */
+export interface SnapshotChange {
+  change: "added" | "changed" | "removed";
+  /** The file in the second snapshot, or in the first if it was removed. */
+  file: FileInfo;
+}
+
+/** The server's JSON. */
+export interface SnapshotDiffJson {
+  changes: (FileJson & { change: SnapshotChange["change"] })[];
+  next_cursor: string | null;
 }
 
 /** The server's JSON. */

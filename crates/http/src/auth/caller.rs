@@ -32,6 +32,14 @@ impl Caller {
         }
     }
 
+    /// Refuses a caller with a ticket, which opens one session and nothing else.
+    ///
+    /// # Errors
+    /// 401.
+    pub(crate) fn check_key(&self) -> Result<(), ApiError> {
+        if self.ticket_scope.is_some() { Err(bad_ticket()) } else { Ok(()) }
+    }
+
     /// How the caller may reach a sandbox. A ticket for an existing sandbox never creates another
     /// one.
     pub(crate) fn limit_reach(&self, reach: Access) -> Access {

@@ -55,7 +55,7 @@ static USES: LazyLock<HashMap<&'static str, ConnectionUse>> =
     LazyLock::new(|| ROUTES.into_iter().collect());
 
 /// Every route with requests that are not [`ConnectionKind::Call`].
-const ROUTES: [(&str, ConnectionUse); 42] = [
+const ROUTES: [(&str, ConnectionUse); 45] = [
     ("/v1/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     ("/v1/sandboxes/{id}/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     (
@@ -74,6 +74,9 @@ const ROUTES: [(&str, ConnectionUse); 42] = [
     ("/v1/sandbox/{id}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
     ("/v1/runs/{id}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
     ("/v1/sessions/{sid}/exec", ConnectionUse::Always(ConnectionKind::Exec)),
+    ("/v1/snapshots/{snapshot}/files", ConnectionUse::Files),
+    ("/v1/snapshots/{snapshot}/files/", ConnectionUse::Files),
+    ("/v1/snapshots/{snapshot}/files/{*path}", ConnectionUse::Files),
     ("/v1/sandboxes/{id}/files", ConnectionUse::Files),
     ("/v1/sandboxes/{id}/files/", ConnectionUse::Files),
     ("/v1/sandboxes/{id}/files/{*path}", ConnectionUse::Files),

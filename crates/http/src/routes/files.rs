@@ -8,6 +8,7 @@ pub(crate) mod fetch;
 pub(crate) mod listing;
 pub(crate) mod operations;
 pub(crate) mod search;
+pub(crate) mod snapshot;
 pub(crate) mod target;
 pub(crate) mod upload;
 pub(crate) mod view;

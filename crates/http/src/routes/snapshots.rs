@@ -1,5 +1,6 @@
 //! Snapshots and forks of sandboxes.
 
+pub(crate) mod diff;
 pub(crate) mod store;
 pub(crate) mod view;
 
@@ -28,6 +29,8 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .routes(routes!(create))
         .routes(routes!(list))
         .routes(routes!(get, delete))
+        .routes(routes!(diff::diff))
+        .merge(crate::routes::files::snapshot::router())
         .routes(routes!(fork))
         .routes(routes!(restore))
         .merge(store::router())

@@ -3,4 +3,5 @@
 pub(crate) mod pause;
 pub(crate) mod recover;
 pub(crate) mod snapshot;
+mod snapshot_files;
 pub(crate) mod transfer;

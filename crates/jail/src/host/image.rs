@@ -160,6 +160,21 @@ pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {
     Ok(tree)
 }
 
+/// The tree of the host below a data directory that sandboxes use; `None` before one was created.
+#[must_use]
+pub fn host_skeleton(data: &Path) -> Option<PathBuf> {
+    let images = data.join("image");
+    let current = images.join(format!("host-{}", fingerprint()));
+    if current.join("etc/passwd").is_file() {
+        return Some(current);
+    }
+    // The host has changed since the launcher was started.
+    let others = fs::read_dir(&images).ok()?.flatten();
+    let complete =
+        others.map(|entry| entry.path()).filter(|path| path.join("etc/passwd").is_file());
+    complete.max_by_key(|path| fs::metadata(path).and_then(|about| about.modified()).ok())
+}
+
 /// Whether the host's programs all lie in `/usr`.
 #[must_use]
 pub(crate) fn is_usr_merged() -> bool {

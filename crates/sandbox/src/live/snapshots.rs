@@ -10,6 +10,7 @@
 mod files;
 mod permits;
 mod portable;
+mod reader;
 pub(crate) mod restores;
 mod space;
 mod subvolumes;
@@ -29,7 +30,11 @@ pub(crate) use space::{CopyGuard, SpaceFloor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
+
+/// Maximum number of comparisons at the same time, which read much from the disk. Further ones wait.
+const DIFFS_MAX: usize = 8;
 
 /// The snapshots of all tenants.
 pub(crate) struct Snapshots {
@@ -39,6 +44,10 @@ pub(crate) struct Snapshots {
     /// A permit for each snapshot that may be copied into a sandbox. Apart, because a copy of a
     /// sandbox may wait until that sandbox is restored.
     pub(crate) restores: CopyPermits,
+    /// A permit for each comparison of two snapshots.
+    pub(crate) diffs: Semaphore,
+    /// Disk images of snapshots that are mounted for reading.
+    pub(crate) disks: reader::DiskMounts,
     state: Mutex<State>,
 }
 
@@ -118,6 +127,8 @@ impl Snapshots {
             files,
             copies: CopyPermits::default(),
             restores: CopyPermits::default(),
+            diffs: Semaphore::new(DIFFS_MAX),
+            disks: reader::DiskMounts::default(),
             state: Mutex::default(),
         };
         let mut known = Vec::new();

@@ -4,6 +4,7 @@
 //! never on the host.
 
 mod calls;
+mod stored;
 
 pub use calls::{CONTEXT_MAX, GLOB_BYTES_MAX, Opened, PAGE_MAX, PATTERN_BYTES_MAX, Page, Watcher};
 
@@ -20,6 +21,7 @@ use isolet_wire::request::{AgentRequest, FileRequest};
 use isolet_wire::response::{AgentResponse, DirectoryEntry, FileStat};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use stored::StoredFile;
 
 /// Maximum number of entries that a list may request.
 pub const ENTRIES_MAX: u32 = 100_000;
@@ -36,11 +38,19 @@ pub(crate) const LONG: Duration = Duration::from_secs(15 * 60);
 pub struct FileReader {
     /// The metadata when the file was opened.
     pub stat: FileStat,
-    wire: Wire,
+    source: Source,
     done: bool,
     /// Bytes that have already been received.
     ahead: Option<Bytes>,
-    meter: Arc<Meter>,
+    /// Counts the bytes from a sandbox.
+    meter: Option<Arc<Meter>>,
+}
+
+/// Where the bytes of a file come from.
+#[derive(Debug)]
+enum Source {
+    Agent(Wire),
+    Snapshot(StoredFile),
 }
 
 /// A file that is being written to a temporary name. Dropping it before [`Writer::finish`] changes
@@ -106,6 +116,11 @@ fn check(path: &[u8]) -> Result<(), Error> {
 }
 
 impl FileReader {
+    /// A reader of a file of a snapshot.
+    pub(crate) fn stored(stat: FileStat, file: StoredFile) -> Self {
+        Self { stat, source: Source::Snapshot(file), done: false, ahead: None, meter: None }
+    }
+
     /// Waits for the next bytes; `None` at the end. Cancel-safe.
     ///
     /// # Errors
@@ -114,10 +129,16 @@ impl FileReader {
         if self.ahead.is_some() || self.done {
             return Ok(self.ahead.take());
         }
-        match next_event(&mut self.wire).await? {
+        let wire = match &mut self.source {
+            Source::Agent(wire) => wire,
+            Source::Snapshot(file) => return file.next().await,
+        };
+        match next_event(wire).await? {
             AgentEvent::Data(body) => {
                 let bytes = DataFrame::parse(body).map_err(AgentError::from)?.bytes;
-                self.meter.bytes(Stream::FilesOut, bytes.len());
+                if let Some(meter) = &self.meter {
+                    meter.bytes(Stream::FilesOut, bytes.len());
+                }
                 Ok(Some(bytes))
             }
             AgentEvent::Response(AgentResponse::Done) => {
@@ -218,8 +239,8 @@ impl Sandbox {
     }
 
     fn reader(&self, stat: FileStat, wire: Wire) -> FileReader {
-        let meter = Arc::clone(&self.entry.meter);
-        FileReader { stat, wire, done: false, ahead: None, meter }
+        let meter = Some(Arc::clone(&self.entry.meter));
+        FileReader { stat, source: Source::Agent(wire), done: false, ahead: None, meter }
     }
 
     /// Reads a regular file from `offset`, at most `limit` bytes.

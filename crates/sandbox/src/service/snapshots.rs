@@ -1,7 +1,10 @@
 //! Snapshots: taking, listing and deleting them.
 
 mod destroy;
+mod files;
 pub(super) mod schedule;
+
+pub use files::{SnapshotChange, SnapshotDiff};
 
 use crate::lifecycle::driver::from_snapshot::copy_failed;
 use crate::live::entry::SandboxEntry;
@@ -264,6 +267,7 @@ impl Inner {
             self.snapshots.insert((*record).clone());
             return Err(error);
         }
+        self.snapshots.disks.forget(&record.name);
         self.trash.notify_one();
         pass("snapshot.discarded").await?;
         // Without its files it is deleted. The next start removes a record that is left.
@@ -363,6 +367,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        inner.snapshots.disks.expire();
         let now = now_ms();
         for record in inner.snapshots.all() {
             if record.body.expires_at_ms.is_none_or(|at| at > now) {

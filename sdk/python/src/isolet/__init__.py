@@ -77,6 +77,7 @@ from .models import (
     SearchResult,
     SessionInfo,
     Snapshot,
+    SnapshotChange,
     Usage,
 )
 from .network_models import Credential, CredentialInfo, Denied, NetworkInfo, NetworkRules, Traffic
@@ -174,6 +175,7 @@ __all__ = [
     "Shell",
     "ShellClosedError",
     "Snapshot",
+    "SnapshotChange",
     "TenantSession",
     "Terminal",
     "TerminalAttached",

@@ -483,6 +483,19 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class SnapshotChange:
+    """A path that differs between two snapshots."""
+
+    change: str  #: ``added``, ``changed`` or ``removed``.
+    file: FileInfo  #: The file in the second snapshot, or in the first if it was removed.
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SnapshotChange:
+        """Parse the server's JSON."""
+        return cls(change=body["change"], file=FileInfo.from_json(body))
+
+
+@dataclass(frozen=True)
 class ProcessInfo:
     """State of a background process at the time of the call."""
 

@@ -50,6 +50,7 @@ mod sessions;
 mod shell_ends;
 mod shell_state;
 mod sleep;
+mod snapshot_files;
 mod snapshot_moments;
 mod snapshot_schedule;
 mod snapshots;

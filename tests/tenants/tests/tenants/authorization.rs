@@ -157,6 +157,7 @@ impl Route {
             .replace("{image}", IMAGE)
             .replace("{process}", "daemon")
             .replace("{snapshot}", SNAPSHOT)
+            .replace("{other}", SNAPSHOT)
             .replace("{recording}", &self.recording.lock().expect("a text"));
         path + query(&self.method, &self.path)
     }

@@ -24,6 +24,11 @@ pub(crate) struct FileTarget {
 }
 
 impl FileTarget {
+    /// The id of what the files belong to, as it stands before `/files`.
+    pub(super) fn parent(&self) -> &str {
+        self.sandbox.as_str()
+    }
+
     /// How a request that only reads opens the sandbox: a failed sandbox can still be read, any
     /// other is created if it does not exist.
     pub(crate) fn reading(&self, app: &App, caller: &Caller) -> CreateMode {

@@ -71,7 +71,7 @@ impl SavedView {
 
 impl FileView {
     /// A file that the request named.
-    pub(super) fn of(path: &[u8], found: FoundFile) -> Self {
+    pub(crate) fn of(path: &[u8], found: FoundFile) -> Self {
         Self::at(&whole(path), found)
     }
 

@@ -1,5 +1,6 @@
 //! `isolet snapshot`: takes, lists, restores and deletes snapshots. `isolet fork`: copies a sandbox.
 
+use super::snapshot_files;
 use crate::client::lifecycle::transfer;
 use crate::client::list::{pretty, text};
 use crate::client::network::asked;
@@ -25,6 +26,9 @@ terminals and credentials.
   isolet create --snapshot ready
   isolet snapshot restore demo ready
   isolet snapshot ls --json | jq -r '.snapshots[].id'
+  isolet snapshot diff before ready
+  isolet snapshot files ready /etc
+  isolet snapshot cat ready src/main.rs
   isolet snapshot rm ready
 
 Copies in the store that the operator has configured, for other servers:
@@ -78,6 +82,34 @@ network, limits and metadata of the sandbox stay. If it fails, nothing is change
         /// Id or name of the snapshot
         #[arg(value_parser = id)]
         snapshot: String,
+    },
+    /// List the paths that differ between two snapshots: A added, C changed, D removed.
+    Diff {
+        /// Id or name of the first snapshot
+        #[arg(value_parser = id)]
+        from: String,
+        /// Id or name of the second snapshot
+        #[arg(value_parser = id)]
+        to: String,
+    },
+    /// List a directory of a snapshot: mode, size and path.
+    Files {
+        /// Id or name of the snapshot
+        #[arg(value_parser = id)]
+        snapshot: String,
+        /// Directory; a relative path starts in /workspace [default: /workspace]
+        path: Option<String>,
+        /// List all directories below
+        #[arg(long, short)]
+        recursive: bool,
+    },
+    /// Write the content of a file of a snapshot to standard output.
+    Cat {
+        /// Id or name of the snapshot
+        #[arg(value_parser = id)]
+        snapshot: String,
+        /// File; a relative path starts in /workspace
+        path: String,
     },
     /// Delete snapshots. Sandboxes that were created from them stay.
     Rm {
@@ -160,6 +192,16 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         SnapshotCommand::Push { snapshot } => transfer::push(&server, &snapshot, args.json).await,
         SnapshotCommand::Pull { snapshot, name } => {
             transfer::pull(&server, &snapshot, name, args.json).await
+        }
+        SnapshotCommand::Diff { from, to } => {
+            snapshot_files::diff(&server, &from, &to, args.json).await
+        }
+        SnapshotCommand::Files { snapshot, path, recursive } => {
+            let path = path.as_deref();
+            snapshot_files::files(&server, &snapshot, path, recursive, args.json).await
+        }
+        SnapshotCommand::Cat { snapshot, path } => {
+            snapshot_files::cat(&server, &snapshot, &path).await
         }
     }
 }

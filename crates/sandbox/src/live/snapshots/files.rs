@@ -113,6 +113,11 @@ impl SnapshotFiles {
         Ok(())
     }
 
+    /// The data directory of the server.
+    pub(super) fn data(&self) -> &Path {
+        self.directory.parent().unwrap_or(&self.directory)
+    }
+
     /// The directory of a snapshot.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         self.directory.join(name)

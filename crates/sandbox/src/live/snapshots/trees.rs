@@ -7,7 +7,6 @@ use std::path::PathBuf;
 /// The directories that hold the files of a snapshot, as the overlays of a sandbox from it combine
 /// them: a file of an earlier directory covers that of a later one, and whiteouts and opaque
 /// directories (`user.overlay.opaque`) hide what lies below. Tenants decided what is in them.
-#[allow(dead_code, reason = "for reading the files of snapshots")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotTrees {
     /// The disk image with all files, if the sandbox had a disk of its own. The other directories
@@ -28,7 +27,6 @@ pub(crate) struct SnapshotTrees {
 
 impl SnapshotFiles {
     /// The directories of a snapshot.
-    #[allow(dead_code, reason = "for reading the files of snapshots")]
     pub(crate) fn trees(&self, record: &SnapshotRecord) -> SnapshotTrees {
         let own = self.directory(&record.name);
         let settings = &record.body.settings;

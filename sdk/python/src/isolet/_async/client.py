@@ -12,7 +12,7 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
-from ..models import SandboxInfo, Snapshot
+from ..models import FileInfo, SandboxInfo, Snapshot, SnapshotChange
 from ..network_models import Credential, NetworkRules
 from ..values import Duration
 from . import io
@@ -414,6 +414,50 @@ class AsyncIsolet(AsyncTenantSessions):
             NotFoundError: ``no_stored_snapshot``.
         """
         await self._connection.send(calls.call("DELETE", calls.stored_snapshot_path(snapshot)))
+    async def snapshot_files(
+        self, snapshot: str, path: str = "/workspace", *, recursive: bool = False, hidden: bool = False
+    ) -> AsyncIterator[FileInfo]:
+        """Iterate over a directory of a snapshot, without a sandbox.
+
+        Args:
+            snapshot: its id or name.
+            path: a relative path starts in ``/workspace``.
+            recursive: list all directories below.
+            hidden: include names that begin with a dot.
+        """
+        query = (("path", path), ("recursive", str(int(recursive))), ("hidden", str(int(hidden))))
+        first = calls.call("GET", f"{calls.snapshot_path(snapshot)}/files", query, repeatable=True)
+        async for answer in self._connection.pages(first):
+            yield FileInfo.from_json(answer)
+
+    async def read_snapshot_file(self, snapshot: str, path: str) -> bytes:
+        """Read a file of a snapshot, without a sandbox.
+
+        Args:
+            snapshot: its id or name.
+            path: a relative path starts in ``/workspace``.
+
+        Raises:
+            NotFoundError: ``no_snapshot``, or ``not_found`` for the file.
+        """
+        call = calls.call("GET", f"{calls.snapshot_path(snapshot)}/files", (("path", path),), repeatable=True)
+        return (await self._connection.send(call)).content
+
+    async def diff_snapshots(self, first: str, second: str) -> AsyncIterator[SnapshotChange]:
+        """Iterate over the paths that differ between two snapshots, sorted.
+
+        Args:
+            first: id or name of the first snapshot.
+            second: id or name of the second snapshot.
+        """
+        path = f"{calls.snapshot_path(first)}/diff/{calls.quote_id(second)}"
+        cursor: str | None = ""
+        while cursor is not None:
+            query = (("cursor", cursor),) if cursor else ()
+            page = await self._connection.json(calls.call("GET", path, query, repeatable=True))
+            for change in page["changes"]:
+                yield SnapshotChange.from_json(change)
+            cursor = page["next_cursor"]
 
     async def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""

@@ -1,0 +1,120 @@
+//! Opens the files of snapshots for reading, without a sandbox. The disk image of a snapshot is
+//! mounted detached, so that no namespace shows it, and stays so for a while.
+
+use crate::live::snapshots::Snapshots;
+use crate::model::record::snapshot::SnapshotRecord;
+use isolet_storage::merged::{Layer, Layers, MergedTree};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a disk image stays mounted after its last use.
+const IDLE: Duration = Duration::from_secs(10);
+/// Maximum number of disk images that stay mounted without being used.
+const MOUNTS_MAX: usize = 16;
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The disk images that are mounted. The kernel removes the mounts when the server ends.
+#[derive(Debug, Default)]
+pub(crate) struct DiskMounts {
+    /// The least recently used one first.
+    mounted: Mutex<Vec<MountedDisk>>,
+}
+
+#[derive(Debug)]
+struct MountedDisk {
+    /// The name of the snapshot's directory.
+    name: String,
+    root: Arc<OwnedFd>,
+    used: Instant,
+}
+
+impl DiskMounts {
+    fn lock(&self) -> MutexGuard<'_, Vec<MountedDisk>> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The root of an image, which is mounted if it is not yet. Blocks.
+    fn open(&self, name: &str, image: &Path) -> Result<Arc<OwnedFd>, Errno> {
+        let known =
+            self.lock().iter().find(|one| one.name == name).map(|one| Arc::clone(&one.root));
+        // Two callers may mount it at once; the second mount then ends with its call.
+        let root = match known {
+            Some(root) => root,
+            None => Arc::new(isolet_jail::mount_read_only(image)?),
+        };
+        let mut mounted = self.lock();
+        mounted.retain(|one| one.name != name);
+        if mounted.len() >= MOUNTS_MAX {
+            mounted.remove(0);
+        }
+        let used = Instant::now();
+        mounted.push(MountedDisk { name: name.to_owned(), root: Arc::clone(&root), used });
+        Ok(root)
+    }
+
+    /// Unmounts the images that were not used for a while.
+    pub(crate) fn expire(&self) {
+        self.lock().retain(|one| one.used.elapsed() < IDLE);
+    }
+
+    /// Unmounts the image of a deleted snapshot as soon as nothing reads it.
+    pub(crate) fn forget(&self, name: &str) {
+        self.lock().retain(|one| one.name != name);
+    }
+}
+
+impl Snapshots {
+    /// Opens the files of a snapshot as a sandbox from it would show them. What is deleted
+    /// afterwards can still be read by those who have it open. Blocks.
+    pub(crate) fn open_tree(&self, record: &SnapshotRecord) -> Result<MergedTree, Errno> {
+        let trees = self.files.trees(record);
+        let id_base = trees.id_base.unwrap_or(0);
+        let disk = match &trees.disk {
+            Some(image) => Some(self.disks.open(&record.name, image)?),
+            None => None,
+        };
+        let of_host = record.body.settings.root.is_none();
+        let own = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base });
+        let shared = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base: 0 });
+        let below = |disk: &OwnedFd, path: &str| {
+            let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            let directory = rustix::fs::openat2(disk.as_fd(), path, DIRECTORY, Mode::empty(), how)?;
+            Ok::<_, Errno>(Layer { directory, id_base })
+        };
+        let mut root: Vec<Layer> = match &disk {
+            Some(disk) => vec![below(disk, "root/upper")?],
+            None => trees.root.iter().map(|path| own(path)).collect::<Result<_, Errno>>()?,
+        };
+        let mut mounted = Vec::new();
+        if of_host {
+            let data = self.files.data();
+            root.push(shared(&isolet_jail::host_skeleton(data).ok_or(Errno::NOENT)?)?);
+            let mut usr: Vec<Layer> = match &disk {
+                Some(disk) => vec![below(disk, "usr/upper")?],
+                None => trees.usr.iter().map(|path| own(path)).collect::<Result<_, Errno>>()?,
+            };
+            usr.push(shared(Path::new("/usr"))?);
+            mounted.push(("usr", Layers::overlay(usr)));
+        } else {
+            for layer in &trees.image {
+                root.push(shared(layer)?);
+            }
+        }
+        let workspace = match (&disk, &trees.workspace) {
+            (Some(disk), _) => Some(below(disk, "workspace")?),
+            (None, Some(path)) => Some(own(path)?),
+            (None, None) => None,
+        };
+        mounted.extend(workspace.map(|layer| ("workspace", Layers::plain(layer))));
+        Ok(MergedTree::new(Layers::overlay(root), mounted, disk.is_some()))
+    }
+}
+
+fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, DIRECTORY, Mode::empty())
+}
