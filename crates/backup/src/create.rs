@@ -16,12 +16,12 @@ use crate::manifest::{
     self, Content, FileEntry, LeftOut, Manifest, SandboxMoment, SkippedFile, is_name,
 };
 use crate::progress::{Progress, ProgressEvent};
-use crate::records::{allowed_in_orphan, allowed_in_sandbox};
+use crate::records::{allowed_in_layer, allowed_in_orphan, allowed_in_sandbox};
 use crate::secrets::{AuditKeys, Passphrase, Secrets};
 use crate::verify::{verify_file, verify_others};
 use archives::{Archives, WrittenArchive};
-use isolet_store::backup::{CopiedRecords, LinkSecrets, SandboxSummary, sandboxes};
-use std::collections::HashSet;
+use isolet_store::backup::{CopiedRecords, LinkSecrets, SandboxSummary, SummaryLayer, sandboxes};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,8 @@ use target::PartialBackup;
 
 /// Maximum number of skipped files that a manifest names, so that its size stays within its limit.
 const SKIPPED_NAMED_MAX: usize = 1000;
+/// Attempts to copy the layers of a sandbox, which may be folded in the meantime.
+const LAYERS_ATTEMPTS: u32 = 5;
 /// Attempts to copy audit logs while nobody replaces their keys.
 const AUDIT_ATTEMPTS: u32 = 5;
 /// Space that a backup needs besides copies of all files, in bytes.
@@ -104,6 +106,8 @@ pub fn create(
         progress,
         manifest: Manifest::new(),
         kept: HashSet::new(),
+        layers: HashMap::new(),
+        archived_layers: HashSet::new(),
         skipped_named: 0,
         audit_keys: AuditKeys::default(),
     };
@@ -128,6 +132,10 @@ struct Backup<'a> {
     manifest: Manifest,
     /// Names of the sandboxes whose records the backup contains.
     kept: HashSet<String>,
+    /// The layers of snapshots that each of them had when its files were copied.
+    layers: HashMap<String, Vec<SummaryLayer>>,
+    /// Names of the layers in the backup.
+    archived_layers: HashSet<String>,
     /// Number of skipped files that the manifest names.
     skipped_named: usize,
     audit_keys: AuditKeys,
@@ -143,6 +151,10 @@ impl Backup<'_> {
         if !is_name(&sandbox.name) {
             return self.left_out(sandbox, "its name is invalid".to_owned());
         }
+        // Most of them before the sandbox stands still: layers never change.
+        if let Err(error) = self.layers_of(&sandbox.name) {
+            return self.left_out_if_of_source(sandbox, error);
+        }
         let held = match holds.hold(&sandbox.name) {
             Ok(Some(held)) => held,
             Ok(None) => return Ok(()),
@@ -152,10 +164,15 @@ impl Backup<'_> {
         let at_ms = isolet_clock::now_ms();
         // A sleep removes the files of an ephemeral sandbox, and a restored one is asleep.
         let has_files = sandbox.persistent || held.state == "failed";
-        let copied = match has_files {
-            true => self.archives().standing_sandbox(&sandbox.name).map(Some),
-            false => Ok(None),
+        let copied = match self.layers_of(&sandbox.name) {
+            Ok(()) if has_files => self.archives().standing_sandbox(&sandbox.name).map(Some),
+            Ok(()) => Ok(None),
+            Err(error) => Err(error),
         };
+        if !has_files {
+            // It begins again without files, also without those in layers.
+            self.layers.insert(sandbox.name.clone(), Vec::new());
+        }
         let stood = holds.release();
         let content = Content::Sandbox { name: sandbox.name.clone() };
         let finished = match (copied, stood) {
@@ -209,6 +226,56 @@ impl Backup<'_> {
         let allowed = allowed_in_sandbox(sandbox, file.restored_bytes);
         verify_file(self.folder, &file, allowed, &Quiet)?;
         Ok(Some(Finished { file, data_bytes }))
+    }
+
+    fn left_out_if_of_source(
+        &mut self,
+        sandbox: &SandboxSummary,
+        error: Error,
+    ) -> Result<(), Error> {
+        match error.is_of_source() {
+            true => self.left_out(sandbox, error.to_string()),
+            false => Err(error),
+        }
+    }
+
+    /// Copies the layers of a sandbox that the backup does not have yet, and remembers which it has.
+    fn layers_of(&mut self, name: &str) -> Result<(), Error> {
+        let mut attempt = 1;
+        loop {
+            let all = sandboxes(&self.data.join("isolet.db"))?;
+            let found = all.into_iter().find(|one| one.name == name);
+            let layers = found.map(|one| one.snapshot_layers).unwrap_or_default();
+            if self.archive_layers(&layers)? {
+                self.layers.insert(name.to_owned(), layers);
+                return Ok(());
+            }
+            attempt += 1;
+            if attempt > LAYERS_ATTEMPTS {
+                let root = self.data.join("snapshots/layers");
+                let source = std::io::Error::other("a layer of the sandbox is missing");
+                return Err(Error::Source { root, source });
+            }
+        }
+    }
+
+    /// Returns `false` if a layer was discarded while it was copied, because others replace it.
+    fn archive_layers(&mut self, layers: &[SummaryLayer]) -> Result<bool, Error> {
+        for layer in layers {
+            if self.archived_layers.contains(&layer.name) {
+                continue;
+            }
+            let source = || std::io::Error::other("it names an invalid layer");
+            if !is_name(&layer.name) {
+                return Err(Error::Source { root: self.data.to_owned(), source: source() });
+            }
+            let Some(file) = self.archives().layer(&layer.name)? else { return Ok(false) };
+            let allowed = allowed_in_layer(layer, file.restored_bytes);
+            verify_file(self.folder, &file, allowed, &Quiet)?;
+            self.archived_layers.insert(layer.name.clone());
+            self.add(file);
+        }
+        Ok(true)
     }
 
     fn left_out(&mut self, sandbox: &SandboxSummary, reason: String) -> Result<(), Error> {
@@ -302,18 +369,25 @@ impl Backup<'_> {
         let path = self.folder.join(Content::Records.path());
         let copy = CopiedRecords::copy(records, &path)?;
         copy.retain(&self.kept)?;
+        copy.put_snapshot_layers(&self.layers)?;
         let links = copy.take_link_secrets()?;
-        let recorded: HashSet<String> =
-            copy.sandboxes()?.into_iter().map(|sandbox| sandbox.name).collect();
+        let summaries = copy.sandboxes()?;
+        let layers = summaries.iter().flat_map(|sandbox| &sandbox.snapshot_layers);
+        let layers: HashSet<String> = layers.map(|layer| layer.name.clone()).collect();
+        let recorded: HashSet<String> = summaries.into_iter().map(|sandbox| sandbox.name).collect();
         copy.finish()?;
         for name in self.kept.difference(&recorded) {
             archives::remove(self.folder, &Content::Sandbox { name: name.clone() })?;
+        }
+        for name in self.archived_layers.difference(&layers) {
+            archives::remove(self.folder, &Content::Layer { name: name.clone() })?;
         }
         self.kept = recorded;
         let kept = &self.kept;
         self.manifest.sandboxes.retain(|one| kept.contains(&one.name));
         self.manifest.files.retain(|file| match &file.content {
             Content::Sandbox { name } => kept.contains(name),
+            Content::Layer { name } => layers.contains(name),
             _ => true,
         });
         let Digested { bytes, sha256 } = digest(&path, &Quiet)?;
@@ -335,13 +409,14 @@ impl Backup<'_> {
 
     /// Writes the manifest, after everything else is on the disk.
     fn finish(mut self) -> Result<(), Error> {
-        for folder in ["sandboxes", "orphaned"] {
+        for folder in ["sandboxes", "layers", "orphaned"] {
             let folder = self.folder.join(folder);
             if folder.is_dir() {
                 sync_directory(&folder)?;
             }
         }
         self.manifest.ended_at_ms = isolet_clock::now_ms();
+        self.manifest.set_version();
         let path = self.folder.join(manifest::FILE);
         let mut text = serde_json::to_vec_pretty(&self.manifest)
             .map_err(|error| at(&path)(std::io::Error::from(error)))?;

@@ -12,6 +12,8 @@ pub(crate) const FILE: &str = "manifest.json";
 const FORMAT: &str = "isolet-backup";
 /// The version of the format. A change that older versions cannot read increases it.
 const VERSION: u32 = 1;
+/// The version of backups with layers of snapshots.
+const VERSION_WITH_LAYERS: u32 = 2;
 /// Maximum size of a manifest, in bytes: about 500 for each of 32,768 sandboxes.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Maximum length of the server's name for a sandbox.
@@ -91,6 +93,11 @@ pub enum Content {
         /// The server's name for it.
         name: String,
     },
+    /// An immutable layer of a snapshot that sandboxes need.
+    Layer {
+        /// The server's name for it.
+        name: String,
+    },
     /// Files of a sandbox without a record.
     Orphan {
         /// The server's name for it.
@@ -142,6 +149,7 @@ impl Content {
             Self::Records => "records.db".to_owned(),
             Self::Server => "server.tar.zst".to_owned(),
             Self::Sandbox { name } => format!("sandboxes/{name}.tar.zst"),
+            Self::Layer { name } => format!("layers/{name}.tar.zst"),
             Self::Orphan { name } => format!("orphaned/{name}.tar.zst"),
             Self::Images => "images.tar.zst".to_owned(),
             Self::Audit => "audit.tar.zst".to_owned(),
@@ -158,7 +166,7 @@ impl Content {
     /// Whether the names in it can be used as file names.
     fn is_valid(&self) -> bool {
         match self {
-            Self::Sandbox { name } | Self::Orphan { name } => is_name(name),
+            Self::Sandbox { name } | Self::Orphan { name } | Self::Layer { name } => is_name(name),
             _ => true,
         }
     }
@@ -192,6 +200,13 @@ impl Manifest {
         }
     }
 
+    /// Sets the version, when everything else is known.
+    pub(crate) fn set_version(&mut self) {
+        let has_layers =
+            self.files.iter().any(|file| matches!(file.content, Content::Layer { .. }));
+        self.version = if has_layers { VERSION_WITH_LAYERS } else { VERSION };
+    }
+
     /// Reads the manifest of a backup.
     ///
     /// # Errors
@@ -219,8 +234,10 @@ impl Manifest {
         // Checked before the rest, which a later version may have changed.
         let found = parsed["version"].as_u64().and_then(|version| u32::try_from(version).ok());
         match found {
-            Some(VERSION) => {}
-            Some(found) if found > VERSION => return Err(Error::Newer { found, known: VERSION }),
+            Some(VERSION | VERSION_WITH_LAYERS) => {}
+            Some(found) if found > VERSION_WITH_LAYERS => {
+                return Err(Error::Newer { found, known: VERSION_WITH_LAYERS });
+            }
             _ => return Err(no_backup("its manifest has no valid version".to_owned())),
         }
         let manifest: Self = serde_json::from_value(parsed)

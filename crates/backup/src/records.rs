@@ -3,9 +3,9 @@
 
 use crate::archive::{Allowed, Layout};
 use crate::error::Error;
-use crate::manifest::{Content, FileEntry, Manifest};
+use crate::manifest::{Content, FileEntry, Manifest, is_name};
 use isolet_jail::{FILES_ID_BASE, SLOTS, UID_BASE, UIDS, first_id, is_id_base};
-use isolet_store::backup::SandboxSummary;
+use isolet_store::backup::{SandboxSummary, SummaryLayer};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -13,7 +13,10 @@ use std::ops::Range;
 const LAYERS: [&str; 2] = ["layers", "frames"];
 
 /// The ids that the files of each sandbox in a backup have on disk.
-pub(crate) struct FileIds(HashMap<String, Range<u32>>);
+pub(crate) struct FileIds {
+    sandboxes: HashMap<String, Range<u32>>,
+    layers: HashMap<String, Range<u32>>,
+}
 
 /// All ids that files of sandboxes may have.
 fn all_ids() -> Vec<Range<u32>> {
@@ -56,6 +59,7 @@ impl FileIds {
             let reason = "it names other sandboxes than the manifest".to_owned();
             return Err(Error::Damaged { path: Content::Records.path(), reason });
         }
+        let layers = check_layers(manifest, sandboxes)?;
         let mut all = HashMap::new();
         let mut used = HashSet::new();
         for sandbox in sandboxes {
@@ -65,7 +69,7 @@ impl FileIds {
             })?;
             all.insert(sandbox.name.clone(), ids);
         }
-        Ok(Self(all))
+        Ok(Self { sandboxes: all, layers })
     }
 
     /// What an archive may contain.
@@ -73,8 +77,12 @@ impl FileIds {
         let restored_bytes = file.restored_bytes;
         match &file.content {
             Content::Sandbox { name } => {
-                let ids = self.0.get(name).cloned().into_iter().collect();
+                let ids = self.sandboxes.get(name).cloned().into_iter().collect();
                 Allowed { layout: Layout::Sandbox, ids, restored_bytes }
+            }
+            Content::Layer { name } => {
+                let ids = self.layers.get(name).cloned().into_iter().collect();
+                Allowed { layout: Layout::Layer, ids, restored_bytes }
             }
             Content::Orphan { .. } => allowed_in_orphan(restored_bytes),
             Content::Images => Allowed { layout: Layout::Images, ids: Vec::new(), restored_bytes },
@@ -83,6 +91,53 @@ impl FileIds {
             }
         }
     }
+}
+
+/// What the archive of a layer may contain.
+pub(crate) fn allowed_in_layer(layer: &SummaryLayer, restored_bytes: u64) -> Allowed {
+    let ids = layer_ids(layer).into_iter().collect();
+    Allowed { layout: Layout::Layer, ids, restored_bytes }
+}
+
+fn layer_ids(layer: &SummaryLayer) -> Option<Range<u32>> {
+    let first = layer.id_base;
+    is_id_base(UID_BASE, first).then(|| first..first + UIDS)
+}
+
+/// Checks the layers of snapshots: the records must name exactly those of the manifest. Returns the
+/// ids of their files on disk.
+fn check_layers(
+    manifest: &Manifest,
+    sandboxes: &[SandboxSummary],
+) -> Result<HashMap<String, Range<u32>>, Error> {
+    let path = || Content::Records.path();
+    let mut all: HashMap<String, Range<u32>> = HashMap::new();
+    for sandbox in sandboxes {
+        for layer in &sandbox.snapshot_layers {
+            let ids = layer_ids(layer).filter(|_| is_layer_name(&layer.name));
+            let fits = ids.filter(|ids| all.get(&layer.name).is_none_or(|known| known == ids));
+            let ids = fits.ok_or_else(|| Error::Refused {
+                path: path(),
+                reason: format!("sandbox {:?} has the invalid layer {layer:?}", sandbox.name),
+            })?;
+            all.insert(layer.name.clone(), ids);
+        }
+    }
+    let archived = manifest.files.iter().filter_map(|file| match &file.content {
+        Content::Layer { name } => Some(name.as_str()),
+        _ => None,
+    });
+    let archived: HashSet<&str> = archived.collect();
+    if archived != all.keys().map(String::as_str).collect() {
+        let reason = "it names other layers than the manifest".to_owned();
+        return Err(Error::Damaged { path: path(), reason });
+    }
+    Ok(all)
+}
+
+/// Whether this is a name that the server gives to layers of snapshots.
+fn is_layer_name(name: &str) -> bool {
+    is_name(name) && !name.contains('.')
 }
 
 /// Returns the ids of the sandbox's files on disk.
@@ -123,6 +178,7 @@ mod tests {
             credential_hosts: Vec::new(),
             image: "host".to_owned(),
             layers: Vec::new(),
+            snapshot_layers: Vec::new(),
             sessions: 0,
         }
     }

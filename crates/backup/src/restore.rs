@@ -143,6 +143,9 @@ impl Restoring<'_> {
             Content::Records | Content::Secrets => return Ok(()),
             Content::Server => return self.server(file, ids),
             Content::Sandbox { name } => (self.data.join("sandboxes").join(name), SANDBOX_MODE),
+            Content::Layer { name } => {
+                (self.data.join("snapshots/layers").join(name), PRIVATE_MODE)
+            }
             Content::Orphan { name } => (self.data.join("orphaned").join(name), SANDBOX_MODE),
             Content::Images => (self.data.join("images"), PRIVATE_MODE),
             Content::Audit => (self.audit_folder(), PRIVATE_MODE),

@@ -22,10 +22,11 @@ pub fn verify(backup: &Path, progress: &dyn Progress) -> Result<Manifest, Error>
     verify_files(backup, progress, |_| true)
 }
 
-/// Verifies a backup that was just written, without the sandboxes, which were verified one by one.
+/// Verifies a backup that was just written, without sandboxes and
+/// layers, which were verified one by one.
 pub(crate) fn verify_others(backup: &Path, progress: &dyn Progress) -> Result<Manifest, Error> {
     verify_files(backup, progress, |content| {
-        !matches!(content, Content::Sandbox { .. } | Content::Orphan { .. })
+        !matches!(content, Content::Sandbox { .. } | Content::Layer { .. } | Content::Orphan { .. })
     })
 }
 

@@ -89,6 +89,12 @@ impl Config {
         self.data_dir.join("images")
     }
 
+    /// The directory of the immutable layers that snapshots left.
+    #[must_use]
+    pub fn snapshot_layers(&self) -> PathBuf {
+        self.data_dir.join("snapshots/layers")
+    }
+
     /// The trash: the directory of files that are to be deleted.
     #[must_use]
     pub fn trash(&self) -> PathBuf {

@@ -69,7 +69,7 @@ impl FrozenSandbox {
         let frozen = Self { handle, paused };
         freeze_within(&frozen.handle, limit)?;
         let directory = frozen.handle.directory().to_owned();
-        within(SYNC_WAIT, move || sync_disk(&directory))?;
+        within(SYNC_WAIT, move || sync_disk(&directory, true))?;
         Ok(Some(frozen))
     }
 }
@@ -81,6 +81,19 @@ impl Drop for FrozenSandbox {
             let _ = self.handle.freeze(false);
         }
     }
+}
+
+/// Writes what the file system of a sandbox with a disk of its own holds in memory to its image. Its
+/// processes continue, so some may be left. Does nothing if none runs or it has no disk. Blocks.
+///
+/// # Errors
+/// `TimedOut` if the disk is not written within 60 s, otherwise the kernel's error.
+pub fn write_disk(handle: &SandboxHandle) -> io::Result<()> {
+    if !handle.populated() {
+        return Ok(());
+    }
+    let directory = handle.directory().to_owned();
+    within(SYNC_WAIT, move || sync_disk(&directory, false))
 }
 
 /// Runs what may wait for a disk. After `limit`, it continues in the background.
@@ -99,9 +112,9 @@ fn within(
     }
 }
 
-/// Writes everything that the file system of a sandbox holds in memory to its image, whose journal
-/// is empty afterwards. While no process writes, the image does not change any more.
-fn sync_disk(directory: &Path) -> io::Result<()> {
+/// Writes everything that the file system of a sandbox holds in memory to its image. With an
+/// empty journal and while no process writes, the image does not change any more.
+fn sync_disk(directory: &Path, empty_journal: bool) -> io::Result<()> {
     if !directory.join(disk::IMAGE).try_exists()? {
         return Ok(());
     }
@@ -112,7 +125,9 @@ fn sync_disk(directory: &Path) -> io::Result<()> {
     let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
     let files = rustix::fs::openat2(root, "workspace", flags, Mode::empty(), how)?;
     rustix::fs::syncfs(&files)?;
-    isolet_sys::ext4::checkpoint(&files)?;
+    if empty_journal {
+        isolet_sys::ext4::checkpoint(&files)?;
+    }
     // The loop device writes through the page cache of the image.
     fs::File::open(directory.join(disk::IMAGE))?.sync_data()
 }

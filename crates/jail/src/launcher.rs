@@ -130,6 +130,10 @@ impl Launcher {
         let spec = Spec { has_veth: network.is_some(), ..spec.clone() };
         let name = spec.name.clone();
         let request = match spec.id_base {
+            id_base if !spec.snapshot_layers.is_empty() => {
+                let layers = spec.snapshot_layers.clone();
+                LauncherRequest::LaunchOverLayers { spec, id_base, layers }
+            }
             Some(id_base) => LauncherRequest::LaunchWithBase { spec, id_base },
             None => LauncherRequest::Launch(spec),
         };

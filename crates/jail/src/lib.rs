@@ -36,7 +36,7 @@ pub use config::{
 };
 pub use create::create_sandbox;
 pub use disk::{mount_disk, mount_read_only, no_disk};
-pub use frozen::{FrozenSandbox, freeze_processes};
+pub use frozen::{FrozenSandbox, freeze_processes, write_disk};
 pub use host::image::host_skeleton;
 pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
 pub use host::{Host, PrepareError};

@@ -82,6 +82,10 @@ fn serve(host: &Host, server: &OwnedFd) {
                 let spec = Spec { id_base: Some(id_base), ..spec };
                 launched(spec.name.clone(), create_sandbox(host, &spec, network))
             }
+            LauncherRequest::LaunchOverLayers { spec, id_base, layers } => {
+                let spec = Spec { id_base, snapshot_layers: layers, ..spec };
+                launched(spec.name.clone(), create_sandbox(host, &spec, network))
+            }
             LauncherRequest::Scope(scope) => {
                 let granted =
                     || report(server, &LauncherResponse::Granted { name: scope.name.clone() });

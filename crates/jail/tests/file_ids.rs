@@ -40,6 +40,7 @@ impl Fixture {
             directory_exists: self.directory(name).try_exists().unwrap_or(false),
             has_veth: false,
             id_base,
+            snapshot_layers: Vec::new(),
         };
         let pid = self.launcher.launch(&spec, None)?;
         Ok(owner(Path::new(&format!("/proc/{pid}/root/workspace"))))

@@ -92,6 +92,8 @@ impl Service {
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::schedule::keep(Arc::clone(&inner)));
+        inner.spawn(snapshots::layers::keep(Arc::clone(&inner)));
+        inner.spawn(snapshots::layers::fold(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
         inner.spawn(processors::keep(Arc::clone(&inner)));
         inner.spawn(meminfo::keep(Arc::clone(&inner)));
@@ -403,7 +405,7 @@ impl Service {
     /// Refuses new work, disconnects from the agents and writes unwritten state. Sandboxes continue
     /// to run.
     pub async fn shutdown(&self) {
-        self.inner.stopping.store(true, Ordering::Relaxed);
+        self.inner.stopping.store(true, Ordering::SeqCst);
         self.inner.snapshots.files.stop();
         warm_pool::end(&self.inner).await;
         let detach = async {

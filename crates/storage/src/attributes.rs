@@ -32,6 +32,22 @@ pub(crate) fn copy_extended(
     Ok(())
 }
 
+/// Removes the extended attributes of an open copy, so that those of the original can be set.
+pub(crate) fn remove_extended(of: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut list = vec![0; VALUE_BYTES_MAX];
+    let count = match rustix::fs::flistxattr(of, list.as_mut_slice()) {
+        Err(Errno::OPNOTSUPP) | Ok(0) => return Ok(()),
+        count => count?,
+    };
+    for name in list[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        match rustix::fs::fremovexattr(of, name) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 /// Sets owner, mode and times of an open copy. Last, because a change of the owner removes setuid
 /// bits, and a change of the contents moves the times.
 pub(crate) fn set(to: BorrowedFd<'_>, stat: &Stat) -> Result<(), Errno> {

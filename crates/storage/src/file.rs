@@ -60,14 +60,15 @@ pub(crate) fn copy_data(
 }
 
 /// The next range of data from an offset on; `None` if only a hole follows.
-fn next_data(
-    file: BorrowedFd<'_>,
+pub(crate) fn next_data(
+    file: impl AsFd,
     from: u64,
     length: u64,
 ) -> Result<Option<std::ops::Range<u64>>, Errno> {
     if from >= length {
         return Ok(None);
     }
+    let file = file.as_fd();
     let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
         Ok(start) => start,
         // No data after this offset.

@@ -3,7 +3,8 @@
 //! [`Backend::probe`] finds out what the file system of the data directory offers for snapshots, and
 //! so how a file is copied there ([`CopyMethod`]): by reference (`FICLONE`, on btrfs and xfs), or in
 //! full with holes preserved. [`copy_file`] copies one file, [`copy_tree`] a directory with
-//! everything below it.
+//! everything below it. [`copy_live`] and [`refresh_copy`] begin while programs change the original, so
+//! that they stand still only for the difference. [`merge_layers`] makes one layer of several.
 //!
 //! [`merged`] reads the trees of a snapshot as the overlays of a sandbox show them, without one.
 //!
@@ -19,9 +20,13 @@ mod backend;
 mod copied;
 mod error;
 mod file;
+mod like;
+mod live;
 mod measure;
+mod merge;
 pub mod merged;
 mod method;
+mod refresh;
 mod subvolume;
 mod tree;
 mod walk;
@@ -30,7 +35,11 @@ pub use backend::Backend;
 pub use copied::{Copied, ENTRY_BYTES, SpaceCheck};
 pub use error::CopyError;
 pub use file::copy_file;
+pub use like::create_directory_like;
+pub use live::{LiveCopy, copy_live};
 pub use measure::measure_tree;
+pub use merge::merge_layers;
 pub use method::CopyMethod;
+pub use refresh::refresh_copy;
 pub use subvolume::{copy_subvolume, create_subvolume_or_directory, is_plain_subvolume};
 pub use tree::copy_tree;

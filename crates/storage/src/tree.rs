@@ -1,6 +1,6 @@
 //! Copies a directory tree, without recursion and with two descriptors.
 
-mod hard_links;
+pub(crate) mod hard_links;
 #[cfg(test)]
 mod tests;
 
@@ -50,22 +50,22 @@ pub fn copy_tree(
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700)).map_err(at)?;
     let copy = rustix::fs::open(to, DIRECTORY, Mode::empty()).map_err(at)?;
     let links = HardLinks::open(links).map_err(at)?;
-    let mut copying = Copying { method, links, check, copied: Copied::default() };
+    let mut copying = Copying::new(method, links, check);
     walk(&mut copying, Directories { source, copy })?;
     Ok(copying.copied)
 }
 
 /// A directory and its copy.
-struct Directories {
-    source: OwnedFd,
-    copy: OwnedFd,
+pub(crate) struct Directories {
+    pub(crate) source: OwnedFd,
+    pub(crate) copy: OwnedFd,
 }
 
-struct Copying<'a> {
+pub(crate) struct Copying<'a> {
     method: CopyMethod,
     links: HardLinks,
-    check: SpaceCheck<'a>,
-    copied: Copied,
+    pub(crate) check: SpaceCheck<'a>,
+    pub(crate) copied: Copied,
 }
 
 impl Visitor for Copying<'_> {
@@ -86,18 +86,9 @@ impl Visitor for Copying<'_> {
         let stat =
             rustix::fs::statat(&at.source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => return directory(at, name).map(Some).map_err(failed),
-            FileType::RegularFile => self.file(at, name, path)?,
-            FileType::Symlink => symlink(at, name, &stat).map_err(failed)?,
-            FileType::Fifo => node(at, name, &stat, FileType::Fifo).map_err(failed)?,
-            // A whiteout of an overlay: a file of the layers below that was deleted.
-            FileType::CharacterDevice if stat.st_rdev == 0 => {
-                node(at, name, &stat, FileType::CharacterDevice).map_err(failed)?;
-            }
-            _ => return Ok(None),
+            FileType::Directory => directory(at, name).map(Some).map_err(failed),
+            _ => self.other(at, name, path, &stat).map(|()| None),
         }
-        self.copied.entries += 1;
-        Ok(None)
     }
 
     fn leave(&mut self, at: &Directories, path: &[u8]) -> Result<(), CopyError> {
@@ -121,7 +112,34 @@ impl Visitor for Copying<'_> {
     }
 }
 
-impl Copying<'_> {
+impl<'a> Copying<'a> {
+    pub(crate) fn new(method: CopyMethod, links: HardLinks, check: SpaceCheck<'a>) -> Self {
+        Self { method, links, check, copied: Copied::default() }
+    }
+
+    /// Copies one entry that is no directory.
+    pub(crate) fn other(
+        &mut self,
+        at: &Directories,
+        name: &[u8],
+        path: &[u8],
+        stat: &Stat,
+    ) -> Result<(), CopyError> {
+        let failed = |errno| CopyError::at(path, errno);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => self.file(at, name, path)?,
+            FileType::Symlink => symlink(at, name, stat).map_err(failed)?,
+            FileType::Fifo => node(at, name, stat, FileType::Fifo).map_err(failed)?,
+            // A whiteout of an overlay: a file of the layers below that was deleted.
+            FileType::CharacterDevice if stat.st_rdev == 0 => {
+                node(at, name, stat, FileType::CharacterDevice).map_err(failed)?;
+            }
+            _ => return Ok(()),
+        }
+        self.copied.entries += 1;
+        Ok(())
+    }
+
     fn file(&mut self, at: &Directories, name: &[u8], path: &[u8]) -> Result<(), CopyError> {
         let failed = |errno| CopyError::at(path, errno);
         let source = rustix::fs::openat(&at.source, name, FILE, Mode::empty()).map_err(failed)?;

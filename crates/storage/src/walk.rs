@@ -164,7 +164,7 @@ fn ascend<V: Visitor>(visitor: &V, at: &V::Place, above: &Level) -> Result<V::Pl
     if visitor.inodes(&parent)? == above.inodes { Ok(parent) } else { Err(Errno::STALE) }
 }
 
-fn append(path: &mut Vec<u8>, name: &[u8]) {
+pub(crate) fn append(path: &mut Vec<u8>, name: &[u8]) {
     if path.len() + name.len() >= PATH_BYTES_MAX {
         return;
     }

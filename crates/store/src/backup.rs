@@ -5,7 +5,7 @@ use crate::schema;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, params};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,10 @@ const WAIT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The member of a sandbox's body that holds its exposed ports with the secrets of their links.
 const EXPOSED: &str = "exposed";
+/// The member of the body that names layers of snapshots.
+const LAYERS: &str = "layers";
+/// The version of a body with layers.
+const VERSION_WITH_LAYERS: u32 = 3;
 
 /// The exposed ports of sandboxes, by the sandbox's name, as their records store them.
 pub type LinkSecrets = BTreeMap<String, Value>;
@@ -42,8 +46,19 @@ pub struct SandboxSummary {
     pub image: String,
     /// Paths of the layers of its image below the image directory. A path that is no text is empty.
     pub layers: Vec<String>,
+    /// The layers of snapshots that its files lie on, the top one first.
+    pub snapshot_layers: Vec<SummaryLayer>,
     /// The number of its sessions.
     pub sessions: usize,
+}
+
+/// A layer of a snapshot, as a record names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryLayer {
+    /// The name of its directory; empty if it is no text.
+    pub name: String,
+    /// The first id that its files have on disk.
+    pub id_base: u32,
 }
 
 /// A copy of the records that no server uses.
@@ -92,8 +107,14 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
         let hosts = hosts.filter_map(|one| Some(one["host"].as_str()?.to_owned()));
         let layers = body["root"]["layers"].as_array().into_iter().flatten();
         let layers = layers.map(|layer| layer.as_str().unwrap_or_default().to_owned());
+        let own = body[LAYERS].as_array().into_iter().flatten();
+        let own = own.map(|layer| SummaryLayer {
+            name: layer["name"].as_str().unwrap_or_default().to_owned(),
+            id_base: id(&layer["id_base"]).unwrap_or(u32::MAX),
+        });
+        let snapshot_layers = own.collect();
         // A number that is no id is as invalid as the largest id, with which no range begins.
-        let id_base = body["id_base"].as_u64().map(|id| u32::try_from(id).unwrap_or(u32::MAX));
+        let id_base = id(&body["id_base"]);
         // A paused sandbox is stored as a running one with a mark.
         let paused = body["paused"].as_bool() == Some(true);
         Ok(SandboxSummary {
@@ -107,10 +128,15 @@ fn summaries(connection: &Connection) -> Result<Vec<SandboxSummary>, Error> {
             credential_hosts: hosts.collect(),
             image: body["image_resolved"].as_str().unwrap_or("host").to_owned(),
             layers: layers.collect(),
+            snapshot_layers,
             sessions: usize::try_from(row.get::<_, i64>(6)?).unwrap_or(0),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn id(value: &Value) -> Option<u32> {
+    value.as_u64().map(|id| u32::try_from(id).unwrap_or(u32::MAX))
 }
 
 impl CopiedRecords {
@@ -194,6 +220,34 @@ impl CopiedRecords {
             true
         })?;
         Ok(taken)
+    }
+
+    /// Lets sandboxes name the layers of snapshots that they had at an earlier moment. Those of other
+    /// sandboxes stay.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn put_snapshot_layers(
+        &self,
+        layers: &HashMap<String, Vec<SummaryLayer>>,
+    ) -> Result<(), Error> {
+        change_bodies(&self.connection, |name, body| {
+            let Some(layers) = layers.get(name) else { return false };
+            let json = |layer: &SummaryLayer| serde_json::json!({"name": layer.name, "id_base": layer.id_base});
+            let was = match layers.is_empty() {
+                true => body.remove(LAYERS),
+                false => {
+                    let layers: Vec<_> = layers.iter().map(json).collect();
+                    body.insert(LAYERS.to_owned(), layers.into())
+                }
+            };
+            let is = body.get(LAYERS);
+            // A server of an earlier version refuses a record with layers.
+            if is.is_some() && was != is.cloned() {
+                body.insert("v".to_owned(), VERSION_WITH_LAYERS.into());
+            }
+            was != body.get(LAYERS).cloned()
+        })
     }
 
     /// Puts the exposed ports back that [`CopiedRecords::take_link_secrets`] removed.

@@ -30,6 +30,15 @@ pub enum LauncherRequest {
         /// See [`Spec::id_base`].
         id_base: u32,
     },
+    /// Create a sandbox as `LaunchWithBase` does, over layers of snapshots.
+    LaunchOverLayers {
+        /// The sandbox.
+        spec: Spec,
+        /// See [`Spec::id_base`].
+        id_base: Option<u32>,
+        /// See [`Spec::snapshot_layers`].
+        layers: Vec<SnapshotLayer>,
+    },
 }
 
 /// The part of its sandbox's workspace that a session sees.
@@ -87,6 +96,21 @@ pub struct Spec {
     /// here, see [`LauncherRequest::LaunchWithBase`].
     #[serde(skip)]
     pub id_base: Option<u32>,
+    /// Immutable directories of snapshots between the sandbox's own files and those of its image,
+    /// the top one first. Not encoded here, see [`LauncherRequest::LaunchOverLayers`].
+    #[serde(skip)]
+    pub snapshot_layers: Vec<SnapshotLayer>,
+}
+
+/// An immutable layer that a snapshot left: what sandboxes changed in their root file system and,
+/// above the programs of the host, in `/usr`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotLayer {
+    /// The name of its directory below the data directory, `[a-z0-9]{1,40}`, which contains `root`
+    /// and `usr`.
+    pub name: String,
+    /// The first id that its files have on disk, as [`Spec::id_base`].
+    pub id_base: u32,
 }
 
 /// A root file system made from an image.

@@ -352,18 +352,26 @@ impl Server {
         key.to_owned()
     }
 
-    /// Everything below the directory of snapshots, except the empty staging area.
+    /// Everything below the directory of snapshots, except the empty staging area and the layers.
     #[must_use]
     pub fn snapshot_files(&self) -> Vec<PathBuf> {
         let entries = |at: &Path| fs::read_dir(at).into_iter().flatten().flatten();
         let mut found = Vec::new();
         for entry in entries(&self.data().join("snapshots")) {
             match entry.file_name().to_str() {
+                Some("layers") => {}
                 Some("staging") => found.extend(entries(&entry.path()).map(|entry| entry.path())),
                 _ => found.push(entry.path()),
             }
         }
         found
+    }
+
+    /// The directories of the layers that sandboxes and snapshots share.
+    #[must_use]
+    pub fn snapshot_layers(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.data().join("snapshots/layers"));
+        entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }
 
     /// What the server has left on the machine so far.

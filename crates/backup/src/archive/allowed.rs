@@ -14,6 +14,8 @@ pub(crate) const PROCESS_FILES: [&[u8]; 6] =
     [b"agent.sock", b"cgroups", b"agent", b"meminfo", b"scopes", b"unclaimed"];
 /// Directories of a sandbox that only its own processes use.
 const TENANT_FILES: [&[u8]; 3] = [b"root/upper/", b"usr/upper/", b"workspace/"];
+/// Directories of a layer of a snapshot.
+const PARTS: [&[u8]; 2] = [b"root/", b"usr/"];
 /// Directories of images whose subdirectories contain the files of layers.
 const LAYERS: [&[u8]; 2] = [b"layers", b"frames"];
 /// The attribute that gives a program rights.
@@ -28,6 +30,8 @@ const SET_GROUP_ID: u32 = 0o2000;
 pub(crate) enum Layout {
     /// The directory of a sandbox.
     Sandbox,
+    /// A layer of a snapshot: what sandboxes changed.
+    Layer,
     /// Images, which only root may enter: they contain files of any owner.
     Images,
     /// Directories and files of the server.
@@ -69,6 +73,7 @@ impl Allowed {
     fn is_tenants(&self, path: &[u8]) -> bool {
         match self.layout {
             Layout::Sandbox => TENANT_FILES.iter().any(|folder| path.starts_with(folder)),
+            Layout::Layer => PARTS.iter().any(|folder| path.starts_with(folder)),
             Layout::Images => {
                 LAYERS.contains(&first(path)) && path.split(|byte| *byte == b'/').count() > 2
             }
@@ -82,10 +87,10 @@ impl Allowed {
         let Attributes { mode, uid, gid, .. } = entry.attributes;
         match self.layout {
             Layout::Images => return Ok(()),
-            Layout::Sandbox if !self.has_id(uid) && uid != 0 => {
+            Layout::Sandbox | Layout::Layer if !self.has_id(uid) && uid != 0 => {
                 return Err("it belongs to another user");
             }
-            Layout::Sandbox | Layout::Server => {}
+            Layout::Sandbox | Layout::Layer | Layout::Server => {}
         }
         let is_tenants = self.is_tenants(&entry.path);
         let is_of_host = |id: u32| !is_tenants || !self.has_id(id);

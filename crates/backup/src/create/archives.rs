@@ -18,6 +18,8 @@ use std::time::Duration;
 const LEVEL: i32 = 1;
 /// Working directories of overlays, whose content has no meaning after the mount.
 const WORK: [&[u8]; 2] = [b"root/work", b"usr/work"];
+/// The beginning of the name of a file in a layer that the server is just taking.
+const TAKEN_FROM: &[u8] = b"taken-from.";
 /// Files of the server beside the records.
 const SERVER: [&[u8]; 3] = [b"identity", b"isolet.tombstones", b"isolet.revoked"];
 /// Attempts to copy what others are changing.
@@ -87,6 +89,23 @@ impl Archives<'_> {
         let empty = |path: &[u8]| WORK.contains(&path);
         let tree = Tree { root: &root, without: &without, empty: &empty, live: false };
         self.tree(Content::Sandbox { name: name.to_owned() }, &tree)
+    }
+
+    /// A layer of a snapshot, which never changes. `None` if it does not exist any more.
+    pub(super) fn layer(&self, name: &str) -> Result<Option<FileEntry>, Error> {
+        let root = self.data.join("snapshots/layers").join(name);
+        let without = |path: &[u8]| path.starts_with(TAKEN_FROM);
+        let no = |_: &[u8]| false;
+        let tree = Tree { root: &root, without: &without, empty: &no, live: true };
+        let content = Content::Layer { name: name.to_owned() };
+        let written = self.tree(content.clone(), &tree).and_then(WrittenArchive::finish);
+        match written {
+            Err(Error::Source { .. }) if !root.is_dir() => {
+                remove(self.folder, &content)?;
+                Ok(None)
+            }
+            written => written.map(Some),
+        }
     }
 
     /// The names of directories that the server moved aside.
@@ -204,7 +223,8 @@ pub(super) fn remove(folder: &Path, content: &Content) -> Result<(), Error> {
 
 /// Bytes that a backup has to read, without the files of the server.
 pub(super) fn estimate(data: &Path, with_images: bool) -> u64 {
-    let mut sum = ["sandboxes", "orphaned", "audit"].map(|name| allocated(&data.join(name)));
+    let mut sum = ["sandboxes", "snapshots/layers", "orphaned", "audit"]
+        .map(|name| allocated(&data.join(name)));
     if with_images {
         sum[0] += allocated(&data.join("images"));
     }

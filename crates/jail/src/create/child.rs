@@ -3,7 +3,7 @@
 //! [`STEPS`] lists what it does, in order. No step has to be undone: everything that is created
 //! here ends with the namespaces of the process.
 
-use super::layers::receive_layers;
+use super::layers::{receive_layers, root_layers};
 use super::new_root::{self, NEW_ROOT, attach_below, attach_file_below};
 use crate::child::step_error::report;
 use crate::child::{
@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::DumpableBehavior;
 use rustix::thread::UnshareFlags;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -49,8 +50,7 @@ struct SandboxSetup<'a> {
     host: &'a Host,
     spec: &'a Spec,
     parts: &'a SandboxParts,
-    /// The layers of the root, the top one first; for the host's programs: the synthetic tree, and
-    /// `/usr`.
+    /// The layers of the root, the top one first, and then those of `/usr`.
     layers: Vec<OwnedFd>,
     /// The tenant's user namespace.
     userns: Option<OwnedFd>,
@@ -198,30 +198,34 @@ fn take_spare(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 }
 
 fn mount_root(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
-    let Some(root) = &child.spec.root else {
-        let [skeleton, _] = &child.layers[..] else { return Err(Errno::BADF) };
-        attach(skeleton.as_fd(), Path::new("/etc"))?;
-        return mount_overlay("/etc", "root", "/new");
-    };
-    if child.layers.len() != root.layers.len() {
-        return Err(Errno::BADF);
-    }
-    let mut lower = Vec::with_capacity(child.layers.len());
-    for (number, tree) in child.layers.iter().enumerate() {
-        let place = format!("/{number}");
-        attach(tree.as_fd(), Path::new(&place))?;
-        lower.push(place);
-    }
-    mount_overlay(&lower.join(":"), "root", "/new")
+    let root = root_layers(child.spec);
+    mount_layers(child, 0..root, "root", "/new")
 }
 
 fn mount_usr(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     if child.spec.root.is_some() {
         return Ok(());
     }
-    let [_, usr] = &child.layers[..] else { return Err(Errno::BADF) };
-    attach(usr.as_fd(), Path::new("/usr"))?;
-    mount_overlay("/usr", "usr", "/new/usr")
+    let usr = root_layers(child.spec)..child.layers.len();
+    mount_layers(child, usr, "usr", "/new/usr")
+}
+
+/// Mounts an overlay over some of the layers, each of which is attached under its number.
+fn mount_layers(
+    child: &SandboxSetup<'_>,
+    numbers: Range<usize>,
+    part: &str,
+    to: &str,
+) -> Result<(), Errno> {
+    let trees = child.layers.get(numbers.clone()).filter(|trees| !trees.is_empty());
+    let trees = trees.ok_or(Errno::BADF)?;
+    let mut lower = Vec::with_capacity(trees.len());
+    for (number, tree) in numbers.zip(trees) {
+        let place = format!("/{number}");
+        attach(tree.as_fd(), Path::new(&place))?;
+        lower.push(place);
+    }
+    mount_overlay(&lower.join(":"), part, to)
 }
 
 fn create_start_directory(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
@@ -276,14 +280,8 @@ fn mount_sys(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 fn unmount_parts(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::mount::unmount("/own", UnmountFlags::DETACH)?;
     let count = std::mem::take(&mut child.layers).len();
-    if child.spec.root.is_some() {
-        return (0..count).try_for_each(|number| {
-            rustix::mount::unmount(format!("/{number}"), UnmountFlags::DETACH)
-        });
-    }
-    ["/etc", "/usr"]
-        .iter()
-        .try_for_each(|place| rustix::mount::unmount(*place, UnmountFlags::DETACH))
+    (0..count)
+        .try_for_each(|number| rustix::mount::unmount(format!("/{number}"), UnmountFlags::DETACH))
 }
 
 /// Covers the empty root with the new one. The root below is an empty read-only tree, so it need

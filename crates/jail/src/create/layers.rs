@@ -7,9 +7,12 @@
 //! owns the inner namespace by its id, so it can act on tenants without any capability.
 //!
 //! The layers are shown under the tenant's ids by id-mapped mounts, so that nothing on disk is
-//! copied or changed; those of the sandbox's own files are mapped by `file_ids`. For an image, the launcher makes a detached copy of each layer's mount and
-//! passes all of them to the child, which mounts one overlay over them.
+//! copied or changed; those of the sandbox's own files and of layers of snapshots are mapped by
+//! `file_ids`. The launcher makes a detached copy of each layer's mount and passes all of them to the
+//! child, which mounts an overlay over those of the root, and for the host's programs another one
+//! over those of `/usr`.
 
+use super::file_ids::FileIds;
 use crate::child::{StepError, at_step};
 use crate::config::{AGENT_UID, TENANT_UIDS};
 use crate::host::{Host, LAYERS_MAX};
@@ -48,33 +51,71 @@ pub(super) fn send_layers(
         .map_err(at_step("map ids"))?;
     let tenant_ids =
         mount_ids(&format!("0 {first_id} {TENANT_UIDS}")).map_err(at_step("map ids"))?;
-    let layers = layer_paths(host, spec)?;
-    if layers.len() > LAYERS_MAX {
+    let places = [part_trees(host, spec, "root")?, part_trees(host, spec, "usr")?].concat();
+    if places.len() > LAYERS_MAX {
         return Err(StepError::new("layers", Errno::TOOBIG));
     }
-    let mut trees = Vec::with_capacity(layers.len());
-    for (index, path) in layers.iter().enumerate() {
-        let missing = |errno: Errno| match spec.root.as_ref().map(|root| &root.layers[index]) {
-            Some(layer) => StepError::new(format!("layer {layer}"), errno),
-            None => StepError::new("trees of the host", errno),
-        };
-        let tree = clone_tree(CWD, path, false).map_err(missing)?;
-        let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
-        attributes::map_ids(tree.as_fd(), tenant_ids.as_fd(), flags).map_err(missing)?;
+    let mut trees = Vec::with_capacity(places.len());
+    for place in &places {
+        let missing = |errno: Errno| StepError::new(place.shown.clone(), errno);
+        let tree = clone_tree(CWD, &place.path, false).map_err(missing)?;
+        match place.ids {
+            Some(ids) => ids.map_read_only(tree.as_fd())?,
+            None => {
+                let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
+                attributes::map_ids(tree.as_fd(), tenant_ids.as_fd(), flags).map_err(missing)?;
+            }
+        }
         trees.push(tree);
     }
     send_fds(child, &trees).map_err(at_step("send the layers"))
 }
 
-/// The top layer first; for the host's programs: the synthetic tree and `/usr`.
-fn layer_paths(host: &Host, spec: &Spec) -> Result<Vec<PathBuf>, StepError> {
+/// A directory that becomes a layer.
+#[derive(Clone)]
+struct LayerPlace {
+    path: PathBuf,
+    /// The name in an error.
+    shown: String,
+    /// The ids on disk if it is a layer of a snapshot; others have those of the host.
+    ids: Option<FileIds>,
+}
+
+/// How many of the layers, from the first on, belong to the root; the others to `/usr`.
+pub(super) fn root_layers(spec: &Spec) -> usize {
+    spec.snapshot_layers.len() + spec.root.as_ref().map_or(1, |root| root.layers.len())
+}
+
+/// The layers of a part, the top one first: those of snapshots, and below them those of the image,
+/// or for the host's programs the synthetic tree or `/usr`. An image has no part `usr`.
+fn part_trees(host: &Host, spec: &Spec, part: &str) -> Result<Vec<LayerPlace>, StepError> {
+    let mut all = Vec::new();
+    if spec.root.is_some() && part == "usr" {
+        return Ok(all);
+    }
+    for layer in &spec.snapshot_layers {
+        let shown = format!("layer {:?} of a snapshot", layer.name);
+        if !is_below(&layer.name) {
+            return Err(StepError::new(shown, Errno::INVAL));
+        }
+        let path = host.config.snapshot_layers().join(&layer.name).join(part);
+        let ids = FileIds::of_layer(&host.config, spec, layer).map_err(at_step("user ids"))?;
+        all.push(LayerPlace { path, shown, ids: Some(ids) });
+    }
     let Some(root) = &spec.root else {
-        return Ok(vec![host.skeleton.clone(), PathBuf::from("/usr")]);
+        let path = if part == "usr" { PathBuf::from("/usr") } else { host.skeleton.clone() };
+        all.push(LayerPlace { path, shown: "trees of the host".to_owned(), ids: None });
+        return Ok(all);
     };
     if let Some(layer) = root.layers.iter().find(|layer| !is_below(layer)) {
         return Err(StepError::new(format!("layer {layer:?}"), Errno::INVAL));
     }
-    Ok(root.layers.iter().map(|layer| host.config.images().join(layer)).collect())
+    all.extend(root.layers.iter().map(|layer| LayerPlace {
+        path: host.config.images().join(layer),
+        shown: format!("layer {layer}"),
+        ids: None,
+    }));
+    Ok(all)
 }
 
 /// Whether a path from a record leads nowhere but below the directory that it is joined to.

@@ -16,11 +16,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// Directories of the empty tree: where the parts of a sandbox are attached while it is created.
-const MOUNT_POINTS: &[&str] = &["new", "own", "etc", "usr", "proc"];
+const MOUNT_POINTS: &[&str] = &["new", "own", "proc"];
 
-/// The most layers of an image's root. The empty tree has a mount point for each, named by its
-/// number.
-pub(crate) const LAYERS_MAX: usize = 32;
+/// The most layers of a sandbox: those of its image or the directories of the host, and those of
+/// snapshots. The empty tree has a mount point for each, named by its number, and the names of all
+/// of them fit into a mount option, which the kernel limits to 255 bytes.
+pub(crate) const LAYERS_MAX: usize = 64;
 
 pub(super) struct MountNamespaces {
     /// The namespace that this process was in before, and is in now.

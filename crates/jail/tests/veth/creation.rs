@@ -27,6 +27,7 @@ fn a_sandbox_is_created_in_the_network_of_its_veth_without_privileges_over_it() 
         directory_exists: false,
         has_veth: false,
         id_base: None,
+        snapshot_layers: Vec::new(),
     };
     let descriptors = format!("/proc/{}/fd", launcher.pid());
     let open_in_launcher = || std::fs::read_dir(&descriptors).expect("the process runs").count();

@@ -8,6 +8,7 @@ mod end;
 mod expiry;
 pub(crate) mod from_snapshot;
 mod hold;
+mod layer;
 mod pause;
 pub(crate) mod reading;
 mod restore;
@@ -32,6 +33,7 @@ use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::ids::SessionId;
 use crate::model::info::{EndedSandbox, IdempotencyKey};
+use crate::model::record::snapshot_layers::FoldedLayers;
 use crate::model::record::{Record, View};
 use crate::model::state::{State, Transition};
 use crate::sandbox::Sandbox;
@@ -101,6 +103,8 @@ pub(crate) struct Driver {
     clocks: Vec<StoppedClock>,
     /// The CA certificate may have changed during a pause.
     trust_pending: bool,
+    /// Merged layers that the record names when the sandbox falls asleep.
+    folds_pending: Vec<FoldedLayers>,
 }
 
 /// A connection for reports from an agent, with the inventory.
@@ -134,6 +138,7 @@ pub(crate) async fn supervise(inner: Arc<Inner>, entry: Arc<SandboxEntry>, mut b
             saving: StateReceiver::new(&entry, None),
             clocks: Vec::new(),
             trust_pending: false,
+            folds_pending: Vec::new(),
             record,
         };
         // A `JoinSet` ends the driver together with its supervisor.
@@ -257,6 +262,7 @@ impl Driver {
                     Some(DriverCommand::Link(answer)) => {
                         let _ = answer.send(self.link().await);
                     }
+                    Some(DriverCommand::Fold(folded)) => self.fold(folded).await,
                     Some(DriverCommand::Trust) => self.trust_or_later().await,
                     Some(DriverCommand::Sleep(answer)) => {
                         let _ = answer.send(self.sleep().await);
@@ -418,19 +424,6 @@ impl Driver {
                 self.inner.metrics.agents_lost.ended.inc();
                 self.fail("agent is gone").await
             }
-        }
-    }
-
-    fn spec(&self, directory_exists: bool) -> Spec {
-        Spec {
-            name: self.record.name.clone(),
-            slot: self.record.slot,
-            hostname: crate::live::warm_pool::HOSTNAME.to_owned(),
-            limits: self.record.body.limits,
-            root: self.record.body.root.as_ref().map(crate::model::record::layers),
-            directory_exists,
-            has_veth: false,
-            id_base: self.record.body.id_base,
         }
     }
 

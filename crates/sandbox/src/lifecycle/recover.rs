@@ -45,6 +45,7 @@ use crate::model::command::DriverCommand;
 use crate::model::config::Config;
 use crate::model::error::{Error, OpenError};
 use crate::model::ids::{SandboxId, SessionId};
+use crate::model::record::snapshot_layers::LayerStack;
 use crate::model::record::{Record, View};
 use crate::model::state::{State, Transition};
 use isolet_jail::SandboxHandle;
@@ -179,6 +180,8 @@ struct StoredRecords {
     sessions: HashMap<String, Vec<(SessionId, String)>>,
     /// Names of all records, readable or not; `None` if the names could not be read.
     names: Option<HashSet<String>>,
+    /// Whether a record was skipped because it is invalid.
+    skipped: bool,
 }
 
 async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenError> {
@@ -192,12 +195,14 @@ async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenEr
         names = None;
     }
     let mut records = Vec::with_capacity(rows.len());
+    let mut skipped = false;
     for row in rows {
         let name = row.name.clone();
         match Record::read(config, row) {
             Ok(record) => records.push(record),
             Err(error) => {
-                warn!(sandbox = %name, error, "record with invalid ids skipped")
+                warn!(sandbox = %name, error, "record with invalid ids skipped");
+                skipped = true;
             }
         }
     }
@@ -207,7 +212,7 @@ async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenEr
             sessions.entry(row.sandbox).or_default().push((id, row.body));
         }
     }
-    Ok(StoredRecords { records, sessions, names })
+    Ok(StoredRecords { records, sessions, names, skipped })
 }
 
 /// Starts a server on a data directory.
@@ -217,6 +222,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
     let mut found = records(&config, &store).await?;
     pass("recover.listed").await?;
+    let all_known = found.names.is_some() && !found.skipped;
     if let Some(names) = found.names.take() {
         sweep(&config.jail(), names).await;
     }
@@ -231,7 +237,8 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     });
     let images = images.await.map_err(|error| OpenError::Fault(error.to_string()))?;
     let images = images.map_err(|error| OpenError::Fault(error.to_string()))?;
-    let (snapshots, forks) = Snapshots::open(&config.data_dir, &store).await?;
+    let (snapshots, forks) =
+        Snapshots::open(&config, &store, &mut found.records, all_known).await?;
     undo_forks(&store, &mut found.records, forks).await;
     let inner = Arc::new(Inner {
         images,
@@ -446,6 +453,10 @@ pub(crate) fn lost(inner: &Arc<Inner>, entry: Arc<SandboxEntry>, event: Transiti
     let state = record.state;
     if state == State::Sleeping {
         record.body.lost = Some(crashed(&entry, record.body.persistent));
+        if !record.body.persistent && record.body.restore.is_none() {
+            // Its files are removed, also those in layers.
+            record.body.set_layers(LayerStack::default());
+        }
         entry.activity.close();
     } else {
         record.body.cause = Some(cause.to_owned());

@@ -24,6 +24,8 @@ const TURNS: u32 = 100;
 const FILES: [&str; 3] = ["workspace", "root/upper", "usr/upper"];
 /// The disk image of a sandbox. Whether it was used cannot be seen from outside.
 const DISK: &str = "disk.ext4";
+/// The file that names the layers of a sandbox.
+const LAYERS: &str = "layers";
 
 /// Marks a directory as unused. Blocks.
 pub(crate) fn mark(directory: &Path) -> io::Result<()> {
@@ -73,6 +75,10 @@ fn unused(directory: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     if directory.join(DISK).try_exists()? {
+        return Ok(false);
+    }
+    // Its files lie in layers.
+    if fs::metadata(directory.join(LAYERS)).is_ok_and(|list| list.len() > 0) {
         return Ok(false);
     }
     for name in FILES {

@@ -8,27 +8,32 @@
 //! that are lost: it is moved to `DATA/orphaned/`.
 
 mod files;
+mod layers;
 mod permits;
 mod portable;
 mod reader;
 pub(crate) mod restores;
 mod space;
+mod stage;
 mod subvolumes;
 mod trees;
 
 use crate::live::inner::Inner;
+use crate::model::blocking::blocking;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::ids::{SessionId, SnapshotId, TenantId};
 use crate::model::info::SandboxSpec;
-use crate::model::record::RecordBody;
 use crate::model::record::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
+use crate::model::record::snapshot_layers::LayerHold;
+use crate::model::record::{Record, RecordBody, UNREAD};
 pub(crate) use files::{SnapshotFiles, Staged};
 use isolet_store::Store;
+pub(crate) use layers::{PARTS, list as list_layers};
 use permits::CopyPermits;
 pub(crate) use space::{CopyGuard, SpaceFloor};
+pub(crate) use stage::LiveStage;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
@@ -113,15 +118,21 @@ impl Drop for PinnedSnapshot {
 }
 
 impl Snapshots {
-    /// Reads the records and makes them agree with the files. Also returns the names of temporary
-    /// snapshots: those of forks that are not complete. The caller removes their records.
+    /// Reads the records and makes them agree with the files. Holds the layers of all `sandboxes`,
+    /// which are all that are recorded, unless `all_known` is false. Also returns the names of
+    /// temporary snapshots: those of forks that are not complete. The caller removes their records.
     ///
     /// # Errors
     /// An error of the disk or of the records.
-    pub(crate) async fn open(data: &Path, store: &Store) -> Result<(Self, Vec<String>), Error> {
-        let data = data.to_owned();
+    pub(crate) async fn open(
+        config: &Config,
+        store: &Store,
+        sandboxes: &mut [Record],
+        mut all_known: bool,
+    ) -> Result<(Self, Vec<String>), Error> {
+        let data = config.data_dir.clone();
         let opened = move || SnapshotFiles::open(&data);
-        let files = crate::model::blocking::blocking(opened).await??;
+        let files = blocking(opened).await??;
         info!(backend = %files.backend(), "storage of snapshots");
         let snapshots = Self {
             files,
@@ -132,10 +143,20 @@ impl Snapshots {
             state: Mutex::default(),
         };
         let mut known = Vec::new();
+        let unused = Arc::clone(&snapshots.files.layers.unused);
+        let mut layers = HashMap::new();
+        let mut hold = |name: &str| {
+            let new = || LayerHold::new(name.to_owned(), &unused);
+            Arc::clone(layers.entry(name.to_owned()).or_insert_with(new))
+        };
+        for sandbox in sandboxes {
+            all_known &= sandbox.body.cause.as_deref() != Some(UNREAD);
+            sandbox.body.layers.hold(&mut hold);
+        }
         let mut forks = Vec::new();
         for row in store.all_snapshots().await? {
             let name = row.name.clone();
-            match SnapshotRecord::read(row) {
+            match SnapshotRecord::read(row, config.uid_base) {
                 Ok(record) if record.body.temporary => {
                     // Otherwise its files would count as those of a snapshot whose record is lost.
                     if let Err(error) = snapshots.files.abandon(&name) {
@@ -149,17 +170,22 @@ impl Snapshots {
                         warn!(snapshot = %name, %error, "record of a deleted snapshot remains");
                     }
                 }
-                Ok(record) => {
+                Ok(mut record) => {
                     known.push(name);
+                    record.body.settings.layers.hold(&mut hold);
                     snapshots.insert(record);
                 }
                 Err(error) => {
                     warn!(snapshot = %name, error, "record of a snapshot does not read; it stays as it is");
                     known.push(name);
+                    all_known = false;
                 }
             }
         }
         snapshots.files.retain(known).await?;
+        let own = snapshots.files.layers.clone();
+        let settled = blocking(move || own.settle_all(&layers, all_known)).await?;
+        settled.map_err(|error| Error::Fault(format!("layers of snapshots: {error}")))?;
         Ok((snapshots, forks))
     }
 
@@ -197,6 +223,16 @@ impl Snapshots {
         let mut state = self.lock();
         let own = state.tenants.entry(record.tenant.clone()).or_default();
         own.insert(record.id.clone(), Arc::new(record));
+    }
+
+    /// Replaces a record, unless its snapshot was deleted or replaced in the meantime.
+    pub(crate) fn replace(&self, old: &Arc<SnapshotRecord>, new: SnapshotRecord) {
+        let mut state = self.lock();
+        let own = state.tenants.get_mut(&old.tenant);
+        let found = own.and_then(|own| own.get_mut(&old.id));
+        if let Some(found) = found.filter(|found| Arc::ptr_eq(found, old)) {
+            *found = Arc::new(new);
+        }
     }
 
     /// Takes a snapshot out, so that no call finds it any more.

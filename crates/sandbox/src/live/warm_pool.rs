@@ -137,6 +137,7 @@ async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Err
         directory_exists: false,
         has_veth: false,
         id_base: made.id_base,
+        snapshot_layers: Vec::new(),
     };
     inner.launch.launch(spec, network).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);

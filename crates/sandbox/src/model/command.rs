@@ -9,6 +9,7 @@ use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
 use crate::model::info::{IdempotencyKey, Lost, RestoredSandbox};
 use crate::model::network::change::NetworkChange;
 use crate::model::record::RecordBody;
+use crate::model::record::snapshot_layers::FoldedLayers;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
@@ -57,6 +58,8 @@ pub(crate) enum DriverCommand {
     RotateLinks(oneshot::Sender<Result<usize, Error>>),
     /// Stand still until the answer is dropped, or be deleted if the holder says so.
     Hold(HoldPurpose, oneshot::Sender<Result<HeldSandbox, Error>>),
+    /// Name a merged layer in place of others, now or at the next sleep.
+    Fold(FoldedLayers),
     /// Create the veth pair that the record asks for.
     Link(oneshot::Sender<Result<(), Error>>),
     /// Install the CA certificate that the egress proxy announced.

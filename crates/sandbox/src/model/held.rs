@@ -6,10 +6,11 @@ use crate::model::error::Error;
 use crate::model::ids::SessionId;
 use crate::model::info::{EndedSandbox, Lost};
 use crate::model::record::Record;
+use crate::model::record::snapshot_layers::{LayerStack, RecordedLayer};
 use crate::model::state::State;
 use cancel::CancelToken;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 /// A sandbox none of whose processes runs, and whose driver waits. Dropping it lets the sandbox
 /// continue.
@@ -26,6 +27,14 @@ pub struct HeldSandbox {
     since: Instant,
     expired: CancelToken,
     release: oneshot::Sender<DeleteAnswer>,
+    layers: mpsc::Sender<TakeLayer>,
+}
+
+/// The request that a sandbox in which nothing runs gives its directories to a layer.
+pub(crate) struct TakeLayer {
+    pub(crate) layer: RecordedLayer,
+    /// Answered with the layers of the sandbox, when its record names the new one.
+    pub(crate) answer: oneshot::Sender<Result<LayerStack, Error>>,
 }
 
 /// What is recorded about a sandbox while it stands still.
@@ -81,6 +90,7 @@ impl CopiedSandbox {
 pub(crate) struct Holder {
     expired: CancelToken,
     released: oneshot::Receiver<DeleteAnswer>,
+    layers: mpsc::Receiver<TakeLayer>,
 }
 
 /// Creates both ends. The time begins at `since`, when the processes were frozen.
@@ -92,11 +102,21 @@ pub(crate) fn hold(
     since: Instant,
 ) -> (HeldSandbox, Holder) {
     let (release, released) = oneshot::channel();
+    let (layers, wanted) = mpsc::channel(1);
     let expired = CancelToken::default();
     let own = expired.clone();
     (
-        HeldSandbox { state, frozen, unsaved_shells, contents, since, expired: own, release },
-        Holder { expired, released },
+        HeldSandbox {
+            state,
+            frozen,
+            unsaved_shells,
+            contents,
+            since,
+            expired: own,
+            release,
+            layers,
+        },
+        Holder { expired, released, layers: wanted },
     )
 }
 
@@ -129,7 +149,25 @@ impl HeldSandbox {
     }
 }
 
+impl HeldSandbox {
+    /// Lets the sandbox, in which nothing runs, give its directories to a layer, and records that.
+    pub(crate) async fn take_layer(&mut self, layer: RecordedLayer) -> Result<(), Error> {
+        let late = || Error::TooLate("copying the files");
+        let (answer, answered) = oneshot::channel();
+        self.layers.send(TakeLayer { layer, answer }).await.map_err(|_| late())?;
+        let layers = answered.await.map_err(|_| late())??;
+        self.contents.record.body.set_layers(layers);
+        Ok(())
+    }
+}
+
 impl Holder {
+    /// Waits for a layer that wants the directories of the sandbox. `None` if the other end is
+    /// released or dropped, or `until` has passed.
+    pub(crate) async fn layer_wanted(&mut self, until: Instant) -> Option<TakeLayer> {
+        tokio::time::timeout_at(until.into(), self.layers.recv()).await.ok()?
+    }
+
     /// Waits until the other end is released or dropped, or `limit` has passed. Returns where to
     /// answer if the sandbox shall be deleted.
     pub(crate) async fn wait(self, limit: Duration) -> Option<DeleteAnswer> {

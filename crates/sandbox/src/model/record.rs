@@ -2,9 +2,12 @@
 //! becomes one.
 
 mod from_snapshot;
+mod limits;
 mod pool_kind;
 pub(crate) mod snapshot;
+pub(crate) mod snapshot_layers;
 
+use limits::check_limits;
 pub(crate) use pool_kind::{PoolKind, layers};
 
 use crate::model::agent_error::AgentError;
@@ -18,6 +21,7 @@ use crate::model::info::{
 use crate::model::input::check_merged_size;
 use crate::model::network::Network;
 use crate::model::network::injected_credential::InjectedCredential;
+use crate::model::record::snapshot_layers::LayerStack;
 use crate::model::state::State;
 use isolet_wire::launcher::Limits;
 use serde::{Deserialize, Serialize};
@@ -28,21 +32,15 @@ use std::sync::Arc;
 /// The version of [`RecordBody`]. A change that older servers cannot read increases it. A server that
 /// knows only version 1 would not find the owners of files under [`RecordBody::id_base`].
 const VERSION: u32 = 2;
+/// The version of records with layers, which hold files that a server of an earlier version would
+/// not find.
+const VERSION_WITH_LAYERS: u32 = 3;
 /// The version of the baseline's records.
 const VERSION_MIN: u32 = 1;
 /// The cause of failure of a sandbox whose record cannot be read.
 pub(crate) const UNREAD: &str = "its record does not read";
 /// Maximum length of the server's name for a sandbox, in bytes.
 const NAME_BYTES_MAX: usize = 40;
-/// Minimum memory, in MiB; a shell needs that much.
-const MEMORY_MIB_MIN: u64 = 16;
-/// Minimum processor time, in thousandths of one core.
-const CPU_MILLIS_MIN: u64 = 10;
-/// Minimum number of processes; a shell and its commands need that many.
-const PIDS_MIN: u64 = 8;
-/// Minimum disk size, in MiB; a file system with its journal needs that much.
-const DISK_MIB_MIN: u64 = 32;
-
 /// Everything that is recorded about a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
@@ -72,6 +70,10 @@ pub(crate) struct RecordBody {
     /// The root from an image; `None` means the programs of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) root: Option<isolet_image::Root>,
+    /// The layers of snapshots between the sandbox's own files and those of its image. Only
+    /// [`RecordBody::set_layers`] changes it.
+    #[serde(default, skip_serializing_if = "LayerStack::is_empty")]
+    pub(crate) layers: LayerStack,
     pub(crate) created_at_ms: i64,
     pub(crate) create_ms: f64,
     pub(crate) ttl_s: Option<u64>,
@@ -142,27 +144,6 @@ fn expiry(ttl_s: Option<u64>) -> Option<i64> {
     ttl_s.map(|s| now_ms().saturating_add(i64::try_from(s * 1000).unwrap_or(i64::MAX)))
 }
 
-fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<u64, Error> {
-    if (min..=max).contains(&value) {
-        Ok(value)
-    } else {
-        Err(bad(field, format!("{value} is not within {min} and {max}")))
-    }
-}
-
-fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
-    let max = config.limits_max;
-    Ok(Limits {
-        memory_mib: within("memory_mib", limits.memory_mib, MEMORY_MIB_MIN, max.memory_mib)?,
-        cpu_millis: within("cpu_millis", limits.cpu_millis, CPU_MILLIS_MIN, max.cpu_millis)?,
-        pids: within("pids", limits.pids, PIDS_MIN, max.pids)?,
-        disk_mib: match limits.disk_mib {
-            0 => 0,
-            mib => within("disk_mib", mib, DISK_MIB_MIN, max.disk_mib)?,
-        },
-    })
-}
-
 /// The full name of an image: `host`, or the reference after aliases are applied.
 pub(crate) fn resolve(config: &Config, image: &str) -> Result<String, Error> {
     match config.aliases.get(image).map_or(image, String::as_str) {
@@ -202,6 +183,7 @@ impl RecordBody {
             image_resolved: resolve(config, &image)?,
             image,
             root: None,
+            layers: LayerStack::default(),
             created_at_ms: now_ms(),
             create_ms: 0.0,
             ttl_s,
@@ -354,7 +336,7 @@ impl Record {
         }
         let state = serde_json::from_value(Value::String(row.state));
         let body = serde_json::from_str::<RecordBody>(&row.body).ok();
-        let body = body.filter(|body| (VERSION_MIN..=VERSION).contains(&body.v));
+        let body = body.filter(|body| (VERSION_MIN..=VERSION_WITH_LAYERS).contains(&body.v));
         let (state, mut body) = match (state, body) {
             (Ok(State::Running), Some(body)) if body.paused => (State::Paused, body),
             (Ok(state), Some(body)) => (state, body),
@@ -364,6 +346,9 @@ impl Record {
             _ => (State::Failed, Self::unread(config)),
         };
         body.set_id_base(config, row.slot);
+        if !body.layers.is_valid(config.uid_base) {
+            return Err("it names invalid layers".to_owned());
+        }
         if body.id_base.is_none_or(|base| !isolet_jail::is_id_base(config.uid_base, base)) {
             return Err(format!("its files have the invalid ids {:?}", body.id_base));
         }
@@ -377,6 +362,7 @@ impl Record {
             image: "host".to_owned(),
             image_resolved: "host".to_owned(),
             root: None,
+            layers: LayerStack::default(),
             created_at_ms: now_ms(),
             create_ms: 0.0,
             ttl_s: None,
@@ -552,7 +538,7 @@ mod tests {
         assert_eq!(read(of_another, 2).unwrap().body.id_base, of_slot(7));
         assert!(read(Some(1000), 2).is_err(), "ids of users of the host");
         assert_eq!(read(Some(-1), 2).unwrap().state, State::Failed);
-        assert_eq!(read(Some(0), 3).unwrap().state, State::Failed, "of a later version");
+        assert_eq!(read(Some(0), 4).unwrap().state, State::Failed, "of a later version");
     }
 
     /// A client of a version without sleep expects that its sandbox runs until it is deleted.

@@ -4,7 +4,7 @@ use crate::lifecycle::driver::from_snapshot::copy_failed;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
 use crate::live::snapshots::restores::Restores;
-use crate::live::snapshots::{PinnedSnapshot, SpaceFloor};
+use crate::live::snapshots::{PinnedSnapshot, SpaceFloor, list_layers};
 use crate::model::blocking::blocking;
 use crate::model::command::{DriverCommand, RestoreRequest};
 use crate::model::error::Error;
@@ -154,10 +154,12 @@ impl Inner {
         let copy = restores.clone();
         let own = token.to_owned();
         let disk_mib = from.record.body.settings.limits.disk_mib;
+        let settings = from.record.body.settings.clone();
         let copied = blocking(move || {
             files.check_disk(&files.directory(&name), disk_mib)?;
             copy.prepare().map_err(whole)?;
-            files.restore(&name, &copy.path(&own), floor)?;
+            files.restore(&name, &settings, &copy.path(&own), floor)?;
+            list_layers(&copy.path(&own), &settings).map_err(whole)?;
             copy.complete(&own).map_err(whole)
         });
         copied.await?.map_err(|error| copy_failed(&format!("snapshot {}", from.record.id), error))

@@ -2,6 +2,7 @@
 
 mod destroy;
 mod files;
+pub(super) mod layers;
 pub(super) mod schedule;
 
 pub use files::{SnapshotChange, SnapshotDiff};
@@ -11,19 +12,23 @@ use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::idempotency;
 use crate::live::inner::Inner;
-use crate::live::snapshots::{SpaceFloor, Staged};
+use crate::live::snapshots::{LiveStage, SpaceFloor, Staged};
 use crate::model::blocking::blocking;
 use crate::model::clock::now_ms;
 use crate::model::command::DriverCommand;
 use crate::model::error::Error;
-use crate::model::held::{CopiedSandbox, HeldContents, HoldPurpose};
+use crate::model::held::cancel::CancelToken;
+use crate::model::held::{CopiedSandbox, HeldContents, HeldSandbox, HoldPurpose};
 use crate::model::ids::{SandboxId, SnapshotId, TenantId, random};
 use crate::model::info::{AutoSnapshots, IdempotencyKey, TTL_S_MAX, Trigger};
+use crate::model::record::RecordBody;
 use crate::model::record::snapshot::{
     SnapshotBody, SnapshotInfo, SnapshotRecord, SnapshotSession, SnapshotSpec,
 };
+use crate::model::record::snapshot_layers::{LAYERS_MAX, RecordedLayer};
 use crate::model::state::State;
 use crate::service::{Service, request};
+use isolet_jail::SandboxHandle;
 use isolet_storage::{Copied, CopyError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,28 +151,87 @@ impl Inner {
         }
         info!(sandbox = %id, %tenant, snapshot = %record.id, bytes = record.body.size_bytes, frozen_ms = record.body.frozen_ms, "snapshot taken");
         self.snapshots.insert(record.clone());
+        if record.body.settings.layers.to_fold().is_some() {
+            self.snapshots.files.layers.more.notify_one();
+        }
         Ok((record, standing))
     }
 
-    /// Copies the files of a sandbox while it stands still.
+    /// Copies the files of a sandbox at one moment. Nothing is left if that fails.
     async fn copy_held(
         self: &Arc<Self>,
         entry: &SandboxEntry,
         name: &str,
         order: &SnapshotOrder,
     ) -> Result<TakenFiles, Error> {
-        let id = &entry.id;
-        let purpose = order.purpose;
         let running = entry.copies.begin();
         // Copies of the same sandbox come one after the other, so they need one permit.
         let _turn = entry.copies.turn.lock().await;
         let _copy = self.snapshots.copies.acquire(&entry.tenant).await;
-        let held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
+        let taken = match self.copy_live(entry, name, &running.cancel).await {
+            Ok(live) => self.copy_standing(entry, name, order, live, &running.cancel).await,
+            Err(error) => Err(error),
+        };
+        if taken.is_err() {
+            self.discard_files(&format!("staging/{name}")).await;
+        }
+        taken
+    }
+
+    /// Copies the files while it runs, so that it need not stand still for long, where copies take
+    /// long. Continues in [`Inner::copy_standing`].
+    async fn copy_live(
+        &self,
+        entry: &SandboxEntry,
+        name: &str,
+        running: &CancelToken,
+    ) -> Result<Option<LiveStage>, Error> {
+        let view = entry.view();
+        let body = &view.record.body;
+        let files = self.snapshots.files.clone();
+        let runs = matches!(view.record.state, State::Running | State::Paused);
+        if !files.copies_in_two_passes() || !runs {
+            return Ok(None);
+        }
+        let layer = match files.uses_layers(body) {
+            true => Some(self.new_layer(entry, body).await?),
+            false => None,
+        };
+        let disk_mib = body.limits.disk_mib;
+        let jail = self.jail.clone();
+        let sandbox = entry.name.clone();
+        let directory = entry.directory.clone();
+        let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
+        let staged = name.to_owned();
+        let tokens = vec![running.clone()];
+        let copied = blocking(move || {
+            files.check_disk(&directory, disk_mib)?;
+            // So that less is left to write while it stands still. That tells about errors.
+            let _ = isolet_jail::write_disk(&SandboxHandle::open(&jail, &sandbox));
+            files.stage_live(&staged, &directory, layer, floor, tokens)
+        });
+        let copied = copied.await?;
+        let live = copied.map_err(|error| self.not_copied(entry, running, error))?;
+        pass("snapshot.live").await?;
+        Ok(Some(live))
+    }
+
+    /// Copies the files of a sandbox while it stands still, or what changed since a first pass.
+    async fn copy_standing(
+        self: &Arc<Self>,
+        entry: &SandboxEntry,
+        name: &str,
+        order: &SnapshotOrder,
+        live: Option<LiveStage>,
+        running: &CancelToken,
+    ) -> Result<TakenFiles, Error> {
+        let purpose = order.purpose;
+        let mut held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
         match held.state {
             // Its files are all that is left, so they are copied before they are removed.
             State::Failed | State::Unreachable if purpose.deletes() => {}
             State::Failed => return Err(crate::model::record::failed(&held.contents.record)),
-            State::Unreachable => return Err(Error::Unreachable(id.clone())),
+            State::Unreachable => return Err(Error::Unreachable(entry.id.clone())),
             _ => {}
         }
         pass("snapshot.held").await?;
@@ -175,33 +239,101 @@ impl Inner {
         let directory = entry.directory.clone();
         let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
         let staged = name.to_owned();
-        let tokens = vec![running.cancel.clone(), held.expired()];
         let disk_mib = held.contents.record.body.limits.disk_mib;
-        let copying = move || {
-            files.check_disk(&directory, disk_mib)?;
-            files.stage(&staged, &directory, floor, tokens)
+        let settings = held.contents.record.body.clone();
+        let tokens = vec![running.clone(), held.expired()];
+        // It may have fallen asleep or woken since.
+        let live = live.filter(|_| held.frozen);
+        let has_layer = live.is_some();
+        let copied = match live {
+            Some(live) => {
+                if let Some(layer) = &live.layer {
+                    let stack = settings.layers.with_top(layer.clone());
+                    held.contents.record.body.set_layers(stack);
+                }
+                let rest =
+                    blocking(move || files.stage_rest(&staged, &directory, live, floor, tokens));
+                rest.await?.map(|rest| (Staged::measured(rest.copied), rest.layer_bytes))
+            }
+            None => {
+                self.discard_files(&format!("staging/{name}")).await;
+                let staged = blocking(move || {
+                    files.check_disk(&directory, disk_mib)?;
+                    files.stage(&staged, &directory, &settings, floor, tokens)
+                });
+                staged.await?.map(|copied| (copied, 0))
+            }
         };
-        let copy = blocking(copying).await?;
-        let copy = copy.map_err(|error| match error {
-            CopyError::Cancelled if running.cancel.is_cancelled() => Error::NoSandbox(id.clone()),
-            CopyError::Cancelled if self.running().is_ok() => Error::TooLate("copying the files"),
-            error => copy_failed(&format!("sandbox {id}"), error),
-        })?;
-        let staged = pass("snapshot.copied").await;
+        let copied = copied.map_err(|error| self.not_copied(entry, running, error));
+        let (copy, mut layer_bytes) = copied?;
+        let mut added = Copied::default();
+        if !has_layer {
+            added = self.add_layer(entry, &mut held, running).await?;
+            layer_bytes = added.size_bytes();
+        }
+        pass("snapshot.copied").await?;
         let (contents, frozen, standing) = held.copied();
         let standing = purpose.deletes().then_some(standing);
-        let frozen = frozen.ok_or(Error::TooLate("copying the files"));
-        let done = match staged.and(frozen) {
-            Ok(frozen) => {
-                let measured = self.measured(name, copy, order.temporary).await;
-                measured.map(|copied| TakenFiles { contents, copied, frozen, standing })
-            }
-            Err(error) => Err(error),
-        };
-        if done.is_err() {
-            self.discard_files(&format!("staging/{name}")).await;
+        let frozen = frozen.ok_or(Error::TooLate("copying the files"))?;
+        let mut copied = self.measured(name, copy, order.temporary).await?;
+        copied += added;
+        Ok(TakenFiles { contents, copied, layer_bytes, frozen, standing })
+    }
+
+    /// Makes the changes of a held sandbox its next layer, where layers are used and the first pass
+    /// has made none. Returns what was copied into it.
+    async fn add_layer(
+        &self,
+        entry: &SandboxEntry,
+        held: &mut HeldSandbox,
+        running: &CancelToken,
+    ) -> Result<Copied, Error> {
+        let body = &held.contents.record.body;
+        let files = self.snapshots.files.clone();
+        if !files.uses_layers(body) {
+            return Ok(Copied::default());
         }
-        done
+        let layer = self.new_layer(entry, body).await?;
+        if !held.frozen && held.state == State::Sleeping {
+            held.take_layer(layer).await?;
+            return Ok(Copied::default());
+        }
+        let directory = entry.directory.clone();
+        let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
+        let tokens = vec![running.clone(), held.expired()];
+        let stack = body.layers.with_top(layer.clone());
+        let added = blocking(move || files.copy_layer(&layer, &directory, floor, tokens)).await?;
+        let added = added.map_err(|error| self.not_copied(entry, running, error))?;
+        held.contents.record.body.set_layers(stack);
+        Ok(added)
+    }
+
+    /// The error of a copy of a sandbox, for clients.
+    fn not_copied(&self, entry: &SandboxEntry, running: &CancelToken, error: CopyError) -> Error {
+        match error {
+            CopyError::Cancelled if running.is_cancelled() => Error::NoSandbox(entry.id.clone()),
+            CopyError::Cancelled if self.running().is_ok() => Error::TooLate("copying the files"),
+            error => copy_failed(&format!("sandbox {}", entry.id), error),
+        }
+    }
+
+    async fn new_layer(
+        &self,
+        entry: &SandboxEntry,
+        body: &RecordBody,
+    ) -> Result<RecordedLayer, Error> {
+        let of = || format!("sandbox {}", entry.id);
+        if body.layers.len() >= LAYERS_MAX {
+            let reason = format!("it has {LAYERS_MAX} layers, which are being folded; try again");
+            return Err(Error::Copy { of: of(), reason });
+        }
+        let id_base = body.id_base.unwrap_or(isolet_jail::FILES_ID_BASE);
+        let layers = self.snapshots.files.layers.clone();
+        let created = blocking(move || layers.create(id_base)).await?;
+        let failed = |error: std::io::Error| Error::Copy { of: of(), reason: error.to_string() };
+        let layer = created.map_err(failed)?;
+        pass("layers.created").await?;
+        Ok(layer)
     }
 
     /// What a staged copy contains. Nobody sees it of a temporary one.
@@ -222,7 +354,8 @@ impl Inner {
     ) -> Result<(), Error> {
         let files = self.snapshots.files.clone();
         let name = record.name.clone();
-        let completed = blocking(move || files.complete(&name)).await?;
+        let settings = record.body.settings.clone();
+        let completed = blocking(move || files.complete(&name, &settings)).await?;
         let of = format!("sandbox {}", record.body.sandbox);
         completed.map_err(|error| copy_failed(&of, CopyError::io("", &error)))?;
         pass("snapshot.completed").await?;
@@ -300,6 +433,8 @@ impl SnapshotOrder {
 struct TakenFiles {
     contents: HeldContents,
     copied: Copied,
+    /// The part of `copied` that lies in a new layer, in bytes.
+    layer_bytes: u64,
     frozen: Duration,
     /// The sandbox, if it is to be deleted.
     standing: Option<CopiedSandbox>,
@@ -329,13 +464,14 @@ impl TakenFiles {
             tenant: entry.tenant.clone(),
             id: SnapshotId::random(),
             body: SnapshotBody {
-                v: SnapshotBody::version(),
+                v: SnapshotBody::version(&settings),
                 name: spec.name,
                 sandbox: entry.id.clone(),
                 metadata: spec.metadata.into_inner(),
                 created_at_ms,
                 expires_at_ms: ttl_ms.map(|ms| created_at_ms.saturating_add(ms)),
                 size_bytes: self.copied.size_bytes(),
+                layer_bytes: self.layer_bytes,
                 frozen_ms: self.frozen.as_micros() as f64 / 1000.0,
                 lost: self.contents.lost,
                 credentials: record.body.credentials.clone(),

@@ -8,7 +8,8 @@ use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId, random};
-use crate::model::record::snapshot::{SnapshotRecord, StoredSnapshot};
+use crate::model::record::snapshot::{SnapshotBody, SnapshotRecord, StoredSnapshot};
+use crate::model::record::snapshot_layers::LayerStack;
 use crate::service::Service;
 use isolet_image::Reference;
 use isolet_repository::{
@@ -189,7 +190,12 @@ fn read_record(
         id: manifest.id.clone(),
         body: manifest.record.to_string(),
     };
-    SnapshotRecord::read(row)
+    // A pushed snapshot has no layers, which are those of one server.
+    let record = SnapshotRecord::read(row, isolet_jail::UID_BASE)?;
+    match record.body.settings.layers.is_empty() {
+        true => Ok(record),
+        false => Err("it names layers".to_owned()),
+    }
 }
 
 impl Inner {
@@ -202,22 +208,57 @@ impl Inner {
         let failed = |reason| failed(&record.id, "pushed", reason);
         let base = record.body.settings.id_base;
         let ids = base.map_or(OwnerIds::Server, OwnerIds::From);
-        let sources = self.snapshots.files.sources(&record.name, ids);
+        let mut sources = self.snapshots.files.sources(&record.name, ids);
         let has_disk = sources.iter().any(|source| source.root.kind == RootKind::File);
         if base.is_none() || has_disk && base != Some(isolet_jail::FILES_ID_BASE) {
             let reason = "its disk has the ids of this server's uid range; create a sandbox from it, \
                           copy the files into a new sandbox, and push a snapshot of that";
             return Err(failed(isolet_repository::Error::Refused(reason.to_owned())));
         }
+        let merged = random();
+        let mut portable = SnapshotRecord::clone(record);
+        if !record.body.settings.layers.is_empty() {
+            if !record.body.settings.layers.iter().all(|layer| Some(layer.id_base) == base) {
+                let reason = "its layers have different ids on disk; create a sandbox from it, copy \
+                              the files into a new sandbox, and push a snapshot of that";
+                return Err(failed(isolet_repository::Error::Refused(reason.to_owned())));
+            }
+            portable.body.settings.set_layers(LayerStack::default());
+            portable.body.v = SnapshotBody::version(&portable.body.settings);
+            let files = self.snapshots.files.clone();
+            let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
+            let own = merged.clone();
+            let layered = Arc::clone(record);
+            let done = blocking(move || {
+                files.merge_for_push(&layered, &own, floor, &mut sources).map(|()| sources)
+            });
+            match done.await? {
+                Ok(all) => sources = all,
+                Err(error) => {
+                    self.discard_files(&format!("staging/{merged}")).await;
+                    return Err(copy_failed(&format!("snapshot {}", record.id), error));
+                }
+            }
+        }
         let request = PushRequest {
             id: record.id.to_string(),
-            record: record.portable()?,
+            record: portable.portable()?,
             sources,
             bytes: record.body.size_bytes,
         };
-        let repository = self.snapshot_store.repository().await.map_err(failed)?;
+        let repository = match self.snapshot_store.repository().await {
+            Ok(repository) => repository,
+            Err(error) => {
+                self.discard_files(&format!("staging/{merged}")).await;
+                return Err(failed(error));
+            }
+        };
         let tenant = repository.tenant(record.tenant.as_str());
-        let pushed = tenant.push(request, &progress, &checkpoint()).await.map_err(failed)?;
+        let pushed = tenant.push(request, &progress, &checkpoint()).await;
+        if !record.body.settings.layers.is_empty() {
+            self.discard_files(&format!("staging/{merged}")).await;
+        }
+        let pushed = pushed.map_err(failed)?;
         Ok(TransferEnd {
             snapshot: record.info(),
             transferred_bytes: pushed.sent_bytes,

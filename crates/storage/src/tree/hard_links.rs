@@ -8,12 +8,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// The directory that holds a name of each copied file with several names.
-pub(super) struct HardLinks {
+pub(crate) struct HardLinks {
     directory: OwnedFd,
 }
 
 impl HardLinks {
-    pub(super) fn open(directory: &Path) -> Result<Self, Errno> {
+    pub(crate) fn open(directory: &Path) -> Result<Self, Errno> {
         Ok(Self { directory: rustix::fs::open(directory, DIRECTORY, Mode::empty())? })
     }
 

@@ -77,6 +77,21 @@ impl Store {
         .await
     }
 
+    /// Replaces the body of the record of a snapshot, if there is one.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing is changed then.
+    pub async fn update_snapshot(&self, name: &str, body: String) -> Result<(), Error> {
+        let name = name.to_owned();
+        self.write(move |connection| {
+            connection
+                .prepare_cached("UPDATE snapshots SET body = ?2 WHERE name = ?1")?
+                .execute(params![name, body])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Deletes the record of a snapshot, if there is one.
     ///
     /// # Errors

@@ -34,6 +34,7 @@ pub(crate) fn orders() -> Vec<Row<LauncherRequest>> {
         directory_exists: true,
         has_veth: true,
         id_base: None,
+        snapshot_layers: Vec::new(),
     };
     let least = Spec { root: None, directory_exists: false, has_veth: false, ..spec.clone() };
     let scope = Scope {

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 /// The failpoints at which the short test kills. Others have tests of their own beside their features.
 const OWN: [&str; 5] = ["snapshot.", "restore.", "in_place.", "destroy.", "fork."];
 /// Failpoints that no operation of the long test reaches.
-const UNREACHED: [&str; 3] = ["recover.", "push.", "pull."];
+const UNREACHED: [&str; 5] = ["recover.", "push.", "pull.", "layers.", "fold."];
 /// The default number of kills of the long test.
 const KILLS: usize = 300;
 /// How long a failpoint holds the server that is killed there, and the one that continues.

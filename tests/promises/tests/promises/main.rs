@@ -51,6 +51,7 @@ mod shell_ends;
 mod shell_state;
 mod sleep;
 mod snapshot_files;
+mod snapshot_layers;
 mod snapshot_moments;
 mod snapshot_schedule;
 mod snapshots;

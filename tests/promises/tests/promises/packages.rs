@@ -137,6 +137,8 @@ fn apt_installs_in_a_debian_image_through_rules() {
     {
         goes(&sandbox, &list(&[place]));
         goes(&sandbox, &format!("{apt} install -y --no-install-recommends {package}"));
+        // What follows changes files that lie in a layer, where snapshots use them.
+        asleep_and_copied(&sandbox);
     }
     assert_eq!(goes(&sandbox, "tiny"), "a package\nset up\n");
     let said = goes(
@@ -216,4 +218,41 @@ fn musl(internet: &Internet) -> Image {
         .file("usr/bin/fetch", &program)
         .link("usr/bin/ldd", &format!("/{loader}"));
     Image::new(&[low.bytes(), high.bytes()], &json!({"Env": ["PATH=/usr/bin:/bin"]}))
+}
+
+/// Package managers replace files and directories that lie in layers of snapshots.
+///
+/// Promises: SN1.
+#[test]
+fn pip_npm_and_git_change_what_lies_in_layers_of_snapshots() {
+    let internet = internet();
+    let server = server(&internet);
+    let names = ["pypi.example:443", "files.example:443", "npm.example:443", "git.example:443"];
+    let sandbox = trusting(&internet, &server, json!({"allow": names}), json!({"disk_mib": 0}));
+    let pip = "/usr/bin/python3 -m pip --disable-pip-version-check --retries 0 --timeout 5 install \
+               --index-url https://pypi.example/simple/ --no-cache-dir";
+    let npm = "npm install --registry https://npm.example/ --no-audit --no-fund \
+               --no-update-notifier --fetch-retries 0";
+    goes(&sandbox, &format!("{pip} --break-system-packages tiny"));
+    goes(&sandbox, &format!("{pip} --target /opt/python tiny"));
+    goes(&sandbox, &format!("mkdir -p /opt/app; cd /opt/app; {npm} tiny"));
+    goes(&sandbox, "cd /root; git clone -q https://git.example/git/tiny.git");
+    asleep_and_copied(&sandbox);
+    goes(&sandbox, &format!("{pip} --break-system-packages --force-reinstall tiny"));
+    goes(&sandbox, &format!("{pip} --target /opt/python --upgrade tiny"));
+    goes(&sandbox, "PYTHONPATH=/opt/python /usr/bin/python3 -c 'import tiny'");
+    let pip = "/usr/bin/python3 -m pip --disable-pip-version-check";
+    goes(&sandbox, &format!("{pip} uninstall -y --break-system-packages tiny"));
+    goes(&sandbox, &format!("cd /opt/app; {npm} --force tiny; node -p 'require(\"tiny\")'"));
+    goes(&sandbox, "cd /opt/app; rm -r node_modules");
+    goes(&sandbox, &format!("cd /opt/app; {npm}; node -p 'require(\"tiny\")'"));
+    goes(&sandbox, "cd /root/tiny; git fetch -q; git gc -q; git fsck; git rm -q text; git status");
+}
+
+/// Makes the changes of a sandbox a layer.
+fn asleep_and_copied(sandbox: &isolet_kit::Sandbox) {
+    isolet_kit::wait_until("it sleeps", isolet_kit::SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    sandbox.post("/snapshots", &json!({})).expect(201);
 }

@@ -3,11 +3,12 @@
 use isolet_kit::{Http, Options, SOON, Sandbox, Server, Value, json, one, wait_until};
 use std::path::PathBuf;
 
-/// Everything below the directory of snapshots, except the empty staging area.
+/// Everything below the directory of snapshots, except the empty staging area and the layers.
 fn left(server: &Server) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(server.data().join("snapshots")).expect("is there").flatten() {
         match entry.file_name().to_str() {
+            Some("layers") => {}
             Some("staging") => {
                 let staged = std::fs::read_dir(entry.path()).expect("is there");
                 all.extend(staged.flatten().map(|entry| entry.path()));

@@ -90,6 +90,21 @@ impl Driver {
         })
     }
 
+    /// What the launcher needs to start the sandbox.
+    pub(super) fn spec(&self, directory_exists: bool) -> Spec {
+        Spec {
+            name: self.record.name.clone(),
+            slot: self.record.slot,
+            hostname: crate::live::warm_pool::HOSTNAME.to_owned(),
+            limits: self.record.body.limits,
+            root: self.record.body.root.as_ref().map(crate::model::record::layers),
+            directory_exists,
+            has_veth: false,
+            id_base: self.record.body.id_base,
+            snapshot_layers: self.record.body.layers.to_spec(),
+        }
+    }
+
     /// Launches the sandbox, in the namespace of a veth pair if it needs one.
     pub(crate) async fn launch(&self, spec: Spec) -> Result<(), Error> {
         let network = self.inner.egress.birth(&self.entry, &self.record.body).await?;

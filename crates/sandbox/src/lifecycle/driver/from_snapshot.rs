@@ -5,7 +5,7 @@ use crate::agent_client::agent_version::AgentAddress;
 use crate::agent_client::machine_id;
 use crate::lifecycle::driver::Driver;
 use crate::live::failpoint::pass;
-use crate::live::snapshots::{PinnedSnapshot, SpaceFloor};
+use crate::live::snapshots::{PinnedSnapshot, SpaceFloor, list_layers};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use isolet_storage::CopyError;
@@ -30,10 +30,13 @@ impl Driver {
         let name = from.record.name.clone();
         let directory = self.entry.directory.clone();
         let floor = SpaceFloor { floor_mib: self.inner.config.free_space_floor_mib };
+        let settings = self.record.body.clone();
         let disk_mib = from.record.body.settings.limits.disk_mib;
         let restored = blocking(move || {
             files.check_disk(&files.directory(&name), disk_mib)?;
-            files.restore(&name, &directory, floor)
+            let copied = files.restore(&name, &settings, &directory, floor);
+            let _ = list_layers(&directory, &settings);
+            copied
         });
         let restored = restored.await?;
         restored.map_err(|error| copy_failed(&format!("snapshot {}", from.record.id), error))?;

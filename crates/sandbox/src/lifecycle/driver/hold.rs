@@ -85,7 +85,7 @@ impl Driver {
         // While it is held, no scope starts: the launcher would wait for a process that is frozen from
         // its start, and with it all other sandboxes.
         let _turn = entry.scopes.turn.lock().await;
-        let (frozen, holder) = match self.freeze().await {
+        let (frozen, mut holder) = match self.freeze().await {
             Ok((held, frozen, holder)) => {
                 if answer.send(Ok(held)).is_err() {
                     return false;
@@ -97,7 +97,13 @@ impl Driver {
                 return false;
             }
         };
-        let delete = holder.wait(HOLD_MAX).await;
+        let until = std::time::Instant::now() + HOLD_MAX;
+        while let Some(wanted) = holder.layer_wanted(until).await {
+            let taken = self.give_layer(wanted.layer, frozen.is_some()).await;
+            let _ = wanted.answer.send(taken);
+        }
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        let delete = holder.wait(left).await;
         // Still frozen, so that the copy has everything that was written.
         if let Some(answer) = delete
             && self.end(Some(answer)).await

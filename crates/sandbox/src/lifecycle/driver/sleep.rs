@@ -19,6 +19,7 @@ use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::info::{Lost, SandboxInfo};
 use crate::model::record::failed;
+use crate::model::record::snapshot_layers::LayerStack;
 use crate::model::state::{State, Transition};
 use crate::sandbox::Sandbox;
 use std::sync::Arc;
@@ -107,6 +108,11 @@ impl Driver {
         self.record.carried(self.inner.egress.traffic(&self.entry).await);
         self.shift(Transition::Sleep)?;
         self.record.body.lost = Some(lost);
+        if !self.record.body.persistent {
+            // Its files are removed, also those in layers.
+            self.record.body.set_layers(LayerStack::default());
+        }
+        self.apply_folds();
         self.keep_activity().await;
         if let Err(error) = self.write(None).await {
             self.record = old;
@@ -120,6 +126,10 @@ impl Driver {
         self.entry.disconnect();
         self.entry.sessions.ended();
         self.publish(None);
+        self.list_layers().await;
+        if self.record.body.layers.to_fold().is_some() {
+            self.inner.snapshots.files.layers.more.notify_one();
+        }
         Ok(())
     }
 

@@ -1,13 +1,18 @@
 //! The directories of snapshots, and how files get into them and out of them.
 
 use crate::live::orphans;
+use crate::live::snapshots::layers::{self, Layers, PARTS};
 use crate::live::snapshots::space::{CopyGuard, SpaceFloor};
+use crate::live::snapshots::stage::with_links;
 use crate::live::snapshots::subvolumes;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::held::cancel::CancelToken;
+use crate::model::record::RecordBody;
+use crate::model::record::snapshot_layers::RecordedLayer;
 use isolet_storage::{
-    Backend, Copied, CopyError, CopyMethod, SpaceCheck, copy_file, copy_tree, measure_tree,
+    Backend, Copied, CopyError, CopyMethod, SpaceCheck, copy_file, copy_tree,
+    create_directory_like, measure_tree, merge_layers,
 };
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -30,7 +35,7 @@ const WORK: [&str; 2] = ["root/work", "usr/work"];
 /// The saved states of shells.
 pub(super) const SHELLS: &str = "shells";
 /// Names of files with several names while a tree is copied.
-const LINKS: &str = "links";
+pub(super) const LINKS: &str = "links";
 /// What the kernel may write for copies of subvolumes, in bytes.
 const SUBVOLUMES_BYTES: u64 = 1024 * 1024;
 
@@ -41,6 +46,7 @@ pub(crate) struct SnapshotFiles {
     trash: PathBuf,
     images: PathBuf,
     data: PathBuf,
+    pub(crate) layers: Layers,
     backend: Backend,
     /// Ends all copies when the server stops.
     stopping: CancelToken,
@@ -52,6 +58,13 @@ pub(crate) struct Staged {
     copied: Copied,
     /// Whether the directories were copied without a look at their files.
     is_unmeasured: bool,
+}
+
+impl Staged {
+    /// A copy whose files were all looked at.
+    pub(crate) fn measured(copied: Copied) -> Self {
+        Self { copied, is_unmeasured: false }
+    }
 }
 
 impl SnapshotFiles {
@@ -72,6 +85,7 @@ impl SnapshotFiles {
             trash: data.join("trash"),
             images: data.join("images"),
             data: data.to_owned(),
+            layers: Layers::new(data),
             backend,
             stopping: CancelToken::default(),
         };
@@ -140,7 +154,7 @@ impl SnapshotFiles {
         let files = self.clone();
         let retained = move || -> io::Result<()> {
             for name in self::names(&files.directory)? {
-                if name == STAGING {
+                if name == STAGING || name == layers::DIRECTORY {
                     continue;
                 }
                 let done = if names.contains(&name) {
@@ -177,24 +191,49 @@ impl SnapshotFiles {
         orphans::unmark(&self.directory.join(name))
     }
 
-    /// Copies the files of a sandbox that stands still into the staging area, until one of
-    /// `tokens` ends it. The copy is marked as one that can be removed. Blocks.
+    /// Whether files are copied while a sandbox runs, and then the difference while it stands still.
+    pub(crate) fn copies_in_two_passes(&self) -> bool {
+        self.backend.copies() == CopyMethod::Full
+    }
+
+    /// Whether the directories that hold the changes of a sandbox become a layer, and only its other
+    /// files are copied.
+    pub(crate) fn uses_layers(&self, settings: &RecordBody) -> bool {
+        self.backend == Backend::Layers && settings.limits.disk_mib == 0
+    }
+
+    /// Checks a copy until one of `tokens` or the end of the server cancels it.
+    pub(super) fn guard_with(&self, floor: SpaceFloor, mut tokens: Vec<CancelToken>) -> CopyGuard {
+        tokens.push(self.stopping.clone());
+        CopyGuard::new(&self.directory, floor, tokens)
+    }
+
+    /// Creates a directory in the staging area, marked as one that can be removed.
+    pub(super) fn create_staged(&self, name: &str) -> Result<PathBuf, CopyError> {
+        let staged = self.directory.join(STAGING).join(name);
+        create_private(&self.directory.join(STAGING))
+            .and_then(|()| create_directory(&staged))
+            .and_then(|()| orphans::mark(&staged))
+            .map_err(|error| CopyError::io("", &error))?;
+        Ok(staged)
+    }
+
+    /// Copies the files of a sandbox that stands still into the staging area, except those that
+    /// become a layer, until one of `tokens` ends it. The copy is marked as one that can be removed. Blocks.
     pub(crate) fn stage(
         &self,
         name: &str,
         sandbox: &Path,
+        settings: &RecordBody,
         floor: SpaceFloor,
-        mut tokens: Vec<CancelToken>,
+        tokens: Vec<CancelToken>,
     ) -> Result<Staged, CopyError> {
-        let staged = self.directory.join(STAGING).join(name);
-        tokens.push(self.stopping.clone());
-        let mut guard = CopyGuard::new(&self.directory, floor, tokens);
-        let created = create_private(&self.directory.join(STAGING))
-            .and_then(|()| create_directory(&staged))
-            .and_then(|()| orphans::mark(&staged));
-        created
-            .map_err(|error| CopyError::io("", &error))
-            .and_then(|()| self.copy(sandbox, &staged, &mut |bytes| guard.check(bytes), true))
+        let trees = if self.uses_layers(settings) { &TREES[2..] } else { &TREES[..] };
+        let mut guard = self.guard_with(floor, tokens);
+        self.create_staged(name)
+            .and_then(|staged| {
+                self.copy(sandbox, &staged, trees, &mut |bytes| guard.check(bytes), true)
+            })
             .inspect_err(|_| self.discard_staged(name))
     }
 
@@ -217,19 +256,26 @@ impl SnapshotFiles {
     }
 
     /// Writes a staged copy to the disk and gives it its name. Blocks.
-    pub(crate) fn complete(&self, name: &str) -> io::Result<()> {
+    /// Also writes the top layer, which may be new.
+    pub(crate) fn complete(&self, name: &str, settings: &RecordBody) -> io::Result<()> {
         let staged = self.directory.join(STAGING).join(name);
-        let completed = sync_all(&staged)
+        let top = settings.layers.iter().next();
+        let listed = if top.is_some() { layers::list(&staged, settings) } else { Ok(()) };
+        let completed = listed
+            .and_then(|()| sync_all(&staged))
+            .and_then(|()| top.map_or(Ok(()), |layer| self.layers.sync(layer)))
             .and_then(|()| fs::rename(&staged, self.directory.join(name)))
             .and_then(|()| fs::File::open(&self.directory)?.sync_all());
         completed.inspect_err(|_| self.discard_staged(name))
     }
 
     /// Copies the files of a snapshot into the directory of a new sandbox, which must not exist. The
-    /// directory is marked as unclaimed, so that it is removed if no record names it. Blocks.
+    /// directory is marked as unclaimed, so that it is removed if no record names it. The files in
+    /// layers are not copied: the record of the sandbox names them. Blocks.
     pub(crate) fn restore(
         &self,
         name: &str,
+        settings: &RecordBody,
         sandbox: &Path,
         floor: SpaceFloor,
     ) -> Result<Copied, CopyError> {
@@ -237,7 +283,8 @@ impl SnapshotFiles {
         marked.map_err(|error| CopyError::io("", &error))?;
         let mut guard = self.guard(floor);
         let from = self.directory.join(name);
-        let restored = self.copy(&from, sandbox, &mut |bytes| guard.check(bytes), false)?;
+        let restored = self.copy(&from, sandbox, &TREES, &mut |bytes| guard.check(bytes), false)?;
+        self.create_uppers(settings, sandbox)?;
         prepare_work(sandbox).map_err(|errno| CopyError::at(b"work", errno))?;
         Ok(restored.copied)
     }
@@ -277,6 +324,7 @@ impl SnapshotFiles {
         &self,
         from: &Path,
         to: &Path,
+        trees: &[&str],
         check: SpaceCheck<'_>,
         read_only: bool,
     ) -> Result<Staged, CopyError> {
@@ -288,12 +336,75 @@ impl SnapshotFiles {
             is_unmeasured = true;
             Copied::default()
         } else {
-            self.copy_trees(from, to, &TREES, check)?
+            self.copy_trees(from, to, trees, check)?
         };
-        if from.join(SHELLS).try_exists().map_err(at)? {
-            copied += self.copy_trees(from, to, &[SHELLS], check)?;
-        }
+        copied += self.copy_shells(from, to, check)?;
         Ok(Staged { copied, is_unmeasured })
+    }
+
+    /// Copies the saved states of shells.
+    pub(super) fn copy_shells(
+        &self,
+        from: &Path,
+        to: &Path,
+        check: SpaceCheck<'_>,
+    ) -> Result<Copied, CopyError> {
+        match from.join(SHELLS).try_exists() {
+            Ok(false) => Ok(Copied::default()),
+            Ok(true) => self.copy_trees(from, to, &[SHELLS], check),
+            Err(error) => Err(CopyError::io(SHELLS, &error)),
+        }
+    }
+
+    /// Copies the directories that hold the changes of a sandbox, which stands still, into a new
+    /// layer. Returns their size. Blocks.
+    pub(crate) fn copy_layer(
+        &self,
+        layer: &RecordedLayer,
+        sandbox: &Path,
+        floor: SpaceFloor,
+        tokens: Vec<CancelToken>,
+    ) -> Result<Copied, CopyError> {
+        let mut guard = self.guard_with(floor, tokens);
+        let mut copied = Copied::default();
+        for part in PARTS {
+            let from = sandbox.join(part).join("upper");
+            let to = self.layers.part(layer, part);
+            copied += self.copy_one(&from, &to, &mut |bytes| guard.check(bytes))?;
+        }
+        Ok(copied)
+    }
+
+    /// Merges layers, the top one first, into a new one. Blocks.
+    pub(crate) fn merge(
+        &self,
+        top: &[RecordedLayer],
+        merged: &RecordedLayer,
+        floor: SpaceFloor,
+    ) -> Result<(), CopyError> {
+        let mut guard = self.guard(floor);
+        let mut check = |bytes: u64| guard.check(bytes);
+        for part in PARTS {
+            let paths: Vec<_> = top.iter().map(|layer| self.layers.part(layer, part)).collect();
+            let paths: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
+            let to = self.layers.part(merged, part);
+            let method = self.backend.copies();
+            with_links(&to, |links| merge_layers(method, &paths, &to, links, &mut check))?;
+        }
+        self.layers.sync_files().map_err(|error| CopyError::io("", &error))
+    }
+
+    /// Creates the empty directories for the changes of a sandbox over layers.
+    fn create_uppers(&self, settings: &RecordBody, sandbox: &Path) -> Result<(), CopyError> {
+        for part in PARTS {
+            let upper = sandbox.join(part).join("upper");
+            let Some(top) = settings.layers.iter().next().filter(|_| !upper.is_dir()) else {
+                continue;
+            };
+            create_parent(&upper).map_err(|error| CopyError::io("", &error))?;
+            create_directory_like(&self.layers.part(top, part), &upper)?;
+        }
+        Ok(())
     }
 
     fn copy_disk(
@@ -339,25 +450,22 @@ impl SnapshotFiles {
         names: &[&str],
         check: SpaceCheck<'_>,
     ) -> Result<Copied, CopyError> {
-        let at = |error: io::Error| CopyError::io(LINKS, &error);
-        let links = to.join(LINKS);
         let mut copied = Copied::default();
         for name in names {
-            if let Some((parent, _)) = name.split_once('/') {
-                fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o755)
-                    .create(to.join(parent))
-                    .map_err(at)?;
+            let from = from.join(name);
+            // A snapshot has them in its layers.
+            if name.ends_with("/upper") && !from.is_dir() {
+                continue;
             }
-            // Apart for each tree, because a file cannot have names in two mounts of a sandbox.
-            fs::DirBuilder::new().mode(0o700).create(&links).map_err(at)?;
-            let one =
-                copy_tree(self.backend.copies(), &from.join(name), &to.join(name), &links, check);
+            let one = self.copy_one(&from, &to.join(name), check);
             copied += one.map_err(|error| error.below(shown(name)))?;
-            isolet_sys::tree::remove(&links).map_err(|errno| at(errno.into()))?;
         }
         Ok(copied)
+    }
+
+    fn copy_one(&self, from: &Path, to: &Path, check: SpaceCheck<'_>) -> Result<Copied, CopyError> {
+        create_parent(to).map_err(|error| CopyError::io("", &error))?;
+        with_links(to, |links| copy_tree(self.backend.copies(), from, to, links, check))
     }
 }
 
@@ -381,6 +489,12 @@ fn unless_full(error: io::Error) -> io::Result<()> {
         return Ok(());
     }
     Err(error)
+}
+
+/// Creates the directory above a tree of a sandbox.
+pub(super) fn create_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(path);
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)
 }
 
 /// Creates a directory that only the server reads, with its parents.
@@ -427,6 +541,10 @@ fn prepare_work(sandbox: &Path) -> Result<(), Errno> {
 fn sync_all(staged: &Path) -> io::Result<()> {
     if !staged.join(DISK).is_file() && !subvolumes::are_in(staged) {
         return sync_file_system(staged);
+    }
+    let disk = staged.join(DISK);
+    if disk.is_file() {
+        fs::File::open(disk)?.sync_all()?;
     }
     let shells = staged.join(SHELLS);
     if shells.is_dir() {

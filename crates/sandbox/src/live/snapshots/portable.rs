@@ -1,10 +1,12 @@
 //! The files of a snapshot for a push, and a place for those of a pull.
 
-use super::files::{DISK, SHELLS, STAGING, TREES, create_directory, create_private};
+use super::files::{DISK, SHELLS, STAGING, TREES, create_directory, create_parent, create_private};
+use super::stage::with_links;
 use crate::live::orphans;
 use crate::live::snapshots::{CopyGuard, SnapshotFiles, SpaceFloor};
+use crate::model::record::snapshot::SnapshotRecord;
 use isolet_repository::{OwnerIds, Root, RootKind, Source};
-use isolet_storage::CopyError;
+use isolet_storage::{CopyError, merge_layers};
 use std::path::PathBuf;
 
 impl SnapshotFiles {
@@ -24,6 +26,35 @@ impl SnapshotFiles {
             sources.push(source(SHELLS, RootKind::Tree, OwnerIds::Server));
         }
         sources
+    }
+
+    /// Merges the layers of a snapshot into a directory of the staging area that has the name `merged`,
+    /// and lets `sources` lie there. The caller discards the directory. Blocks.
+    pub(crate) fn merge_for_push(
+        &self,
+        record: &SnapshotRecord,
+        merged: &str,
+        floor: SpaceFloor,
+        sources: &mut [Source],
+    ) -> Result<(), CopyError> {
+        let staged = self.create_staged(merged)?;
+        let trees = self.trees(record);
+        let mut guard = self.guard(floor);
+        let mut check = |bytes: u64| guard.check(bytes);
+        for source in sources {
+            let layers = match source.root.name.as_str() {
+                "root/upper" => &trees.root,
+                "usr/upper" => &trees.layered_usr,
+                _ => continue,
+            };
+            let layers: Vec<_> = layers.iter().map(PathBuf::as_path).collect();
+            let to = staged.join(&source.root.name);
+            create_parent(&to).map_err(|error| CopyError::io("", &error))?;
+            let method = self.backend().copies();
+            with_links(&to, |links| merge_layers(method, &layers, &to, links, &mut check))?;
+            source.path = to;
+        }
+        Ok(())
     }
 
     /// Whether the files of a snapshot consist of such trees and files.

@@ -17,11 +17,14 @@ pub(crate) struct SnapshotTrees {
     /// Directories of `/usr`, the top one first, above that of the host. Empty with an image, whose
     /// `/usr` is part of the root.
     pub(crate) usr: Vec<PathBuf>,
+    /// As `usr`, but also with an image, where it is empty but for attributes.
+    pub(crate) layered_usr: Vec<PathBuf>,
     /// The workspace.
     pub(crate) workspace: Option<PathBuf>,
     /// The image's layers, the top one first; empty for the programs of the host.
     pub(crate) image: Vec<PathBuf>,
-    /// The first id that the files have on disk.
+    /// The first id that the files of the workspace have on disk. Those of layers can begin at other
+    /// ids: each layer of the record has its own.
     pub(crate) id_base: Option<u32>,
 }
 
@@ -39,6 +42,7 @@ impl SnapshotFiles {
                 disk,
                 root: Vec::new(),
                 usr: Vec::new(),
+                layered_usr: Vec::new(),
                 workspace: None,
                 image,
                 id_base,
@@ -46,11 +50,21 @@ impl SnapshotFiles {
         }
         SnapshotTrees {
             disk: None,
-            root: vec![own.join("root/upper")],
-            usr: if settings.root.is_some() { Vec::new() } else { vec![own.join("usr/upper")] },
+            root: self.part(record, "root"),
+            usr: if settings.root.is_some() { Vec::new() } else { self.part(record, "usr") },
+            layered_usr: self.part(record, "usr"),
             workspace: Some(own.join("workspace")),
             image,
             id_base,
         }
+    }
+
+    /// The directories of a part: that of the snapshot itself, unless it is a layer, and those of its
+    /// layers.
+    fn part(&self, record: &SnapshotRecord, part: &str) -> Vec<PathBuf> {
+        let own = self.directory(&record.name).join(part).join("upper");
+        let own = Some(own).filter(|own| own.is_dir());
+        let layers = record.body.settings.layers.iter();
+        own.into_iter().chain(layers.map(|layer| self.layers.part(layer, part))).collect()
     }
 }

@@ -16,6 +16,9 @@ pub const SNAPSHOTS_MAX: usize = 1000;
 pub const FORKS_MAX: usize = 100;
 /// The version of [`SnapshotBody`]. A change that older servers cannot read increases it.
 const VERSION: u32 = 1;
+/// The version of snapshots with layers, which hold files that a server of an earlier version would
+/// not find.
+const VERSION_WITH_LAYERS: u32 = 2;
 
 /// The parameters of a new snapshot. Every field is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,6 +98,9 @@ pub(crate) struct SnapshotBody {
     pub(crate) created_at_ms: i64,
     pub(crate) expires_at_ms: Option<i64>,
     pub(crate) size_bytes: u64,
+    /// The part of `size_bytes` that lies in its top layer.
+    #[serde(default)]
+    pub(crate) layer_bytes: u64,
     pub(crate) frozen_ms: f64,
     pub(crate) lost: Vec<Lost>,
     /// The settings of the sandbox, without credentials and exposed ports.
@@ -126,9 +132,9 @@ pub(crate) struct SnapshotSession {
 }
 
 impl SnapshotBody {
-    /// The version of new bodies.
-    pub(crate) fn version() -> u32 {
-        VERSION
+    /// The version of a new body with these settings.
+    pub(crate) fn version(settings: &RecordBody) -> u32 {
+        if settings.layers.is_empty() { VERSION } else { VERSION_WITH_LAYERS }
     }
 
     /// What a sandbox from the snapshot lacks that has the credentials `given`.
@@ -190,10 +196,14 @@ impl SnapshotRecord {
     }
 
     /// Reads a row of the store.
-    pub(crate) fn read(row: isolet_store::SnapshotRow) -> Result<Self, String> {
+    pub(crate) fn read(row: isolet_store::SnapshotRow, uid_base: u32) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let body: SnapshotBody = serde_json::from_str(&row.body).map_err(|error| text(&error))?;
-        if body.v > VERSION {
+        // Names of layers become paths.
+        if !body.settings.layers.is_valid(uid_base) {
+            return Err("it names invalid layers".to_owned());
+        }
+        if body.v > VERSION_WITH_LAYERS {
             return Err(format!("version {} of the record is of a later release", body.v));
         }
         Ok(Self {

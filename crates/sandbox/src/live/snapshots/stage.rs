@@ -1,0 +1,119 @@
+//! Staging a sandbox that runs, in two passes: everything while it runs, and the difference while it
+//! stands still. Used where a copy takes long, because no two files can share blocks.
+
+use crate::live::snapshots::files::{DISK, LINKS, STAGING};
+use crate::live::snapshots::{SnapshotFiles, SpaceFloor};
+use crate::model::held::cancel::CancelToken;
+use crate::model::record::snapshot_layers::RecordedLayer;
+use isolet_storage::{Copied, CopyError, LiveCopy, copy_file, copy_live, refresh_copy};
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// The first pass over a sandbox. What it wrote is incomplete.
+#[derive(Debug)]
+pub(crate) struct LiveStage {
+    /// The layer that gets the sandbox's changes; `None` if they are in the image of its disk.
+    pub(crate) layer: Option<RecordedLayer>,
+    passes: Vec<TreePass>,
+}
+
+/// What was staged of a sandbox.
+pub(crate) struct StagedFiles {
+    pub(crate) copied: Copied,
+    /// The part of `copied` that lies in a new layer, in bytes.
+    pub(crate) layer_bytes: u64,
+}
+
+/// The first pass over one directory.
+#[derive(Debug)]
+struct TreePass {
+    from: PathBuf,
+    to: PathBuf,
+    live: LiveCopy,
+}
+
+impl SnapshotFiles {
+    /// Copies the files of a sandbox that runs: the workspace into the staging area, and its changes
+    /// into a new layer; or the image of its disk. Blocks.
+    pub(crate) fn stage_live(
+        &self,
+        name: &str,
+        sandbox: &Path,
+        layer: Option<RecordedLayer>,
+        floor: SpaceFloor,
+        tokens: Vec<CancelToken>,
+    ) -> Result<LiveStage, CopyError> {
+        let staged = self.create_staged(name)?;
+        let mut guard = self.guard_with(floor, tokens);
+        let mut check = |bytes: u64| guard.check(bytes);
+        let Some(layer) = layer else {
+            let disk = sandbox.join(DISK);
+            let data =
+                fs::metadata(&disk).map_err(|error| CopyError::io(DISK, &error))?.blocks() * 512;
+            check(data)?;
+            copy_file(self.backend().copies(), &disk, &staged.join(DISK), &mut check)?;
+            return Ok(LiveStage { layer: None, passes: Vec::new() });
+        };
+        let trees = [
+            (sandbox.join("workspace"), staged.join("workspace")),
+            (sandbox.join("root/upper"), self.layers.part(&layer, "root")),
+            (sandbox.join("usr/upper"), self.layers.part(&layer, "usr")),
+        ];
+        let mut passes = Vec::with_capacity(trees.len());
+        for (from, to) in trees {
+            let live = with_links(&to, |links| {
+                copy_live(self.backend().copies(), &from, &to, links, &mut check)
+            })?;
+            passes.push(TreePass { from, to, live });
+        }
+        Ok(LiveStage { layer: Some(layer), passes })
+    }
+
+    /// Copies what changed since the first pass over a sandbox, which stands still now, and the states
+    /// of its shells. Returns the size of everything. Blocks.
+    pub(crate) fn stage_rest(
+        &self,
+        name: &str,
+        sandbox: &Path,
+        stage: LiveStage,
+        floor: SpaceFloor,
+        tokens: Vec<CancelToken>,
+    ) -> Result<StagedFiles, CopyError> {
+        let staged = self.directory(STAGING).join(name);
+        let mut guard = self.guard_with(floor, tokens);
+        let mut check = |bytes: u64| guard.check(bytes);
+        let mut copied = Copied::default();
+        let mut layer_bytes = 0;
+        if stage.layer.is_none() {
+            copied = refresh_copy(&sandbox.join(DISK), &staged.join(DISK), &mut check)?;
+        }
+        for TreePass { from, to, live } in stage.passes {
+            let one = with_links(&to, |links| {
+                live.complete(self.backend().copies(), &from, &to, links, &mut check)
+            })?;
+            copied += one;
+            if !to.starts_with(&staged) {
+                layer_bytes += one.size_bytes();
+            }
+        }
+        copied += self.copy_shells(sandbox, &staged, &mut check)?;
+        Ok(StagedFiles { copied, layer_bytes })
+    }
+}
+
+/// Creates a directory for the names of files with several names while a tree is copied. Apart for
+/// each tree, because a file cannot have names in two mounts of a sandbox.
+pub(super) fn with_links<R>(
+    tree: &Path,
+    run: impl FnOnce(&Path) -> Result<R, CopyError>,
+) -> Result<R, CopyError> {
+    let links = tree.with_file_name(LINKS);
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&links)
+        .map_err(|error| CopyError::io(LINKS, &error))?;
+    let done = run(&links)?;
+    isolet_sys::tree::remove(&links).map_err(|errno| CopyError::at(LINKS.as_bytes(), errno))?;
+    Ok(done)
+}

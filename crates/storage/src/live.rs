@@ -1,0 +1,138 @@
+//! Copies a tree while programs change it, and then the difference while they stand still.
+//!
+//! The first pass copies everything, and leaves out what vanishes. The second one visits everything
+//! again, but copies only what changed since the first began: the kernel moves the change time
+//! (`ctime`) of a file with each change of its contents, attributes and names, and programs cannot set
+//! it. A directory that was moved keeps the times of the files below it, so the second pass uses a
+//! copied directory only if the first made it from the same directory.
+//!
+//! Three things would hide a change, and are excluded. Times have the granularity of a clock tick, so
+//! the limit is the time that the file system gave to a new file before the first pass; what has this
+//! time or a later one is copied again. Pages that a program has mapped and written to before change
+//! without moving the time until they are written to the disk, so the file system is synchronized
+//! after the limit was read. If the wall clock is set back between the passes, everything is copied
+//! again.
+
+#[cfg(test)]
+mod tests;
+mod visit;
+
+use crate::copied::{Copied, SpaceCheck};
+use crate::error::CopyError;
+use crate::method::CopyMethod;
+use rustix::fs::{FsWord, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use visit::Visit;
+
+/// The magic numbers of file systems whose change times are as described: ext4, xfs, btrfs and f2fs.
+const WITH_CHANGE_TIMES: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+/// By how much times of a file system may lag behind the clock: two ticks of the slowest kernels.
+const TICKS: Duration = Duration::from_millis(20);
+/// The most directories of a tree that the first pass remembers, with 16 bytes of data each. The
+/// second pass copies what lies in others again.
+const DIRECTORIES_MAX: usize = 1 << 20;
+
+/// A time of a file: seconds and nanoseconds.
+type Time = (i64, i64);
+
+/// The first pass of a copy.
+#[derive(Debug)]
+pub struct LiveCopy {
+    /// What did not change at this time or later is copied.
+    limit: Time,
+    begun: Instant,
+    /// The inodes of copies by those of their directories.
+    directories: HashMap<u64, u64>,
+}
+
+/// Copies a directory that programs change to a path that does not exist yet, as
+/// [`crate::copy_tree`] does. [`LiveCopy::complete`] must follow. Blocks.
+///
+/// # Errors
+/// [`CopyError`], if the copy cannot be written.
+pub fn copy_live(
+    method: CopyMethod,
+    from: &Path,
+    to: &Path,
+    links: &Path,
+    check: SpaceCheck<'_>,
+) -> Result<LiveCopy, CopyError> {
+    let at = |errno| CopyError::at(b"", errno);
+    let begun = Instant::now();
+    let limit = file_time(links).map_err(at)?;
+    let kind = rustix::fs::statfs(from).map_err(at)?.f_type;
+    let mut live = LiveCopy { limit, begun, directories: HashMap::new() };
+    rustix::fs::mkdir(to, Mode::from_raw_mode(0o700)).map_err(at)?;
+    if !WITH_CHANGE_TIMES.contains(&kind) {
+        // The second pass copies everything.
+        return Ok(live);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let source = rustix::fs::open(from, flags, Mode::empty()).map_err(at)?;
+    rustix::fs::syncfs(&source).map_err(at)?;
+    let mut visit = Visit::live(method, links, check)?;
+    match visit.walk(from, to) {
+        Ok(()) => live.directories = visit.into_directories(),
+        // A directory on the way was moved.
+        Err(CopyError::File { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(live)
+}
+
+impl LiveCopy {
+    /// Makes the copy equal to the directory, which nobody changes any more. `links` is as in
+    /// [`crate::copy_tree`], and empty. Returns what the copy contains. Blocks.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn complete(
+        mut self,
+        method: CopyMethod,
+        from: &Path,
+        to: &Path,
+        links: &Path,
+        check: SpaceCheck<'_>,
+    ) -> Result<Copied, CopyError> {
+        let now = file_time(links).map_err(|errno| CopyError::at(b"", errno))?;
+        if is_set_back(self.limit, now, self.begun.elapsed()) {
+            self.directories.clear();
+        }
+        let mut visit = Visit::second(method, links, check, self.limit, self.directories)?;
+        visit.walk(from, to)?;
+        Ok(visit.copied())
+    }
+}
+
+/// The time that the file system gives to a change now.
+fn file_time(directory: &Path) -> Result<Time, Errno> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600)) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let path = directory.join("time");
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))?;
+            rustix::fs::unlink(&path)?;
+            file
+        }
+        file => file?,
+    };
+    Ok(changed(&rustix::fs::fstat(&file)?))
+}
+
+#[allow(clippy::useless_conversion)]
+fn changed(stat: &rustix::fs::Stat) -> Time {
+    (i64::from(stat.st_ctime), i64::try_from(stat.st_ctime_nsec).unwrap_or(0))
+}
+
+/// Whether less time passed by the clock of files than in fact.
+fn is_set_back(before: Time, now: Time, elapsed: Duration) -> bool {
+    let nanoseconds = |time: Time| i128::from(time.0) * 1_000_000_000 + i128::from(time.1);
+    let passed = nanoseconds(now) - nanoseconds(before);
+    // A time service may slow the clock down by a part in 2,000.
+    let least = elapsed.saturating_sub(TICKS + elapsed / 1000);
+    passed < i128::try_from(least.as_nanos()).unwrap_or(i128::MAX)
+}
