@@ -151,9 +151,7 @@ impl Service {
 fn failed(id: &SnapshotId, what: &'static str, reason: isolet_repository::Error) -> Error {
     match reason {
         isolet_repository::Error::NoSnapshot(_) => Error::NotInStore(id.clone()),
-        isolet_repository::Error::Full => {
-            Error::DiskFull { step: format!("pull of snapshot {id}") }
-        }
+        isolet_repository::Error::Full => Error::CopyFull { of: format!("snapshot {id}") },
         reason => Error::Transfer { id: id.to_string(), what, reason },
     }
 }
