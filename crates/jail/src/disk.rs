@@ -145,22 +145,47 @@ pub(crate) fn mount(directory: &Path) -> Result<OwnedFd, Errno> {
 /// and the files that are open in it. Several mounts of one image may exist. Blocks.
 ///
 /// # Errors
-/// `EROFS` if the image was not written completely, otherwise the kernel's error.
+/// The kernel's.
 pub fn mount_read_only(image: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // A device that is attached to a file opened for reading is read-only.
     let image = rustix::fs::open(image, flags, Mode::empty())?;
     let device = isolet_sys::loop_device::attach(image.as_fd())?;
-    let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
-    rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
-    rustix::mount::fsconfig_create(context.as_fd())?;
+    let open = |skip_journal: bool| {
+        let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_set_string(context.as_fd(), "source", device.path.as_str())?;
+        rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
+        if skip_journal {
+            rustix::mount::fsconfig_set_flag(context.as_fd(), "noload")?;
+        }
+        rustix::mount::fsconfig_create(context.as_fd()).map(|()| context)
+    };
+    let context = match open(false) {
+        // The sandbox ran when the image was copied. Its journal was emptied before, but its mark
+        // stayed, and a read-only device does not let the kernel remove it.
+        Err(Errno::ROFS) => open(true)?,
+        context => context?,
+    };
     let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC
         | MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// Waits until no loop device is attached to the disk of a sandbox. Returns whether that is so within
+/// `limit`. Blocks.
+#[must_use]
+pub fn wait_detached(sandbox: &Path, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while is_attached(sandbox) {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }
 
 /// Mounts the disk of a sandbox that does not run, with the ids that its files have on disk. The
@@ -190,10 +215,7 @@ mod tests {
         rustix::io::write(&file, b"text").unwrap();
         drop((file, writable));
         // The device is detached a moment after the mount has ended.
-        let until = Instant::now() + Duration::from_secs(10);
-        while is_attached(folder.path()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert!(wait_detached(folder.path(), Duration::from_secs(10)));
         let image = folder.path().join(IMAGE);
         let mounts = [mount_read_only(&image).unwrap(), mount_read_only(&image).unwrap()];
         for mount in &mounts {

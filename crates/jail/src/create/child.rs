@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::DumpableBehavior;
 use rustix::thread::UnshareFlags;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -49,8 +50,8 @@ struct SandboxSetup<'a> {
     host: &'a Host,
     spec: &'a Spec,
     parts: &'a SandboxParts,
-    /// The layers of the root, the top one first; for the host's programs: the synthetic tree, and
-    /// `/usr`.
+    /// The layers of the root, the top one first; for the host's programs: those down to the
+    /// synthetic tree, then those down to `/usr`.
     layers: Vec<OwnedFd>,
     /// The tenant's user namespace.
     userns: Option<OwnedFd>,
@@ -137,9 +138,9 @@ fn set_hostname(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::system::sethostname(child.spec.hostname.as_bytes())
 }
 
-/// Mounts an overlay with the sandbox's directories of `part` over `lower`: paths separated by
+/// Creates an overlay with the sandbox's directories of `part` over `lower`: paths separated by
 /// colons.
-fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
+fn new_overlay(lower: &str, part: &str) -> Result<OwnedFd, Errno> {
     let upper = format!("/own/{part}/upper");
     let work = format!("/own/{part}/work");
     let options = [
@@ -149,8 +150,11 @@ fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
         ("workdir", work.as_str()),
         ("userxattr", ""),
     ];
-    let mounted = new_filesystem("overlay", &options, NOSUID_NODEV)?;
-    attach(mounted.as_fd(), Path::new(to))
+    new_filesystem("overlay", &options, NOSUID_NODEV)
+}
+
+fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
+    attach(new_overlay(lower, part)?.as_fd(), Path::new(to))
 }
 
 fn attach_files(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
@@ -203,21 +207,34 @@ fn mount_root(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
         attach(skeleton.as_fd(), Path::new("/etc"))?;
         return mount_overlay("/etc", "root", "/new");
     };
-    if child.layers.len() != root.layers.len() {
+    let count = root.layers.len();
+    let overlays = if root.is_on_host() { 2 } else { 1 };
+    if child.layers.len() != overlays * count {
         return Err(Errno::BADF);
     }
-    let mut lower = Vec::with_capacity(child.layers.len());
     for (number, tree) in child.layers.iter().enumerate() {
-        let place = format!("/{number}");
-        attach(tree.as_fd(), Path::new(&place))?;
-        lower.push(place);
+        attach(tree.as_fd(), Path::new(&place(number)))?;
     }
-    mount_overlay(&lower.join(":"), "root", "/new")
+    mount_overlay(&places(0..count), "root", "/new")
+}
+
+/// Where a layer is attached while overlays are mounted.
+fn place(number: usize) -> String {
+    format!("/{number}")
+}
+
+fn places(numbers: Range<usize>) -> String {
+    numbers.map(place).collect::<Vec<_>>().join(":")
 }
 
 fn mount_usr(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
-    if child.spec.root.is_some() {
-        return Ok(());
+    if let Some(root) = &child.spec.root {
+        if !root.is_on_host() {
+            return Ok(());
+        }
+        let count = root.layers.len();
+        let usr = new_overlay(&places(count..2 * count), "usr")?;
+        return attach_below(&usr, "usr");
     }
     let [_, usr] = &child.layers[..] else { return Err(Errno::BADF) };
     attach(usr.as_fd(), Path::new("/usr"))?;
@@ -277,9 +294,8 @@ fn unmount_parts(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::mount::unmount("/own", UnmountFlags::DETACH)?;
     let count = std::mem::take(&mut child.layers).len();
     if child.spec.root.is_some() {
-        return (0..count).try_for_each(|number| {
-            rustix::mount::unmount(format!("/{number}"), UnmountFlags::DETACH)
-        });
+        return (0..count)
+            .try_for_each(|number| rustix::mount::unmount(place(number), UnmountFlags::DETACH));
     }
     ["/etc", "/usr"]
         .iter()

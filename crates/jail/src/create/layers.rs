@@ -15,8 +15,9 @@ use crate::config::{AGENT_UID, TENANT_UIDS};
 use crate::host::{Host, LAYERS_MAX};
 use crate::kernel::id_map::{map_namespace, mount_ids};
 use crate::kernel::mount::{attributes, clone_tree};
+use crate::kernel::rooted::open_beneath;
 use isolet_wire::launcher::Spec;
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -48,17 +49,14 @@ pub(super) fn send_layers(
         .map_err(at_step("map ids"))?;
     let tenant_ids =
         mount_ids(&format!("0 {first_id} {TENANT_UIDS}")).map_err(at_step("map ids"))?;
-    let layers = layer_paths(host, spec)?;
+    let layers = layers_of(host, spec)?;
     if layers.len() > LAYERS_MAX {
         return Err(StepError::new("layers", Errno::TOOBIG));
     }
     let mut trees = Vec::with_capacity(layers.len());
-    for (index, path) in layers.iter().enumerate() {
-        let missing = |errno: Errno| match spec.root.as_ref().map(|root| &root.layers[index]) {
-            Some(layer) => StepError::new(format!("layer {layer}"), errno),
-            None => StepError::new("trees of the host", errno),
-        };
-        let tree = clone_tree(CWD, path, false).map_err(missing)?;
+    for layer in &layers {
+        let missing = |errno: Errno| StepError::new(layer.name.clone(), errno);
+        let tree = layer.open().map_err(missing)?;
         let flags = attributes::RDONLY | attributes::NOSUID | attributes::NODEV;
         attributes::map_ids(tree.as_fd(), tenant_ids.as_fd(), flags).map_err(missing)?;
         trees.push(tree);
@@ -66,15 +64,51 @@ pub(super) fn send_layers(
     send_fds(child, &trees).map_err(at_step("send the layers"))
 }
 
-/// The top layer first; for the host's programs: the synthetic tree and `/usr`.
-fn layer_paths(host: &Host, spec: &Spec) -> Result<Vec<PathBuf>, StepError> {
-    let Some(root) = &spec.root else {
-        return Ok(vec![host.skeleton.clone(), PathBuf::from("/usr")]);
-    };
-    if let Some(layer) = root.layers.iter().find(|layer| !is_below(layer)) {
+/// A layer, or its directory `usr`.
+struct Layer {
+    path: PathBuf,
+    only_usr: bool,
+    /// Its name in an error.
+    name: String,
+}
+
+impl Layer {
+    /// Makes a detached copy of its mount. The content of a layer decides nothing: a `usr` that is
+    /// not a directory is an error.
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        if !self.only_usr {
+            return clone_tree(CWD, &self.path, false);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let layer = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let usr = open_beneath(layer.as_fd(), "usr", OFlags::DIRECTORY)?;
+        clone_tree(usr.as_fd(), Path::new(""), false)
+    }
+}
+
+/// The top layer first. With the host's programs, those of the root up to the synthetic tree are
+/// followed by as many of `/usr`.
+fn layers_of(host: &Host, spec: &Spec) -> Result<Vec<Layer>, StepError> {
+    let of_host = |path: PathBuf| Layer { path, only_usr: false, name: "trees of the host".into() };
+    let skeleton = || of_host(host.skeleton.clone());
+    let usr = || of_host(PathBuf::from("/usr"));
+    let Some(root) = &spec.root else { return Ok(vec![skeleton(), usr()]) };
+    let is_on_host = root.is_on_host();
+    let own = &root.layers[..root.layers.len() - usize::from(is_on_host)];
+    if let Some(layer) = own.iter().find(|layer| !is_below(layer)) {
         return Err(StepError::new(format!("layer {layer:?}"), Errno::INVAL));
     }
-    Ok(root.layers.iter().map(|layer| host.config.images().join(layer)).collect())
+    let all = |only_usr: bool| {
+        own.iter().map(move |layer| Layer {
+            path: host.config.images().join(layer),
+            only_usr,
+            name: format!("layer {layer}"),
+        })
+    };
+    if !is_on_host {
+        return Ok(all(false).collect());
+    }
+    Ok(all(false).chain([skeleton()]).chain(all(true)).chain([usr()]).collect())
 }
 
 /// Whether a path from a record leads nowhere but below the directory that it is joined to.
@@ -114,6 +148,23 @@ pub(super) fn receive_layers(launcher: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Promises: TP3.
+    #[test]
+    fn a_link_in_a_layer_leads_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = |usr: Option<&str>| {
+            let path = tempfile::tempdir_in(folder.path()).unwrap().keep();
+            match usr {
+                Some(target) => std::os::unix::fs::symlink(target, path.join("usr")).unwrap(),
+                None => std::fs::write(path.join("usr"), "").unwrap(),
+            }
+            Layer { path, only_usr: true, name: "layer".to_owned() }.open().err()
+        };
+        assert_eq!(layer(Some("/root")), Some(Errno::LOOP));
+        assert_eq!(layer(Some("../../..")), Some(Errno::LOOP));
+        assert_eq!(layer(None), Some(Errno::NOTDIR));
+    }
 
     #[test]
     fn layers_outside_of_the_images_are_refused() {

@@ -8,6 +8,7 @@
 //! that are lost: it is moved to `DATA/orphaned/`.
 
 mod files;
+mod opened;
 mod permits;
 mod portable;
 pub(crate) mod restores;

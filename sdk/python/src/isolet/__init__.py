@@ -56,6 +56,7 @@ from .errors import (
     WaitTimeoutError,
 )
 from .git import GitCheckout
+from .image_models import CommittedImage, ImageInfo, PrivateFile
 from .models import (
     ExposedPort,
     FileAccess,
@@ -123,6 +124,7 @@ __all__ = [
     "CodeStream",
     "Command",
     "CommandError",
+    "CommittedImage",
     "ConflictError",
     "Context",
     "ContextInfo",
@@ -143,6 +145,7 @@ __all__ = [
     "FoundLogLine",
     "GitCheckout",
     "GitError",
+    "ImageInfo",
     "Isolet",
     "IsoletError",
     "ListeningPort",
@@ -154,6 +157,7 @@ __all__ = [
     "Output",
     "PortConnection",
     "PortLink",
+    "PrivateFile",
     "Process",
     "ProcessEndedError",
     "ProcessInfo",

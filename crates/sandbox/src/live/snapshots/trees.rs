@@ -2,12 +2,12 @@
 
 use crate::live::snapshots::SnapshotFiles;
 use crate::model::record::snapshot::SnapshotRecord;
+use isolet_wire::launcher::HOST_LAYER;
 use std::path::PathBuf;
 
 /// The directories that hold the files of a snapshot, as the overlays of a sandbox from it combine
 /// them: a file of an earlier directory covers that of a later one, and whiteouts and opaque
 /// directories (`user.overlay.opaque`) hide what lies below. Tenants decided what is in them.
-#[allow(dead_code, reason = "for reading the files of snapshots")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotTrees {
     /// The disk image with all files, if the sandbox had a disk of its own. The other directories
@@ -20,21 +20,25 @@ pub(crate) struct SnapshotTrees {
     pub(crate) usr: Vec<PathBuf>,
     /// The workspace.
     pub(crate) workspace: Option<PathBuf>,
-    /// The image's layers, the top one first; empty for the programs of the host.
+    /// The image's layers, the top one first; without the programs of the host. With these below,
+    /// each layer has changes of the host's `/usr` in its directory `usr`.
+    #[allow(dead_code, reason = "for reading the files of snapshots")]
     pub(crate) image: Vec<PathBuf>,
     /// The first id that the files have on disk.
+    #[allow(dead_code, reason = "for reading the files of snapshots")]
     pub(crate) id_base: Option<u32>,
 }
 
 impl SnapshotFiles {
     /// The directories of a snapshot.
-    #[allow(dead_code, reason = "for reading the files of snapshots")]
     pub(crate) fn trees(&self, record: &SnapshotRecord) -> SnapshotTrees {
         let own = self.directory(&record.name);
         let settings = &record.body.settings;
         let layers = settings.root.iter().flat_map(|root| &root.layers);
+        let layers = layers.filter(|layer| *layer != HOST_LAYER);
         let image = layers.map(|layer| self.images().join(layer)).collect();
         let id_base = settings.id_base;
+        let is_on_host = settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
         if settings.limits.disk_mib > 0 {
             let disk = Some(own.join(super::files::DISK));
             return SnapshotTrees {
@@ -49,7 +53,7 @@ impl SnapshotFiles {
         SnapshotTrees {
             disk: None,
             root: vec![own.join("root/upper")],
-            usr: if settings.root.is_some() { Vec::new() } else { vec![own.join("usr/upper")] },
+            usr: if is_on_host { vec![own.join("usr/upper")] } else { Vec::new() },
             workspace: Some(own.join("workspace")),
             image,
             id_base,
