@@ -4,7 +4,7 @@
 use crate::live::orphans;
 use crate::live::snapshots::SpaceFloor;
 use isolet_storage::{CopyError, CopyMethod, copy_tree};
-use rustix::fs::{AtFlags, CWD, Mode};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -45,8 +45,11 @@ impl WorkspaceCopy {
         let disk = isolet_jail::mount_disk(&self.sandbox).map_err(at)?;
         let root = PathBuf::from(format!("/proc/self/fd/{}", disk.as_raw_fd()));
         self.copy(&root, CopyMethod::Full)?;
-        rustix::fs::syncfs(&disk).map_err(at)?;
-        drop(disk);
+        // The descriptor of a mount only names it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(&disk, c".", flags, Mode::empty()).map_err(at)?;
+        rustix::fs::syncfs(&open).map_err(at)?;
+        drop((open, disk));
         // The launcher mounts it next, and waits for a moment only.
         if isolet_jail::wait_detached(&self.sandbox, DETACH_WAIT) {
             Ok(())
