@@ -2,7 +2,7 @@
 //! sandbox that was never started.
 
 use crate::live::orphans;
-use crate::live::snapshots::SpaceFloor;
+use crate::live::snapshots::{CopyGuard, SpaceFloor};
 use isolet_storage::{CopyError, CopyMethod, copy_tree};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -64,7 +64,8 @@ impl WorkspaceCopy {
         let links = files.join(LINKS);
         rustix::fs::unlinkat(CWD, &workspace, AtFlags::REMOVEDIR).map_err(at)?;
         rustix::fs::mkdir(&links, Mode::from_raw_mode(0o700)).map_err(at)?;
-        let mut check = |bytes: u64| self.floor.check(&self.sandbox, bytes);
+        let mut guard = CopyGuard::new(&self.sandbox, self.floor, Vec::new());
+        let mut check = |bytes: u64| guard.check(bytes);
         copy_tree(method, &self.from, &workspace, &links, &mut check)?;
         isolet_sys::tree::remove(&links).map_err(at)
     }

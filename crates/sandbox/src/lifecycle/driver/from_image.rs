@@ -47,10 +47,10 @@ impl Driver {
         let has_disk = copy.has_disk;
         let copied = blocking(move || copy.run()).await?;
         copied.map_err(|error| match error {
-            CopyError::File { errno: Errno::NOSPC, .. } if has_disk => {
+            CopyError::Full | CopyError::File { errno: Errno::NOSPC, .. } if has_disk => {
                 let mib = spec.limits.disk_mib;
                 copy_error(format!(
-                    "its workspace does not fit into a disk of {mib} MiB: set a larger disk_mib"
+                    "its workspace does not fit into a disk of {mib} MiB, or the server's disk is full: set a larger disk_mib"
                 ))
             }
             other => copy_failed(&format!("image {image}"), other),
