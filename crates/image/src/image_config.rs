@@ -8,6 +8,9 @@ use crate::reference::Digest;
 use oci_spec::image::{ImageConfiguration, Os};
 use std::collections::BTreeMap;
 
+/// The label of an image whose `/workspace` is the first content of workspaces.
+pub(crate) const WORKSPACE_LABEL: &str = "io.isolet.workspace";
+
 /// Maximum size of all names and values of an image's environment together, in bytes.
 const ENV_BYTES_MAX: usize = 128 * 1024;
 
@@ -20,6 +23,8 @@ pub(crate) struct ImageConfig {
     /// Absolute, without `.` and `..`.
     pub(crate) cwd: Option<String>,
     pub(crate) user: String,
+    /// Whether `/workspace` is the first content of workspaces.
+    pub(crate) workspace: bool,
 }
 
 impl ImageConfig {
@@ -48,6 +53,11 @@ impl ImageConfig {
             env: env(settings.env().as_deref().unwrap_or_default())?,
             cwd: working_dir.map(cwd).transpose()?,
             user: settings.user().clone().unwrap_or_default(),
+            workspace: settings
+                .labels()
+                .as_ref()
+                .and_then(|labels| labels.get(WORKSPACE_LABEL))
+                .is_some_and(|value| value == "true"),
         })
     }
 }

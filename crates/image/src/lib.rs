@@ -1,4 +1,4 @@
-//! Pulls images from registries, or imports them from files, into read-only layers that sandboxes
+//! Pulls images from registries, imports them from files, or makes them of sandboxes, as read-only layers that sandboxes
 //! share.
 //!
 //! [`Images`] is the entry point. The name that a tenant gives is parsed (`reference`), pulled from its
@@ -7,9 +7,9 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | operations | `service`: pull, import, find, remove, collect garbage |
+//! | operations | `service`: pull, import, export, commit, find, remove, collect garbage |
 //! | images on the disk | `store`: records, layers, init layers |
-//! | parts | `registry`, `unpack`, `overlay`, `manifest`, `image_config`, `disk` |
+//! | parts | `registry`, `unpack`, `pack`, `overlay`, `manifest`, `image_config`, `disk` |
 //! | data | `reference`, `platform`, `config`, `error` |
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod error;
 mod image_config;
 mod manifest;
 mod overlay;
+mod pack;
 mod platform;
 mod reference;
 mod registry;
@@ -29,12 +30,13 @@ mod unpack;
 pub use config::{Config, Limits, Quotas};
 pub use error::Error;
 pub use overlay::user::User;
+pub use pack::{PrivateFile, PrivateFileKind};
 pub use platform::Platform;
 pub use reference::{BadReference, Digest, Reference};
-pub use service::Spool;
 pub use service::images::Images;
 pub use service::progress::{LayerProgress, Phase, Progress};
-pub use store::image::{Image, Root};
+pub use service::{CommitSource, CommittedLayer, HostTrees, ImageArchive, Spool};
+pub use store::image::{Image, Origin, Root};
 pub use store::init_layer::BashSource;
 pub use store::{ImagesInUse, Pin};
 pub use unpack::LayerStats;

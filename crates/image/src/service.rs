@@ -1,5 +1,7 @@
-//! The operations of [`Images`](images::Images): pull, import, find, remove, collect garbage.
+//! The operations of [`Images`](images::Images): pull, import, export, commit, find, remove, collect garbage.
 
+mod commit;
+mod export;
 pub(crate) mod images;
 mod import;
 mod import_slots;
@@ -9,4 +11,6 @@ mod pull;
 mod quota;
 mod record;
 
+pub use commit::{CommitSource, CommittedLayer};
+pub use export::{HostTrees, ImageArchive};
 pub use import::Spool;

@@ -22,7 +22,7 @@ use crate::disk;
 use crate::disk::staging::{StagedDirectory, Staging};
 use crate::error::Error;
 use crate::reference::Reference;
-use image::{Image, Origin, same_repository};
+use image::{HOST_LAYER, Image, Origin, same_repository};
 use init_layer::{DIRECTORY, InitLayers};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -118,7 +118,9 @@ impl Store {
 
     /// Returns the first of these layers that is missing on the disk.
     pub(crate) fn missing_layer(&self, layers: &[String]) -> Option<String> {
-        layers.iter().find(|layer| !disk::present(&self.root.join(layer))).cloned()
+        let missing =
+            |layer: &&String| *layer != HOST_LAYER && !disk::present(&self.root.join(layer));
+        layers.iter().find(missing).cloned()
     }
 
     /// Records an image under a tenant's names, which other images of the tenant lose. The image is
@@ -133,13 +135,20 @@ impl Store {
         let mut images = lock(&self.images);
         let mut new = match images.get(&image.digest) {
             Some(known) => {
-                Image { names: known.names.clone(), imported: known.imported.clone(), ..image }
+                let known = Image::clone(known);
+                let Image { names, imported, from_snapshot, .. } = known;
+                Image { names, imported, from_snapshot, ..image }
             }
             None => image,
         };
         new.remove_names(tenant, names);
-        if from == Origin::Archive {
-            new.imported.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
+        let marked = match from {
+            Origin::Registry => None,
+            Origin::Archive => Some(&mut new.imported),
+            Origin::Snapshot => Some(&mut new.from_snapshot),
+        };
+        if let Some(marked) = marked {
+            marked.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
         }
         new.names.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
         let new = Arc::new(new);
@@ -201,6 +210,7 @@ impl Store {
         if !less.remove_names(tenant, std::slice::from_ref(&name)) {
             less.names.remove(tenant);
             less.imported.remove(tenant);
+            less.from_snapshot.remove(tenant);
         }
         if !less.names.is_empty() {
             self.write(&less)?;

@@ -7,4 +7,4 @@ mod layers;
 mod new_root;
 mod parent;
 
-pub use parent::create_sandbox;
+pub use parent::{create_files, create_sandbox};

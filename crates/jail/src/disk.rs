@@ -174,6 +174,20 @@ pub fn mount_read_only(image: &Path) -> Result<OwnedFd, Errno> {
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
+/// Waits until no loop device is attached to the disk of a sandbox. Returns whether that is so within
+/// `limit`. Blocks.
+#[must_use]
+pub fn wait_detached(sandbox: &Path, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while is_attached(sandbox) {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
 /// Mounts the disk of a sandbox that does not run, with the ids that its files have on disk. The
 /// mount is detached and ends with the descriptor. Blocks.
 ///
@@ -201,10 +215,7 @@ mod tests {
         rustix::io::write(&file, b"text").unwrap();
         drop((file, writable));
         // The device is detached a moment after the mount has ended.
-        let until = Instant::now() + Duration::from_secs(10);
-        while is_attached(folder.path()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert!(wait_detached(folder.path(), Duration::from_secs(10)));
         let image = folder.path().join(IMAGE);
         let mounts = [mount_read_only(&image).unwrap(), mount_read_only(&image).unwrap()];
         for mount in &mounts {

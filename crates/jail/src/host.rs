@@ -8,6 +8,7 @@ mod template_trees;
 pub(crate) mod ucounts;
 
 pub(crate) use empty_mount_ns::LAYERS_MAX;
+pub use image::host_trees;
 
 use crate::cgroup::{CgroupRoot, Hierarchies};
 use crate::config::Config;

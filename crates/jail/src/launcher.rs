@@ -140,6 +140,16 @@ impl Launcher {
         self.request(&request, network, &name, || {})
     }
 
+    /// Creates the directory of a sandbox, and starts nothing. The first id of its files on disk is
+    /// `id_base`. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// As [`Launcher::launch`].
+    pub fn create_files(&mut self, spec: &Spec, id_base: u32) -> Result<(), Error> {
+        let request = LauncherRequest::CreateFiles { spec: spec.clone(), id_base };
+        self.request(&request, None, &spec.name, || {}).map(drop)
+    }
+
     /// Starts the agent of a session's scope; blocks for some milliseconds. Calls `granted` as soon
     /// as every grant was opened.
     ///

@@ -34,12 +34,12 @@ pub use config::{
     AGENT_UID, Config, FILES_ID_BASE, SLOTS, TENANT_UIDS, UID_BASE, UIDS, agent_socket, first_id,
     is_id_base, scope_dir,
 };
-pub use create::create_sandbox;
-pub use disk::{mount_disk, mount_read_only, no_disk};
+pub use create::{create_files, create_sandbox};
+pub use disk::{mount_disk, mount_read_only, no_disk, wait_detached};
 pub use frozen::{FrozenSandbox, freeze_processes, write_disk};
 pub use host::image::host_skeleton;
 pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
-pub use host::{Host, PrepareError};
+pub use host::{Host, PrepareError, host_trees};
 pub use isolet_wire::veth::VethSettings;
 pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};

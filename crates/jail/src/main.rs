@@ -3,8 +3,8 @@
 //! Started as `isolet-launcher --veth` it is the process that owns the veth pairs instead.
 
 use isolet_jail::{
-    Config, Host, Packet, ScopeError, StepError, create_sandbox, missing, receive_packet,
-    start_scope, veth,
+    Config, Host, Packet, ScopeError, StepError, create_files, create_sandbox, missing,
+    receive_packet, start_scope, veth,
 };
 use isolet_sys::{exec, inherited_fd};
 use isolet_wire::launcher::{LauncherRequest, LauncherResponse, Spec, encode};
@@ -85,6 +85,10 @@ fn serve(host: &Host, server: &OwnedFd) {
             LauncherRequest::LaunchOverLayers { spec, id_base, layers } => {
                 let spec = Spec { id_base, snapshot_layers: layers, ..spec };
                 launched(spec.name.clone(), create_sandbox(host, &spec, network))
+            }
+            LauncherRequest::CreateFiles { spec, id_base } => {
+                let spec = Spec { id_base: Some(id_base), ..spec };
+                launched(spec.name.clone(), create_files(host, &spec).map(|()| 0))
             }
             LauncherRequest::Scope(scope) => {
                 let granted =

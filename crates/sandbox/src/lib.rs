@@ -70,6 +70,7 @@ pub use sandbox::terminal::{self, TerminalConnection};
 pub use sandbox::{
     Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files, recordings,
 };
+pub use service::commit::{CommitInfo, CommitSpec};
 pub use service::snapshots::{SnapshotChange, SnapshotDiff};
 pub use service::tenant_sessions::HOME;
 pub use service::trace::TRACE_TARGET;

@@ -1,5 +1,6 @@
 //! The service: the entry point to all sandboxes of all tenants.
 
+pub(crate) mod commit;
 mod create;
 mod disk_usage;
 mod events;

@@ -8,6 +8,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+/// Bytes that are in memory at a time where the kernel cannot copy from file to file.
+const BUFFER_BYTES: usize = 256 * 1024;
 /// Bytes between two checks of the free space.
 const STEP_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -107,8 +109,47 @@ fn copy_part(
             // The file became shorter while it was copied.
             Ok(0) => return Err(CopyError::at(path, Errno::STALE)),
             Ok(_) | Err(Errno::INTR) => {}
+            // Between two file systems, such as a directory and a disk of a sandbox.
+            Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL) => {
+                read_at = copy_through_memory(from, to, read_at, step)
+                    .map_err(|errno| CopyError::at(path, errno))?;
+                write_at = read_at;
+            }
             Err(errno) => return Err(CopyError::at(path, errno)),
         }
     }
     Ok(())
+}
+
+/// Copies `bytes` from an offset on. Returns the offset behind them.
+fn copy_through_memory(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    start: u64,
+    bytes: u64,
+) -> Result<u64, Errno> {
+    let end = start + bytes;
+    let mut at = start;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while at < end {
+        let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(BUFFER_BYTES);
+        let count = match rustix::io::pread(from, &mut buffer[..most], at) {
+            Err(Errno::INTR) => continue,
+            // The file became shorter while it was copied.
+            Ok(0) => return Err(Errno::STALE),
+            count => count?,
+        };
+        let mut rest = &buffer[..count];
+        while !rest.is_empty() {
+            match rustix::io::pwrite(to, rest, at) {
+                Err(Errno::INTR) => {}
+                written => {
+                    let written = written?;
+                    rest = &rest[written..];
+                    at += written as u64;
+                }
+            }
+        }
+    }
+    Ok(at)
 }

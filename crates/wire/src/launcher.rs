@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 /// Maximum size of a packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 * 1024;
 
+/// Stands for the host's programs as the lowest layer of a root: the layers above it have changes of
+/// the host's `/usr` below their directory `usr`.
+pub const HOST_LAYER: &str = "host";
+
 /// Encodes one packet.
 ///
 /// # Panics
@@ -38,6 +42,14 @@ pub enum LauncherRequest {
         id_base: Option<u32>,
         /// See [`Spec::snapshot_layers`].
         layers: Vec<SnapshotLayer>,
+    },
+    /// Create the directory of a sandbox, with its disk, and start nothing. `LaunchWithBase` starts
+    /// the sandbox later, with [`Spec::directory_exists`]. Answered by `Launched` without a process.
+    CreateFiles {
+        /// The sandbox.
+        spec: Spec,
+        /// See [`Spec::id_base`].
+        id_base: u32,
     },
 }
 
@@ -116,7 +128,8 @@ pub struct SnapshotLayer {
 /// A root file system made from an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// Paths of the layers below the image directory, the top layer first.
+    /// Paths of the layers below the image directory, the top layer first. The lowest one may be
+    /// [`HOST_LAYER`].
     pub layers: Vec<String>,
     /// The directory in which programs start. The launcher creates it and its parents if they are
     /// missing.
@@ -125,6 +138,14 @@ pub struct Root {
     pub uid: u32,
     /// Group id of the sandbox's programs, inside the sandbox.
     pub gid: u32,
+}
+
+impl Root {
+    /// Whether the lowest layer is the host's programs.
+    #[must_use]
+    pub fn is_on_host(&self) -> bool {
+        self.layers.last().is_some_and(|layer| layer == HOST_LAYER)
+    }
 }
 
 /// Resource limits of a sandbox.
@@ -161,7 +182,8 @@ pub enum LauncherResponse {
     Launched {
         /// The internal name of the sandbox.
         name: String,
-        /// Process id of the agent on the host; 0 for a scope, whose cgroup identifies its agent.
+        /// Process id of the agent on the host; 0 for a scope, whose cgroup identifies its agent, and
+        /// for a directory.
         pid: i32,
     },
     /// The sandbox or scope could not be created, and nothing of it is left.

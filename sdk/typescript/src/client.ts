@@ -2,6 +2,16 @@
 
 import { auditEntries, type AuditEntry } from "./audit.js";
 import { wholeSeconds } from "./duration.js";
+import {
+  type CommitOptions,
+  type CommittedImage,
+  type CommittedImageJson,
+  type ImageInfo,
+  type ImageJson,
+  committedImage,
+  imageFromJson,
+  imagePath,
+} from "./images.js";
 import { followEvents, type EventsOptions, type SandboxEvent } from "./sandbox-events.js";
 import { type SandboxInfo, type SandboxJson, sandboxInfo } from "./records.js";
 import { getSandbox, type Sandbox } from "./sandbox.js";
@@ -105,6 +115,33 @@ export class Isolet extends Transport {
       for (const json of page.changes) yield { change: json.change, file: fileInfo(json) };
       cursor = page.next_cursor;
     }
+  }
+
+  /** List the images of the key's tenant, newest first. */
+  async listImages(): Promise<ImageInfo[]> {
+    return (await this.json<ImageJson[]>("/v1/images")).map(imageFromJson);
+  }
+
+  /**
+   * Make an image from a snapshot, by its id or name. The image contains every file of the snapshot: `warnings`
+   * lists those that usually hold secrets.
+   *
+   * @param name of the image, such as `tools:1`. Another image of the tenant with this name loses it.
+   * @throws {@link IsoletError} `no_snapshot`; `quota_exceeded`.
+   */
+  async commitImage(snapshot: string, name: string, options: CommitOptions = {}): Promise<CommittedImage> {
+    const json = { snapshot, name, ...options };
+    const headers = { "idempotency-key": crypto.randomUUID() };
+    return committedImage(await this.json<CommittedImageJson>("/v1/images", { json, headers }));
+  }
+
+  /**
+   * Remove a name of an image; with the last name also the image.
+   *
+   * @throws {@link IsoletError} `no_image`; `image_in_use`: sandboxes or snapshots use it.
+   */
+  async deleteImage(name: string): Promise<void> {
+    await this.send(imagePath(name), { method: "DELETE" });
   }
 
   /**

@@ -39,6 +39,7 @@ export type {
   NetworkInfo,
   NetworkRules,
 } from "./network.js";
+export type { CommitOptions, CommittedImage, ImageInfo, PrivateFile } from "./images.js";
 export type { Snapshot, SnapshotChange, SnapshotOptions } from "./snapshots.js";
 export type { NetworkTraffic, RecoveredSandbox, RestoredSandbox, SandboxInfo, SandboxUsage, SessionInfo } from "./records.js";
 export { events, type ServerEvent } from "./sse.js";

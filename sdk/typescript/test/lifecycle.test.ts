@@ -237,6 +237,25 @@ test("credentials are injected and removed, and their values stay hidden", async
   await expect(wrong).rejects.not.toThrow("hunter2");
 });
 
+// Promises: TP1.
+test("an image from a snapshot has its files and warns of secrets", async () => {
+  const sandbox = fresh();
+  await sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work");
+  const snapshot = await sandbox.snapshot();
+  const name = `local/image-${randomUUID()}:1`;
+  const image = await client.commitImage(snapshot.id, name);
+  expect(image).toMatchObject({ snapshotId: snapshot.id, source: "snapshot", onHost: true, workspace: true });
+  expect(image.warnings).toEqual([{ path: "/root/.netrc", kind: "credentials" }]);
+  const full = `docker.io/${name}`;
+  expect((await client.listImages()).flatMap(({ names }) => names)).toContain(full);
+  const copy = fresh({ image: name });
+  expect((await copy.exec("cat /opt/made /workspace/work")).stdout).toBe("made\nwork\n");
+  await copy.delete();
+  await client.deleteSnapshot(snapshot.id);
+  await client.deleteImage(name);
+  await expect(client.deleteImage(name)).rejects.toMatchObject({ status: 404, code: "no_image" });
+});
+
 // Promises: SN1, SN4.
 test("a snapshot and a fork have the files and the shells of one moment", async () => {
   const sandbox = fresh({ persistent: true });

@@ -173,6 +173,7 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
         ("POST", "fork") => "sandbox.fork",
         ("POST", "restore") if route.starts_with("/v1/sandboxes/") => "sandbox.restore",
         ("POST", "restore") => "sandbox.create",
+        ("POST", "images") => "image.commit",
         ("POST", "pull") => "image.pull",
         ("POST", "import") => "image.import",
         ("POST", "gc") => "image.collect",

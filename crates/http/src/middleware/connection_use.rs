@@ -55,7 +55,7 @@ static USES: LazyLock<HashMap<&'static str, ConnectionUse>> =
     LazyLock::new(|| ROUTES.into_iter().collect());
 
 /// Every route with requests that are not [`ConnectionKind::Call`].
-const ROUTES: [(&str, ConnectionUse); 45] = [
+const ROUTES: [(&str, ConnectionUse); 46] = [
     ("/v1/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     ("/v1/sandboxes/{id}/events", ConnectionUse::Always(ConnectionKind::EventStream)),
     (
@@ -92,6 +92,7 @@ const ROUTES: [(&str, ConnectionUse); 45] = [
     ("/v1/images/import", ConnectionUse::Always(ConnectionKind::Upload)),
     ("/v1/snapshots/{snapshot}/push", ConnectionUse::Always(ConnectionKind::Upload)),
     ("/v1/store/snapshots/{snapshot}/pull", ConnectionUse::Always(ConnectionKind::Upload)),
+    ("/v1/images/export", ConnectionUse::Reads(ConnectionKind::Download)),
     ("/v1/images/pull", ConnectionUse::Always(ConnectionKind::Upload)),
     ("/v1/runs/{id}/files/download", ConnectionUse::Always(ConnectionKind::Download)),
     ("/v1/sandbox/{id}/persist", ConnectionUse::Always(ConnectionKind::Download)),

@@ -1,22 +1,26 @@
-//! Images: pull, list, import, remove.
+//! Images: pull, list, import, export, make from snapshots, remove.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::auth::cancellation::Cancellation;
 use crate::foundation::binary::Binary;
+use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::event_encoding::accepts_event_stream;
 use crate::foundation::json::{StrictJson, not_null, reject_content_encoding};
 use crate::foundation::query::{Query, decode_path};
+use crate::routes::snapshots::parse_id;
 use crate::stream::event_stream::{EventBuffer, EventSource, EventStream};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
-use isolet_sandbox::Error;
-use isolet_sandbox::image::{Image, LayerProgress, Platform, Progress};
+use isolet_sandbox::image::{
+    self, Image, LayerProgress, Origin, Platform, PrivateFileKind, Progress,
+};
+use isolet_sandbox::{CommitSpec, Error};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -39,6 +43,29 @@ pub(crate) struct PullImage {
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     platform: Option<String>,
+}
+
+/// An image to make from a snapshot.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CommitImage {
+    /// The id or the name of the snapshot.
+    snapshot: String,
+    /// The name of the image: `tools:1`, `registry.example/a/b:1`. An image of the caller that has
+    /// this name loses it.
+    name: String,
+    /// Make the files of the workspace the first content of the workspaces of sandboxes from the
+    /// image.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    workspace: bool,
+    /// Make the variables of the sandbox those of the image. They may hold secrets.
+    #[serde(default)]
+    env: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Which images to remove.
@@ -83,8 +110,43 @@ pub(crate) struct ImageView {
     uid: u32,
     /// The group id of that user.
     gid: u32,
-    /// When it was pulled or imported, in milliseconds since 1970.
+    /// The tenant whose names it has: the caller, or the one whose images everyone may use.
+    owner: String,
+    /// Where it comes from: `registry`, `archive` or `snapshot`.
+    source: &'static str,
+    /// Whether its lowest layer is the programs of the server's machine.
+    on_host: bool,
+    /// Whether sandboxes from it start with files in their workspace.
+    workspace: bool,
+    /// When it was pulled, imported or made, in milliseconds since 1970.
     pulled_at_ms: i64,
+}
+
+/// An image that was made from a snapshot.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CommittedImage)]
+pub(crate) struct CommitView {
+    /// The image.
+    #[serde(flatten)]
+    image: ImageView,
+    /// The name under which it was recorded, in full.
+    name: String,
+    /// The id of the snapshot.
+    snapshot: String,
+    /// Files in the image that usually hold secrets, found by their names; at most 100.
+    warnings: Vec<PrivateFileView>,
+    /// How many such files there are.
+    warnings_total: u64,
+}
+
+/// A file in an image that usually holds secrets.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PrivateFile)]
+pub(crate) struct PrivateFileView {
+    /// Its path in the image.
+    path: String,
+    /// What it usually holds: `credentials` or `history`.
+    kind: &'static str,
 }
 
 /// How much was removed.
@@ -108,6 +170,10 @@ impl ImageView {
             bytes: image.bytes,
             unpacked_bytes: image.unpacked_bytes,
             layers: image.root.layers.len().saturating_sub(1),
+            source: source(image, tenant),
+            owner: tenant.to_owned(),
+            on_host: image.root.is_on_host(),
+            workspace: image.root.workspace.is_some(),
             skipped: image.stats.skipped,
             strangers: image.stats.unmapped_owners,
             shell: shell.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default(),
@@ -117,6 +183,14 @@ impl ImageView {
             gid: image.root.user.gid,
             pulled_at_ms: image.pulled_at_ms,
         }
+    }
+}
+
+fn source(image: &Image, tenant: &str) -> &'static str {
+    match image.origin(tenant) {
+        Origin::Registry => "registry",
+        Origin::Archive => "archive",
+        Origin::Snapshot => "snapshot",
     }
 }
 
@@ -132,6 +206,51 @@ impl ImageView {
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<ImageView>> {
     let all = app.service.images(&caller.tenant);
     Json(all.iter().map(|image| ImageView::of(image, caller.tenant.as_str())).collect())
+}
+
+/// Make an image from a snapshot
+///
+/// The image has the layers of the sandbox's image, or the programs of the server's machine, and one
+/// new layer with what the sandbox changed. Only the caller's tenant can use it. It contains neither
+/// sessions nor the state of shells; the files that the snapshot has may hold secrets: `warnings`
+/// lists those whose names say so. Answers when the image is complete.
+#[utoipa::path(
+    post, path = "/v1/images", operation_id = "images_commit", tag = "images",
+    params(
+        ("Idempotency-Key" = Option<String>, Header)
+    ),
+    request_body(content = CommitImage, example = json!({"snapshot": "installed", "name": "tools:1"})),
+    responses(
+        (status = 201, description = "The image is complete.", body = CommitView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")))
+    )
+)]
+pub(crate) async fn commit(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: StrictJson<CommitImage>,
+) -> Result<Response, ApiError> {
+    let once = idempotency_key(&headers, "POST /v1/images", &body.raw)?;
+    let CommitImage { snapshot, name, workspace, env } = body.value;
+    let snapshot = parse_id(&snapshot)?;
+    let spec = CommitSpec { snapshot, name, workspace, env };
+    let (info, replayed) = app.service.commit_image(&caller.tenant, spec, once).await?;
+    let location = format!("/v1/images/{}", info.name);
+    let warnings = info.private_files.into_iter().map(|file| PrivateFileView {
+        path: file.path,
+        kind: match file.kind {
+            PrivateFileKind::Credentials => "credentials",
+            PrivateFileKind::History => "history",
+        },
+    });
+    let view = CommitView {
+        image: ImageView::of(&info.image, caller.tenant.as_str()),
+        name: info.name,
+        snapshot: info.snapshot.into(),
+        warnings: warnings.collect(),
+        warnings_total: info.private_files_count,
+    };
+    Ok(created(&location, replayed, Json(view)))
 }
 
 /// The image name in the path, percent-encoded or not, with its slashes.
@@ -160,7 +279,14 @@ pub(crate) async fn get(
     uri: Uri,
 ) -> Result<Json<ImageView>, ApiError> {
     let image = app.service.find_image(&caller.tenant, &name(&uri)?)?;
-    Ok(Json(ImageView::of(&image, caller.tenant.as_str())))
+    let mut view = ImageView::of(&image, caller.tenant.as_str());
+    if !image.names.contains_key(caller.tenant.as_str())
+        && let Some(shared) = app.service.shared_images()
+    {
+        view.source = source(&image, shared);
+        view.owner = shared.to_owned();
+    }
+    Ok(Json(view))
 }
 
 /// Remove a name of an image
@@ -366,6 +492,41 @@ pub(crate) async fn import(
     let image = app.service.import_image(&caller.tenant, spool, name).await?;
     let view = ImageView::of(&image, caller.tenant.as_str());
     Ok((StatusCode::CREATED, Json(view)).into_response())
+}
+
+/// Export an image as an archive
+///
+/// The answer is a tar archive with an OCI image layout, which `POST /v1/images/import` and tools
+/// such as podman read. The server packs the layers before it answers, which takes time; their
+/// digests are not those of a registry. The archive of an image on the programs of the server's
+/// machine contains these, without their data.
+#[utoipa::path(
+    get, path = "/v1/images/export", operation_id = "images_export", tag = "images",
+    params(
+        ("name" = String, Query, description = "A name of the image.")
+    ),
+    responses(
+        (status = 200, description = "The archive.", content_type = "application/x-tar", body = inline(Binary))
+    )
+)]
+pub(crate) async fn export(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let query = Query::of(&uri, &["name"])?;
+    let name = query.text("name")?.ok_or_else(|| ApiError::bad_field("name", "is missing"))?;
+    let archive = app.service.export_image(&caller.tenant, name).await?;
+    let length = archive.bytes();
+    let pieces = futures_util::stream::try_unfold(archive, |mut archive| async move {
+        let piece = archive.next().await?;
+        Ok::<_, image::Error>(piece.map(|piece| (piece, archive)))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar")),
+        (header::CONTENT_LENGTH, HeaderValue::from(length)),
+    ];
+    Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
 /// Remove unused images

@@ -15,7 +15,7 @@ const LINKS_MAX: u32 = 40;
 /// up in all layers.
 const STEPS_MAX: usize = 512;
 const OPAQUE: &str = "user.overlay.opaque";
-pub(super) const DIRECTORY: OFlags =
+pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What a path resolves to.
@@ -197,7 +197,7 @@ fn child(stack: &Stack, name: &[u8]) -> Result<OverlayChild, Error> {
     Ok(if below.is_empty() { OverlayChild::Nothing } else { OverlayChild::Directory(below) })
 }
 
-pub(super) fn opaque(directory: BorrowedFd<'_>) -> bool {
+pub(crate) fn opaque(directory: BorrowedFd<'_>) -> bool {
     let mut value = [0; 4];
     matches!(rustix::fs::fgetxattr(directory, OPAQUE, &mut value[..]), Ok(1)) && value[0] == b'y'
 }

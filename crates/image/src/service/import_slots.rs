@@ -1,4 +1,4 @@
-//! Limits on parallel imports, for all tenants together and for each.
+//! Limits on parallel imports, exports and images from snapshots, for all tenants together and for each.
 
 use crate::error::Error;
 use std::collections::HashMap;
@@ -28,12 +28,15 @@ impl ImportSlots {
     pub(crate) fn begin(&self, tenant: &str) -> Result<ImportSlot, Error> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.values().sum::<usize>() >= IMPORTS_MAX {
-            return Err(Error::Busy { quantity: "imports at once", limit: IMPORTS_MAX });
+            return Err(Error::Busy {
+                quantity: "imports and exports at once",
+                limit: IMPORTS_MAX,
+            });
         }
         let own = all.entry(tenant.to_owned()).or_default();
         if *own >= TENANT_IMPORTS_MAX {
             return Err(Error::Busy {
-                quantity: "imports of one tenant at once",
+                quantity: "imports and exports of one tenant at once",
                 limit: TENANT_IMPORTS_MAX,
             });
         }

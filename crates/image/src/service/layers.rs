@@ -57,7 +57,7 @@ pub(crate) type ProgressFn<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
 
 impl Inner {
     /// The limits of one layer. `most` is what is left of a quota, in bytes.
-    fn budget(&self, most: Option<u64>) -> Budget {
+    pub(super) fn budget(&self, most: Option<u64>) -> Budget {
         let limits = self.config.limits;
         let bytes = limits.unpacked_mib << 20;
         Budget {
@@ -68,7 +68,7 @@ impl Inner {
     }
 
     /// Keeps a layer from being collected.
-    fn hold_layer(&self, name: &str) -> LayerHold {
+    pub(super) fn hold_layer(&self, name: &str) -> LayerHold {
         entry_lock(&self.layers_in_use, name.to_owned())
     }
 
@@ -166,7 +166,7 @@ impl Inner {
 
     /// Moves a layer into its place, and flushes it to the disk. If another tenant has installed it
     /// before, that copy stays, since sandboxes may use it.
-    async fn install(
+    pub(super) async fn install(
         &self,
         staged: StagedDirectory,
         name: &str,

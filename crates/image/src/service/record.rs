@@ -2,17 +2,21 @@
 
 use super::images::Inner;
 use super::layers::{ReadyLayers, blocking};
+use crate::disk::rooted::kind;
 use crate::error::Error;
-use crate::image_config::ImageConfig;
-use crate::overlay::lookup::{Lookup, OverlayView, PathTarget};
+use crate::image_config::{ImageConfig, WORKSPACE_LABEL};
+use crate::overlay::lookup::{DIRECTORY, Lookup, OverlayView, PathTarget, opaque};
 use crate::overlay::user;
 use crate::platform::Platform;
 use crate::reference::Digest;
-use crate::store::image::{Image, Origin, Root};
+use crate::store::image::{HOST_LAYER, Image, Origin, Root, WORKSPACE};
 use crate::store::init_layer::BashSource;
 use crate::store::{Pin, Store, layer};
 use crate::unpack::LayerStats;
-use std::collections::BTreeMap;
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashSet};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// Facts about an image that its configuration does not contain.
@@ -44,6 +48,81 @@ impl Inner {
     }
 }
 
+/// What the image of a sandbox is made on.
+pub(crate) enum BaseImage {
+    /// The host's programs.
+    Host,
+    /// The root of the sandbox.
+    Root(Root),
+}
+
+/// What an image of a sandbox has besides its layers.
+pub(crate) struct Settings {
+    pub(crate) env: BTreeMap<String, String>,
+    /// Whether the new layer has a workspace.
+    pub(crate) has_workspace: bool,
+}
+
+/// Describes the image of a sandbox: the layer `new` on those of `base`.
+pub(crate) fn inspect_commit(
+    store: &Store,
+    new: &str,
+    stats: LayerStats,
+    base: BaseImage,
+    settings: Settings,
+) -> Result<Image, Error> {
+    let (base, on_host) = match base {
+        BaseImage::Host => (Root::of_host(), true),
+        BaseImage::Root(root) => {
+            let on_host = root.is_on_host();
+            (root, on_host)
+        }
+    };
+    let mut layers = vec![layer::tree(new)];
+    // A sandbox that changed nothing has the layer of its image. A layer is mounted once.
+    let mut seen: HashSet<String> = layers.iter().cloned().collect();
+    let below = base.layers.iter().filter(|path| path.starts_with("layers/"));
+    layers.extend(below.filter(|path| seen.insert((*path).clone())).cloned());
+    let mut env = base.env;
+    env.extend(settings.env);
+    let (shell, user, lowest, topmost) = if on_host {
+        (BashSource::Own, base.user, Some(HOST_LAYER.to_owned()), None)
+    } else {
+        let paths: Vec<_> = layers.iter().map(|layer| store.root.join(layer)).collect();
+        let merged = OverlayView::open(paths.iter().map(std::path::PathBuf::as_path))?;
+        let shell = BashSource::of(&merged)?;
+        let user = user::of(&format!("{}:{}", base.user.uid, base.user.gid), &merged)?;
+        store.init_layers.make(&store.staging, shell)?;
+        (shell, user, None, Some(shell.init_layer()))
+    };
+    let of = |path: &String| path.strip_prefix("layers/")?.strip_suffix("/tree").map(str::to_owned);
+    let sizes = layers.iter().filter_map(of).filter_map(|name| store.layer(&name));
+    let unpacked_bytes = sizes.map(|stats| stats.bytes).fold(0, u64::saturating_add);
+    let workspace = settings.has_workspace.then(|| format!("{}/{WORKSPACE}", layer::tree(new)));
+    let root = Root {
+        layers: topmost.into_iter().chain(layers).chain(lowest).collect(),
+        env,
+        cwd: base.cwd,
+        user,
+        workspace,
+    };
+    // What sandboxes from the image have decides its digest.
+    let text = serde_json::to_vec(&root).map_err(|error| Error::Disk(error.to_string()))?;
+    Ok(Image {
+        digest: Digest::of(&text).to_string(),
+        platform: Platform::own().to_string(),
+        bytes: unpacked_bytes,
+        unpacked_bytes,
+        stats,
+        shell,
+        root,
+        pulled_at_ms: isolet_clock::now_ms(),
+        names: BTreeMap::new(),
+        imported: BTreeMap::new(),
+        from_snapshot: BTreeMap::new(),
+    })
+}
+
 fn inspect(
     store: &Store,
     facts: ImageFacts,
@@ -62,6 +141,7 @@ fn inspect(
         let all = std::iter::once(&frame).chain(&paths);
         check_workdir(&OverlayView::open(all.map(std::path::PathBuf::as_path))?, cwd)?;
     }
+    let workspace = if config.workspace { workspace(store, &layers)? } else { None };
     Ok(Image {
         digest: facts.digest.to_string(),
         platform: facts.platform.to_string(),
@@ -74,11 +154,42 @@ fn inspect(
             env: config.env,
             cwd: config.cwd.filter(|cwd| cwd != "/"),
             user,
+            workspace,
         },
         pulled_at_ms: isolet_clock::now_ms(),
         names: BTreeMap::new(),
         imported: BTreeMap::new(),
+        from_snapshot: BTreeMap::new(),
     })
+}
+
+/// The path of the workspace in the layers, the top one first, below the image directory.
+///
+/// # Errors
+/// [`Error::Bad`] if several layers have a part of it: it is copied from one directory.
+fn workspace(store: &Store, layers: &[String]) -> Result<Option<String>, Error> {
+    let mut found: Option<String> = None;
+    for layer in layers {
+        let path = store.root.join(layer);
+        let layer_directory = rustix::fs::open(&path, DIRECTORY, Mode::empty())?;
+        match kind(layer_directory.as_fd(), WORKSPACE.as_bytes()) {
+            Err(Errno::NOENT) => continue,
+            Ok((FileType::Directory, _)) if found.is_some() => {
+                return Err(Error::bad(format!(
+                    "its label {WORKSPACE_LABEL} says that sandboxes start with its /workspace, which lies in several layers: build it with one layer (podman build --squash-all), or remove the label"
+                )));
+            }
+            Ok((FileType::Directory, _)) => {}
+            Ok(_) => break,
+            Err(errno) => return Err(errno.into()),
+        }
+        found = Some(format!("{layer}/{WORKSPACE}"));
+        let workspace = rustix::fs::openat(&layer_directory, WORKSPACE, DIRECTORY, Mode::empty())?;
+        if opaque(workspace.as_fd()) {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// Refuses a working directory that no program can start in. One that does not exist is accepted: it is

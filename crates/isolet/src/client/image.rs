@@ -1,12 +1,16 @@
-//! `isolet image`: pulls, lists, imports and removes images.
+//! `isolet image`: pulls, lists, imports, exports and removes images, and makes them from snapshots.
 
-use super::ApiClient;
+mod commit;
+mod export;
+
 use super::events::SseEvents;
 use super::list::{pretty, text};
 use super::output::{print_message, sanitize, write};
+use super::{ApiClient, id};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use clap::{Parser, Subcommand};
+use commit::CommitParts;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Method, Request};
@@ -29,7 +33,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 #[command(after_help = "\
   isolet image pull python:3.12-slim
   isolet image ls
-  isolet image import saved.tar --name tools:1
+  isolet image commit --sandbox demo tools:1
+  isolet image export tools:1 tools.tar
+  isolet image import tools.tar --name tools:1
   isolet image rm python:3.12-slim
   isolet image gc")]
 pub(crate) struct Args {
@@ -60,6 +66,37 @@ enum ImageCommand {
         #[arg(long)]
         name: Option<String>,
     },
+    /// Make an image from a snapshot. Files with secrets in it, such as .netrc, become part of the
+    /// image: the command lists those that it finds by their names.
+    #[command(after_help = "\
+  isolet image commit ready tools:1
+  isolet image commit --sandbox demo tools:1
+  isolet create --image tools:1")]
+    Commit {
+        /// Id or name of the snapshot
+        #[arg(required_unless_present = "sandbox", value_name = "SNAPSHOT")]
+        first: Option<String>,
+        /// Name of the image
+        #[arg(value_name = "NAME")]
+        second: Option<String>,
+        /// Take a snapshot of this sandbox, and delete it afterwards
+        #[arg(long, value_parser = id, value_name = "ID")]
+        sandbox: Option<String>,
+        /// Make the sandbox's variables those of the image. They may hold secrets
+        #[arg(long)]
+        env: bool,
+        /// Leave out the files of the workspace
+        #[arg(long)]
+        no_workspace: bool,
+    },
+    /// Export an image as a tar archive with an OCI image layout, which podman and `isolet image
+    /// import` read.
+    Export {
+        /// Name of the image
+        image: String,
+        /// Archive to write; - for standard output
+        file: PathBuf,
+    },
     /// Remove names of images. Removing the last name of an image removes the image.
     Rm {
         /// Names of the images to remove
@@ -81,6 +118,20 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ImageCommand::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
         ImageCommand::Ls => list(&server, args.json).await,
         ImageCommand::Import { file, name } => import(&server, file, name, args.json).await,
+        ImageCommand::Commit { first, second, sandbox, env, no_workspace } => {
+            let (snapshot, name) = match (sandbox.is_some(), first, second) {
+                (true, Some(name), None) => (None, name),
+                (false, Some(snapshot), Some(name)) => (Some(snapshot), name),
+                _ => {
+                    return Err(anyhow!(
+                        "expected SNAPSHOT NAME, or --sandbox ID NAME; see `isolet image commit --help`"
+                    ));
+                }
+            };
+            let parts = CommitParts { workspace: !no_workspace, env };
+            commit::run(&server, snapshot, sandbox, &name, parts, args.json).await
+        }
+        ImageCommand::Export { image, file } => export::run(&server, &image, file).await,
         ImageCommand::Rm { images } => remove(&server, images).await,
         ImageCommand::Gc { all } => {
             let body = json!({"all": all});
@@ -174,14 +225,23 @@ async fn list(server: &ApiClient, json: bool) -> Result<ExitCode> {
         );
         return Ok(ExitCode::SUCCESS);
     }
-    let mut lines = format!("{:<19} {:>8} {:>6}  NAMES\n", "DIGEST", "SIZE", "LAYERS");
+    let mut lines = format!(
+        "{:<19} {:>8} {:>6}  {:<8}  {:<12}  NAMES\n",
+        "DIGEST", "SIZE", "LAYERS", "SOURCE", "OWNER"
+    );
     for one in all {
         let names = one["names"].as_array().map_or(&[][..], Vec::as_slice);
         let names: Vec<String> = names.iter().map(text).collect();
         let digest: String = text(&one["digest"]).chars().take(19).collect();
         let mb = one["unpacked_bytes"].as_u64().unwrap_or(0).div_ceil(1_000_000);
         let layers = &one["layers"];
-        let _ = writeln!(lines, "{digest:<19} {mb:>5} MB {layers:>6}  {}", names.join(", "));
+        let source = text(&one["source"]);
+        let owner = text(&one["owner"]);
+        let names = names.join(", ");
+        let _ = writeln!(
+            lines,
+            "{digest:<19} {mb:>5} MB {layers:>6}  {source:<8}  {owner:<12}  {names}"
+        );
     }
     write(true, lines.as_bytes())?;
     Ok(ExitCode::SUCCESS)

@@ -137,9 +137,9 @@ fn set_hostname(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::system::sethostname(child.spec.hostname.as_bytes())
 }
 
-/// Mounts an overlay with the sandbox's directories of `part` over `lower`: paths separated by
+/// Creates an overlay with the sandbox's directories of `part` over `lower`: paths separated by
 /// colons.
-fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
+fn new_overlay(lower: &str, part: &str) -> Result<OwnedFd, Errno> {
     let upper = format!("/own/{part}/upper");
     let work = format!("/own/{part}/work");
     let options = [
@@ -149,8 +149,7 @@ fn mount_overlay(lower: &str, part: &str, to: &str) -> Result<(), Errno> {
         ("workdir", work.as_str()),
         ("userxattr", ""),
     ];
-    let mounted = new_filesystem("overlay", &options, NOSUID_NODEV)?;
-    attach(mounted.as_fd(), Path::new(to))
+    new_filesystem("overlay", &options, NOSUID_NODEV)
 }
 
 fn attach_files(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
@@ -199,33 +198,36 @@ fn take_spare(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 
 fn mount_root(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     let root = root_layers(child.spec);
-    mount_layers(child, 0..root, "root", "/new")
+    attach(layers_overlay(child, 0..root, "root")?.as_fd(), Path::new("/new"))
 }
 
 fn mount_usr(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
-    if child.spec.root.is_some() {
+    if child.spec.root.as_ref().is_some_and(|root| !root.is_on_host()) {
         return Ok(());
     }
     let usr = root_layers(child.spec)..child.layers.len();
-    mount_layers(child, usr, "usr", "/new/usr")
+    attach_below(&layers_overlay(child, usr, "usr")?, "usr")
 }
 
-/// Mounts an overlay over some of the layers, each of which is attached under its number.
-fn mount_layers(
+/// Creates an overlay over some of the layers, each of which is attached under its number.
+fn layers_overlay(
     child: &SandboxSetup<'_>,
     numbers: Range<usize>,
     part: &str,
-    to: &str,
-) -> Result<(), Errno> {
+) -> Result<OwnedFd, Errno> {
     let trees = child.layers.get(numbers.clone()).filter(|trees| !trees.is_empty());
     let trees = trees.ok_or(Errno::BADF)?;
     let mut lower = Vec::with_capacity(trees.len());
     for (number, tree) in numbers.zip(trees) {
-        let place = format!("/{number}");
-        attach(tree.as_fd(), Path::new(&place))?;
-        lower.push(place);
+        attach(tree.as_fd(), Path::new(&place(number)))?;
+        lower.push(place(number));
     }
-    mount_overlay(&lower.join(":"), part, to)
+    new_overlay(&lower.join(":"), part)
+}
+
+/// Where a layer is attached while overlays are mounted.
+fn place(number: usize) -> String {
+    format!("/{number}")
 }
 
 fn create_start_directory(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
@@ -280,8 +282,7 @@ fn mount_sys(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
 fn unmount_parts(child: &mut SandboxSetup<'_>) -> Result<(), Errno> {
     rustix::mount::unmount("/own", UnmountFlags::DETACH)?;
     let count = std::mem::take(&mut child.layers).len();
-    (0..count)
-        .try_for_each(|number| rustix::mount::unmount(format!("/{number}"), UnmountFlags::DETACH))
+    (0..count).try_for_each(|number| rustix::mount::unmount(place(number), UnmountFlags::DETACH))
 }
 
 /// Covers the empty root with the new one. The root below is an empty read-only tree, so it need

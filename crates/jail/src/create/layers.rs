@@ -18,8 +18,9 @@ use crate::config::{AGENT_UID, TENANT_UIDS};
 use crate::host::{Host, LAYERS_MAX};
 use crate::kernel::id_map::{map_namespace, mount_ids};
 use crate::kernel::mount::{attributes, clone_tree};
+use crate::kernel::rooted::open_beneath;
 use isolet_wire::launcher::Spec;
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -51,14 +52,15 @@ pub(super) fn send_layers(
         .map_err(at_step("map ids"))?;
     let tenant_ids =
         mount_ids(&format!("0 {first_id} {TENANT_UIDS}")).map_err(at_step("map ids"))?;
-    let places = [part_trees(host, spec, "root")?, part_trees(host, spec, "usr")?].concat();
+    let mut places = part_trees(host, spec, "root")?;
+    places.extend(part_trees(host, spec, "usr")?);
     if places.len() > LAYERS_MAX {
         return Err(StepError::new("layers", Errno::TOOBIG));
     }
     let mut trees = Vec::with_capacity(places.len());
     for place in &places {
         let missing = |errno: Errno| StepError::new(place.shown.clone(), errno);
-        let tree = clone_tree(CWD, &place.path, false).map_err(missing)?;
+        let tree = place.open().map_err(missing)?;
         match place.ids {
             Some(ids) => ids.map_read_only(tree.as_fd())?,
             None => {
@@ -72,13 +74,28 @@ pub(super) fn send_layers(
 }
 
 /// A directory that becomes a layer.
-#[derive(Clone)]
 struct LayerPlace {
     path: PathBuf,
+    /// Whether only its directory `usr` is meant.
+    only_usr: bool,
     /// The name in an error.
     shown: String,
     /// The ids on disk if it is a layer of a snapshot; others have those of the host.
     ids: Option<FileIds>,
+}
+
+impl LayerPlace {
+    /// Makes a detached copy of its mount. The content of a layer decides nothing: a `usr` that is
+    /// not a directory is an error.
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        if !self.only_usr {
+            return clone_tree(CWD, &self.path, false);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let layer = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let usr = open_beneath(layer.as_fd(), "usr", OFlags::DIRECTORY)?;
+        clone_tree(usr.as_fd(), Path::new(""), false)
+    }
 }
 
 /// How many of the layers, from the first on, belong to the root; the others to `/usr`.
@@ -86,11 +103,14 @@ pub(super) fn root_layers(spec: &Spec) -> usize {
     spec.snapshot_layers.len() + spec.root.as_ref().map_or(1, |root| root.layers.len())
 }
 
-/// The layers of a part, the top one first: those of snapshots, and below them those of the image,
-/// or for the host's programs the synthetic tree or `/usr`. An image has no part `usr`.
+/// The layers of a part, the top one first: those of snapshots, below them those of the image, and
+/// with the host's programs the synthetic tree or `/usr` at the bottom. Images have no part `usr`,
+/// unless they lie on the host's programs: then it is the directory `usr` of each layer.
 fn part_trees(host: &Host, spec: &Spec, part: &str) -> Result<Vec<LayerPlace>, StepError> {
     let mut all = Vec::new();
-    if spec.root.is_some() && part == "usr" {
+    let is_on_host = spec.root.as_ref().is_none_or(isolet_wire::launcher::Root::is_on_host);
+    let only_usr = part == "usr";
+    if only_usr && !is_on_host {
         return Ok(all);
     }
     for layer in &spec.snapshot_layers {
@@ -100,21 +120,25 @@ fn part_trees(host: &Host, spec: &Spec, part: &str) -> Result<Vec<LayerPlace>, S
         }
         let path = host.config.snapshot_layers().join(&layer.name).join(part);
         let ids = FileIds::of_layer(&host.config, spec, layer).map_err(at_step("user ids"))?;
-        all.push(LayerPlace { path, shown, ids: Some(ids) });
+        all.push(LayerPlace { path, only_usr: false, shown, ids: Some(ids) });
     }
-    let Some(root) = &spec.root else {
-        let path = if part == "usr" { PathBuf::from("/usr") } else { host.skeleton.clone() };
-        all.push(LayerPlace { path, shown: "trees of the host".to_owned(), ids: None });
-        return Ok(all);
-    };
-    if let Some(layer) = root.layers.iter().find(|layer| !is_below(layer)) {
-        return Err(StepError::new(format!("layer {layer:?}"), Errno::INVAL));
+    if let Some(root) = &spec.root {
+        let own = &root.layers[..root.layers.len() - usize::from(is_on_host)];
+        if let Some(layer) = own.iter().find(|layer| !is_below(layer)) {
+            return Err(StepError::new(format!("layer {layer:?}"), Errno::INVAL));
+        }
+        all.extend(own.iter().map(|layer| LayerPlace {
+            path: host.config.images().join(layer),
+            only_usr,
+            shown: format!("layer {layer}"),
+            ids: None,
+        }));
     }
-    all.extend(root.layers.iter().map(|layer| LayerPlace {
-        path: host.config.images().join(layer),
-        shown: format!("layer {layer}"),
-        ids: None,
-    }));
+    if is_on_host {
+        let path = if only_usr { PathBuf::from("/usr") } else { host.skeleton.clone() };
+        let shown = "trees of the host".to_owned();
+        all.push(LayerPlace { path, only_usr: false, shown, ids: None });
+    }
     Ok(all)
 }
 
@@ -155,6 +179,23 @@ pub(super) fn receive_layers(launcher: &OwnedFd) -> Result<Vec<OwnedFd>, Errno> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Promises: TP3.
+    #[test]
+    fn a_link_in_a_layer_leads_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = |usr: Option<&str>| {
+            let path = tempfile::tempdir_in(folder.path()).unwrap().keep();
+            match usr {
+                Some(target) => std::os::unix::fs::symlink(target, path.join("usr")).unwrap(),
+                None => std::fs::write(path.join("usr"), "").unwrap(),
+            }
+            LayerPlace { path, only_usr: true, shown: "layer".to_owned(), ids: None }.open().err()
+        };
+        for usr in [Some("/root"), Some("../../.."), None] {
+            assert_eq!(layer(usr), Some(Errno::NOTDIR), "{usr:?}");
+        }
+    }
 
     #[test]
     fn layers_outside_of_the_images_are_refused() {

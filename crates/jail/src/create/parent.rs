@@ -53,6 +53,15 @@ pub fn create_sandbox(
     Ok(pid)
 }
 
+/// Creates the directory of a sandbox with its disk and its empty directories, and starts nothing.
+///
+/// # Errors
+/// The failed step; nothing of the sandbox is left.
+pub fn create_files(host: &Host, spec: &Spec) -> Result<(), StepError> {
+    Directory::create(host, spec)?.keep();
+    Ok(())
+}
+
 /// A sandbox's control groups. Dropping it kills the processes in the groups and removes the
 /// groups, unless [`CgroupGuard::keep`] was called.
 struct CgroupGuard<'a> {

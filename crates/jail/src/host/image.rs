@@ -142,6 +142,15 @@ const EDITION: u64 = 4;
 /// Links in the root of a host whose programs all lie in `/usr`.
 const USR_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
+/// The trees of the host's programs: everything but `/usr`, which is created if it is missing, and
+/// `/usr`. Blocks.
+///
+/// # Errors
+/// An error of the disk.
+pub fn host_trees(data: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    Ok((create_skeleton(data)?, PathBuf::from("/usr")))
+}
+
 /// Creates the tree below `data/image`, unless one exists that still matches the host. Returns its
 /// path.
 pub(crate) fn create_skeleton(data: &Path) -> io::Result<PathBuf> {

@@ -6,6 +6,7 @@ mod change;
 mod check;
 mod end;
 mod expiry;
+mod from_image;
 pub(crate) mod from_snapshot;
 mod hold;
 mod layer;
@@ -448,7 +449,7 @@ impl Driver {
         };
         let launched = async {
             match &source {
-                Source::Empty => self.launch(spec).await?,
+                Source::Empty => self.launch_new(spec).await?,
                 Source::WarmPool => self.dress(spec.limits).await?,
                 Source::Snapshot(from) => {
                     self.restore_files(from).await?;
@@ -460,7 +461,7 @@ impl Driver {
         let (recorded, launched) = tokio::join!(recorded, launched);
         recorded.and(launched)?;
         let greeted = watch(&self.entry, GREETING_WAIT).await?;
-        let marked = !matches!(source, Source::Empty);
+        let marked = self.image_workspace().is_some() || !matches!(source, Source::Empty);
         let copied = matches!(source, Source::Snapshot(_));
         match &source {
             Source::Snapshot(_) => self.adopt(greeted).await,

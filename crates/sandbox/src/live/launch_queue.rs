@@ -22,6 +22,8 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 enum Job {
     /// A sandbox, with the network namespace of its veth pair if it has one.
     Sandbox(Spec, Option<OwnedFd>),
+    /// Only the directory of a sandbox, with the first id of its files on disk.
+    Files(Spec, u32),
     /// A scope. The caller is notified as soon as every grant is known to be available.
     Scope(Scope, Arc<Notify>),
 }
@@ -54,7 +56,7 @@ struct Keeper {
 impl Job {
     fn name(&self) -> &str {
         match self {
-            Self::Sandbox(spec, _) => &spec.name,
+            Self::Sandbox(spec, _) | Self::Files(spec, _) => &spec.name,
             Self::Scope(scope, _) => &scope.name,
         }
     }
@@ -100,6 +102,11 @@ impl Launch {
     /// Creates a sandbox, optionally in a network namespace, and returns the agent's process id.
     pub(crate) async fn launch(&self, spec: Spec, network: Option<OwnedFd>) -> Result<i32, Error> {
         self.request(Job::Sandbox(spec, network)).await
+    }
+
+    /// Creates the directory of a sandbox, and starts nothing.
+    pub(crate) async fn create_files(&self, spec: Spec, id_base: u32) -> Result<(), Error> {
+        self.request(Job::Files(spec, id_base)).await.map(drop)
     }
 
     /// Starts the agent of a session's scope. Notifies `granted` as soon as every grant is known to
@@ -151,6 +158,7 @@ impl Keeper {
                 Job::Sandbox(spec, network) => {
                     launcher.launch(spec, network.as_ref().map(AsFd::as_fd))
                 }
+                Job::Files(spec, id_base) => launcher.create_files(spec, *id_base).map(|()| 0),
                 Job::Scope(scope, granted) => {
                     launcher.start_scope(scope, || granted.notify_one()).map(|()| 0)
                 }
@@ -192,7 +200,7 @@ impl Keeper {
     /// Removes what a dead launcher may have left of its last request.
     fn clear(&self, job: &Job) -> std::io::Result<()> {
         let spec = match job {
-            Job::Sandbox(spec, _) => spec,
+            Job::Sandbox(spec, _) | Job::Files(spec, _) => spec,
             Job::Scope(scope, _) => {
                 let handle = SandboxHandle::open(&self.config, &scope.name);
                 return handle.end_scope(&scope.session, CLEAR_WAIT);

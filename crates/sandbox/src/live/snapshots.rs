@@ -9,6 +9,7 @@
 
 mod files;
 mod layers;
+mod opened;
 mod permits;
 mod portable;
 mod reader;

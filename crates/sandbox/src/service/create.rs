@@ -43,7 +43,10 @@ impl Inner {
                 SandboxEntry::new(record, &sandboxes, sessions, &self.watched, &self.metrics)
             };
             // Sandboxes of the warm pool have the configured disk size, which cannot change later.
-            let fits = from.is_none() && body.limits.disk_mib == self.config.limits.disk_mib;
+            // Those with a workspace of an image are not created in advance.
+            let is_empty = body.root.as_ref().is_none_or(|root| root.workspace.is_none());
+            let fits =
+                from.is_none() && is_empty && body.limits.disk_mib == self.config.limits.disk_mib;
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
             let link = made.as_ref().and_then(|made| made.link);

@@ -7,7 +7,7 @@ use crate::model::error::Error;
 use crate::model::ids::TenantId;
 use crate::model::record::resolve;
 use crate::service::Service;
-use isolet_image::{Image, Images, Platform, Progress, Reference, Spool};
+use isolet_image::{HostTrees, Image, ImageArchive, Images, Platform, Progress, Reference, Spool};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 /// The images of a tenant.
 impl Service {
     /// The image reference for a name, with the configured aliases applied as in a create.
-    fn meant(&self, text: &str) -> Result<Reference, Error> {
+    pub(super) fn meant(&self, text: &str) -> Result<Reference, Error> {
         let meant = resolve(&self.inner.config, text)?;
         if meant == "host" {
             let reason = format!(
@@ -53,6 +53,12 @@ impl Service {
         self.inner.images.list(tenant.as_str())
     }
 
+    /// The tenant whose images all tenants may use.
+    #[must_use]
+    pub fn shared_images(&self) -> Option<&str> {
+        self.inner.config.images.shared.as_deref()
+    }
+
     /// One image of a tenant.
     ///
     /// # Errors
@@ -61,6 +67,22 @@ impl Service {
         let reference = self.meant(text)?;
         let found = self.inner.images.find(tenant.as_str(), &reference);
         Ok(found.ok_or_else(|| isolet_image::Error::NotHere(reference.to_string()))?)
+    }
+
+    /// Packs an image of a tenant for the transfer to another machine. An image on the host's
+    /// programs contains them.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Image`].
+    pub async fn export_image(&self, tenant: &TenantId, text: &str) -> Result<ImageArchive, Error> {
+        let reference = self.meant(text)?;
+        self.inner.space.check()?;
+        let data = self.inner.jail.data_dir.clone();
+        let host = move || {
+            let (skeleton, usr) = isolet_jail::host_trees(&data)?;
+            Ok(HostTrees { skeleton, usr })
+        };
+        Ok(self.inner.images.export(tenant.as_str(), &reference, host).await?)
     }
 
     /// Removes a tenant's name of an image. The image itself is removed with its last name.

@@ -92,6 +92,14 @@ impl Store {
         .await
     }
 
+    /// Records an answer whose effect is not in the database.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing is changed then.
+    pub async fn insert_answer(&self, answer: StoredAnswer) -> Result<(), Error> {
+        self.write(move |connection| insert_answer(connection, &answer)).await
+    }
+
     /// Deletes the record of a snapshot, if there is one.
     ///
     /// # Errors

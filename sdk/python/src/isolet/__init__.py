@@ -56,6 +56,7 @@ from .errors import (
     WaitTimeoutError,
 )
 from .git import GitCheckout
+from .image_models import CommittedImage, ImageInfo, PrivateFile
 from .models import (
     ExposedPort,
     FileAccess,
@@ -124,6 +125,7 @@ __all__ = [
     "CodeStream",
     "Command",
     "CommandError",
+    "CommittedImage",
     "ConflictError",
     "Context",
     "ContextInfo",
@@ -144,6 +146,7 @@ __all__ = [
     "FoundLogLine",
     "GitCheckout",
     "GitError",
+    "ImageInfo",
     "Isolet",
     "IsoletError",
     "ListeningPort",
@@ -155,6 +158,7 @@ __all__ = [
     "Output",
     "PortConnection",
     "PortLink",
+    "PrivateFile",
     "Process",
     "ProcessEndedError",
     "ProcessInfo",

@@ -159,6 +159,11 @@ def stored_snapshot_path(snapshot: str) -> str:
     return f"/v1/store/snapshots/{quote_id(snapshot)}"
 
 
+def image_path(name: str) -> str:
+    """The path of an image, whose slashes stay."""
+    return f"/v1/images/{quote(name, safe='/')}"
+
+
 def _network(network: str | NetworkRules | None) -> str | dict[str, list[str]] | None:
     return network.to_json() if isinstance(network, NetworkRules) else network
 

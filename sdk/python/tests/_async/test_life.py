@@ -184,6 +184,26 @@ async def test_concurrent_calls_create_one_sandbox(client: AsyncIsolet, fresh: C
         assert sorted(said) == [f"s{number}\n" for number in range(5)]
 
 
+# Promises: TP1.
+async def test_an_image_from_a_snapshot_has_its_files_and_warns_of_secrets(
+    client: AsyncIsolet, sandbox: AsyncSandbox, fresh: Callable[[], str]
+) -> None:
+    await sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work")
+    snapshot = await sandbox.snapshot()
+    name = f"local/{fresh().lower()}:1"
+    image = await client.commit_image(snapshot.id, name)
+    assert (image.snapshot, image.source, image.on_host) == (snapshot.id, "snapshot", True)
+    assert [(one.path, one.kind) for one in image.warnings] == [("/root/.netrc", "credentials")]
+    assert image.name in [one for image in await client.images() for one in image.names]
+    async with await client.create_sandbox(image=name) as copy:
+        assert (await copy.exec("cat /opt/made /workspace/work")).stdout == "made\nwork\n"
+    await client.delete_snapshot(snapshot.id)
+    await client.delete_image(name)
+    with pytest.raises(NotFoundError) as raised:
+        await client.delete_image(name)
+    assert raised.value.code == "no_image"
+
+
 # Promises: SN1, SN4.
 async def test_a_snapshot_and_a_fork_have_files_and_shells(
     client: AsyncIsolet, sandbox: AsyncSandbox, fresh: Callable[[], str]

@@ -185,6 +185,26 @@ def test_concurrent_calls_create_one_sandbox(client: Isolet, fresh: Callable[[],
         assert sorted(said) == [f"s{number}\n" for number in range(5)]
 
 
+# Promises: TP1.
+def test_an_image_from_a_snapshot_has_its_files_and_warns_of_secrets(
+    client: Isolet, sandbox: Sandbox, fresh: Callable[[], str]
+) -> None:
+    sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work")
+    snapshot = sandbox.snapshot()
+    name = f"local/{fresh().lower()}:1"
+    image = client.commit_image(snapshot.id, name)
+    assert (image.snapshot, image.source, image.on_host) == (snapshot.id, "snapshot", True)
+    assert [(one.path, one.kind) for one in image.warnings] == [("/root/.netrc", "credentials")]
+    assert image.name in [one for image in client.images() for one in image.names]
+    with client.create_sandbox(image=name) as copy:
+        assert copy.exec("cat /opt/made /workspace/work").stdout == "made\nwork\n"
+    client.delete_snapshot(snapshot.id)
+    client.delete_image(name)
+    with pytest.raises(NotFoundError) as raised:
+        client.delete_image(name)
+    assert raised.value.code == "no_image"
+
+
 # Promises: SN1, SN4.
 def test_a_snapshot_and_a_fork_have_files_and_shells(
     client: Isolet, sandbox: Sandbox, fresh: Callable[[], str]

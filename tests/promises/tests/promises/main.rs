@@ -57,6 +57,7 @@ mod snapshot_schedule;
 mod snapshots;
 mod snapshots_disks;
 mod state;
+mod templates;
 mod terminals;
 mod texts;
 mod usage;

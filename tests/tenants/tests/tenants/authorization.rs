@@ -83,6 +83,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("post", "/v1/runs/restore") => json!({"snapshot_id": SNAPSHOT}),
         ("post", "/v1/sandboxes/{id}/pause" | "/v1/sandboxes/{id}/resume") => Value::Null,
         ("post", "/v1/runs/{id}/hibernate" | "/v1/runs/{id}/resume") => Value::Null,
+        ("post", "/v1/images") => json!({"snapshot": SNAPSHOT, "name": "committed:1"}),
         ("post", "/v1/images/pull") => json!({"image": registry().1}),
         ("post", "/v1/images/import") => json!(IMAGE_ARCHIVE),
         ("post", "/v1/images/gc") => json!({}),
@@ -104,6 +105,7 @@ fn query(method: &str, path: &str) -> &'static str {
         "/v1/runs/{id}/files" => "?path=/workspace",
         "/v1/runs/{id}/files/upload" => "?path=/workspace/up",
         "/v1/images/import" => "?name=local/other:1",
+        "/v1/images/export" => "?name=local/tools:1",
         _ => "",
     }
 }
@@ -207,9 +209,11 @@ impl Route {
         self.path.contains("{port}") && !self.path.contains("/links/")
     }
 
-    /// Whether the route or its body names a snapshot.
+    /// Whether the route or its body names a snapshot, or its query an image.
     fn uses_snapshot(&self) -> bool {
-        self.path.contains("{snapshot}") || self.path.ends_with("/restore")
+        let commits = self.method == "POST" && self.path == "/v1/images";
+        let exports = self.path == "/v1/images/export";
+        self.path.contains("{snapshot}") || self.path.ends_with("/restore") || commits || exports
     }
 
     fn reads(&self) -> bool {
@@ -261,7 +265,7 @@ pub(crate) fn fresh(server: &Server, route: &Route) -> (String, String) {
     if route.path.contains("/links") {
         sandbox.post("/links", &json!({"port": 8000})).expect(201);
     }
-    if route.path.contains("{image}") {
+    if route.path.contains("{image}") || route.path == "/v1/images/export" {
         let archive = Image::new(&[busybox().bytes()], &json!({})).layout();
         let path = format!("/v1/images/import?name={IMAGE}");
         http.send("POST", &path, Some(&archive)).expect(201);

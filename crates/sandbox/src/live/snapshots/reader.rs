@@ -78,7 +78,8 @@ impl Snapshots {
             Some(image) => Some(self.disks.open(&record.name, image)?),
             None => None,
         };
-        let of_host = record.body.settings.root.is_none();
+        let of_host =
+            record.body.settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
         let own = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base });
         let shared = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base: 0 });
         let below = |disk: &OwnedFd, path: &str| {
@@ -91,6 +92,9 @@ impl Snapshots {
             None => trees.root.iter().map(|path| own(path)).collect::<Result<_, Errno>>()?,
         };
         let mut mounted = Vec::new();
+        for layer in &trees.image {
+            root.push(shared(layer)?);
+        }
         if of_host {
             let data = self.files.data();
             root.push(shared(&isolet_jail::host_skeleton(data).ok_or(Errno::NOENT)?)?);
@@ -98,12 +102,12 @@ impl Snapshots {
                 Some(disk) => vec![below(disk, "usr/upper")?],
                 None => trees.usr.iter().map(|path| own(path)).collect::<Result<_, Errno>>()?,
             };
+            // Images on the host's programs have changes of `/usr` in this directory.
+            for layer in &trees.image {
+                usr.push(shared(&layer.join("usr"))?);
+            }
             usr.push(shared(Path::new("/usr"))?);
             mounted.push(("usr", Layers::overlay(usr)));
-        } else {
-            for layer in &trees.image {
-                root.push(shared(layer)?);
-            }
         }
         let workspace = match (&disk, &trees.workspace) {
             (Some(disk), _) => Some(below(disk, "workspace")?),

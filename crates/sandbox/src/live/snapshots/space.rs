@@ -32,7 +32,7 @@ pub(crate) struct CopyGuard {
 }
 
 impl CopyGuard {
-    pub(super) fn new(directory: &Path, floor: SpaceFloor, tokens: Vec<CancelToken>) -> Self {
+    pub(crate) fn new(directory: &Path, floor: SpaceFloor, tokens: Vec<CancelToken>) -> Self {
         Self { directory: directory.to_owned(), floor, tokens, left_bytes: 0, left_entries: 0 }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::live::snapshots::SnapshotFiles;
 use crate::model::record::snapshot::SnapshotRecord;
+use isolet_wire::launcher::HOST_LAYER;
 use std::path::PathBuf;
 
 /// The directories that hold the files of a snapshot, as the overlays of a sandbox from it combine
@@ -21,7 +22,8 @@ pub(crate) struct SnapshotTrees {
     pub(crate) layered_usr: Vec<PathBuf>,
     /// The workspace.
     pub(crate) workspace: Option<PathBuf>,
-    /// The image's layers, the top one first; empty for the programs of the host.
+    /// The image's layers, the top one first; without the programs of the host. With these below,
+    /// each layer has changes of the host's `/usr` in its directory `usr`.
     pub(crate) image: Vec<PathBuf>,
     /// The first id that the files of the workspace have on disk. Those of layers can begin at other
     /// ids: each layer of the record has its own.
@@ -34,8 +36,10 @@ impl SnapshotFiles {
         let own = self.directory(&record.name);
         let settings = &record.body.settings;
         let layers = settings.root.iter().flat_map(|root| &root.layers);
+        let layers = layers.filter(|layer| *layer != HOST_LAYER);
         let image = layers.map(|layer| self.images().join(layer)).collect();
         let id_base = settings.id_base;
+        let is_on_host = settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
         if settings.limits.disk_mib > 0 {
             let disk = Some(own.join(super::files::DISK));
             return SnapshotTrees {
@@ -51,7 +55,7 @@ impl SnapshotFiles {
         SnapshotTrees {
             disk: None,
             root: self.part(record, "root"),
-            usr: if settings.root.is_some() { Vec::new() } else { self.part(record, "usr") },
+            usr: if is_on_host { self.part(record, "usr") } else { Vec::new() },
             layered_usr: self.part(record, "usr"),
             workspace: Some(own.join("workspace")),
             image,

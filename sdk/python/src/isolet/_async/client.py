@@ -12,6 +12,7 @@ import httpx
 from .. import calls, config, errors, transport
 from ..account import AccountUsage, AuditEntry
 from ..calls import Call
+from ..image_models import CommittedImage, ImageInfo
 from ..models import FileInfo, SandboxInfo, Snapshot, SnapshotChange
 from ..network_models import Credential, NetworkRules
 from ..values import Duration
@@ -458,6 +459,39 @@ class AsyncIsolet(AsyncTenantSessions):
             for change in page["changes"]:
                 yield SnapshotChange.from_json(change)
             cursor = page["next_cursor"]
+
+    async def images(self) -> list[ImageInfo]:
+        """List the images of the key's tenant, newest first."""
+        body = await self._connection.json(calls.call("GET", "/v1/images", repeatable=True))
+        return [ImageInfo.from_json(one) for one in body]
+
+    async def commit_image(
+        self, snapshot: str, name: str, *, workspace: bool = True, env: bool = False
+    ) -> CommittedImage:
+        """Make an image from a snapshot. It contains every file of the snapshot: ``warnings`` lists those
+        that usually hold secrets.
+
+        Args:
+            snapshot: its id or name.
+            name: name of the image, such as ``tools:1``. Another image of the tenant with this name loses it.
+            workspace: make the files of the workspace the first content of the workspaces of its sandboxes.
+            env: make the variables of the sandbox those of the image. They may hold secrets.
+
+        Raises:
+            NotFoundError: ``no_snapshot``.
+        """
+        body = {"snapshot": snapshot, "name": name, "workspace": workspace, "env": env}
+        answer = await self._connection.json(calls.create_call("/v1/images", body))
+        return CommittedImage.from_json(answer)
+
+    async def delete_image(self, name: str) -> None:
+        """Remove a name of an image; with the last name also the image.
+
+        Raises:
+            NotFoundError: ``no_image``.
+            ConflictError: ``image_in_use``: sandboxes or snapshots use it.
+        """
+        await self._connection.json(calls.call("DELETE", calls.image_path(name)))
 
     async def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""
