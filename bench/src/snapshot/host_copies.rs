@@ -92,7 +92,10 @@ impl HostCopies {
         // Podman refuses overlays on btrfs.
         let driver = if self.kind == Kind::Btrfs { "btrfs" } else { "overlay" };
         let driver = ["--storage-driver", driver].map(str::to_owned);
-        ["podman".to_owned()].into_iter().chain(options).chain(driver).collect()
+        // A commit writes the layer to a temporary file first, which belongs on the same file system.
+        let temporary = format!("TMPDIR={}", self.folder.display());
+        let program = ["env".to_owned(), temporary, "podman".to_owned()];
+        program.into_iter().chain(options).chain(driver).collect()
     }
 
     /// Creates a container with the data in its own layer. It never runs.
