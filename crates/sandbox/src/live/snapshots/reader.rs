@@ -78,8 +78,7 @@ impl Snapshots {
             Some(image) => Some(self.disks.open(&record.name, image)?),
             None => None,
         };
-        let of_host =
-            record.body.settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
+        let of_host = record.body.settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
         let own = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base });
         let shared = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base: 0 });
         let below = |disk: &OwnedFd, path: &str| {
