@@ -8,7 +8,6 @@ pub(crate) mod entry;
 pub(crate) mod events;
 pub(crate) mod failpoint;
 pub(crate) mod idempotency;
-pub(crate) mod image_workspace;
 pub(crate) mod images;
 pub(crate) mod inner;
 pub(crate) mod launch_queue;

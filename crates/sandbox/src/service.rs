@@ -20,7 +20,6 @@ mod restore;
 pub(crate) mod snapshots;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
-mod transfers;
 
 use crate::lifecycle::{listeners, recover};
 use crate::live::entry::SandboxEntry;

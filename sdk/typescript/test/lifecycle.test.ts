@@ -250,7 +250,7 @@ test("an image from a snapshot has its files and warns of secrets", async () => 
   expect((await client.listImages()).flatMap(({ names }) => names)).toContain(full);
   const copy = fresh({ image: name });
   expect((await copy.exec("cat /opt/made /workspace/work")).stdout).toBe("made\nwork\n");
-  await copy.delete();
+  await copy.destroy();
   await client.deleteSnapshot(snapshot.id);
   await client.deleteImage(name);
   await expect(client.deleteImage(name)).rejects.toMatchObject({ status: 404, code: "no_image" });

@@ -1,5 +1,7 @@
 //! The images of sandboxes, and which of them are in use.
 
+pub(crate) mod workspace;
+
 use crate::live::inner::Inner;
 use crate::model::error::Error;
 use crate::model::ids::TenantId;

@@ -4,6 +4,7 @@ mod destroy;
 mod files;
 pub(super) mod layers;
 pub(super) mod schedule;
+mod transfers;
 
 pub use files::{SnapshotChange, SnapshotDiff};
 

@@ -142,6 +142,11 @@ def snapshot_path(snapshot: str) -> str:
     return f"/v1/snapshots/{quote_id(snapshot)}"
 
 
+def snapshot_diff_path(first: str, second: str) -> str:
+    """The path of the comparison of two snapshots."""
+    return f"{snapshot_path(first)}/diff/{quote_id(second)}"
+
+
 def push_snapshot(snapshot: str) -> Call:
     """Copy a snapshot to the store."""
     path = f"{snapshot_path(snapshot)}/push"

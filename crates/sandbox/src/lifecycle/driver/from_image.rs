@@ -3,7 +3,7 @@
 use crate::lifecycle::driver::Driver;
 use crate::lifecycle::driver::from_snapshot::copy_failed;
 use crate::live::failpoint::pass;
-use crate::live::image_workspace::WorkspaceCopy;
+use crate::live::images::workspace::WorkspaceCopy;
 use crate::live::snapshots::SpaceFloor;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;

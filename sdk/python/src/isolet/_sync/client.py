@@ -416,6 +416,7 @@ class Isolet(TenantSessions):
             NotFoundError: ``no_stored_snapshot``.
         """
         self._connection.send(calls.call("DELETE", calls.stored_snapshot_path(snapshot)))
+
     def snapshot_files(
         self, snapshot: str, path: str = "/workspace", *, recursive: bool = False, hidden: bool = False
     ) -> Iterator[FileInfo]:
@@ -452,7 +453,7 @@ class Isolet(TenantSessions):
             first: id or name of the first snapshot.
             second: id or name of the second snapshot.
         """
-        path = f"{calls.snapshot_path(first)}/diff/{calls.quote_id(second)}"
+        path = calls.snapshot_diff_path(first, second)
         cursor: str | None = ""
         while cursor is not None:
             query = (("cursor", cursor),) if cursor else ()
