@@ -139,7 +139,7 @@ impl TenantRepository {
         let mut replaced = Vec::new();
         for index in indexes {
             let changes = index.packs.iter().any(&is_doomed);
-            if !changes && !(merge && is_small(&index)) {
+            if !(changes || merge && is_small(&index)) {
                 continue;
             }
             replaced.push(index.tag);

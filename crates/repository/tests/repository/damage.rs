@@ -61,9 +61,8 @@ async fn a_snapshot_cannot_be_returned_under_another_id() {
     place.push("t", "two").await.unwrap();
     let second = place.objects("snapshots").into_iter().find(|path| *path != first).unwrap();
     fs::copy(&first, &second).unwrap();
-    for call in [place.repository.tenant("t").snapshot("two").await.err()] {
-        assert!(matches!(call, Some(Error::Damaged { .. })), "{call:?}");
-    }
+    let call = place.repository.tenant("t").snapshot("two").await.err();
+    assert!(matches!(call, Some(Error::Damaged { .. })), "{call:?}");
     assert!(place.repository.tenant("t").snapshots().await.is_err());
     assert!(place.repository.tenant("t").snapshot("one").await.is_ok());
 }

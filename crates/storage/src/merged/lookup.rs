@@ -124,6 +124,9 @@ impl FileStat {
     }
 }
 
+/// The names of a path, from the root on.
+pub(super) type Names = Vec<Vec<u8>>;
+
 impl MergedTree {
     /// Finds a path, which starts at the root with or without a slash. Links are followed, the last
     /// one only with `follow`. `None` if there is nothing.
@@ -139,7 +142,7 @@ impl MergedTree {
         &self,
         path: &[u8],
         follow: bool,
-    ) -> Result<Option<(Found, Vec<Vec<u8>>)>, Errno> {
+    ) -> Result<Option<(Found, Names)>, Errno> {
         let mut left = split(path)?;
         let mut through: Vec<(Vec<u8>, DirectoryRef)> = Vec::new();
         let mut links = 0;

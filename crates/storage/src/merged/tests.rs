@@ -240,7 +240,7 @@ proptest! {
         max in 1..9_usize,
     ) {
         let mut overlay = Overlay::new();
-        let mut old: Option<(Vec<PathBuf>, Map<String, (FileKind, u32, Vec<u8>)>)> = None;
+        let mut old = None;
         for step in &steps {
             if matches!(step, Step::Layer) {
                 old = Some((overlay.layers.clone(), real(&overlay.mnt())));
