@@ -356,7 +356,8 @@ impl Inner {
         let files = self.snapshots.files.clone();
         let name = record.name.clone();
         let settings = record.body.settings.clone();
-        let completed = blocking(move || files.complete(&name, &settings)).await?;
+        let temporary = record.body.temporary;
+        let completed = blocking(move || files.complete(&name, &settings, temporary)).await?;
         let of = format!("sandbox {}", record.body.sandbox);
         completed.map_err(|error| copy_failed(&of, CopyError::io("", &error)))?;
         pass("snapshot.completed").await?;

@@ -89,9 +89,12 @@ fn stored(http: &Http) -> Vec<Value> {
 
 /// Everything in the staging area of snapshots, and the directories of snapshots.
 fn left(server: &Server) -> (usize, usize) {
-    let count = |path: &Path| fs::read_dir(path).map_or(0, Iterator::count);
     let all = server.data().join("snapshots");
-    (count(&all.join("staging")), count(&all) - 1)
+    let count = |path: &Path| {
+        let names = fs::read_dir(path).into_iter().flatten().flatten().map(|one| one.file_name());
+        names.filter(|name| name != "staging" && name != "layers").count()
+    };
+    (count(&all.join("staging")), count(&all))
 }
 
 fn remove_all(server: &Server) {

@@ -5,7 +5,7 @@ use crate::agent_client::agent_version::AgentAddress;
 use crate::agent_client::machine_id;
 use crate::lifecycle::driver::Driver;
 use crate::live::failpoint::pass;
-use crate::live::snapshots::{PinnedSnapshot, SpaceFloor, list_layers};
+use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor, list_layers};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use isolet_storage::CopyError;
@@ -34,9 +34,10 @@ impl Driver {
         let disk_mib = from.record.body.settings.limits.disk_mib;
         let restored = blocking(move || {
             files.check_disk(&files.directory(&name), disk_mib)?;
-            let copied = files.restore(&name, &settings, &directory, floor);
+            files.restore(&name, &settings, &directory, floor)?;
             let _ = list_layers(&directory, &settings);
-            copied
+            // The answer to the create says that they are there.
+            SnapshotFiles::write_to_disk(&directory).map_err(|error| CopyError::io("", &error))
         });
         let restored = restored.await?;
         restored.map_err(|error| copy_failed(&format!("snapshot {}", from.record.id), error))?;

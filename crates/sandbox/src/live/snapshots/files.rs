@@ -255,14 +255,20 @@ impl SnapshotFiles {
         Ok(copied)
     }
 
-    /// Writes a staged copy to the disk and gives it its name. Blocks.
-    /// Also writes the top layer, which may be new.
-    pub(crate) fn complete(&self, name: &str, settings: &RecordBody) -> io::Result<()> {
+    /// Writes a staged copy to the disk and gives it its name. Also writes the top layer, which may
+    /// be new. A `temporary` copy, which no start keeps, is not written without need. Blocks.
+    pub(crate) fn complete(
+        &self,
+        name: &str,
+        settings: &RecordBody,
+        temporary: bool,
+    ) -> io::Result<()> {
         let staged = self.directory.join(STAGING).join(name);
         let top = settings.layers.iter().next();
         let listed = if top.is_some() { layers::list(&staged, settings) } else { Ok(()) };
+        let written = || if temporary && top.is_none() { Ok(()) } else { sync_all(&staged) };
         let completed = listed
-            .and_then(|()| sync_all(&staged))
+            .and_then(|()| written())
             .and_then(|()| top.map_or(Ok(()), |layer| self.layers.sync(layer)))
             .and_then(|()| fs::rename(&staged, self.directory.join(name)))
             .and_then(|()| fs::File::open(&self.directory)?.sync_all());
@@ -290,7 +296,7 @@ impl SnapshotFiles {
     }
 
     /// Writes files that [`SnapshotFiles::restore`] has copied to the disk. Blocks.
-    pub(super) fn write_to_disk(restored: &Path) -> io::Result<()> {
+    pub(crate) fn write_to_disk(restored: &Path) -> io::Result<()> {
         sync_all(restored)
     }
 
