@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// What the tenant of each layer did, from the bottom up.
 const CHANGES: [&str; 4] = [
-    "mkdir -p a/b/c gone kind etc; echo 1 >a/b/c/1; echo 1 >a/b/2; echo 1 >gone/x; echo f >file; \
+    "rm gone; mkdir -p a/b/c gone kind etc; echo 1 >a/b/c/1; echo 1 >a/b/2; echo 1 >gone/x; echo f >file; \
      echo 1 >kind/below; ln a/b/2 a/hard; chmod 1777 etc; python3 -c 'import os; os.setxattr(\"etc\", \"user.x\", b\"1\")'",
     "rm -r gone; echo was a directory >gone; rm file; mkdir file; echo in >file/in; rm -r a/b; \
      mkdir a/b; echo new >a/b/new; rm base/one; mkfifo pipe",

@@ -17,10 +17,7 @@ fn fork(sandbox: &Sandbox, count: usize) -> Vec<String> {
 
 /// Whether anything is left of snapshots and their files.
 fn tidy(server: &Server) -> bool {
-    let folder = server.data().join("snapshots");
-    let left = std::fs::read_dir(folder).expect("is there").flatten();
-    server.http().get("/v1/snapshots").json() == json!({"snapshots": []})
-        && left.filter(|entry| entry.file_name() != "staging").count() == 0
+    server.snapshot_files().is_empty()
 }
 
 /// Promises: SN3.

@@ -376,7 +376,8 @@ impl SnapshotFiles {
         for part in PARTS {
             let from = sandbox.join(part).join("upper");
             let to = self.layers.part(layer, part);
-            copied += self.copy_one(&from, &to, &mut |bytes| guard.check(bytes))?;
+            let one = self.copy_one(&from, &to, &mut |bytes| guard.check(bytes));
+            copied += one.map_err(|error| error.below(shown(&format!("{part}/upper"))))?;
         }
         Ok(copied)
     }

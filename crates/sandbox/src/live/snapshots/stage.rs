@@ -28,6 +28,8 @@ pub(crate) struct StagedFiles {
 /// The first pass over one directory.
 #[derive(Debug)]
 struct TreePass {
+    /// The path of the directory inside the sandbox, for errors.
+    shown: &'static str,
     from: PathBuf,
     to: PathBuf,
     live: LiveCopy,
@@ -56,16 +58,17 @@ impl SnapshotFiles {
             return Ok(LiveStage { layer: None, passes: Vec::new() });
         };
         let trees = [
-            (sandbox.join("workspace"), staged.join("workspace")),
-            (sandbox.join("root/upper"), self.layers.part(&layer, "root")),
-            (sandbox.join("usr/upper"), self.layers.part(&layer, "usr")),
+            ("workspace", sandbox.join("workspace"), staged.join("workspace")),
+            ("", sandbox.join("root/upper"), self.layers.part(&layer, "root")),
+            ("usr", sandbox.join("usr/upper"), self.layers.part(&layer, "usr")),
         ];
         let mut passes = Vec::with_capacity(trees.len());
-        for (from, to) in trees {
+        for (shown, from, to) in trees {
             let live = with_links(&to, |links| {
                 copy_live(self.backend().copies(), &from, &to, links, &mut check)
-            })?;
-            passes.push(TreePass { from, to, live });
+            });
+            let live = live.map_err(|error| error.below(shown))?;
+            passes.push(TreePass { shown, from, to, live });
         }
         Ok(LiveStage { layer: Some(layer), passes })
     }
@@ -83,15 +86,18 @@ impl SnapshotFiles {
         let staged = self.directory(STAGING).join(name);
         let mut guard = self.guard_with(floor, tokens);
         let mut check = |bytes: u64| guard.check(bytes);
+        // Also where there is nothing to copy, it may be cancelled.
+        check(0)?;
         let mut copied = Copied::default();
         let mut layer_bytes = 0;
         if stage.layer.is_none() {
             copied = refresh_copy(&sandbox.join(DISK), &staged.join(DISK), &mut check)?;
         }
-        for TreePass { from, to, live } in stage.passes {
+        for TreePass { shown, from, to, live } in stage.passes {
             let one = with_links(&to, |links| {
                 live.complete(self.backend().copies(), &from, &to, links, &mut check)
-            })?;
+            });
+            let one = one.map_err(|error| error.below(shown))?;
             copied += one;
             if !to.starts_with(&staged) {
                 layer_bytes += one.size_bytes();
