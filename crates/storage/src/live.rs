@@ -6,9 +6,11 @@
 //! it. A directory that was moved keeps the times of the files below it, so the second pass uses a
 //! copied directory only if the first made it from the same directory.
 //!
-//! Three things would hide a change, and are excluded. Times have the granularity of a clock tick, so
-//! the limit is the time that the file system gave to a new file before the first pass; what has this
-//! time or a later one is copied again. Pages that a program has mapped and written to before change
+//! Four things would hide a change. Times have the granularity of a clock tick, so the limit is not
+//! after the time that the file system gave to a new file before the first pass; what has this time or a
+//! later one is copied again. A system call sets the time before it changes the contents, and may wait
+//! for the disk in between, also for the synchronization below; so the limit is earlier by the time that
+//! took and [`IN_PROGRESS`]. Pages that a program has mapped and written to before change
 //! without moving the time until they are written to the disk, so the file system is synchronized
 //! after the limit was read. If the wall clock is set back between the passes, everything is copied
 //! again.
@@ -31,6 +33,9 @@ use visit::Visit;
 const WITH_CHANGE_TIMES: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 /// By how much times of a file system may lag behind the clock: two ticks of the slowest kernels.
 const TICKS: Duration = Duration::from_millis(20);
+/// How long a system call of a program may take from the moment at which it sets the change time of a
+/// file until the change is made, beside the time that the file system needs to be synchronized.
+const IN_PROGRESS: Duration = Duration::from_secs(2);
 /// The most directories of a tree that the first pass remembers, with 16 bytes of data each. The
 /// second pass copies what lies in others again.
 const DIRECTORIES_MAX: usize = 1 << 20;
@@ -43,6 +48,8 @@ type Time = (i64, i64);
 pub struct LiveCopy {
     /// What did not change at this time or later is copied.
     limit: Time,
+    /// The time of the file system when the copy began.
+    began: Time,
     begun: Instant,
     /// The inodes of copies by those of their directories.
     directories: HashMap<u64, u64>,
@@ -62,9 +69,9 @@ pub fn copy_live(
 ) -> Result<LiveCopy, CopyError> {
     let at = |errno| CopyError::at(b"", errno);
     let begun = Instant::now();
-    let limit = file_time(links).map_err(at)?;
+    let began = file_time(links).map_err(at)?;
     let kind = rustix::fs::statfs(from).map_err(at)?.f_type;
-    let mut live = LiveCopy { limit, begun, directories: HashMap::new() };
+    let mut live = LiveCopy { limit: began, began, begun, directories: HashMap::new() };
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700)).map_err(at)?;
     if !WITH_CHANGE_TIMES.contains(&kind) {
         // The second pass copies everything.
@@ -73,6 +80,7 @@ pub fn copy_live(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let source = rustix::fs::open(from, flags, Mode::empty()).map_err(at)?;
     rustix::fs::syncfs(&source).map_err(at)?;
+    live.limit = earlier(began, begun.elapsed() + IN_PROGRESS);
     let mut visit = Visit::live(method, links, check)?;
     match visit.walk(from, to) {
         Ok(()) => live.directories = visit.into_directories(),
@@ -98,7 +106,7 @@ impl LiveCopy {
         check: SpaceCheck<'_>,
     ) -> Result<Copied, CopyError> {
         let now = file_time(links).map_err(|errno| CopyError::at(b"", errno))?;
-        if is_set_back(self.limit, now, self.begun.elapsed()) {
+        if is_set_back(self.began, now, self.begun.elapsed()) {
             self.directories.clear();
         }
         let mut visit = Visit::second(method, links, check, self.limit, self.directories)?;
@@ -126,6 +134,15 @@ fn file_time(directory: &Path) -> Result<Time, Errno> {
 #[allow(clippy::useless_conversion)]
 fn changed(stat: &rustix::fs::Stat) -> Time {
     (i64::from(stat.st_ctime), i64::try_from(stat.st_ctime_nsec).unwrap_or(0))
+}
+
+/// The time that was `by` before another.
+fn earlier(time: Time, by: Duration) -> Time {
+    let by = (i64::try_from(by.as_secs()).unwrap_or(i64::MAX), i64::from(by.subsec_nanos()));
+    match time.1 >= by.1 {
+        true => (time.0.saturating_sub(by.0), time.1 - by.1),
+        false => (time.0.saturating_sub(by.0).saturating_sub(1), time.1 + 1_000_000_000 - by.1),
+    }
 }
 
 /// Whether less time passed by the clock of files than in fact.
