@@ -6,7 +6,7 @@ globalThis.SwaggerUIBundle({
   presets: [globalThis.SwaggerUIBundle.presets.apis],
   layout: "BaseLayout",
   deepLinking: false,
-  docExpansion: "list",
+  docExpansion: "none",
   defaultModelsExpandDepth: 0,
   displayRequestDuration: false,
   filter: true,

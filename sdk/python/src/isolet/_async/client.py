@@ -492,7 +492,7 @@ class AsyncIsolet(AsyncTenantSessions):
             NotFoundError: ``no_image``.
             ConflictError: ``image_in_use``: sandboxes or snapshots use it.
         """
-        await self._connection.json(calls.call("DELETE", calls.image_path(name)))
+        await self._connection.send(calls.call("DELETE", calls.image_path(name)))
 
     async def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""

@@ -493,7 +493,7 @@ class Isolet(TenantSessions):
             NotFoundError: ``no_image``.
             ConflictError: ``image_in_use``: sandboxes or snapshots use it.
         """
-        self._connection.json(calls.call("DELETE", calls.image_path(name)))
+        self._connection.send(calls.call("DELETE", calls.image_path(name)))
 
     def usage(self) -> AccountUsage:
         """Read the total resource usage of the tenant's sandboxes, including deleted ones."""
