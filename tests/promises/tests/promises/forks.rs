@@ -17,7 +17,8 @@ fn fork(sandbox: &Sandbox, count: usize) -> Vec<String> {
 
 /// Whether anything is left of snapshots and their files.
 fn tidy(server: &Server) -> bool {
-    server.snapshot_files().is_empty()
+    server.http().get("/v1/snapshots").json() == json!({"snapshots": []})
+        && server.snapshot_files().is_empty()
 }
 
 /// Promises: SN3.
