@@ -1,5 +1,7 @@
 //! Reads the server-sent events of a response.
 
+pub(crate) mod progress;
+
 use anyhow::{Context, Result, anyhow};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;

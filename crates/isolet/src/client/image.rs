@@ -3,7 +3,7 @@
 mod commit;
 mod export;
 
-use super::events::SseEvents;
+use super::events::progress::{Followed, follow};
 use super::list::{pretty, text};
 use super::output::{print_message, sanitize, write};
 use super::{ApiClient, id};
@@ -18,13 +18,10 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::io::AsyncReadExt;
 
-/// Width of the progress bar, in columns.
-const BAR: usize = 30;
 /// Bytes of one read of an archive.
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -160,57 +157,25 @@ async fn pull(
     if let Some(platform) = platform {
         body["platform"] = platform.into();
     }
-    let answer = server.send(Method::POST, "/v1/images/pull", "text/event-stream", Some(&body));
-    let mut events = SseEvents::new(answer.await?.into_body());
-    let bar = !json && std::io::stderr().is_terminal();
-    while let Some(event) = events.next().await? {
-        match event.name.as_str() {
-            "progress" if bar => draw(&event.data)?,
-            "done" => {
-                clear(bar)?;
-                if json {
-                    return pretty(&event.data);
-                }
-                write(true, format!("{}\n", text(&event.data["digest"])).as_bytes())?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            "error" => {
-                clear(bar)?;
-                let message = text(&event.data["message"]);
-                let hint = text(&event.data["hint"]);
-                return Err(anyhow!("{message}; {hint}"));
-            }
-            _ => {}
-        }
+    let of = Followed {
+        path: "/v1/images/pull",
+        body: Some(&body),
+        what: "pull",
+        numbers: pull_numbers,
+    };
+    let done = follow(server, of, json).await?;
+    if json {
+        return pretty(&done);
     }
-    Err(anyhow!(
-        "connection lost; the server continues the pull: run the same command again to follow it"
-    ))
+    write(true, format!("{}\n", text(&done["digest"])).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Draws the progress bar over its previous line.
-fn draw(now: &Value) -> Result<()> {
-    let done = now["done"].as_u64().unwrap_or(0);
-    let total = now["total"].as_u64().unwrap_or(0);
-    let part = |of: usize| (done.saturating_mul(of as u64) / total.max(1)) as usize;
-    let full = part(BAR).min(BAR);
+fn pull_numbers(now: &Value) -> String {
+    let mb = |field: &str| now[field].as_u64().unwrap_or(0) / 1_000_000;
     let layers = now["layers"].as_array().map_or(&[][..], Vec::as_slice);
     let ready = layers.iter().filter(|layer| layer["ready"] == true).count();
-    let line = format!(
-        "\r\x1b[K{:<9} [{}{}] {:>3} %  {} of {} MB, {ready} of {} layers",
-        text(&now["phase"]),
-        "#".repeat(full),
-        " ".repeat(BAR - full),
-        part(100).min(100),
-        done / 1_000_000,
-        total / 1_000_000,
-        layers.len()
-    );
-    write(false, line.as_bytes())
-}
-
-fn clear(bar: bool) -> Result<()> {
-    if bar { write(false, b"\r\x1b[K") } else { Ok(()) }
+    format!("{} of {} MB, {ready} of {} layers", mb("done"), mb("total"), layers.len())
 }
 
 async fn list(server: &ApiClient, json: bool) -> Result<ExitCode> {

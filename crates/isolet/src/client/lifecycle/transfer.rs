@@ -1,23 +1,19 @@
 //! `isolet snapshot push` and `pull`, and the snapshots in the store.
 
 use crate::client::ApiClient;
-use crate::client::events::SseEvents;
+use crate::client::events::progress::{Followed, follow};
 use crate::client::lifecycle::snapshot::size;
 use crate::client::list::{pretty, text};
 use crate::client::output::{print_message, write};
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-
-/// Width of the progress bar, in columns.
-const BAR: usize = 30;
 
 pub(super) async fn push(server: &ApiClient, snapshot: &str, json: bool) -> Result<ExitCode> {
     let path = format!("/v1/snapshots/{snapshot}/push");
-    follow(server, &path, None, "push", json).await
+    transfer(server, &path, None, "push", json).await
 }
 
 pub(super) async fn pull(
@@ -29,43 +25,29 @@ pub(super) async fn pull(
     let mut body = Map::new();
     body.extend(name.map(|name| ("name".to_owned(), json!(name))));
     let path = format!("/v1/store/snapshots/{snapshot}/pull");
-    follow(server, &path, Some(body.into()), "pull", json).await
+    transfer(server, &path, Some(body.into()), "pull", json).await
 }
 
-async fn follow(
+async fn transfer(
     server: &ApiClient,
     path: &str,
     body: Option<Value>,
     what: &str,
     json: bool,
 ) -> Result<ExitCode> {
-    let answer = server.send(Method::POST, path, "text/event-stream", body.as_ref()).await?;
-    let mut events = SseEvents::new(answer.into_body());
-    let bar = !json && std::io::stderr().is_terminal();
-    while let Some(event) = events.next().await? {
-        match event.name.as_str() {
-            "progress" if bar => draw(&event.data)?,
-            "done" => {
-                clear(bar)?;
-                if json {
-                    return pretty(&event.data);
-                }
-                write(true, format!("{}\n", text(&event.data["snapshot"]["id"])).as_bytes())?;
-                print_message(summary(what, &event.data));
-                return Ok(ExitCode::SUCCESS);
-            }
-            "error" => {
-                clear(bar)?;
-                let message = text(&event.data["message"]);
-                let hint = text(&event.data["hint"]);
-                return Err(anyhow!("{message}; {hint}"));
-            }
-            _ => {}
-        }
+    let of = Followed { path, body: body.as_ref(), what, numbers };
+    let done = follow(server, of, json).await?;
+    if json {
+        return pretty(&done);
     }
-    Err(anyhow!(
-        "connection lost; the server continues the {what}: run the same command again to follow it"
-    ))
+    write(true, format!("{}\n", text(&done["snapshot"]["id"])).as_bytes())?;
+    print_message(summary(what, &done));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn numbers(now: &Value) -> String {
+    let bytes = |field: &str| size(now[field].as_u64().unwrap_or(0));
+    format!("{} of {}, transferred {}", bytes("done"), bytes("total"), bytes("transferred"))
 }
 
 fn summary(what: &str, done: &Value) -> String {
@@ -82,29 +64,6 @@ fn summary(what: &str, done: &Value) -> String {
         let _ = write!(summary, "; left out: {left_out} sockets or devices");
     }
     summary
-}
-
-/// Draws the progress bar over its previous line.
-fn draw(now: &Value) -> Result<()> {
-    let done = now["done"].as_u64().unwrap_or(0);
-    let total = now["total"].as_u64().unwrap_or(0);
-    let part = |of: usize| (done.saturating_mul(of as u64) / total.max(1)) as usize;
-    let full = part(BAR).min(BAR);
-    let line = format!(
-        "\r\x1b[K{:<12} [{}{}] {:>3} %  {} of {}, transferred {}",
-        text(&now["phase"]),
-        "#".repeat(full),
-        " ".repeat(BAR - full),
-        part(100).min(100),
-        size(done),
-        size(total),
-        size(now["transferred"].as_u64().unwrap_or(0)),
-    );
-    write(false, line.as_bytes())
-}
-
-fn clear(bar: bool) -> Result<()> {
-    if bar { write(false, b"\r\x1b[K") } else { Ok(()) }
 }
 
 /// Lists the snapshots in the store.
