@@ -26,6 +26,7 @@ mod measure;
 mod merge;
 pub mod merged;
 mod method;
+mod names;
 mod refresh;
 mod subvolume;
 mod tree;

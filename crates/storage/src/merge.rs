@@ -13,6 +13,7 @@ use crate::attributes::{copy_extended, set};
 use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
+use crate::names::{bytes_of_one, check_names};
 use crate::tree::hard_links::HardLinks;
 use crate::tree::{Copying, DIRECTORY, Directories};
 use crate::walk::append;
@@ -45,7 +46,7 @@ pub fn merge_layers(
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700)).map_err(at)?;
     let copy = rustix::fs::open(to, DIRECTORY, Mode::empty()).map_err(at)?;
     let links = HardLinks::open(links).map_err(at)?;
-    let mut merge = Merge { copying: Copying::new(method, links, check) };
+    let mut merge = Merge { copying: Copying::new(method, links, check), names_bytes: 0 };
     merge.walk(Place { sources, copy, is_opaque: false })?;
     Ok(merge.copying.copied)
 }
@@ -61,6 +62,7 @@ struct Place {
 /// A directory whose entries are being merged.
 struct Level {
     names: std::collections::btree_set::IntoIter<Vec<u8>>,
+    names_bytes: usize,
     /// The directories of layers that do not take part below. Each layer is at most once in all
     /// levels, so their number is limited.
     waiting: Vec<(usize, OwnedFd)>,
@@ -73,13 +75,15 @@ struct Level {
 
 struct Merge<'a> {
     copying: Copying<'a>,
+    /// The memory of the names of all levels.
+    names_bytes: usize,
 }
 
 impl Merge<'_> {
     fn walk(&mut self, root: Place) -> Result<(), CopyError> {
         let mut at = root;
         let mut path = Vec::new();
-        let mut levels = vec![enter(&at, &path)?];
+        let mut levels = vec![self.enter(&at, &path)?];
         while let Some(level) = levels.last_mut() {
             path.truncate(level.path_bytes);
             let failed = |errno| CopyError::at(&path, errno);
@@ -89,6 +93,7 @@ impl Merge<'_> {
                 copy_extended(&path, top.as_fd(), at.copy.as_fd(), check)?;
                 leave(top, &at.copy, level.is_opaque).map_err(failed)?;
                 self.copying.copied.entries += 1;
+                self.names_bytes -= level.names_bytes;
                 levels.pop();
                 let Some(above) = levels.last_mut() else { break };
                 at = ascend(at, above).map_err(failed)?;
@@ -96,11 +101,17 @@ impl Merge<'_> {
             };
             append(&mut path, &name);
             if let Some(below) = self.one(&mut at, level, &name, &path)? {
-                levels.push(enter(&below, &path)?);
+                levels.push(self.enter(&below, &path)?);
                 at = below;
             }
         }
         Ok(())
+    }
+
+    fn enter(&mut self, at: &Place, path: &[u8]) -> Result<Level, CopyError> {
+        let level = enter(at, path, self.names_bytes)?;
+        self.names_bytes += level.names_bytes;
+        Ok(level)
     }
 
     /// Merges the entries of one name. Returns a directory, whose entries follow.
@@ -166,23 +177,26 @@ impl Merge<'_> {
     }
 }
 
-/// Reads the names of all merged directories.
-fn enter(at: &Place, path: &[u8]) -> Result<Level, CopyError> {
+/// Reads the names of all merged directories. `held` is the memory of names of those above.
+fn enter(at: &Place, path: &[u8], held: usize) -> Result<Level, CopyError> {
     let failed = |errno| CopyError::at(path, errno);
     let mut names = BTreeSet::new();
+    let mut names_bytes = 0;
     let mut inodes = Vec::with_capacity(at.sources.len());
     for source in &at.sources {
         inodes.push(rustix::fs::fstat(source).map_err(failed)?.st_ino);
         for entry in rustix::fs::Dir::read_from(source).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.insert(name.to_vec());
+            if name != b"." && name != b".." && names.insert(name.to_vec()) {
+                names_bytes += bytes_of_one(name);
+                check_names(held + names_bytes, path)?;
             }
         }
     }
     Ok(Level {
         names: names.into_iter(),
+        names_bytes,
         waiting: Vec::new(),
         taking_part: Vec::new(),
         inodes,

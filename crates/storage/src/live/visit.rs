@@ -5,6 +5,7 @@ use crate::attributes::{copy_extended, remove_extended, set};
 use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
+use crate::names::{NAMES_BYTES_MAX, bytes_of, bytes_of_one, check_names};
 use crate::tree::hard_links::HardLinks;
 use crate::tree::{Copying, DIRECTORY, Directories};
 use crate::walk::append;
@@ -21,11 +22,14 @@ pub(super) struct Visit<'a> {
     directories: HashMap<u64, u64>,
     /// In the second pass, the time from which on changes are copied.
     limit: Option<Time>,
+    /// The memory of the names of all levels.
+    names_bytes: usize,
 }
 
 /// A directory whose entries are visited.
 struct Level {
     names: std::vec::IntoIter<Vec<u8>>,
+    names_bytes: usize,
     inodes: [u64; 2],
     path_bytes: usize,
     /// Whether the first pass made the copy from this directory.
@@ -44,7 +48,7 @@ impl<'a> Visit<'a> {
     ) -> Result<Self, CopyError> {
         let links = HardLinks::open(links).map_err(|errno| CopyError::at(b"", errno))?;
         let entries = Copying::new(method, links, check);
-        Ok(Self { entries, directories: HashMap::new(), limit: None })
+        Ok(Self { entries, directories: HashMap::new(), limit: None, names_bytes: 0 })
     }
 
     pub(super) fn second(
@@ -76,6 +80,7 @@ impl<'a> Visit<'a> {
             path.truncate(level.path_bytes);
             let Some(name) = level.names.next() else {
                 self.leave(&at, level, &path)?;
+                self.names_bytes -= level.names_bytes;
                 levels.pop();
                 let Some(above) = levels.last() else { break };
                 at = parent(&at, above.inodes).map_err(|errno| CopyError::at(&path, errno))?;
@@ -102,6 +107,9 @@ impl<'a> Visit<'a> {
         let failed = |errno| CopyError::at(path, errno);
         let inodes = inodes(at).map_err(failed)?;
         let names = read_names(&at.source).map_err(failed)?;
+        let names_bytes = bytes_of(&names);
+        self.names_bytes += names_bytes;
+        check_names(self.names_bytes, path)?;
         let is_known =
             existed && self.limit.is_some() && self.directories.get(&inodes[0]) == Some(&inodes[1]);
         if existed && self.limit.is_some() && !is_known {
@@ -113,6 +121,7 @@ impl<'a> Visit<'a> {
         }
         Ok(Level {
             names: names.into_iter(),
+            names_bytes,
             inodes,
             path_bytes: path.len(),
             is_known,
@@ -235,12 +244,21 @@ fn parent(at: &Directories, above: [u64; 2]) -> Result<Directories, Errno> {
     if inodes(&parents)? == above { Ok(parents) } else { Err(Errno::STALE) }
 }
 
+/// The names in a directory.
+///
+/// # Errors
+/// `ENOBUFS` if they need more memory than a copy may; errors of the kernel.
 fn read_names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
+    let mut bytes = 0;
     for entry in rustix::fs::Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
+            bytes += bytes_of_one(name);
+            if bytes > NAMES_BYTES_MAX {
+                return Err(Errno::NOBUFS);
+            }
             names.push(name.to_vec());
         }
     }

@@ -137,8 +137,8 @@ impl Diff<'_> {
                     page.next = page.changes.last().map(|change| change.path.clone());
                     return Ok(page);
                 }
-                let (stat, target) = (shown.stat, shown.target.clone());
-                page.changes.push(Change { path: path.clone(), kind, stat, target });
+                let target = shown.target.clone();
+                page.changes.push(Change { path: path.clone(), kind, stat: shown.stat, target });
             }
             if new {
                 seen = Some(path.clone());
@@ -223,7 +223,8 @@ impl Diff<'_> {
     }
 
     fn equal(&self, from: &Found, to: &Found) -> Result<bool, Errno> {
-        let (one, other) = (&from.stat, &to.stat);
+        let one = &from.stat;
+        let other = &to.stat;
         let fields =
             |stat: &FileStat| (stat.kind, stat.mode, stat.uid, stat.gid, stat.size, stat.device);
         if fields(one) != fields(other) || from.target != to.target {
