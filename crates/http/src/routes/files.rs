@@ -18,20 +18,17 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::binary::Binary;
 use crate::foundation::error::ApiError;
-use crate::foundation::error::agent::agent_code;
 use crate::foundation::json::reject_content_encoding;
 use crate::foundation::pagination::with_next_link;
 use crate::foundation::query::{self, Query};
 use crate::routes::files::fetch::{Fetched, get};
-use crate::routes::files::listing::{LIST_GLOB, wish};
+use crate::routes::files::listing::{LIST_GLOB, views, wish};
 use crate::routes::files::upload::{receive, save};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use isolet_sandbox::files::Page;
 use isolet_wire::request::WriteOptions;
-use isolet_wire::response::FoundFile;
 use search::FoundView;
 use serde::Serialize;
 use target::{CreateMode, FileTarget, mode, open_sandbox, whole};
@@ -220,13 +217,7 @@ async fn answer(
     match get(&sandbox, target, method, headers, &path, query, wish).await? {
         Fetched::Bytes(response) => Ok(response),
         Fetched::List(page, next) => {
-            let base = whole(&path);
-            let Page { found, unread, .. } = page;
-            let view = |one: FoundFile| {
-                let reason = unread.get(&one.path).map(|reason| agent_code(*reason));
-                FileView::below(&base, one).unread(reason)
-            };
-            let views = found.into_iter().map(view).collect();
+            let views = views(&whole(&path), page);
             Ok(with_next_link(next, Json(DirectoryOrSearch::Directory(views))))
         }
     }

@@ -1,12 +1,15 @@
 //! Parses how a directory is to be listed.
 
 use crate::foundation::error::ApiError;
+use crate::foundation::error::agent::agent_code;
 use crate::foundation::query::{self, Query};
 use crate::routes::files::target::FileTarget;
+use crate::routes::files::view::FileView;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX};
+use isolet_sandbox::files::{GLOB_BYTES_MAX, PAGE_MAX, Page};
 use isolet_wire::request::WalkOptions;
+use isolet_wire::response::FoundFile;
 
 /// The default number of entries on a page.
 const PAGE: u32 = 1000;
@@ -68,4 +71,14 @@ pub(super) fn next_link(target: &FileTarget, query: &Query<'_>, last: &[u8]) -> 
     }
     link.push_str(&format!("cursor={}>; rel=\"next\"", URL_SAFE_NO_PAD.encode(last)));
     link
+}
+
+/// The entries of a page for clients. `base` is the directory that was listed.
+pub(super) fn views(base: &[u8], page: Page) -> Vec<FileView> {
+    let Page { found, unread, .. } = page;
+    let view = |one: FoundFile| {
+        let reason = unread.get(&one.path).map(|reason| agent_code(*reason));
+        FileView::below(base, one).unread(reason)
+    };
+    found.into_iter().map(view).collect()
 }

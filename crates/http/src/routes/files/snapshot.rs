@@ -4,11 +4,10 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::binary::Binary;
 use crate::foundation::error::ApiError;
-use crate::foundation::error::agent::agent_code;
 use crate::foundation::pagination::with_next_link;
 use crate::foundation::query::{self, Query};
 use crate::routes::files::content::{self, ReadConditions};
-use crate::routes::files::listing::{LIST, LIST_GLOB, next_link, wish};
+use crate::routes::files::listing::{LIST, LIST_GLOB, next_link, views, wish};
 use crate::routes::files::target::{self, FileTarget, whole};
 use crate::routes::files::view::FileView;
 use crate::routes::snapshots::parse_id;
@@ -16,8 +15,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
-use isolet_sandbox::files::{Opened, Page};
-use isolet_wire::response::FoundFile;
+use isolet_sandbox::files::Opened;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -155,12 +153,7 @@ async fn answer(
             let page = service.snapshot_walk(tenant, &id, path.clone(), wish).await?;
             let last = page.found.last().filter(|_| page.more);
             let next = last.map(|last| next_link(target, query, &last.path));
-            let Page { found, unread, .. } = page;
-            let view = |one: FoundFile| {
-                let reason = unread.get(&one.path).map(|reason| agent_code(*reason));
-                FileView::below(&path, one).unread(reason)
-            };
-            Ok(with_next_link(next, Json(found.into_iter().map(view).collect::<Vec<_>>())))
+            Ok(with_next_link(next, Json(views(&path, page))))
         }
     }
 }
