@@ -10,8 +10,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-/// How often the kernel is asked whether all processes are frozen.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The shortest and the longest time between two questions to the kernel whether all processes are
+/// frozen. Each interval is twice as long as the one before.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
 
 /// How long writing the disk of a sandbox may take while its processes are frozen.
 const SYNC_WAIT: Duration = Duration::from_secs(60);
@@ -41,11 +42,13 @@ pub fn freeze_processes(handle: &SandboxHandle, limit: Duration) -> io::Result<(
 fn freeze_within(handle: &SandboxHandle, limit: Duration) -> io::Result<()> {
     handle.freeze(true)?;
     let until = Instant::now() + limit;
+    let [mut interval, longest] = POLL_INTERVALS;
     while !handle.is_frozen()? {
         if Instant::now() >= until {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        std::thread::sleep(POLL_INTERVAL);
+        std::thread::sleep(interval);
+        interval = longest.min(interval * 2);
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub use copied::{Copied, ENTRY_BYTES, SpaceCheck};
 pub use error::CopyError;
 pub use file::copy_file;
 pub use like::create_directory_like;
-pub use live::{LiveCopy, copy_live};
+pub use live::{LiveCopy, StillMoment, copy_live};
 pub use measure::measure_tree;
 pub use merge::merge_layers;
 pub use method::CopyMethod;

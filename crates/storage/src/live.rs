@@ -6,14 +6,15 @@
 //! it. A directory that was moved keeps the times of the files below it, so the second pass uses a
 //! copied directory only if the first made it from the same directory.
 //!
-//! Four things would hide a change. Times have the granularity of a clock tick, so the limit is not
+//! Five things would hide a change. Times have the granularity of a clock tick, so the limit is not
 //! after the time that the file system gave to a new file before the first pass; what has this time or a
 //! later one is copied again. A system call sets the time before it changes the contents, and may wait
-//! for the disk in between, also for the synchronization below; so the limit is earlier by the time that
-//! took and [`IN_PROGRESS`]. Pages that a program has mapped and written to before change
-//! without moving the time until they are written to the disk, so the file system is synchronized
-//! after the limit was read. If the wall clock is set back between the passes, everything is copied
-//! again.
+//! for the disk in between, so the limit is read while no program is in a system call
+//! ([`StillMoment`]). The kernel can carry out a write for a program that does not wait for it
+//! (asynchronous direct I/O), so the limit is earlier by [`IN_PROGRESS`]. Pages that a program has
+//! mapped and written to before change without moving the time until they are written to the disk,
+//! so the file system is synchronized after the limit was read. If the wall clock is set back
+//! between the passes, everything is copied again.
 
 #[cfg(test)]
 mod tests;
@@ -33,8 +34,8 @@ use visit::Visit;
 const WITH_CHANGE_TIMES: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 /// By how much times of a file system may lag behind the clock: two ticks of the slowest kernels.
 const TICKS: Duration = Duration::from_millis(20);
-/// How long a system call of a program may take from the moment at which it sets the change time of a
-/// file until the change is made, beside the time that the file system needs to be synchronized.
+/// How long an asynchronous write may take from the moment at which the kernel sets the change time
+/// of a file until the change is made.
 const IN_PROGRESS: Duration = Duration::from_secs(2);
 /// The most directories of a tree that the first pass remembers, with 16 bytes of data each. The
 /// second pass copies what lies in others again.
@@ -43,35 +44,54 @@ const DIRECTORIES_MAX: usize = 1 << 20;
 /// A time of a file: seconds and nanoseconds.
 type Time = (i64, i64);
 
+/// A moment at which no program changed the files of a tree: all were frozen, so none was in the
+/// middle of a system call. They may continue afterwards.
+#[derive(Debug, Clone, Copy)]
+pub struct StillMoment {
+    time: Time,
+    at: Instant,
+}
+
+impl StillMoment {
+    /// The present. `directory` is any directory of the file system that the server may write to.
+    ///
+    /// # Errors
+    /// [`CopyError`], if no file can be created there.
+    pub fn now(directory: &Path) -> Result<Self, CopyError> {
+        let at = Instant::now();
+        let time = file_time(directory).map_err(|errno| CopyError::at(b"", errno))?;
+        Ok(Self { time, at })
+    }
+}
+
 /// The first pass of a copy.
 #[derive(Debug)]
 pub struct LiveCopy {
     /// What did not change at this time or later is copied.
     limit: Time,
-    /// The time of the file system when the copy began.
-    began: Time,
-    begun: Instant,
+    /// From when on programs may have changed something.
+    since: StillMoment,
     /// The inodes of copies by those of their directories.
     directories: HashMap<u64, u64>,
 }
 
-/// Copies a directory that programs change to a path that does not exist yet, as
+/// Copies a directory that programs change since a moment to a path that does not exist yet, as
 /// [`crate::copy_tree`] does. [`LiveCopy::complete`] must follow. Blocks.
 ///
 /// # Errors
 /// [`CopyError`], if the copy cannot be written.
 pub fn copy_live(
     method: CopyMethod,
+    since: StillMoment,
     from: &Path,
     to: &Path,
     links: &Path,
     check: SpaceCheck<'_>,
 ) -> Result<LiveCopy, CopyError> {
     let at = |errno| CopyError::at(b"", errno);
-    let begun = Instant::now();
-    let began = file_time(links).map_err(at)?;
     let kind = rustix::fs::statfs(from).map_err(at)?.f_type;
-    let mut live = LiveCopy { limit: began, began, begun, directories: HashMap::new() };
+    let limit = earlier(since.time, IN_PROGRESS);
+    let mut live = LiveCopy { limit, since, directories: HashMap::new() };
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700)).map_err(at)?;
     if !WITH_CHANGE_TIMES.contains(&kind) {
         // The second pass copies everything.
@@ -80,7 +100,6 @@ pub fn copy_live(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let source = rustix::fs::open(from, flags, Mode::empty()).map_err(at)?;
     rustix::fs::syncfs(&source).map_err(at)?;
-    live.limit = earlier(began, begun.elapsed() + IN_PROGRESS);
     let mut visit = Visit::live(method, links, check)?;
     match visit.walk(from, to) {
         Ok(()) => live.directories = visit.into_directories(),
@@ -106,7 +125,7 @@ impl LiveCopy {
         check: SpaceCheck<'_>,
     ) -> Result<Copied, CopyError> {
         let now = file_time(links).map_err(|errno| CopyError::at(b"", errno))?;
-        if is_set_back(self.began, now, self.begun.elapsed()) {
+        if is_set_back(self.since.time, now, self.since.at.elapsed()) {
             self.directories.clear();
         }
         let mut visit = Visit::second(method, links, check, self.limit, self.directories)?;

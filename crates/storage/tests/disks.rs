@@ -2,7 +2,7 @@
 
 use isolet_kit::{MountedDisk, subvolumes};
 use isolet_storage::{
-    Backend, Copied, CopyError, CopyMethod, copy_subvolume, copy_tree,
+    Backend, Copied, CopyError, CopyMethod, StillMoment, copy_live, copy_subvolume, copy_tree,
     create_subvolume_or_directory, is_plain_subvolume, measure_tree,
 };
 use rustix::fs::Mode;
@@ -116,4 +116,37 @@ fn the_backend_is_that_of_the_file_system() {
         create_subvolume_or_directory(&disk.at.join("a"), Mode::from_raw_mode(0o755)).unwrap();
         assert!(!is_plain_subvolume(&disk.at.join("a")).unwrap());
     }
+}
+
+/// Both passes share the blocks of the original, and the second one replaces what changed.
+#[test]
+fn two_passes_by_reference_copy_what_changed_and_take_no_space() {
+    const FILE_BYTES: usize = 32 << 20;
+    let disk = disk("xfs", 320, &[]);
+    let (from, to, links) = (disk.at.join("from"), disk.at.join("to"), disk.at.join("links"));
+    fs::create_dir_all(from.join("a")).unwrap();
+    fs::create_dir(&links).unwrap();
+    for name in 0..200 {
+        fs::write(from.join(format!("a/{name}")), "before").unwrap();
+    }
+    fs::write(from.join("large"), vec![1; FILE_BYTES]).unwrap();
+    let free = || {
+        let _ = rustix::fs::syncfs(fs::File::open(&disk.at).unwrap());
+        let stat = rustix::fs::statvfs(&disk.at).unwrap();
+        stat.f_bfree * stat.f_frsize
+    };
+    let before = free();
+    let since = StillMoment::now(&links).unwrap();
+    let mut check = |_| Ok(());
+    let live = copy_live(CopyMethod::Reflink, since, &from, &to, &links, &mut check).unwrap();
+    fs::write(from.join("a/7"), "afterw").unwrap();
+    fs::remove_file(from.join("a/8")).unwrap();
+    fs::rename(from.join("a/9"), from.join("moved")).unwrap();
+    let copied = live.complete(CopyMethod::Reflink, &from, &to, &links, &mut check).unwrap();
+    assert_eq!(copied.entries, 202);
+    assert_eq!(fs::read_to_string(to.join("a/7")).unwrap(), "afterw");
+    assert_eq!(fs::read_to_string(to.join("moved")).unwrap(), "before");
+    assert!(!to.join("a/8").try_exists().unwrap() && !to.join("a/9").try_exists().unwrap());
+    assert_eq!(fs::read(to.join("large")).unwrap(), vec![1; FILE_BYTES]);
+    assert!(before - free() < FILE_BYTES as u64 / 4, "the blocks are shared");
 }

@@ -25,7 +25,7 @@ export interface Snapshot {
   expiresAt: Date | undefined;
   /** Size of its files. A copy by reference takes less of the disk. */
   sizeBytes: number;
-  /** How long the processes of the sandbox stood still. */
+  /** How long the processes of the sandbox were frozen. */
   frozenMs: number;
   /** Why it was taken: by a request, at an interval, or before the sandbox was deleted. */
   trigger: "request" | "schedule" | "destroy";

@@ -255,6 +255,9 @@ impl Driver {
                     Some(DriverCommand::RotateLinks(answer)) => {
                         let _ = answer.send(self.rotate_links().await);
                     }
+                    Some(DriverCommand::StopBriefly(directory, answer)) => {
+                        let _ = answer.send(self.stop_briefly(directory).await);
+                    }
                     Some(DriverCommand::Hold(purpose, answer)) => {
                         if self.stand_still(purpose, answer).await {
                             return;

@@ -8,6 +8,7 @@
 //! that are lost: it is moved to `DATA/orphaned/`.
 
 mod files;
+mod into_sandbox;
 mod layers;
 mod opened;
 mod permits;
@@ -89,6 +90,9 @@ impl Drop for Place<'_> {
 pub(crate) struct PinnedSnapshot {
     inner: Arc<Inner>,
     pub(crate) record: Arc<SnapshotRecord>,
+    /// Whether the next sandbox from it gets its files themselves instead of a copy, because the
+    /// snapshot is deleted afterwards.
+    pub(crate) gives_files: bool,
 }
 
 impl PinnedSnapshot {
@@ -301,6 +305,6 @@ impl Inner {
         let record = state.find(tenant, id).ok_or_else(|| Error::NoSnapshot(id.clone()))?;
         *state.in_use.entry(record.name.clone()).or_default() += 1;
         drop(state);
-        Ok(PinnedSnapshot { inner: Arc::clone(self), record })
+        Ok(PinnedSnapshot { inner: Arc::clone(self), record, gives_files: false })
     }
 }

@@ -3,13 +3,14 @@
 use crate::model::activity::ActivityGuard;
 use crate::model::error::Error;
 use crate::model::exposed_ports::{ExposeChange, ExposedPort};
-use crate::model::held::{HeldSandbox, HoldPurpose};
+use crate::model::held::{BriefStop, HeldSandbox, HoldPurpose};
 use crate::model::ids::{SessionId, SnapshotId};
 use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
 use crate::model::info::{IdempotencyKey, Lost, RestoredSandbox};
 use crate::model::network::change::NetworkChange;
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot_layers::FoldedLayers;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
@@ -56,6 +57,9 @@ pub(crate) enum DriverCommand {
     Recover(oneshot::Sender<Result<RecoveredSandbox, Error>>),
     /// Give all exposed ports other secrets. Answered with their number.
     RotateLinks(oneshot::Sender<Result<usize, Error>>),
+    /// Stand still for the moment at which the first pass of a copy begins. The directory is one to
+    /// which the server may write. `None` if no process runs.
+    StopBriefly(PathBuf, oneshot::Sender<Result<Option<BriefStop>, Error>>),
     /// Stand still until the answer is dropped, or be deleted if the holder says so.
     Hold(HoldPurpose, oneshot::Sender<Result<HeldSandbox, Error>>),
     /// Name a merged layer in place of others, now or at the next sleep.

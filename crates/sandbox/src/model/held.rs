@@ -9,6 +9,7 @@ use crate::model::record::Record;
 use crate::model::record::snapshot_layers::{LayerStack, RecordedLayer};
 use crate::model::state::State;
 use cancel::CancelToken;
+use isolet_storage::StillMoment;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -66,6 +67,14 @@ impl HoldPurpose {
     pub(crate) fn deletes(self) -> bool {
         matches!(self, Self::Delete | Self::Expiry)
     }
+}
+
+/// A moment at which a sandbox stood still, before the first pass of a copy.
+#[derive(Debug)]
+pub(crate) struct BriefStop {
+    pub(crate) moment: StillMoment,
+    /// How long it stood still.
+    pub(crate) stood: Duration,
 }
 
 /// Where the result of a deletion goes.

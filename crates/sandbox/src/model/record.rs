@@ -346,7 +346,7 @@ impl Record {
             _ => (State::Failed, Self::unread(config)),
         };
         body.set_id_base(config, row.slot);
-        if !body.layers.is_valid(config.uid_base) {
+        if !body.layers.is_valid(config.uid_base, body.id_base) {
             return Err("it names invalid layers".to_owned());
         }
         if body.id_base.is_none_or(|base| !isolet_jail::is_id_base(config.uid_base, base)) {

@@ -100,9 +100,9 @@ impl Inner {
         let settings = &snapshot.body.settings;
         self.layers_there(settings)?;
         pass("commit.begun").await?;
-        let files = self.snapshots.files.clone();
+        let inner = Arc::clone(self);
         let record = Arc::clone(&snapshot);
-        let trees = blocking(move || files.open_trees(&record)).await?;
+        let trees = blocking(move || inner.snapshots.open_trees(&record)).await?;
         let trees = trees.map_err(|error| Error::Copy {
             of: format!("snapshot {}", snapshot.id),
             reason: error.to_string(),

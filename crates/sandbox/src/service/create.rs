@@ -18,6 +18,14 @@ use tokio::time::timeout;
 /// How long a create waits for the removal of an earlier sandbox with the same id.
 const REMOVED_WAIT: Duration = Duration::from_secs(10);
 
+/// One of the sandboxes of a fork.
+pub(super) struct ForkMember {
+    /// The name of the temporary snapshot.
+    pub(super) snapshot: String,
+    /// Whether no other one is created from the snapshot at the same time or later.
+    pub(super) is_last: bool,
+}
+
 impl Inner {
     /// Reserves the id and starts the driver. Waits for the removal of an earlier sandbox with the
     /// same id.
@@ -97,18 +105,18 @@ impl Inner {
         self.create_of(tenant, spec, once, None).await
     }
 
-    /// Creates a sandbox; with `fork`, as one of the fork with this temporary snapshot.
+    /// Creates a sandbox; with `fork`, as one of a fork.
     pub(super) async fn create_of(
         self: Arc<Self>,
         tenant: TenantId,
         spec: SandboxSpec,
         once: Option<IdempotencyKey>,
-        fork: Option<String>,
+        fork: Option<ForkMember>,
     ) -> Result<SandboxInfo, Error> {
         let id = spec.id.clone().unwrap_or_else(SandboxId::random);
         let credentials = injected_credential::changed(&[], &spec.credentials, &[])?;
         let spec = SandboxSpec { credentials: credentials.clone(), ..spec };
-        let from = match &spec.snapshot {
+        let mut from = match &spec.snapshot {
             Some(snapshot) => Some(self.pin_snapshot(&tenant, snapshot)?),
             None => None,
         };
@@ -116,7 +124,10 @@ impl Inner {
             Some(from) => from.settings(&self.config, spec)?,
             None => RecordBody::plan(&self.config, spec)?,
         };
-        body.fork = fork;
+        if let Some(from) = &mut from {
+            from.gives_files = fork.as_ref().is_some_and(|fork| fork.is_last);
+        }
+        body.fork = fork.map(|fork| fork.snapshot);
         self.egress.check(&body.network).await?;
         // An existing sandbox needs no pull of its image.
         if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {

@@ -1,6 +1,7 @@
 //! Forks: copies of a sandbox, all of them or none.
 //!
-//! A fork takes a temporary snapshot and creates sandboxes from it, whose records name it. The
+//! A fork takes a temporary snapshot and creates sandboxes from it, whose records name it. The last
+//! one gets the files of the snapshot themselves, the others copies. The
 //! transaction that stores the answer of the fork removes the record of the temporary snapshot. If
 //! the server is killed before it, the next start finds that record, and removes all sandboxes
 //! that name it ([`crate::lifecycle::recover`]).
@@ -14,6 +15,7 @@ use crate::model::info::{IdempotencyKey, SandboxInfo, SandboxSpec};
 use crate::model::network::injected_credential::CredentialSpec;
 use crate::model::record::snapshot::{FORKS_MAX, SnapshotRecord, SnapshotSpec};
 use crate::service::Service;
+use crate::service::create::ForkMember;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -160,6 +162,10 @@ impl Service {
         let mut done = Ok(());
         loop {
             while left > 0 && done.is_ok() && tasks.len() < FORKS_AT_ONCE {
+                // The last one takes the files of the snapshot, which the others need.
+                if left == 1 && !tasks.is_empty() {
+                    break;
+                }
                 left -= 1;
                 let inner = Arc::clone(&self.inner);
                 let spec = SandboxSpec {
@@ -167,7 +173,8 @@ impl Service {
                     credentials: credentials.to_vec(),
                     ..SandboxSpec::default()
                 };
-                tasks.spawn(inner.create_fork(tenant.clone(), spec, snapshot.name.clone()));
+                let member = ForkMember { snapshot: snapshot.name.clone(), is_last: left == 0 };
+                tasks.spawn(inner.create_fork(tenant.clone(), spec, member));
             }
             match tasks.join_next().await {
                 None => return done,
@@ -204,8 +211,8 @@ impl Inner {
         self: Arc<Self>,
         tenant: TenantId,
         spec: SandboxSpec,
-        fork: String,
+        member: ForkMember,
     ) -> Result<SandboxInfo, Error> {
-        self.create_of(tenant, spec, None, Some(fork)).await
+        self.create_of(tenant, spec, None, Some(member)).await
     }
 }

@@ -2,6 +2,7 @@
 
 mod destroy;
 mod files;
+mod first_pass;
 pub(super) mod layers;
 pub(super) mod schedule;
 mod transfers;
@@ -13,7 +14,7 @@ use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::idempotency;
 use crate::live::inner::Inner;
-use crate::live::snapshots::{LiveStage, SpaceFloor, Staged};
+use crate::live::snapshots::{SpaceFloor, Staged};
 use crate::model::blocking::blocking;
 use crate::model::clock::now_ms;
 use crate::model::command::DriverCommand;
@@ -29,7 +30,7 @@ use crate::model::record::snapshot::{
 use crate::model::record::snapshot_layers::{LAYERS_MAX, RecordedLayer};
 use crate::model::state::State;
 use crate::service::{Service, request};
-use isolet_jail::SandboxHandle;
+use first_pass::FirstPass;
 use isolet_storage::{Copied, CopyError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +170,7 @@ impl Inner {
         // Copies of the same sandbox come one after the other, so they need one permit.
         let _turn = entry.copies.turn.lock().await;
         let _copy = self.snapshots.copies.acquire(&entry.tenant).await;
-        let taken = match self.copy_live(entry, name, &running.cancel).await {
+        let taken = match self.first_pass(entry, name, &running.cancel).await {
             Ok(live) => self.copy_standing(entry, name, order, live, &running.cancel).await,
             Err(error) => Err(error),
         };
@@ -179,51 +180,13 @@ impl Inner {
         taken
     }
 
-    /// Copies the files while it runs, so that it need not stand still for long, where copies take
-    /// long. Continues in [`Inner::copy_standing`].
-    async fn copy_live(
-        &self,
-        entry: &SandboxEntry,
-        name: &str,
-        running: &CancelToken,
-    ) -> Result<Option<LiveStage>, Error> {
-        let view = entry.view();
-        let body = &view.record.body;
-        let files = self.snapshots.files.clone();
-        let runs = matches!(view.record.state, State::Running | State::Paused);
-        if !files.copies_in_two_passes() || !runs {
-            return Ok(None);
-        }
-        let layer = match files.uses_layers(body) {
-            true => Some(self.new_layer(entry, body).await?),
-            false => None,
-        };
-        let disk_mib = body.limits.disk_mib;
-        let jail = self.jail.clone();
-        let sandbox = entry.name.clone();
-        let directory = entry.directory.clone();
-        let floor = SpaceFloor { floor_mib: self.config.free_space_floor_mib };
-        let staged = name.to_owned();
-        let tokens = vec![running.clone()];
-        let copied = blocking(move || {
-            files.check_disk(&directory, disk_mib)?;
-            // So that less is left to write while it stands still. That tells about errors.
-            let _ = isolet_jail::write_disk(&SandboxHandle::open(&jail, &sandbox));
-            files.stage_live(&staged, &directory, layer, floor, tokens)
-        });
-        let copied = copied.await?;
-        let live = copied.map_err(|error| self.not_copied(entry, running, error))?;
-        pass("snapshot.live").await?;
-        Ok(Some(live))
-    }
-
     /// Copies the files of a sandbox while it stands still, or what changed since a first pass.
     async fn copy_standing(
         self: &Arc<Self>,
         entry: &SandboxEntry,
         name: &str,
         order: &SnapshotOrder,
-        live: Option<LiveStage>,
+        first: Option<FirstPass>,
         running: &CancelToken,
     ) -> Result<TakenFiles, Error> {
         let purpose = order.purpose;
@@ -243,8 +206,9 @@ impl Inner {
         let disk_mib = held.contents.record.body.limits.disk_mib;
         let settings = held.contents.record.body.clone();
         let tokens = vec![running.clone(), held.expired()];
+        let stood_before = first.as_ref().map_or(Duration::ZERO, |first| first.stood);
         // It may have fallen asleep or woken since.
-        let live = live.filter(|_| held.frozen);
+        let live = first.map(|first| first.stage).filter(|_| held.frozen);
         let has_layer = live.is_some();
         let copied = match live {
             Some(live) => {
@@ -275,7 +239,7 @@ impl Inner {
         pass("snapshot.copied").await?;
         let (contents, frozen, standing) = held.copied();
         let standing = purpose.deletes().then_some(standing);
-        let frozen = frozen.ok_or(Error::TooLate("copying the files"))?;
+        let frozen = stood_before + frozen.ok_or(Error::TooLate("copying the files"))?;
         let mut copied = self.measured(name, copy, order.temporary).await?;
         copied += added;
         Ok(TakenFiles { contents, copied, layer_bytes, frozen, standing })

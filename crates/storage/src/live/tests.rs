@@ -37,7 +37,9 @@ impl Fixture {
     fn first(&self) -> LiveCopy {
         let mut check = |_| Ok(());
         let links = self.links();
-        copy_live(CopyMethod::Full, &self.at("from"), &self.at("to"), &links, &mut check).unwrap()
+        let since = StillMoment::now(&links).unwrap();
+        let from = self.at("from");
+        copy_live(CopyMethod::Full, since, &from, &self.at("to"), &links, &mut check).unwrap()
     }
 
     fn complete(&self, live: LiveCopy) -> Copied {
@@ -174,7 +176,7 @@ fn a_clock_that_was_set_back_makes_everything_new() {
     let fixture = Fixture::new();
     fixture.run(TREE);
     let mut live = fixture.first();
-    live.began.0 += 3600;
+    live.since.time.0 += 3600;
     fixture.run("echo changed >a/1");
     fixture.complete(live);
     fixture.assert_same();

@@ -460,7 +460,7 @@ class Snapshot:
     created_at: datetime
     expires_at: datetime | None  #: When the server deletes it; ``None``: never.
     size_bytes: int  #: Size of its files. A copy by reference takes less of the disk.
-    frozen_ms: float  #: How long the processes of the sandbox stood still.
+    frozen_ms: float  #: How long the processes of the sandbox were frozen.
     lost: tuple[str, ...]  #: What was open and is not part of it, such as ``processes``.
     #: Why it was taken: ``request``, ``schedule`` (``snapshot_every``) or ``destroy``.
     trigger: str = "request"

@@ -129,3 +129,38 @@ fn a_copy_has_an_identity_of_its_own() {
     assert_eq!(fork(&plain, 1).len(), 1);
     assert_eq!(plain.exec(MACHINE)["exit_code"], 1, "a sandbox has no machine id of its own");
 }
+
+/// The last one of a fork gets the files of the temporary snapshot themselves.
+/// Promises: SN3.
+#[test]
+fn a_server_killed_after_the_last_fork_got_the_files_leaves_nothing() {
+    for disk_mib in [0, 256] {
+        let mut server = Server::start();
+        let sandbox = server.sandbox_with(&json!({"disk_mib": disk_mib}));
+        sandbox.command("dev", "echo one >/workspace/f; ln /workspace/f /workspace/g; X=5");
+        sandbox.command("dev", "echo own >/opt/own");
+        let original = id(&sandbox.info());
+        server.kill();
+        server.launch_with("ISOLET_FAILPOINTS", "restore.copied=abort");
+        server.wait_until_ready();
+        let body = json!({"count": 1}).to_string();
+        let _ = server.http().try_send("POST", &sandbox.path("/fork"), Some(body.as_bytes()));
+        assert!(!server.wait().success(), "it was killed");
+        server.launch();
+        server.wait_until_ready();
+        wait_until("the fork is gone", SOON, || {
+            (server.ids(&server.http()) == [original.clone()] && tidy(&server)).then_some(())
+        });
+        for count in [1, 2] {
+            for id in fork(&sandbox, count) {
+                let fork = server.named(&id);
+                let seen = fork.command("dev", "echo $X; cat /workspace/g /opt/own");
+                assert_eq!(seen["stdout"], "5\none\nown\n", "{disk_mib} MiB, {count} forks");
+                assert_eq!(fork.says("stat -c %h /workspace/f"), "2\n");
+            }
+        }
+        sandbox.command("dev", "echo two >/workspace/f");
+        assert_eq!(sandbox.says("cat /workspace/g /opt/own"), "two\nown\n");
+        wait_until("no snapshot is left", SOON, || tidy(&server).then_some(()));
+    }
+}

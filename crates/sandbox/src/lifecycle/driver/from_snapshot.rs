@@ -21,7 +21,7 @@ pub(crate) fn copy_failed(of: &str, error: CopyError) -> Error {
 }
 
 impl Driver {
-    /// Copies the files of the snapshot into the new directory of the sandbox. A failed creation
+    /// Copies or moves the files of the snapshot into the new directory of the sandbox. A failed creation
     /// removes the directory.
     pub(super) async fn restore_files(&self, from: &PinnedSnapshot) -> Result<(), Error> {
         pass("restore.begun").await?;
@@ -31,10 +31,14 @@ impl Driver {
         let directory = self.entry.directory.clone();
         let floor = SpaceFloor { floor_mib: self.inner.config.free_space_floor_mib };
         let settings = self.record.body.clone();
+        let gives_files = from.gives_files;
         let disk_mib = from.record.body.settings.limits.disk_mib;
         let restored = blocking(move || {
             files.check_disk(&files.directory(&name), disk_mib)?;
-            files.restore(&name, &settings, &directory, floor)?;
+            match gives_files {
+                true => files.give(&name, &settings, &directory, floor)?,
+                false => files.restore(&name, &settings, &directory, floor).map(|_| ())?,
+            }
             let _ = list_layers(&directory, &settings);
             // The answer to the create says that they are there.
             SnapshotFiles::write_to_disk(&directory).map_err(|error| CopyError::io("", &error))

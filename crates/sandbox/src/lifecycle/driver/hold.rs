@@ -4,16 +4,18 @@
 use crate::agent_client::agent_activity::AgentActivity;
 use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::watch::{AgentReports, watch_at};
+use crate::lifecycle::driver::from_snapshot::copy_failed;
 use crate::lifecycle::driver::{Driver, REATTACH_WAIT};
 use crate::live::state_receiver::StateReceiver;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
-use crate::model::held::{self, HeldContents, HeldSandbox, HoldPurpose};
+use crate::model::held::{self, BriefStop, HeldContents, HeldSandbox, HoldPurpose};
 use crate::model::ids::SessionId;
 use crate::model::info::Lost;
 use crate::model::state::State;
 use isolet_jail::FrozenSandbox;
-use std::path::Path;
+use isolet_storage::StillMoment;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -118,6 +120,39 @@ impl Driver {
         false
     }
 
+    /// Freezes the sandbox for the moment at which the first pass of a copy begins. `None` if nothing
+    /// runs.
+    pub(crate) async fn stop_briefly(
+        &mut self,
+        directory: PathBuf,
+    ) -> Result<Option<BriefStop>, Error> {
+        let state = self.record.state;
+        if !matches!(state, State::Running | State::Paused) {
+            return Ok(None);
+        }
+        let entry = Arc::clone(&self.entry);
+        let _turn = entry.scopes.turn.lock().await;
+        let handle = self.handle();
+        let stopped = blocking(move || -> std::io::Result<_> {
+            let since = std::time::Instant::now();
+            let paused = state == State::Paused;
+            let Some(frozen) = FrozenSandbox::freeze(handle.open(), FREEZE_WAIT, paused)? else {
+                return Ok(None);
+            };
+            let moment = StillMoment::now(&directory);
+            drop(frozen);
+            let stood = since.elapsed();
+            Ok(Some(moment.map(|moment| BriefStop { moment, stood })))
+        });
+        let stopped = stopped.await?.map_err(|error| self.not_frozen(&error))?;
+        let of = || format!("sandbox {}", self.entry.id);
+        stopped.transpose().map_err(|error| copy_failed(&of(), error))
+    }
+
+    fn not_frozen(&self, error: &std::io::Error) -> Error {
+        Error::Fault(format!("sandbox {} cannot be frozen: {error}", self.entry.id))
+    }
+
     async fn freeze(
         &mut self,
     ) -> Result<(HeldSandbox, Option<FrozenSandbox>, held::Holder), Error> {
@@ -162,9 +197,7 @@ impl Driver {
         let paused = state == State::Paused;
         let frozen =
             blocking(move || FrozenSandbox::freeze(handle.open(), FREEZE_WAIT, paused)).await?;
-        let frozen = frozen.map_err(|error| {
-            Error::Fault(format!("sandbox {} cannot be frozen: {error}", self.entry.id))
-        })?;
+        let frozen = frozen.map_err(|error| self.not_frozen(&error))?;
         info!(sandbox = %self.entry.id, frozen = frozen.is_some(), "stands still for a copy");
         let contents = HeldContents {
             record: self.record.clone(),

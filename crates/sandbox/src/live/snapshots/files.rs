@@ -11,10 +11,10 @@ use crate::model::held::cancel::CancelToken;
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot_layers::RecordedLayer;
 use isolet_storage::{
-    Backend, Copied, CopyError, CopyMethod, SpaceCheck, copy_file, copy_tree,
-    create_directory_like, measure_tree, merge_layers,
+    Backend, Copied, CopyError, CopyMethod, SpaceCheck, copy_file, copy_tree, measure_tree,
+    merge_layers,
 };
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -30,8 +30,6 @@ pub(super) const STAGING: &str = "staging";
 pub(super) const DISK: &str = "disk.ext4";
 /// The directories of a sandbox without a disk image.
 pub(super) const TREES: [&str; 3] = ["root/upper", "usr/upper", "workspace"];
-/// Directories that overlays need beside them.
-const WORK: [&str; 2] = ["root/work", "usr/work"];
 /// The saved states of shells.
 pub(super) const SHELLS: &str = "shells";
 /// Names of files with several names while a tree is copied.
@@ -55,7 +53,7 @@ pub(crate) struct SnapshotFiles {
 /// A copy in the staging area.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Staged {
-    copied: Copied,
+    pub(super) copied: Copied,
     /// Whether the directories were copied without a look at their files.
     is_unmeasured: bool,
 }
@@ -103,6 +101,11 @@ impl SnapshotFiles {
     /// Checks a copy, which ends when the server stops.
     pub(super) fn guard(&self, floor: SpaceFloor) -> CopyGuard {
         CopyGuard::new(&self.directory, floor, vec![self.stopping.clone()])
+    }
+
+    /// A directory on the file system of all files that the server may write to at any time.
+    pub(crate) fn staging(&self) -> PathBuf {
+        self.directory.join(STAGING)
     }
 
     /// What the file system offers.
@@ -191,9 +194,16 @@ impl SnapshotFiles {
         orphans::unmark(&self.directory.join(name))
     }
 
-    /// Whether files are copied while a sandbox runs, and then the difference while it stands still.
-    pub(crate) fn copies_in_two_passes(&self) -> bool {
-        self.backend.copies() == CopyMethod::Full
+    /// Whether files are copied while a sandbox runs, and then the difference while it stands still:
+    /// where a copy takes long.
+    pub(crate) fn copies_in_two_passes(&self, settings: &RecordBody) -> bool {
+        match self.backend {
+            Backend::Layers => true,
+            // The image of a disk is one file.
+            Backend::Reflink => settings.limits.disk_mib == 0,
+            // A subvolume is copied as a whole.
+            Backend::Btrfs => false,
+        }
     }
 
     /// Whether the directories that hold the changes of a sandbox become a layer, and only its other
@@ -203,7 +213,7 @@ impl SnapshotFiles {
     }
 
     /// Checks a copy until one of `tokens` or the end of the server cancels it.
-    pub(super) fn guard_with(&self, floor: SpaceFloor, mut tokens: Vec<CancelToken>) -> CopyGuard {
+    pub(crate) fn guard_with(&self, floor: SpaceFloor, mut tokens: Vec<CancelToken>) -> CopyGuard {
         tokens.push(self.stopping.clone());
         CopyGuard::new(&self.directory, floor, tokens)
     }
@@ -275,31 +285,6 @@ impl SnapshotFiles {
         completed.inspect_err(|_| self.discard_staged(name))
     }
 
-    /// Copies the files of a snapshot into the directory of a new sandbox, which must not exist. The
-    /// directory is marked as unclaimed, so that it is removed if no record names it. The files in
-    /// layers are not copied: the record of the sandbox names them. Blocks.
-    pub(crate) fn restore(
-        &self,
-        name: &str,
-        settings: &RecordBody,
-        sandbox: &Path,
-        floor: SpaceFloor,
-    ) -> Result<Copied, CopyError> {
-        let marked = create_directory(sandbox).and_then(|()| orphans::mark(sandbox));
-        marked.map_err(|error| CopyError::io("", &error))?;
-        let mut guard = self.guard(floor);
-        let from = self.directory.join(name);
-        let restored = self.copy(&from, sandbox, &TREES, &mut |bytes| guard.check(bytes), false)?;
-        self.create_uppers(settings, sandbox)?;
-        prepare_work(sandbox).map_err(|errno| CopyError::at(b"work", errno))?;
-        Ok(restored.copied)
-    }
-
-    /// Writes files that [`SnapshotFiles::restore`] has copied to the disk. Blocks.
-    pub(crate) fn write_to_disk(restored: &Path) -> io::Result<()> {
-        sync_all(restored)
-    }
-
     /// Moves the files of a snapshot to the trash. No error if there are none. Blocks.
     pub(crate) fn discard(&self, name: &str) -> io::Result<()> {
         let own = self.directory.join(name);
@@ -326,7 +311,7 @@ impl SnapshotFiles {
         let _ = self.discard(&format!("{STAGING}/{name}"));
     }
 
-    fn copy(
+    pub(super) fn copy(
         &self,
         from: &Path,
         to: &Path,
@@ -399,19 +384,6 @@ impl SnapshotFiles {
             with_links(&to, |links| merge_layers(method, &paths, &to, links, &mut check))?;
         }
         self.layers.sync_files().map_err(|error| CopyError::io("", &error))
-    }
-
-    /// Creates the empty directories for the changes of a sandbox over layers.
-    fn create_uppers(&self, settings: &RecordBody, sandbox: &Path) -> Result<(), CopyError> {
-        for part in PARTS {
-            let upper = sandbox.join(part).join("upper");
-            let Some(top) = settings.layers.iter().next().filter(|_| !upper.is_dir()) else {
-                continue;
-            };
-            create_parent(&upper).map_err(|error| CopyError::io("", &error))?;
-            create_directory_like(&self.layers.part(top, part), &upper)?;
-        }
-        Ok(())
     }
 
     fn copy_disk(
@@ -525,27 +497,9 @@ pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o711))
 }
 
-/// Creates the directories that overlays need, with the owner of the directories beside them.
-fn prepare_work(sandbox: &Path) -> Result<(), Errno> {
-    if sandbox.join(DISK).is_file() {
-        return Ok(());
-    }
-    for work in WORK {
-        let work = sandbox.join(work);
-        let upper = rustix::fs::stat(work.with_file_name("upper"))?;
-        // A subvolume was copied with the directory of an overlay that was mounted.
-        isolet_sys::tree::remove(&work)?;
-        rustix::fs::mkdir(&work, Mode::from_raw_mode(0o755))?;
-        let uid = Some(Uid::from_raw(upper.st_uid));
-        let gid = Some(Gid::from_raw(upper.st_gid));
-        rustix::fs::chownat(CWD, &work, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(())
-}
-
 /// Writes a staged copy to the disk. Disk images and subvolumes are written already, so that a
 /// snapshot of one sandbox does not wait for what others have written.
-fn sync_all(staged: &Path) -> io::Result<()> {
+pub(super) fn sync_all(staged: &Path) -> io::Result<()> {
     if !staged.join(DISK).is_file() && !subvolumes::are_in(staged) {
         return sync_file_system(staged);
     }

@@ -2,11 +2,12 @@
 //! mounted detached, so that no namespace shows it, and stays so for a while.
 
 use crate::live::snapshots::Snapshots;
+use crate::live::snapshots::opened::OpenedTrees;
 use crate::model::record::snapshot::SnapshotRecord;
 use isolet_storage::merged::{Layer, Layers, MergedTree};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,27 +70,25 @@ impl DiskMounts {
 }
 
 impl Snapshots {
+    /// Opens the trees of a snapshot. Blocks.
+    pub(crate) fn open_trees(&self, record: &SnapshotRecord) -> Result<OpenedTrees, Errno> {
+        let disk = match &self.files.trees(record).disk {
+            Some(image) => Some(self.disks.open(&record.name, image)?),
+            None => None,
+        };
+        self.files.open_trees(record, disk.as_deref())
+    }
+
     /// Opens the files of a snapshot as a sandbox from it would show them. What is deleted
     /// afterwards can still be read by those who have it open. Blocks.
     pub(crate) fn open_tree(&self, record: &SnapshotRecord) -> Result<MergedTree, Errno> {
         let trees = self.files.trees(record);
         let id_base = trees.id_base.unwrap_or(0);
-        let disk = match &trees.disk {
-            Some(image) => Some(self.disks.open(&record.name, image)?),
-            None => None,
-        };
+        let opened = self.open_trees(record)?;
         let of_host = record.body.settings.root.as_ref().is_none_or(isolet_image::Root::is_on_host);
-        let own = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base });
+        let own = |directory: OwnedFd| Layer { directory, id_base };
         let shared = |path: &Path| Ok::<_, Errno>(Layer { directory: open(path)?, id_base: 0 });
-        let below = |disk: &OwnedFd, path: &str| {
-            let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            let directory = rustix::fs::openat2(disk.as_fd(), path, DIRECTORY, Mode::empty(), how)?;
-            Ok::<_, Errno>(Layer { directory, id_base })
-        };
-        let mut root: Vec<Layer> = match &disk {
-            Some(disk) => vec![below(disk, "root/upper")?],
-            None => trees.root.iter().map(|path| own(path)).collect::<Result<_, Errno>>()?,
-        };
+        let mut root: Vec<Layer> = opened.root.into_iter().map(own).collect();
         let mut mounted = Vec::new();
         for layer in &trees.image {
             root.push(shared(layer)?);
@@ -97,10 +96,7 @@ impl Snapshots {
         if of_host {
             let data = self.files.data();
             root.push(shared(&isolet_jail::host_skeleton(data).ok_or(Errno::NOENT)?)?);
-            let mut usr: Vec<Layer> = match &disk {
-                Some(disk) => vec![below(disk, "usr/upper")?],
-                None => trees.usr.iter().map(|path| own(path)).collect::<Result<_, Errno>>()?,
-            };
+            let mut usr: Vec<Layer> = opened.usr.into_iter().map(own).collect();
             // Images on the host's programs have changes of `/usr` in this directory.
             for layer in &trees.image {
                 usr.push(shared(&layer.join("usr"))?);
@@ -108,13 +104,8 @@ impl Snapshots {
             usr.push(shared(Path::new("/usr"))?);
             mounted.push(("usr", Layers::overlay(usr)));
         }
-        let workspace = match (&disk, &trees.workspace) {
-            (Some(disk), _) => Some(below(disk, "workspace")?),
-            (None, Some(path)) => Some(own(path)?),
-            (None, None) => None,
-        };
-        mounted.extend(workspace.map(|layer| ("workspace", Layers::plain(layer))));
-        Ok(MergedTree::new(Layers::overlay(root), mounted, disk.is_some()))
+        mounted.extend(opened.workspace.map(|files| ("workspace", Layers::plain(own(files)))));
+        Ok(MergedTree::new(Layers::overlay(root), mounted, trees.disk.is_some()))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Staging a sandbox that runs, in two passes: everything while it runs, and the difference while it
-//! stands still. Used where a copy takes long, because no two files can share blocks.
+//! stands still. Used where a copy takes long: in full, or by reference of many files.
 
-use crate::live::snapshots::files::{DISK, LINKS, STAGING};
-use crate::live::snapshots::{SnapshotFiles, SpaceFloor};
+use crate::live::snapshots::files::{DISK, LINKS, STAGING, create_parent};
+use crate::live::snapshots::{CopyGuard, SnapshotFiles, SpaceFloor};
 use crate::model::held::cancel::CancelToken;
 use crate::model::record::snapshot_layers::RecordedLayer;
-use isolet_storage::{Copied, CopyError, LiveCopy, copy_file, copy_live, refresh_copy};
+use isolet_storage::{
+    Copied, CopyError, LiveCopy, StillMoment, copy_file, copy_live, refresh_copy,
+};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -13,8 +15,9 @@ use std::path::{Path, PathBuf};
 /// The first pass over a sandbox. What it wrote is incomplete.
 #[derive(Debug)]
 pub(crate) struct LiveStage {
-    /// The layer that gets the sandbox's changes; `None` if they are in the image of its disk.
+    /// The layer that gets the sandbox's changes; `None` without layers, or with a disk.
     pub(crate) layer: Option<RecordedLayer>,
+    /// One for each directory; none if all files are in the image of a disk.
     passes: Vec<TreePass>,
 }
 
@@ -36,41 +39,53 @@ struct TreePass {
 }
 
 impl SnapshotFiles {
-    /// Copies the files of a sandbox that runs: the workspace into the staging area, and its changes
-    /// into a new layer; or the image of its disk. Blocks.
-    pub(crate) fn stage_live(
+    /// Copies the image of a running sandbox's disk into the staging area. Blocks.
+    pub(crate) fn stage_live_disk(
         &self,
         name: &str,
         sandbox: &Path,
-        layer: Option<RecordedLayer>,
-        floor: SpaceFloor,
-        tokens: Vec<CancelToken>,
+        mut guard: CopyGuard,
     ) -> Result<LiveStage, CopyError> {
         let staged = self.create_staged(name)?;
-        let mut guard = self.guard_with(floor, tokens);
         let mut check = |bytes: u64| guard.check(bytes);
-        let Some(layer) = layer else {
-            let disk = sandbox.join(DISK);
-            let data =
-                fs::metadata(&disk).map_err(|error| CopyError::io(DISK, &error))?.blocks() * 512;
-            check(data)?;
-            copy_file(self.backend().copies(), &disk, &staged.join(DISK), &mut check)?;
-            return Ok(LiveStage { layer: None, passes: Vec::new() });
+        let disk = sandbox.join(DISK);
+        let data = fs::metadata(&disk).map_err(|error| CopyError::io(DISK, &error))?.blocks() * 512;
+        check(data)?;
+        copy_file(self.backend().copies(), &disk, &staged.join(DISK), &mut check)?;
+        Ok(LiveStage { layer: None, passes: Vec::new() })
+    }
+
+    /// Copies the files of a sandbox that has run since a moment: the workspace into the staging
+    /// area, and its changes into a new layer, if there is one, otherwise there too. Blocks.
+    pub(crate) fn stage_live_trees(
+        &self,
+        name: &str,
+        sandbox: &Path,
+        since: StillMoment,
+        layer: Option<RecordedLayer>,
+        mut guard: CopyGuard,
+    ) -> Result<LiveStage, CopyError> {
+        let staged = self.create_staged(name)?;
+        let mut check = |bytes: u64| guard.check(bytes);
+        let changes = |part: &str| match &layer {
+            Some(layer) => self.layers.part(layer, part),
+            None => staged.join(part).join("upper"),
         };
         let trees = [
             ("workspace", sandbox.join("workspace"), staged.join("workspace")),
-            ("", sandbox.join("root/upper"), self.layers.part(&layer, "root")),
-            ("usr", sandbox.join("usr/upper"), self.layers.part(&layer, "usr")),
+            ("", sandbox.join("root/upper"), changes("root")),
+            ("usr", sandbox.join("usr/upper"), changes("usr")),
         ];
         let mut passes = Vec::with_capacity(trees.len());
         for (shown, from, to) in trees {
+            create_parent(&to).map_err(|error| CopyError::io(shown, &error))?;
             let live = with_links(&to, |links| {
-                copy_live(self.backend().copies(), &from, &to, links, &mut check)
+                copy_live(self.backend().copies(), since, &from, &to, links, &mut check)
             });
             let live = live.map_err(|error| error.below(shown))?;
             passes.push(TreePass { shown, from, to, live });
         }
-        Ok(LiveStage { layer: Some(layer), passes })
+        Ok(LiveStage { layer, passes })
     }
 
     /// Copies what changed since the first pass over a sandbox, which stands still now, and the states
@@ -90,7 +105,7 @@ impl SnapshotFiles {
         check(0)?;
         let mut copied = Copied::default();
         let mut layer_bytes = 0;
-        if stage.layer.is_none() {
+        if stage.passes.is_empty() {
             copied = refresh_copy(&sandbox.join(DISK), &staged.join(DISK), &mut check)?;
         }
         for TreePass { shown, from, to, live } in stage.passes {

@@ -25,8 +25,7 @@ pub(crate) struct SnapshotTrees {
     /// The image's layers, the top one first; without the programs of the host. With these below,
     /// each layer has changes of the host's `/usr` in its directory `usr`.
     pub(crate) image: Vec<PathBuf>,
-    /// The first id that the files of the workspace have on disk. Those of layers can begin at other
-    /// ids: each layer of the record has its own.
+    /// The first id that all these files have on disk, except those of the image.
     pub(crate) id_base: Option<u32>,
 }
 

@@ -200,7 +200,7 @@ impl SnapshotRecord {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let body: SnapshotBody = serde_json::from_str(&row.body).map_err(|error| text(&error))?;
         // Names of layers become paths.
-        if !body.settings.layers.is_valid(uid_base) {
+        if !body.settings.layers.is_valid(uid_base, body.settings.id_base) {
             return Err("it names invalid layers".to_owned());
         }
         if body.v > VERSION_WITH_LAYERS {

@@ -61,7 +61,7 @@ impl Drop for LayerHold {
 pub(crate) struct RecordedLayer {
     /// The name of its directory.
     pub(crate) name: String,
-    /// The first id that its files have on disk.
+    /// The first id that its files have on disk: that of all files of the record.
     pub(crate) id_base: u32,
     /// `None` only between reading the record and the first use of it.
     #[serde(skip)]
@@ -116,12 +116,10 @@ impl LayerStack {
         Some(Self([vec![folded.merged.clone()], rest.to_vec()].concat()))
     }
 
-    /// The top layers that are to be merged, if there are too many. They have the same ids on disk.
+    /// The top layers that are to be merged, if there are too many.
     pub(crate) fn to_fold(&self) -> Option<&[RecordedLayer]> {
         let count = self.0.len().checked_sub(FOLD_REST).filter(|_| self.0.len() > FOLD_ABOVE)?;
-        let top = &self.0[..count];
-        let same = top.iter().take_while(|layer| layer.id_base == top[0].id_base).count();
-        (same > 1).then(|| &top[..same])
+        Some(&self.0[..count])
     }
 
     /// Holds the layers of a record that was just read.
@@ -140,11 +138,13 @@ impl LayerStack {
         self.0.iter().map(spec).collect()
     }
 
-    /// Whether all names and ids are such as the server gives them.
-    pub(crate) fn is_valid(&self, uid_base: u32) -> bool {
+    /// Whether all names are such as the server gives them, and all ids begin at that of the record:
+    /// a sandbox has the ids of the snapshot that it comes from, and so have its layers.
+    pub(crate) fn is_valid(&self, uid_base: u32, id_base: Option<u32>) -> bool {
         self.0.len() <= LAYERS_MAX
             && self.0.iter().all(|layer| {
                 super::is_internal_name(&layer.name)
+                    && Some(layer.id_base) == id_base
                     && isolet_jail::is_id_base(uid_base, layer.id_base)
             })
     }
@@ -163,20 +163,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_top_of_a_long_stack_with_the_same_ids_is_folded() {
+    fn the_top_of_a_long_stack_is_folded() {
         let unused = Arc::new(UnusedLayers::default());
-        let stack = |bases: &[u32]| {
-            let layer = |base: &u32| {
-                let hold = LayerHold::new(String::new(), &unused);
-                RecordedLayer::new(base.to_string(), *base, hold)
-            };
-            LayerStack(bases.iter().map(layer).collect())
+        let stack = |count: usize| {
+            let hold = |_| LayerHold::new(String::new(), &unused);
+            let layer = |at| RecordedLayer::new(crate::model::ids::random(), 0, hold(at));
+            LayerStack((0..count).map(layer).collect())
         };
-        let folded = |bases: &[u32]| stack(bases).to_fold().map(<[_]>::len);
-        assert_eq!(folded(&[0; 8]), None);
-        assert_eq!(folded(&[0; 9]), Some(5));
-        assert_eq!(folded(&[0, 0, 1, 1, 1, 1, 1, 1, 1]), Some(2));
-        assert_eq!(folded(&[0, 1, 1, 1, 1, 1, 1, 1, 1]), None);
+        let folded = |count| stack(count).to_fold().map(<[_]>::len);
+        assert_eq!(folded(FOLD_ABOVE), None);
+        assert_eq!(folded(FOLD_ABOVE + 1), Some(FOLD_ABOVE + 1 - FOLD_REST));
+        let base = isolet_jail::UID_BASE;
+        assert!(stack(LAYERS_MAX).is_valid(base, Some(0)));
+        assert!(!stack(LAYERS_MAX + 1).is_valid(base, Some(0)));
+        assert!(!stack(1).is_valid(base, Some(base)), "other ids than those of the record");
+        assert!(!stack(1).is_valid(base, None));
     }
 
     #[test]

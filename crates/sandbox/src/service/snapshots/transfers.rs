@@ -216,11 +216,6 @@ impl Inner {
         let merged = random();
         let mut portable = SnapshotRecord::clone(record);
         if !record.body.settings.layers.is_empty() {
-            if !record.body.settings.layers.iter().all(|layer| Some(layer.id_base) == base) {
-                let reason = "its layers have different ids on disk; create a sandbox from it, copy \
-                              the files into a new sandbox, and push a snapshot of that";
-                return Err(failed(isolet_repository::Error::Refused(reason.to_owned())));
-            }
             portable.body.settings.set_layers(LayerStack::default());
             portable.body.v = SnapshotBody::version(&portable.body.settings);
             let files = self.snapshots.files.clone();
