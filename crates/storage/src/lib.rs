@@ -17,6 +17,7 @@
 
 mod attributes;
 mod backend;
+mod change_time;
 mod copied;
 mod error;
 mod file;

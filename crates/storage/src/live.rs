@@ -4,7 +4,8 @@
 //! again, but copies only what changed since the first began: the kernel moves the change time
 //! (`ctime`) of a file with each change of its contents, attributes and names, and programs cannot set
 //! it. A directory that was moved keeps the times of the files below it, so the second pass uses a
-//! copied directory only if the first made it from the same directory.
+//! copied directory only if the first made it from the same directory. Where that is not so, a file
+//! that did not change gets another name of the copy that the first pass made of it, if it has several.
 //!
 //! Five things would hide a change. Times have the granularity of a clock tick, so the limit is not
 //! after the time that the file system gave to a new file before the first pass; what has this time or a
@@ -20,9 +21,11 @@
 mod tests;
 mod visit;
 
+use crate::change_time::{Time, changed};
 use crate::copied::{Copied, SpaceCheck};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
+use crate::tree::hard_links::HardLinks;
 use rustix::fs::{FsWord, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -40,9 +43,6 @@ const IN_PROGRESS: Duration = Duration::from_secs(2);
 /// The most directories of a tree that the first pass remembers, with 16 bytes of data each. The
 /// second pass copies what lies in others again.
 const DIRECTORIES_MAX: usize = 1 << 20;
-
-/// A time of a file: seconds and nanoseconds.
-type Time = (i64, i64);
 
 /// A moment at which no program changed the files of a tree: all were frozen, so none was in the
 /// middle of a system call. They may continue afterwards.
@@ -76,7 +76,9 @@ pub struct LiveCopy {
 }
 
 /// Copies a directory that programs change since a moment to a path that does not exist yet, as
-/// [`crate::copy_tree`] does. [`LiveCopy::complete`] must follow. Blocks.
+/// [`crate::copy_tree`] does. [`LiveCopy::complete`] must follow, with the same `links`: a file with
+/// several names can be in a directory that was moved, and in another one that is not visited again.
+/// Blocks.
 ///
 /// # Errors
 /// [`CopyError`], if the copy cannot be written.
@@ -100,7 +102,8 @@ pub fn copy_live(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let source = rustix::fs::open(from, flags, Mode::empty()).map_err(at)?;
     rustix::fs::syncfs(&source).map_err(at)?;
-    let mut visit = Visit::live(method, links, check)?;
+    let links = HardLinks::open(links).map_err(at)?;
+    let mut visit = Visit::live(method, links, check);
     match visit.walk(from, to) {
         Ok(()) => live.directories = visit.into_directories(),
         // A directory on the way was moved.
@@ -111,8 +114,8 @@ pub fn copy_live(
 }
 
 impl LiveCopy {
-    /// Makes the copy equal to the directory, which nobody changes any more. `links` is as in
-    /// [`crate::copy_tree`], and empty. Returns what the copy contains. Blocks.
+    /// Makes the copy equal to the directory, which nobody changes any more. `links` is that of the
+    /// first pass; the caller removes it. Returns what the copy contains. Blocks.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -128,7 +131,9 @@ impl LiveCopy {
         if is_set_back(self.since.time, now, self.since.at.elapsed()) {
             self.directories.clear();
         }
-        let mut visit = Visit::second(method, links, check, self.limit, self.directories)?;
+        let links = HardLinks::after_first_pass(links, self.limit)
+            .map_err(|errno| CopyError::at(b"", errno))?;
+        let mut visit = Visit::second(method, links, check, self.limit, self.directories);
         visit.walk(from, to)?;
         Ok(visit.copied())
     }
@@ -148,11 +153,6 @@ fn file_time(directory: &Path) -> Result<Time, Errno> {
         file => file?,
     };
     Ok(changed(&rustix::fs::fstat(&file)?))
-}
-
-#[allow(clippy::useless_conversion)]
-fn changed(stat: &rustix::fs::Stat) -> Time {
-    (i64::from(stat.st_ctime), i64::try_from(stat.st_ctime_nsec).unwrap_or(0))
 }
 
 /// The time that was `by` before another.

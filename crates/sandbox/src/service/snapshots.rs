@@ -210,6 +210,7 @@ impl Inner {
         // It may have fallen asleep or woken since.
         let live = first.map(|first| first.stage).filter(|_| held.frozen);
         let has_layer = live.is_some();
+        let mut links = Vec::new();
         let copied = match live {
             Some(live) => {
                 if let Some(layer) = &live.layer {
@@ -218,7 +219,10 @@ impl Inner {
                 }
                 let rest =
                     blocking(move || files.stage_rest(&staged, &directory, live, floor, tokens));
-                rest.await?.map(|rest| (Staged::measured(rest.copied), rest.layer_bytes))
+                rest.await?.map(|rest| {
+                    links = rest.links;
+                    (Staged::measured(rest.copied), rest.layer_bytes)
+                })
             }
             None => {
                 self.discard_files(&format!("staging/{name}")).await;
@@ -240,6 +244,12 @@ impl Inner {
         let (contents, frozen, standing) = held.copied();
         let standing = purpose.deletes().then_some(standing);
         let frozen = stood_before + frozen.ok_or(Error::TooLate("copying the files"))?;
+        let removed = blocking(move || {
+            let mut all = links.iter();
+            all.try_for_each(|links| isolet_sys::tree::remove(links))
+        });
+        let removed = removed.await?.map_err(|errno| CopyError::at(b"", errno));
+        removed.map_err(|error| self.not_copied(entry, running, error))?;
         let mut copied = self.measured(name, copy, order.temporary).await?;
         copied += added;
         Ok(TakenFiles { contents, copied, layer_bytes, frozen, standing })

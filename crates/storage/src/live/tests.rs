@@ -44,7 +44,7 @@ impl Fixture {
 
     fn complete(&self, live: LiveCopy) -> Copied {
         let mut check = |_| Ok(());
-        let links = self.links();
+        let links = self.at("links");
         let to = self.at("to");
         let copied = live.complete(CopyMethod::Full, &self.at("from"), &to, &links, &mut check);
         // A name there counts as a name of the file.
@@ -105,6 +105,40 @@ fn the_second_pass_finds_every_change() {
     fixture.run(CHANGES);
     fixture.complete(live);
     fixture.assert_same();
+}
+
+/// The names of the file are old, one in a directory that is moved, and one in another that stays.
+#[test]
+fn names_of_a_file_in_a_moved_directory_stay_names_of_one_file() {
+    for moved in
+        ["mv b z", "mv b 0", "mkdir c; mv b c/b", "mv b z; echo more >>a/f", "mv b z; rm a/g"]
+    {
+        let fixture = Fixture::new();
+        fixture.run("mkdir a b; echo 1 >a/f; ln a/f b/f; ln a/f a/g; echo 2 >b/h; ln b/h b/i");
+        std::thread::sleep(IN_PROGRESS + TICKS * 2);
+        let live = fixture.first();
+        fixture.run(moved);
+        fixture.complete(live);
+        fixture.assert_same();
+        let inodes = |tree: &str| {
+            let script = "find . -type f -printf '%i %p\\n' | sort -k2";
+            let mut bash = std::process::Command::new("bash");
+            let output = bash.args(["-c", script]).current_dir(fixture.at(tree)).output().unwrap();
+            let mut known: Vec<String> = Vec::new();
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.lines()
+                .map(|line| {
+                    let (inode, path) = line.split_once(' ').unwrap();
+                    if !known.iter().any(|one| one == inode) {
+                        known.push(inode.to_owned());
+                    }
+                    let number = known.iter().position(|one| one == inode).unwrap();
+                    format!("{number} {path}")
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(inodes("to"), inodes("from"), "{moved}");
+    }
 }
 
 /// Two directories whose files have the same names, sizes and times change places.

@@ -1,7 +1,8 @@
 //! One pass of a copy in two passes.
 
-use super::{DIRECTORIES_MAX, Time, changed};
+use super::DIRECTORIES_MAX;
 use crate::attributes::{copy_extended, remove_extended, set};
+use crate::change_time::{Time, changed};
 use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
@@ -41,25 +42,20 @@ struct Level {
 }
 
 impl<'a> Visit<'a> {
-    pub(super) fn live(
-        method: CopyMethod,
-        links: &Path,
-        check: SpaceCheck<'a>,
-    ) -> Result<Self, CopyError> {
-        let links = HardLinks::open(links).map_err(|errno| CopyError::at(b"", errno))?;
+    pub(super) fn live(method: CopyMethod, links: HardLinks, check: SpaceCheck<'a>) -> Self {
         let entries = Copying::new(method, links, check);
-        Ok(Self { entries, directories: HashMap::new(), limit: None, names_bytes: 0 })
+        Self { entries, directories: HashMap::new(), limit: None, names_bytes: 0 }
     }
 
     pub(super) fn second(
         method: CopyMethod,
-        links: &Path,
+        links: HardLinks,
         check: SpaceCheck<'a>,
         limit: Time,
         directories: HashMap<u64, u64>,
-    ) -> Result<Self, CopyError> {
-        let first = Self::live(method, links, check)?;
-        Ok(Self { limit: Some(limit), directories, ..first })
+    ) -> Self {
+        let first = Self::live(method, links, check);
+        Self { limit: Some(limit), directories, ..first }
     }
 
     pub(super) fn into_directories(self) -> HashMap<u64, u64> {

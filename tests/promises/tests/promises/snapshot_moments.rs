@@ -7,7 +7,7 @@
 //! and its answer.
 
 use isolet_kit::{LONG, Options, SOON, Sandbox, Server, Value, json, process, tries, wait_until};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -189,6 +189,40 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// What differs from the moment within a range that differs least, and the last changes of that.
+    fn nearest(&self, within: &RangeInclusive<usize>, seen: &Files) -> String {
+        let mut model = Model::default();
+        let changes = self.changes();
+        let mut made = changes.iter();
+        let mut best: Option<(usize, Vec<String>)> = None;
+        for number in 0..=*within.end() {
+            if within.contains(&number) {
+                let files = model.files();
+                let paths = files.keys().chain(seen.keys()).collect::<BTreeSet<_>>();
+                let differ = paths.into_iter().filter(|path| files.get(*path) != seen.get(*path));
+                let differ: Vec<String> = differ.cloned().collect();
+                if best.as_ref().is_none_or(|(_, least)| differ.len() < least.len()) {
+                    best = Some((number, differ));
+                }
+            }
+            if let Some(change) = made.next() {
+                model.apply(change);
+            }
+        }
+        let Some((number, differ)) = best else { return String::new() };
+        let about = |path: &String| {
+            let name = format!("\"{path}\"");
+            let own: Vec<_> =
+                changes.iter().enumerate().filter(|(_, line)| line.contains(&name)).collect();
+            let last = own.iter().rev().take(6).map(|(at, line)| format!("\n    {at}: {line}"));
+            format!("\n  {path}: {:?}{}", seen.get(path), last.collect::<String>())
+        };
+        let all: String = differ.iter().map(about).collect();
+        format!("nearest to {number}, except{all}")
+    }
+}
+
 impl Drop for Recorder {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -220,7 +254,8 @@ fn check(recorder: &Recorder, within: &RangeInclusive<usize>, copy: &Sandbox, wh
     let seen = dump(copy);
     if recorder.moment(within, &seen).is_none() {
         let any = recorder.moment(&(0..=recorder.count()), &seen);
-        panic!("{what} has the files of no moment in {within:?}; at any time: {any:?}: {seen:#?}");
+        let nearest = recorder.nearest(within, &seen);
+        panic!("{what} has the files of no moment in {within:?}; at any time: {any:?}; {nearest}");
     }
     copy.delete();
 }

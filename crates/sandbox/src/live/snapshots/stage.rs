@@ -1,7 +1,7 @@
 //! Staging a sandbox that runs, in two passes: everything while it runs, and the difference while it
 //! stands still. Used where a copy takes long: in full, or by reference of many files.
 
-use crate::live::snapshots::files::{DISK, LINKS, STAGING, create_parent};
+use crate::live::snapshots::files::{DISK, LINKS, STAGING, create_parent, create_private};
 use crate::live::snapshots::{CopyGuard, SnapshotFiles, SpaceFloor};
 use crate::model::held::cancel::CancelToken;
 use crate::model::record::snapshot_layers::RecordedLayer;
@@ -26,6 +26,8 @@ pub(crate) struct StagedFiles {
     pub(crate) copied: Copied,
     /// The part of `copied` that lies in a new layer, in bytes.
     pub(crate) layer_bytes: u64,
+    /// Directories with further names of files, which the caller removes.
+    pub(crate) links: Vec<PathBuf>,
 }
 
 /// The first pass over one directory.
@@ -35,6 +37,8 @@ struct TreePass {
     shown: &'static str,
     from: PathBuf,
     to: PathBuf,
+    /// The directory for names of files with several names.
+    links: PathBuf,
     live: LiveCopy,
 }
 
@@ -79,11 +83,12 @@ impl SnapshotFiles {
         let mut passes = Vec::with_capacity(trees.len());
         for (shown, from, to) in trees {
             create_parent(&to).map_err(|error| CopyError::io(shown, &error))?;
-            let live = with_links(&to, |links| {
-                copy_live(self.backend().copies(), since, &from, &to, links, &mut check)
-            });
-            let live = live.map_err(|error| error.below(shown))?;
-            passes.push(TreePass { shown, from, to, live });
+            // Apart for each tree, because a file cannot have names in two mounts of a sandbox.
+            let links = to.with_extension(LINKS);
+            create_private(&links).map_err(|error| CopyError::io(LINKS, &error))?;
+            let live = copy_live(self.backend().copies(), since, &from, &to, &links, &mut check)
+                .map_err(|error| error.below(shown))?;
+            passes.push(TreePass { shown, from, to, links, live });
         }
         Ok(LiveStage { layer, passes })
     }
@@ -108,18 +113,20 @@ impl SnapshotFiles {
         if stage.passes.is_empty() {
             copied = refresh_copy(&sandbox.join(DISK), &staged.join(DISK), &mut check)?;
         }
-        for TreePass { shown, from, to, live } in stage.passes {
-            let one = with_links(&to, |links| {
-                live.complete(self.backend().copies(), &from, &to, links, &mut check)
-            });
-            let one = one.map_err(|error| error.below(shown))?;
+        let mut links = Vec::with_capacity(stage.passes.len());
+        for pass in stage.passes {
+            let TreePass { shown, from, to, links: own, live } = pass;
+            let one = live
+                .complete(self.backend().copies(), &from, &to, &own, &mut check)
+                .map_err(|error| error.below(shown))?;
+            links.push(own);
             copied += one;
             if !to.starts_with(&staged) {
                 layer_bytes += one.size_bytes();
             }
         }
         copied += self.copy_shells(sandbox, &staged, &mut check)?;
-        Ok(StagedFiles { copied, layer_bytes })
+        Ok(StagedFiles { copied, layer_bytes, links })
     }
 }
 
