@@ -2,7 +2,7 @@
 //!
 //! Several points are separated by `;`. An action is `off`, `error`, `panic`, `abort` or
 //! `delay(ms)`. `2*abort` acts at the second pass. Without the variable, a pass costs one atomic
-//! load.
+//! load. A few points are limits that a test shortens: `hold.max=delay(500)`.
 
 use crate::model::error::Error;
 use std::collections::HashMap;
@@ -45,14 +45,26 @@ fn point(text: &str) -> Option<(String, Point)> {
     Some((name.to_owned(), Point { action, from, passed: AtomicU64::new(0) }))
 }
 
+fn find(name: &str) -> Option<&'static Point> {
+    let points =
+        POINTS.get_or_init(|| std::env::var("ISOLET_FAILPOINTS").ok().map(|text| parse(&text)));
+    points.as_ref()?.get(name)
+}
+
+/// A limit of time, or the shorter one that a test sets for it.
+pub(crate) fn limit(name: &'static str, usual: Duration) -> Duration {
+    match find(name) {
+        Some(Point { action: Action::Delay(ms), .. }) => usual.min(Duration::from_millis(*ms)),
+        _ => usual,
+    }
+}
+
 /// Passes a named point.
 ///
 /// # Errors
 /// [`Error::Fault`] if the test requests it.
 pub(crate) async fn pass(name: &'static str) -> Result<(), Error> {
-    let points =
-        POINTS.get_or_init(|| std::env::var("ISOLET_FAILPOINTS").ok().map(|text| parse(&text)));
-    let Some(point) = points.as_ref().and_then(|points| points.get(name)) else { return Ok(()) };
+    let Some(point) = find(name) else { return Ok(()) };
     if point.passed.fetch_add(1, Ordering::Relaxed) + 1 < point.from {
         return Ok(());
     }

@@ -6,6 +6,7 @@ use crate::agent_client::agent_version::AgentVersion;
 use crate::agent_client::watch::{AgentReports, watch_at};
 use crate::lifecycle::driver::from_snapshot::copy_failed;
 use crate::lifecycle::driver::{Driver, REATTACH_WAIT};
+use crate::live::failpoint::limit;
 use crate::live::state_receiver::StateReceiver;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
@@ -99,7 +100,7 @@ impl Driver {
                 return false;
             }
         };
-        let until = std::time::Instant::now() + HOLD_MAX;
+        let until = std::time::Instant::now() + limit("hold.max", HOLD_MAX);
         while let Some(wanted) = holder.layer_wanted(until).await {
             let taken = self.give_layer(wanted.layer, frozen.is_some()).await;
             let _ = wanted.answer.send(taken);
