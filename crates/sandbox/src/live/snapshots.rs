@@ -27,7 +27,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SessionId, SnapshotId, TenantId};
 use crate::model::info::SandboxSpec;
 use crate::model::record::snapshot::{SNAPSHOTS_MAX, SnapshotRecord};
-use crate::model::record::snapshot_layers::LayerHold;
+use crate::model::record::snapshot_layers::{LayerHold, RecordedLayer};
 use crate::model::record::{Record, RecordBody, UNREAD};
 pub(crate) use files::{SnapshotFiles, Staged};
 use isolet_store::Store;
@@ -157,6 +157,13 @@ impl Snapshots {
         for sandbox in sandboxes {
             all_known &= sandbox.body.cause.as_deref() != Some(UNREAD);
             sandbox.body.layers.hold(&mut hold);
+            for name in snapshots.newer_layers(sandbox).await.into_iter().rev() {
+                warn!(sandbox = %sandbox.name, layer = %name, "layer is newer than the record, which gets it");
+                let id_base = sandbox.body.id_base.unwrap_or(isolet_jail::FILES_ID_BASE);
+                let top = RecordedLayer::new(name.clone(), id_base, hold(&name));
+                let stack = sandbox.body.layers.with_top(top);
+                sandbox.body.set_layers(stack);
+            }
         }
         let mut forks = Vec::new();
         for row in store.all_snapshots().await? {
@@ -192,6 +199,23 @@ impl Snapshots {
         let settled = blocking(move || own.settle_all(&layers, all_known)).await?;
         settled.map_err(|error| Error::Fault(format!("layers of snapshots: {error}")))?;
         Ok((snapshots, forks))
+    }
+
+    /// The layers of a sandbox that its record does not name yet, the top one first.
+    async fn newer_layers(&self, sandbox: &Record) -> Vec<String> {
+        if sandbox.body.cause.as_deref() == Some(UNREAD) {
+            return Vec::new();
+        }
+        let layers = self.files.layers.clone();
+        let name = sandbox.name.clone();
+        let body = sandbox.body.clone();
+        match blocking(move || layers.newer(&name, &body)).await {
+            Ok(Ok(newer)) => newer,
+            failed => {
+                warn!(sandbox = %sandbox.name, ?failed, "list of its layers does not read");
+                Vec::new()
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

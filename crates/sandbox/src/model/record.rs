@@ -389,7 +389,7 @@ impl Record {
 }
 
 /// Whether a text is a name that the server gives to sandboxes, and that names files of it.
-fn is_internal_name(name: &str) -> bool {
+pub(crate) fn is_internal_name(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(known)
 }

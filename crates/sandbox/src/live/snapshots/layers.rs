@@ -7,8 +7,8 @@
 //! server runs, layers are discarded when the last record in memory that names them is gone.
 
 use crate::model::ids::random;
-use crate::model::record::RecordBody;
-use crate::model::record::snapshot_layers::{LayerHold, RecordedLayer, UnusedLayers};
+use crate::model::record::snapshot_layers::{LAYERS_MAX, LayerHold, RecordedLayer, UnusedLayers};
+use crate::model::record::{RecordBody, is_internal_name};
 use isolet_storage::create_directory_like;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::collections::HashMap;
@@ -118,8 +118,17 @@ impl Layers {
         Ok(rustix::fs::syncfs(fs::File::open(&self.directory)?)?)
     }
 
+    /// Moves a layer that no record names to the trash, unless a directory that was put aside needs it.
+    /// Returns whether it is gone. Blocks.
+    pub(crate) fn discard_unused(&self, name: &str) -> io::Result<bool> {
+        if self.listed_by_orphans()?.iter().any(|listed| listed == name) {
+            return Ok(false);
+        }
+        self.discard(name).map(|()| true)
+    }
+
     /// Moves a layer to the trash. No error if there is none. Blocks.
-    pub(crate) fn discard(&self, name: &str) -> io::Result<()> {
+    fn discard(&self, name: &str) -> io::Result<()> {
         // A name in the trash is never used twice.
         let to = self.trash.join(format!("layer-{}", random()));
         match fs::rename(self.directory.join(name), to) {
@@ -162,6 +171,33 @@ impl Layers {
             warn!(layer = %name, "layer of a snapshot is missing; sandboxes that need it cannot start");
         }
         Ok(())
+    }
+
+    /// The layers to which a sandbox gave its files after its record was written, the top one first: its
+    /// directory names them above those of the record. Records can be older than the files. Blocks.
+    pub(super) fn newer(&self, sandbox: &str, body: &RecordBody) -> io::Result<Vec<String>> {
+        // A restore in place exchanges the whole directory, and an ephemeral sandbox removes it.
+        if !body.persistent || body.restore.is_some() || body.limits.disk_mib > 0 {
+            return Ok(Vec::new());
+        }
+        let list = match fs::read_to_string(self.sandboxes.join(sandbox).join(LIST)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            list => list?,
+        };
+        let listed: Vec<&str> = list.lines().collect();
+        let recorded: Vec<&str> = body.layers.iter().map(|layer| layer.name.as_str()).collect();
+        let Some(newer) = listed.strip_suffix(recorded.as_slice()) else { return Ok(Vec::new()) };
+        if listed.len() > LAYERS_MAX || !newer.iter().all(|name| is_internal_name(name)) {
+            return Ok(Vec::new());
+        }
+        for name in newer {
+            let own = self.directory.join(name);
+            let complete = PARTS.iter().all(|part| own.join(part).is_dir());
+            if !complete || origin(&own)?.is_some() {
+                return Ok(Vec::new());
+            }
+        }
+        Ok(newer.iter().map(|name| (*name).to_owned()).collect())
     }
 
     /// The layers of directories that were put aside because they have no record.

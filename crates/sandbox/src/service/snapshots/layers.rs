@@ -41,8 +41,11 @@ pub(in crate::service) async fn keep(inner: Arc<Inner>) {
             }
             let own = layers.clone();
             let shown = name.clone();
-            match blocking(move || own.discard(&name)).await {
-                Ok(Ok(())) => info!(layer = %shown, "unused layer discarded"),
+            match blocking(move || own.discard_unused(&name)).await {
+                Ok(Ok(true)) => info!(layer = %shown, "unused layer discarded"),
+                Ok(Ok(false)) => {
+                    info!(layer = %shown, "layer stays: an orphaned directory needs it")
+                }
                 done => warn!(layer = %shown, ?done, "layer is discarded at the next start"),
             }
             inner.trash.notify_one();
