@@ -278,3 +278,60 @@ test("a snapshot and a fork have the files and the shells of one moment", async 
   await client.deleteSnapshot(name);
   await expect(client.deleteSnapshot(name)).rejects.toMatchObject({ status: 404, code: "no_snapshot" });
 });
+
+// Promises: SN10, SN11.
+test("files of a snapshot are listed, read and compared without a sandbox", async () => {
+  const sandbox = fresh();
+  await sandbox.exec("mkdir -p deep/er; printf 'a\\000b\\377' >deep/bytes; echo x >.hidden; ln -s deep/bytes link; mkfifo /opt/pipe");
+  await sandbox.exec("echo kept >kept; echo old >'odd #1 %ü?'; echo gone >deep/gone");
+  const name = `files-${randomUUID()}`;
+  const before = await sandbox.snapshot({ name });
+  await sandbox.exec("rm deep/gone; echo new >'odd #1 %ü?'; mkdir more; touch more/{1..1200}; chmod 600 kept");
+  const after = await sandbox.snapshot();
+  await sandbox.destroy();
+
+  const list = async (path?: string, options = {}) => {
+    const all = [];
+    for await (const file of client.listSnapshotFiles(name, path, options)) all.push(file);
+    return all;
+  };
+  expect((await list()).map(({ name }) => name)).toEqual(["deep", "kept", "link", "odd #1 %ü?"]);
+  expect((await list("deep", { hidden: true })).map(({ path, type, size }) => [path, type, size])).toEqual([
+    ["/workspace/deep/bytes", "file", 4],
+    ["/workspace/deep/er", "directory", expect.any(Number)],
+    ["/workspace/deep/gone", "file", 5],
+  ]);
+  const all = await list("/workspace", { recursive: true, hidden: true });
+  expect(all.map(({ path }) => path.slice("/workspace/".length))).toEqual([
+    ".hidden", "deep", "deep/bytes", "deep/er", "deep/gone", "kept", "link", "odd #1 %ü?",
+  ]);
+  expect(all.find(({ name }) => name === "link")).toMatchObject({ type: "symlink", target: "deep/bytes" });
+  // Over several pages.
+  let count = 0;
+  for await (const file of client.listSnapshotFiles(after.id, "more")) count += Number(file.type === "file");
+  expect(count).toBe(1200);
+
+  const text = async (path: string) => new TextDecoder().decode(await client.readSnapshotFile(name, path));
+  expect(await client.readSnapshotFile(before.id, "link")).toEqual(new Uint8Array([97, 0, 98, 255]));
+  expect(await text("odd #1 %ü?")).toBe("old\n");
+  expect(await text("/etc/passwd")).toMatch(/^root:/);
+  await expect(text("deep/none")).rejects.toMatchObject({ status: 404, code: "not_found" });
+  await expect(text("/opt/pipe")).rejects.toMatchObject({ status: 409, code: "wrong_kind" });
+  await expect(client.readSnapshotFile("none", "kept")).rejects.toMatchObject({ status: 404, code: "no_snapshot" });
+
+  const changes = [];
+  for await (const { change, file } of client.diffSnapshots(name, after.id)) {
+    changes.push([change, file.path.slice("/workspace/".length), file.type]);
+  }
+  expect(changes.length).toBe(1204);
+  expect(changes.filter(([, path]) => !path?.startsWith("more/"))).toEqual([
+    ["removed", "deep/gone", "file"],
+    ["changed", "kept", "file"],
+    ["added", "more", "directory"],
+    ["changed", "odd #1 %ü?", "file"],
+  ]);
+  await expect(client.diffSnapshots(name, "none").next()).rejects.toMatchObject({ code: "no_snapshot" });
+  await client.deleteSnapshot(name);
+  await client.deleteSnapshot(after.id);
+  await expect(client.listSnapshotFiles(name).next()).rejects.toMatchObject({ status: 404, code: "no_snapshot" });
+});

@@ -8,7 +8,15 @@ import pytest
 from relay import Relay
 from server import kill_agent
 
-from isolet import AsyncIsolet, AsyncSandbox, ConflictError, NotFoundError, ServerError, UsageError
+from isolet import (
+    AsyncIsolet,
+    AsyncSandbox,
+    ConflictError,
+    IsoletError,
+    NotFoundError,
+    ServerError,
+    UsageError,
+)
 from isolet._async import io
 
 pytestmark = pytest.mark.anyio
@@ -240,3 +248,63 @@ async def test_a_snapshot_and_a_fork_have_files_and_shells(
     with pytest.raises(NotFoundError) as raised:
         await client.delete_snapshot(name)
     assert raised.value.code == "no_snapshot"
+
+
+# Promises: SN10, SN11.
+async def test_files_of_a_snapshot_are_listed_read_and_compared(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    odd = "odd #1 %\u00fc?"
+    async with client.sandbox(fresh()) as sandbox:
+        await sandbox.exec(
+            "mkdir -p deep/er; printf 'a\\000b\\377' >deep/bytes; echo x >.hidden; ln -s deep/bytes link; "
+            f"echo kept >kept; echo old >'{odd}'; echo gone >deep/gone; mkfifo /opt/pipe"
+        )
+        before = await sandbox.snapshot(name=name)
+        await sandbox.exec(
+            f"rm deep/gone; echo new >'{odd}'; mkdir more; touch more/{{1..1200}}; chmod 600 kept"
+        )
+        after = await sandbox.snapshot()
+    top = [one.name async for one in client.snapshot_files(name)]
+    assert top == ["deep", "kept", "link", odd]
+    deep = [(one.path, one.type, one.size) async for one in client.snapshot_files(name, "deep")]
+    assert [path for path, _, _ in deep] == [f"/workspace/deep/{one}" for one in ("bytes", "er", "gone")]
+    assert deep[0][1:] == ("file", 4)
+    everything = [
+        one async for one in client.snapshot_files(before.id, "/workspace", recursive=True, hidden=True)
+    ]
+    paths = [one.path.removeprefix("/workspace/") for one in everything]
+    assert paths == [".hidden", "deep", "deep/bytes", "deep/er", "deep/gone", "kept", "link", odd]
+    assert [one.target for one in everything if one.type == "symlink"] == ["deep/bytes"]
+    # Over several pages.
+    assert len([one async for one in client.snapshot_files(after.id, "more")]) == 1200
+
+    assert await client.read_snapshot_file(name, "link") == b"a\0b\xff"
+    assert await client.read_snapshot_file(before.id, odd) == b"old\n"
+    assert (await client.read_snapshot_file(name, "/etc/passwd")).startswith(b"root:")
+    for path, code in (("deep/none", "not_found"), ("/opt/pipe", "wrong_kind")):
+        with pytest.raises(IsoletError) as refused:
+            await client.read_snapshot_file(name, path)
+        assert isinstance(refused.value, (NotFoundError, ConflictError))
+        assert refused.value.code == code
+
+    changes = [
+        (one.change, one.file.path.removeprefix("/workspace/"), one.file.type)
+        async for one in client.diff_snapshots(name, after.id)
+    ]
+    assert len(changes) == 1204
+    assert [one for one in changes if not one[1].startswith("more/")] == [
+        ("removed", "deep/gone", "file"),
+        ("changed", "kept", "file"),
+        ("added", "more", "directory"),
+        ("changed", odd, "file"),
+    ]
+    with pytest.raises(NotFoundError) as unknown:
+        _ = [one async for one in client.diff_snapshots(name, "none")]
+    assert unknown.value.code == "no_snapshot"
+    await client.delete_snapshot(name)
+    await client.delete_snapshot(after.id)
+    with pytest.raises(NotFoundError) as deleted:
+        _ = [one async for one in client.snapshot_files(name)]
+    assert deleted.value.code == "no_snapshot"

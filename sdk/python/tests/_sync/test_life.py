@@ -9,7 +9,15 @@ import pytest
 from relay import Relay
 from server import kill_agent
 
-from isolet import Isolet, Sandbox, ConflictError, NotFoundError, ServerError, UsageError
+from isolet import (
+    Isolet,
+    Sandbox,
+    ConflictError,
+    IsoletError,
+    NotFoundError,
+    ServerError,
+    UsageError,
+)
 from isolet._sync import io
 
 pytestmark = pytest.mark.anyio
@@ -241,3 +249,63 @@ def test_a_snapshot_and_a_fork_have_files_and_shells(
     with pytest.raises(NotFoundError) as raised:
         client.delete_snapshot(name)
     assert raised.value.code == "no_snapshot"
+
+
+# Promises: SN10, SN11.
+def test_files_of_a_snapshot_are_listed_read_and_compared(
+    client: Isolet, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    odd = "odd #1 %\u00fc?"
+    with client.sandbox(fresh()) as sandbox:
+        sandbox.exec(
+            "mkdir -p deep/er; printf 'a\\000b\\377' >deep/bytes; echo x >.hidden; ln -s deep/bytes link; "
+            f"echo kept >kept; echo old >'{odd}'; echo gone >deep/gone; mkfifo /opt/pipe"
+        )
+        before = sandbox.snapshot(name=name)
+        sandbox.exec(
+            f"rm deep/gone; echo new >'{odd}'; mkdir more; touch more/{{1..1200}}; chmod 600 kept"
+        )
+        after = sandbox.snapshot()
+    top = [one.name for one in client.snapshot_files(name)]
+    assert top == ["deep", "kept", "link", odd]
+    deep = [(one.path, one.type, one.size) for one in client.snapshot_files(name, "deep")]
+    assert [path for path, _, _ in deep] == [f"/workspace/deep/{one}" for one in ("bytes", "er", "gone")]
+    assert deep[0][1:] == ("file", 4)
+    everything = [
+        one for one in client.snapshot_files(before.id, "/workspace", recursive=True, hidden=True)
+    ]
+    paths = [one.path.removeprefix("/workspace/") for one in everything]
+    assert paths == [".hidden", "deep", "deep/bytes", "deep/er", "deep/gone", "kept", "link", odd]
+    assert [one.target for one in everything if one.type == "symlink"] == ["deep/bytes"]
+    # Over several pages.
+    assert len([one for one in client.snapshot_files(after.id, "more")]) == 1200
+
+    assert client.read_snapshot_file(name, "link") == b"a\0b\xff"
+    assert client.read_snapshot_file(before.id, odd) == b"old\n"
+    assert client.read_snapshot_file(name, "/etc/passwd").startswith(b"root:")
+    for path, code in (("deep/none", "not_found"), ("/opt/pipe", "wrong_kind")):
+        with pytest.raises(IsoletError) as refused:
+            client.read_snapshot_file(name, path)
+        assert isinstance(refused.value, (NotFoundError, ConflictError))
+        assert refused.value.code == code
+
+    changes = [
+        (one.change, one.file.path.removeprefix("/workspace/"), one.file.type)
+        for one in client.diff_snapshots(name, after.id)
+    ]
+    assert len(changes) == 1204
+    assert [one for one in changes if not one[1].startswith("more/")] == [
+        ("removed", "deep/gone", "file"),
+        ("changed", "kept", "file"),
+        ("added", "more", "directory"),
+        ("changed", odd, "file"),
+    ]
+    with pytest.raises(NotFoundError) as unknown:
+        _ = [one for one in client.diff_snapshots(name, "none")]
+    assert unknown.value.code == "no_snapshot"
+    client.delete_snapshot(name)
+    client.delete_snapshot(after.id)
+    with pytest.raises(NotFoundError) as deleted:
+        _ = [one for one in client.snapshot_files(name)]
+    assert deleted.value.code == "no_snapshot"
