@@ -33,7 +33,7 @@ pub mod veth;
 mod wait;
 
 pub use http::{Event, Http, Reply, Stream};
-pub use loop_disk::{MountedDisk, cut, end_on_disk, evict, subvolumes};
+pub use loop_disk::{MountedDisk, cut, end_on_disk, evict, subvolumes, truncate};
 pub use options::Options;
 pub use pty::Pty;
 pub use rows::Rows;

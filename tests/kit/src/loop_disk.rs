@@ -49,10 +49,20 @@ impl MountedDisk {
 /// When it is not possible.
 #[track_caller]
 pub fn cut(image: &Path, bytes: u64) {
-    let opened = OpenOptions::new().write(true).open(image).expect("its image");
-    opened.set_len(bytes).expect("it is shorter");
+    truncate(image, bytes);
     let device = run("losetup", &["-n", "-O", "NAME", "-j", text(image)]);
     run("losetup", &["-c", device.trim()]);
+}
+
+/// Truncates the image of a mounted file system, whose device keeps its size: reads behind the end of
+/// the file are errors.
+///
+/// # Panics
+/// When it is not possible.
+#[track_caller]
+pub fn truncate(image: &Path, bytes: u64) {
+    let opened = OpenOptions::new().write(true).open(image).expect("its image");
+    opened.set_len(bytes).expect("it is shorter");
 }
 
 /// The subvolumes of a mounted btrfs that are not deleted.

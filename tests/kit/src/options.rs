@@ -39,9 +39,19 @@ impl LoopDisk {
         let force = if self.kind == "ext4" { "-F" } else { "-f" };
         let mkfs = format!("mkfs.{}", self.kind);
         done(Command::new(mkfs).args(["-q", force]).args(&self.args).arg(image));
-        done(Command::new("mount").args(["-t", self.kind, "-o", "loop"]).args([image, at]));
+        self.attach(image, at);
         // The server wants its directory empty.
         let _ = std::fs::remove_dir(at.join("lost+found"));
+    }
+
+    /// Mounts a file system that exists. A copy of it may be mounted too.
+    pub(crate) fn attach(&self, image: &Path, at: &Path) {
+        let options = if self.kind == "xfs" { "loop,nouuid" } else { "loop" };
+        done(Command::new("mount").args(["-t", self.kind, "-o", options]).args([image, at]));
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        self.kind
     }
 }
 

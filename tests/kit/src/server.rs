@@ -1,5 +1,7 @@
 //! A test's server: started, killed, restarted, and cleaned up.
 
+mod power;
+
 use crate::{
     Http, Options, SOON, Sandbox, Traces, Value, https, json, process, traces, wait_until,
 };

@@ -18,6 +18,7 @@ mod live_copies;
 mod memory;
 mod neighbours;
 mod pause;
+mod power_cuts;
 mod records;
 mod server_kills;
 mod sleep;
