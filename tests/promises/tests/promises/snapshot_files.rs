@@ -30,13 +30,39 @@ fn changes(http: &Http, from: &str, to: &str, limit: usize) -> BTreeMap<String, 
     loop {
         let path = format!("/v1/snapshots/{from}/diff/{to}?limit={limit}{cursor}");
         let page = http.get(&path).expect(200).json();
-        for change in page["changes"].as_array().expect("a list") {
+        let changed = page["changes"].as_array().expect("a list");
+        assert!(changed.len() <= limit, "{} on a page of {limit}", changed.len());
+        for change in changed {
             let path = change["path"].as_str().expect("a path").to_owned();
             let how = change["change"].as_str().expect("a word").to_owned();
             assert!(all.insert(path, how).is_none(), "twice: {change}");
         }
         let Some(next) = page["next_cursor"].as_str() else { return all };
         cursor = format!("&cursor={next}");
+    }
+}
+
+/// Checks that lists of a snapshot have the same names, types, sizes and modes as those of the sandbox.
+#[track_caller]
+fn assert_same_lists(sandbox: &Sandbox, snapshot: &str, directories: &[&str], more: &str) {
+    let http = &sandbox.http;
+    for directory in directories {
+        let query = format!("?hidden=1&limit=700&path={directory}{more}");
+        let mut own = list(http, &format!("{}{query}", sandbox.path("/files")));
+        let mut seen = list(http, &format!("/v1/snapshots/{snapshot}/files{query}"));
+        // What a running sandbox mounts is not part of its files.
+        let mounted = ["/etc/isolet", "/proc", "/dev", "/sys"];
+        for all in [&mut own, &mut seen] {
+            all.retain(|one| !mounted.iter().any(|path| one["path"] == *path));
+            for one in all {
+                let about = one.as_object_mut().expect("an object");
+                if about["type"] == "directory" {
+                    about.remove("size");
+                }
+                about.remove("modified_ms");
+            }
+        }
+        assert_eq!(seen, own, "{directory}");
     }
 }
 
@@ -55,25 +81,8 @@ fn files_are_those_that_the_sandbox_saw(disk_mib: u64) {
     let made = sandbox.exec(HOSTILE);
     assert_eq!(made["exit_code"], 0, "{made}");
     take(&sandbox, "one");
-    // The same names, types, sizes and modes as the sandbox itself lists.
-    for directory in ["/workspace", "/workspace/many", "/etc", "/usr/bin", "/var", "/", "/home"] {
-        let query = format!("?hidden=1&limit=700&path={directory}");
-        let mut own = list(&http, &format!("{}{query}", sandbox.path("/files")));
-        let mut seen = list(&http, &format!("/v1/snapshots/one/files{query}"));
-        // What a running sandbox mounts is not part of its files.
-        let mounted = ["/etc/isolet", "/proc", "/dev", "/sys"];
-        for all in [&mut own, &mut seen] {
-            all.retain(|one| !mounted.iter().any(|path| one["path"] == *path));
-            for one in all {
-                let about = one.as_object_mut().expect("an object");
-                if about["type"] == "directory" {
-                    about.remove("size");
-                }
-                about.remove("modified_ms");
-            }
-        }
-        assert_eq!(seen, own, "{directory}");
-    }
+    let directories = ["/workspace", "/workspace/many", "/etc", "/usr/bin", "/var", "/", "/home"];
+    assert_same_lists(&sandbox, "one", &directories, "");
     let text = |path: &str| file(&http, "one", path).expect(200).text();
     assert_eq!(text("a/set"), "x\n");
     assert_eq!(text("n%ff"), "y\n");
@@ -198,4 +207,126 @@ fn a_difference_names_what_changed_with_a_disk() {
 #[test]
 fn a_difference_names_what_changed_without_a_disk() {
     a_difference_names_what_changed(0);
+}
+
+/// A template on the programs of the host has changes of `/usr` in its layer, below those of a sandbox
+/// from it. The second template has none in `/usr`.
+fn files_of_a_template(disk_mib: u64) {
+    let server = Server::start();
+    let http = server.http();
+    let sandbox = server.sandbox_with(&json!({"disk_mib": disk_mib}));
+    let made = sandbox.exec(
+        "set -e; echo template >/usr/local/t; mkdir /usr/local/d; echo 1 >/usr/local/d/1; rm /usr/bin/yes; \
+         rm -r /usr/share/perl5; mkdir /usr/share/perl5; echo own >/usr/share/perl5/own; \
+         echo template >/opt/t; rm -r /var/log; echo first >/etc/hosts.own; echo w >/workspace/w",
+    );
+    assert_eq!(made["exit_code"], 0, "{made}");
+    take(&sandbox, "base");
+    http.post("/v1/images", &json!({"snapshot": "base", "name": "template:1"})).expect(201);
+    http.delete("/v1/snapshots/base").expect(200);
+    sandbox.delete();
+    let sandbox = server.sandbox_with(&json!({"image": "template:1", "disk_mib": disk_mib}));
+    take(&sandbox, "unchanged");
+    let directories = [
+        "/workspace",
+        "/usr/local",
+        "/usr/bin",
+        "/usr/share",
+        "/usr/share/perl5",
+        "/opt",
+        "/var",
+        "/",
+    ];
+    assert_same_lists(&sandbox, "unchanged", &directories, "");
+    let changed = sandbox.exec(
+        "set -e; echo more >>/usr/local/t; rm -r /usr/local/d; rm /usr/share/perl5/own; rm /usr/bin/env; \
+         echo new >/usr/bin/yes; rm /opt/t; mkdir /opt/t; echo x >/opt/t/x; rm /workspace/w",
+    );
+    assert_eq!(changed["exit_code"], 0, "{changed}");
+    take(&sandbox, "changed");
+    assert_same_lists(&sandbox, "changed", &directories, "");
+    assert_same_lists(&sandbox, "changed", &["/opt", "/usr/local", "/etc"], "&recursive=1");
+    let text = |snapshot: &str, path: &str| file(&http, snapshot, path).expect(200).text();
+    assert_eq!(text("unchanged", "/usr/local/t"), "template\n");
+    assert_eq!(text("unchanged", "/usr/local/d/1"), "1\n");
+    assert_eq!(text("changed", "/usr/local/t"), "template\nmore\n");
+    assert_eq!(text("changed", "/usr/bin/yes"), "new\n");
+    assert_eq!(text("changed", "/opt/t/x"), "x\n");
+    for (snapshot, path) in [
+        ("unchanged", "/usr/bin/yes"),
+        ("unchanged", "/usr/share/perl5/strict.pm"),
+        ("unchanged", "/var/log"),
+        ("changed", "/usr/local/d/1"),
+        ("changed", "/usr/share/perl5/own"),
+        ("changed", "/usr/bin/env"),
+        ("changed", "w"),
+    ] {
+        assert_eq!(
+            file(&http, snapshot, path).expect(404).error(),
+            "not_found",
+            "{snapshot} {path}"
+        );
+    }
+    // Heads, ranges and tags.
+    let path = "/v1/snapshots/changed/files//usr/local/t";
+    let head = http.try_open("HEAD", path, None).expect("an answer");
+    let header =
+        |name: &str| head.headers.iter().find(|(own, _)| own == name).map(|(_, v)| v.as_str());
+    assert_eq!((head.status, header("content-length")), (200, Some("14")));
+    let tag = header("etag").expect("a tag");
+    assert_eq!(http.with("if-none-match", tag).get(path).status, 304);
+    let range = |range: &str| {
+        let reply = http.with("range", range).get(path);
+        (reply.status, reply.header("content-range").map(str::to_owned), reply.text())
+    };
+    assert_eq!(range("bytes=0-3"), (206, Some("bytes 0-3/14".to_owned()), "temp".to_owned()));
+    assert_eq!(range("bytes=-5"), (206, Some("bytes 9-13/14".to_owned()), "more\n".to_owned()));
+    let wanted = [
+        ("/opt/t", "changed"),
+        ("/opt/t/x", "added"),
+        ("/usr/bin/env", "removed"),
+        ("/usr/bin/yes", "added"),
+        ("/usr/local/d", "removed"),
+        ("/usr/local/d/1", "removed"),
+        ("/usr/local/t", "changed"),
+        ("/usr/share/perl5/own", "removed"),
+        ("/workspace/w", "removed"),
+    ];
+    let wanted: BTreeMap<_, _> = wanted.map(|(path, how)| (path.to_owned(), how.to_owned())).into();
+    for limit in [2, 1000] {
+        assert_eq!(changes(&http, "unchanged", "changed", limit), wanted, "pages of {limit}");
+    }
+    // A sandbox from the snapshot sees the same.
+    let copy = server.sandbox_with(&json!({"snapshot": "changed"}));
+    assert_same_lists(&copy, "changed", &directories, "");
+    copy.delete();
+    sandbox.delete();
+    for snapshot in ["unchanged", "changed"] {
+        http.delete(&format!("/v1/snapshots/{snapshot}")).expect(200);
+    }
+    // A template without changes in `/usr`.
+    let sandbox = server.sandbox_with(&json!({"disk_mib": disk_mib}));
+    assert_eq!(sandbox.exec("echo second >/opt/t")["exit_code"], 0);
+    take(&sandbox, "base");
+    http.post("/v1/images", &json!({"snapshot": "base", "name": "template:2"})).expect(201);
+    let second = server.sandbox_with(&json!({"image": "template:2", "disk_mib": disk_mib}));
+    take(&second, "second");
+    assert_same_lists(&second, "second", &["/usr/local", "/usr/bin", "/opt", "/"], "");
+    assert_eq!(changes(&http, "base", "second", 100), BTreeMap::new());
+    // Otherwise its disk stays mounted for ten seconds.
+    for snapshot in ["base", "second"] {
+        http.delete(&format!("/v1/snapshots/{snapshot}")).expect(200);
+    }
+}
+
+/// Promises: SN10, SN11.
+#[test]
+fn files_of_a_sandbox_from_a_template_are_those_that_it_saw_with_a_disk() {
+    files_of_a_template(128);
+}
+
+/// Promises: SN10, SN11.
+#[test]
+fn files_of_a_sandbox_from_a_template_are_those_that_it_saw_without_a_disk() {
+    files_of_a_template(0);
 }

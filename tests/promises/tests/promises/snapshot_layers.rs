@@ -5,12 +5,12 @@ use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, wait_until};
 use std::path::PathBuf;
 
 /// The layers on the disk.
-fn layers(server: &Server) -> Vec<PathBuf> {
+pub(super) fn layers(server: &Server) -> Vec<PathBuf> {
     server.snapshot_layers()
 }
 
 /// Whether the data directory is on a file system where layers are used.
-fn has_layers(server: &Server) -> bool {
+pub(super) fn has_layers(server: &Server) -> bool {
     let storage = server.http().get("/health").json()["storage"].clone();
     if storage != "layers" {
         println!("skipped: the data directory uses {storage}");
@@ -18,30 +18,30 @@ fn has_layers(server: &Server) -> bool {
     storage == "layers"
 }
 
-fn plain(server: &Server) -> Sandbox {
+pub(super) fn plain(server: &Server) -> Sandbox {
     server.sandbox_with(&json!({"disk_mib": 0}))
 }
 
-fn sleep(sandbox: &Sandbox) {
+pub(super) fn sleep(sandbox: &Sandbox) {
     wait_until("it sleeps", SOON, || {
         (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
     });
 }
 
-fn take(sandbox: &Sandbox) -> String {
+pub(super) fn take(sandbox: &Sandbox) -> String {
     let taken = sandbox.post("/snapshots", &json!({})).expect(201).json();
     taken["id"].as_str().expect("an id").to_owned()
 }
 
-fn start_from(server: &Server, snapshot: &str) -> Sandbox {
+pub(super) fn start_from(server: &Server, snapshot: &str) -> Sandbox {
     server.sandbox_with(&json!({"snapshot": snapshot}))
 }
 
-fn remove(server: &Server, snapshot: &str) {
+pub(super) fn remove(server: &Server, snapshot: &str) {
     server.http().delete(&format!("/v1/snapshots/{snapshot}")).expect(200);
 }
 
-fn says(sandbox: &Sandbox, command: &str) -> String {
+pub(super) fn says(sandbox: &Sandbox, command: &str) -> String {
     let ran = sandbox.command("dev", command);
     assert_eq!(ran["exit_code"], 0, "{command}: {ran}");
     ran["stdout"].as_str().expect("text").to_owned()
@@ -230,7 +230,7 @@ fn a_layer_that_cannot_be_recorded_is_given_back() {
 
 /// Adds a layer to a sandbox `times` times, and returns the last snapshot. Each layer adds a file and
 /// deletes the one of the layer before.
-fn add_layers(server: &Server, sandbox: &Sandbox, from: usize, times: usize) -> String {
+pub(super) fn add_layers(server: &Server, sandbox: &Sandbox, from: usize, times: usize) -> String {
     let mut last = None;
     for number in from..from + times {
         let before = number.wrapping_sub(1);
@@ -250,7 +250,7 @@ fn add_layers(server: &Server, sandbox: &Sandbox, from: usize, times: usize) -> 
     last.expect("at least one")
 }
 
-fn assert_layered(sandbox: &Sandbox, last: usize) {
+pub(super) fn assert_layered(sandbox: &Sandbox, last: usize) {
     let seen = says(sandbox, "ls -d /root/d* /usr/local/u*; wc -l </root/log");
     assert_eq!(seen, format!("/root/d{last}\n/usr/local/u{last}\n{}\n", last + 1));
     assert_eq!(

@@ -294,7 +294,7 @@ fn another_tenant_has_no_part_in_a_snapshot() {
 /// Promises: SN5.
 #[test]
 fn a_scoped_session_sees_in_a_copy_what_it_saw_before() {
-    let (server, sandbox) = one();
+    let (mut server, sandbox) = one();
     sandbox.says("mkdir -p /workspace/mine /workspace/hidden; echo secret >/workspace/hidden/s");
     let scope = json!({"id": "part", "file_access": {"write": ["mine"]}});
     let made = sandbox.post("/sessions", &scope);
@@ -305,7 +305,44 @@ fn a_scoped_session_sees_in_a_copy_what_it_saw_before() {
     let seen = copy.command("part", "cat /workspace/mine/x; echo $X; cat /workspace/hidden/s");
     assert_eq!(seen["stdout"], "x\n5\n", "{seen}");
     assert_ne!(seen["exit_code"], 0);
+    // The scope is recorded with the copy.
+    let forked = sandbox.post("/fork", &json!({"count": 1})).expect(201).json();
+    server.restart();
+    for copy in [copy, server.named(&id(&forked["forks"][0]))] {
+        let listed = copy.http.get(&copy.path("/sessions")).expect(200).json();
+        let listed = listed.as_array().expect("a list").iter();
+        let part = listed.clone().find(|one| one["id"] == "part");
+        let part = part.unwrap_or_else(|| panic!("{listed:?}"));
+        assert_eq!(part["file_access"]["write"], json!(["mine"]), "{part}");
+        let seen = copy.command("part", "cat /workspace/mine/x; echo $X; cat /workspace/hidden/s");
+        assert_eq!(seen["stdout"], "x\n5\n", "{seen}");
+        assert_ne!(seen["exit_code"], 0);
+    }
     remove(&server.http(), &id(&taken));
+}
+
+/// Promises: SN3, SN4.
+#[test]
+fn a_snapshot_is_not_deleted_while_sandboxes_are_created_from_it() {
+    let (mut server, sandbox) = one();
+    fill(&sandbox);
+    take(&sandbox, &json!({"name": "used"}));
+    server.kill();
+    server.launch_with("ISOLET_FAILPOINTS", "restore.begun=delay(2000)");
+    server.wait_until_ready();
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(|| start_from(&server, "used"));
+        wait_until("it is being created", SOON, || {
+            server.log().contains("failpoint: delayed").then_some(())
+        });
+        let refused = server.http().delete("/v1/snapshots/used").expect(409);
+        assert_eq!(refused.error(), "snapshot_in_use");
+        let copy = creating.join().expect("it is created");
+        assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+        server.http().delete("/v1/snapshots/used").expect(200);
+        assert_eq!(copy.command("dev", LOOK)["stdout"], SEEN);
+    });
+    wait_until("its files are gone", SOON, || left(&server).is_empty().then_some(()));
 }
 
 /// The launcher has one thread, which must not wait for a process that is frozen from its start.

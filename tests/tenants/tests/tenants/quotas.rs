@@ -2,12 +2,12 @@
 //! and other tenants do not notice.
 
 use isolet_kit::image::{Image, Layer, busybox};
-use isolet_kit::{Http, LONG, Options, Sandbox, Server, json, wait_until};
+use isolet_kit::{Http, LONG, Options, Reply, SOON, Sandbox, Server, json, wait_until};
 
 const DISK: &str =
     "[limits]\ndisk_mib = 64\n[quotas]\ndisk_mib = 24\n[tenants.other]\ndisk_mib = 0\n";
 
-fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> isolet_kit::Reply {
+fn put(sandbox: &Sandbox, path: &str, body: &[u8]) -> Reply {
     sandbox.http.send("PUT", &sandbox.path(&format!("/files/{path}")), Some(body))
 }
 
@@ -103,5 +103,75 @@ fn a_sandbox_has_a_limited_disk_by_default_and_an_earlier_one_stays_as_it_is() {
     assert_eq!(limited.says("cat f"), "kept\n");
     limited.delete();
     before.delete();
+    server.healthy();
+}
+
+fn asleep(sandbox: &Sandbox) {
+    wait_until("it sleeps", SOON, || {
+        (sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+}
+
+/// Sandboxes without a disk that are older than the quota do not count, but the layers that they share
+/// with snapshots do: each once, and not again in the size of a snapshot.
+#[test]
+fn layers_of_snapshots_count_once_and_a_tenant_at_its_quota_takes_no_snapshot() {
+    let mut server = Options::new().config("[limits]\ndisk_mib = 64\n").start();
+    if server.http().get("/health").json()["storage"] != "layers" {
+        println!("skipped: the data directory does not use layers");
+        return;
+    }
+    let http = server.http();
+    let sandbox = server.sandbox_with(&json!({"disk_mib": 0}));
+    let take = |name: &str| sandbox.post("/snapshots", &json!({"name": name})).expect(201).json();
+    sandbox.exec("head -c 16M /dev/urandom >/opt/shared; mkdir -p /opt/empty");
+    asleep(&sandbox);
+    // Three snapshots and a sandbox share the layer with the 16 MiB.
+    let moved = take("one");
+    assert!(moved["size_bytes"].as_u64().is_some_and(|bytes| bytes < 1 << 20), "{moved}");
+    take("two");
+    let copy = server.sandbox_with(&json!({"snapshot": "one"}));
+    assert_eq!(copy.says("wc -c </opt/shared"), "16777216\n");
+    // A running sandbox is copied into a layer; the copy of the workspace is the snapshot's own.
+    sandbox.exec("head -c 12M /dev/urandom >/opt/own; head -c 2M /dev/urandom >/workspace/own");
+    let copied = take("running");
+    assert!(copied["size_bytes"].as_u64().is_some_and(|bytes| bytes > 14 << 20), "{copied}");
+    let other = server.add_key(&["--tenant", "other"]);
+    let other = Http::new(server.port(), Some(&other));
+    std::fs::write(server.data().with_file_name("isolet.toml"), DISK).expect("it is written");
+    server.restart();
+    let refused = wait_until("the layers are counted", LONG, || {
+        let reply = put(&sandbox, "more", b"x");
+        (reply.status == 507).then_some(reply)
+    });
+    assert_eq!(refused.error(), "quota_exceeded");
+    // 16 + 12 + 2 MiB, and the entries of each directory.
+    assert!(refused.text().contains(" 30 MiB"), "{}", refused.text());
+    for (path, body) in [
+        (sandbox.path("/snapshots"), json!({})),
+        (sandbox.path("/fork"), json!({"count": 2})),
+        (sandbox.path("/restore"), json!({"snapshot": "one"})),
+        ("/v1/sandboxes".to_owned(), json!({"id": "new", "disk_mib": 32})),
+    ] {
+        assert_eq!(http.post(&path, &body).expect(507).error(), "quota_exceeded", "{path}");
+    }
+    other.post("/v1/sandboxes", &json!({"id": "second"})).expect(201);
+    other.post("/v1/sandboxes/second/snapshots", &json!({"name": "theirs"})).expect(201);
+    let all = http.get("/v1/snapshots").expect(200).json();
+    assert_eq!(all["snapshots"].as_array().map(Vec::len), Some(3), "{all}");
+    assert_eq!(server.snapshot_layers().len(), 3);
+    for name in ["two", "running"] {
+        http.delete(&format!("/v1/snapshots/{name}")).expect(200);
+    }
+    wait_until("what was deleted is not counted", LONG, || {
+        (put(&sandbox, "more", b"x").status < 300).then_some(())
+    });
+    other.delete("/v1/snapshots/theirs").expect(200);
+    other.delete("/v1/sandboxes/second").expect(200);
+    http.delete("/v1/snapshots/one").expect(200);
+    assert_eq!(sandbox.says("wc -c </opt/shared"), "16777216\n");
+    copy.delete();
+    sandbox.delete();
+    wait_until("no layer is left", SOON, || server.snapshot_layers().is_empty().then_some(()));
     server.healthy();
 }

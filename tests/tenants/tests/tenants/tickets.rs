@@ -72,6 +72,13 @@ fn a_ticket_opens_one_terminal_once() {
             let path = sandbox.path(&format!("{path}?ticket={one}"));
             assert_eq!(page(&server).get(&path).status, 401, "{path}");
         }
+        // A session may see less of a sandbox than its snapshots contain.
+        sandbox.post("/snapshots", &json!({"name": "point"})).expect(201);
+        for path in ["", "/files", "/files/f", "/diff/point"] {
+            let path = format!("/v1/snapshots/point{path}?ticket={one}");
+            assert_eq!(page(&server).get(&path).status, 401, "{path}");
+        }
+        http.delete("/v1/snapshots/point").expect(200);
         enter(&server, &dev, &one).expect("none of these has used it up");
     });
     rows.row("its time", || {
