@@ -123,7 +123,7 @@ fn files_that_a_tenant_made_do_not_lead_out_of_a_snapshot() {
 /// Promises: SN20.
 #[test]
 fn files_that_a_tenant_made_do_not_lead_out_of_a_snapshot_of_a_disk() {
-    hostile_files(512);
+    hostile_files(2048);
 }
 
 /// A device in the files of a sandbox is in no copy, also if a user of the host made it.
