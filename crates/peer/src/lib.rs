@@ -26,7 +26,10 @@
 
 pub mod certificates;
 mod files;
+pub mod inspect;
 mod names;
 mod parsed;
+pub mod tls;
 
 pub use files::PeerFiles;
+pub use tls::{PeerStream, PeerTls};
