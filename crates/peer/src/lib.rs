@@ -30,6 +30,8 @@ pub mod inspect;
 mod names;
 mod parsed;
 pub mod tls;
+pub mod transport;
 
 pub use files::PeerFiles;
 pub use tls::{PeerStream, PeerTls};
+pub use transport::{PeerBody, PeerError, PeerListener, PeerPool, PeerTunnel, SendError};
