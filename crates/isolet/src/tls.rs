@@ -2,9 +2,8 @@
 
 mod reload;
 
-pub(crate) use reload::FileVersions;
-
 use anyhow::{Context, Result, anyhow, bail};
+use isolet_peer::tls::watched_files::WatchedFiles;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -80,9 +79,9 @@ impl TlsFiles {
     /// # Errors
     /// As [`TlsFiles::load`]. Later errors are logged, and the last usable pair stays in use.
     pub(crate) fn watch(self) -> Result<watch::Receiver<Arc<ServerConfig>>> {
-        let versions = FileVersions::of(&self);
+        let watched = WatchedFiles::new([self.certificate.as_path(), self.key.as_path()]);
         let (sender, receiver) = watch::channel(self.load()?);
-        tokio::spawn(reload::keep_current(self, versions, sender));
+        tokio::spawn(reload::keep_current(self, watched, sender));
         Ok(receiver)
     }
 }

@@ -69,19 +69,3 @@ fn an_unusable_pair_is_refused_with_the_file_and_the_reason() {
     assert!(pair.error().contains("key.pem"), "{}", pair.error());
     drop(pair.folder);
 }
-
-#[test]
-fn a_changed_link_is_another_version() {
-    let first = Pair::new();
-    let second = Pair::new();
-    let folder = tempfile::tempdir().unwrap();
-    let link = folder.path().join("data");
-    std::os::unix::fs::symlink(first.folder.path(), &link).unwrap();
-    let files = TlsFiles { certificate: link.join("cert.pem"), key: link.join("key.pem") };
-    let before = FileVersions::of(&files);
-    assert_eq!(FileVersions::of(&files), before);
-    std::fs::remove_file(&link).unwrap();
-    assert_ne!(FileVersions::of(&files), before, "it leads nowhere");
-    std::os::unix::fs::symlink(second.folder.path(), &link).unwrap();
-    assert_ne!(FileVersions::of(&files), before);
-}
