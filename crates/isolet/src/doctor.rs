@@ -10,6 +10,7 @@ mod host;
 mod kernel;
 mod limits;
 mod listen;
+mod peers;
 mod report;
 mod snapshot_store;
 mod storage;
@@ -18,6 +19,8 @@ use crate::config::{Overrides, ServerSettings};
 use anyhow::Result;
 use clap::Parser;
 use finding::{Finding, Status};
+use isolet_peer::PeerFiles;
+use isolet_wire::node::NodeName;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -79,6 +82,17 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
     all.extend(exposure::check(settings));
     all.extend(snapshot_store::check(config.store.as_ref()));
     all
+}
+
+/// Checks the certificates of a node, and prints the findings.
+pub(crate) fn print_peer_files(
+    files: &PeerFiles,
+    node: Option<&NodeName>,
+    json: bool,
+) -> Result<ExitCode> {
+    let findings = peers::check(files, node);
+    report::print(&findings, json)?;
+    Ok(ExitCode::from(finding::worst(&findings).exit_code()))
 }
 
 /// The checks that a start of the server makes. They only read, and take less than a millisecond.

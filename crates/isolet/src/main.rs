@@ -5,6 +5,7 @@ mod admin;
 mod audit;
 mod backup;
 mod client;
+mod cluster;
 mod config;
 mod data_age;
 mod doctor;
@@ -100,6 +101,8 @@ enum Command {
     Snapshot(client::lifecycle::snapshot::Args),
     /// Create, check and prune the store of snapshots (on a server's machine).
     Store(store::Args),
+    /// Create the certificates by which nodes of a fleet trust each other (on the operator's machine).
+    Cluster(cluster::Args),
     /// Create copies of a sandbox.
     Fork(client::lifecycle::snapshot::ForkArgs),
     /// Start a program in the background.
@@ -171,6 +174,7 @@ fn main() -> ExitCode {
         Command::Recover(args) => client::run(1, client::lifecycle::recover::run(args)),
         Command::Snapshot(args) => client::run(1, client::lifecycle::snapshot::run(args)),
         Command::Store(args) => store::run(args),
+        Command::Cluster(args) => cluster::run(args),
         Command::Fork(args) => client::run(1, client::lifecycle::snapshot::fork(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),

@@ -5,6 +5,7 @@ mod agent_loop;
 mod attach;
 mod background;
 mod cli;
+mod cluster;
 mod doctor;
 mod https;
 mod isorun;
