@@ -6,8 +6,8 @@
 //! [`SandboxHandle`]. A process of its own controls egress ([`veth`]).
 //!
 //! Layers, each of which uses only those before it: `config`, `kernel` and `filter`; `cgroup`,
-//! `orphan` and `disk`; `identity` and `sandbox_handle`; `frozen` and `upkeep`; `host`; `child`;
-//! `create`, `scope` and `veth`; `launcher`, `probe` and `teardown`.
+//! `orphan` and `disk`; `identity` and `sandbox_handle` (with `frozen`); `upkeep`; `host`; `child`;
+//! `create`, `scope` and `veth`; `lease_guard`, `launcher`, `probe` and `teardown`.
 #![forbid(unsafe_code)]
 
 mod cgroup;
@@ -16,11 +16,11 @@ mod config;
 mod create;
 mod disk;
 pub mod filter;
-mod frozen;
 mod host;
 pub mod identity;
 mod kernel;
 mod launcher;
+pub mod lease_guard;
 mod orphan;
 pub mod probe;
 mod sandbox_handle;
@@ -36,13 +36,14 @@ pub use config::{
 };
 pub use create::{create_files, create_sandbox};
 pub use disk::{mount_disk, mount_read_only, no_disk, wait_detached};
-pub use frozen::{FrozenSandbox, freeze_processes, write_disk};
 pub use host::image::host_skeleton;
 pub use host::requirements::{CONTROL_GROUPS, Lack, Requirement, missing, requirements};
 pub use host::{Host, PrepareError, host_trees};
 pub use isolet_wire::veth::VethSettings;
 pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
+pub use lease_guard::client::{GuardError, LeaseGuard};
+pub use sandbox_handle::frozen::{FrozenSandbox, freeze_processes, write_disk};
 pub use sandbox_handle::{SandboxHandle, Usage, disk_bytes, empty_trash};
 pub use scope::{ScopeError, start_scope};
 pub use teardown::{Ended, end_all};

@@ -1,10 +1,11 @@
 //! The launcher: one thread, small, root. It receives requests on its standard input (a packet
 //! socket of the server), creates sandboxes, and ends with the server. Sandboxes outlive it.
-//! Started as `isolet-launcher --veth` it is the process that owns the veth pairs instead.
+//! Started as `isolet-launcher --veth` it is the process that owns the veth pairs instead, and as
+//! `isolet-launcher --lease-guard` the one that stops sandboxes when the lease of a node ends.
 
 use isolet_jail::{
-    Config, Host, Packet, ScopeError, StepError, create_files, create_sandbox, missing,
-    receive_packet, start_scope, veth,
+    Config, Host, Packet, ScopeError, StepError, create_files, create_sandbox, lease_guard,
+    missing, receive_packet, start_scope, veth,
 };
 use isolet_sys::{exec, inherited_fd};
 use isolet_wire::launcher::{LauncherRequest, LauncherResponse, Spec, encode};
@@ -24,6 +25,12 @@ fn main() {
         let Ok(null) = File::open("/dev/null") else { return };
         let _ = inherited_fd::dup_to(null.as_fd(), 0);
         return veth::run(options, server);
+    }
+    if let Some(options) = guard_options() {
+        let Ok(server) = server else { return };
+        let Ok(null) = File::open("/dev/null") else { return };
+        let _ = inherited_fd::dup_to(null.as_fd(), 0);
+        return lease_guard::run(options, server);
     }
     exec::autoreap_children();
     let Some(config) = launcher_config() else {
@@ -130,6 +137,16 @@ fn veth_options() -> Option<veth::VethOptions> {
     let egress_proxy = PathBuf::from(next("--egress-proxy")?);
     let egress_proxy_user = next("--egress-proxy-user")?.parse().ok()?;
     Some(veth::VethOptions { data_dir, egress_proxy, egress_proxy_user })
+}
+
+/// Parses the command line that `LeaseGuard::start` writes; `None`: this process is a launcher.
+fn guard_options() -> Option<lease_guard::GuardOptions> {
+    let mut args = std::env::args().skip(1);
+    (args.next()? == "--lease-guard").then_some(())?;
+    let mut next = |flag: &str| (args.next()? == flag).then(|| args.next()).flatten();
+    let data_dir = PathBuf::from(next("--data")?);
+    let cgroup = next("--cgroup")?;
+    Some(lease_guard::GuardOptions { data_dir, cgroup })
 }
 
 /// The protocol version that the server passed as the last argument; servers of version 3 pass

@@ -1,5 +1,7 @@
 //! The server's operations on a sandbox from outside: kill, freeze, measure, limit, and remove it.
 
+pub(crate) mod frozen;
+
 use crate::cgroup::Cgroups;
 use crate::cgroup::meminfo::{self, Machine};
 use crate::config::{Config, SCOPES, scope_dir};

@@ -3,6 +3,7 @@
 
 use crate::cgroup::{CgroupRoot, Hierarchies};
 use crate::config::Config;
+use crate::lease_guard::client::LeaseGuard;
 use crate::sandbox_handle::SandboxHandle;
 use crate::veth;
 use std::collections::BTreeSet;
@@ -51,6 +52,7 @@ pub fn end_all(config: &Config) -> io::Result<Ended> {
             ended.left.push(format!("cannot remove the control groups of sandbox {name}: {error}"));
         }
     }
+    LeaseGuard::release_all(config);
     roots.iter().for_each(|root| drop(fs::remove_dir(root)));
     if let Ok(Some(root)) = Hierarchies::find().map(|all| CgroupRoot::locate(&all, &config.cgroup))
     {

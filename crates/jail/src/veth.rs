@@ -49,7 +49,7 @@ mod gateway;
 mod host_firewall;
 mod manager;
 mod netlink;
-mod nft;
+pub(crate) mod nft;
 mod nft_ruleset;
 mod policy;
 pub(crate) mod preview;

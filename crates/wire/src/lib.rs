@@ -4,7 +4,8 @@
 //! stream into frames and refuses frames that are too long before it allocates memory. [`request`]
 //! lists every message from a server to an agent, and [`response`] lists every answer. Larger
 //! topics have modules of their own: [`activity`], [`terminal`], [`process`], [`context`] and
-//! [`port`]. [`launcher`], [`veth`] and [`network`] hold the messages of the privileged processes.
+//! [`port`]. [`launcher`], [`veth`], [`lease_guard`] and [`network`] hold the messages of the privileged
+//! processes.
 //! [`node`] has the name of a node of a fleet. [`version`] says which versions work together.
 //!
 //! This crate does no I/O: the owner of a socket passes the bytes.
@@ -15,6 +16,7 @@ pub mod context;
 pub mod credential;
 pub mod frame;
 pub mod launcher;
+pub mod lease_guard;
 pub mod network;
 pub mod node;
 pub mod port;

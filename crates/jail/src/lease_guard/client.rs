@@ -1,0 +1,199 @@
+//! The server's side of the lease guard: finds or starts the process, and sends it requests.
+
+use super::socket::connect;
+use crate::config::Config;
+use crate::kernel::packet::{receive_packet, send_packet};
+use isolet_wire::launcher::encode;
+use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedSandbox};
+use isolet_wire::version::VERSION;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long one answer may take. Freezing many sandboxes at the deadline takes up to a second, and
+/// killing those that do not freeze a little more.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the guard did not carry out a request.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// The deadline has passed, or was never set.
+    #[error("the lease of this node has ended")]
+    Expired,
+    /// The request was refused; nothing has changed.
+    #[error("the lease guard refuses: {0}")]
+    Refused(String),
+    /// The process has ended or does not answer. Start another, and tell it the deadline and all
+    /// sandboxes.
+    #[error("the lease guard is gone: {0}")]
+    Gone(String),
+}
+
+/// A connection to the guard, which outlives it. Its calls block, one after the other.
+#[derive(Debug)]
+pub struct LeaseGuard {
+    socket: Mutex<OwnedFd>,
+    /// The deadline that an earlier server has set, in ms of `CLOCK_BOOTTIME`.
+    pub found_deadline_ms: Option<u64>,
+    /// The process, if this connection started it.
+    child: Mutex<Option<Child>>,
+}
+
+fn gone(error: &dyn std::fmt::Display) -> GuardError {
+    GuardError::Gone(error.to_string())
+}
+
+impl LeaseGuard {
+    /// Connects to the guard that an earlier server started, or starts one. Blocks.
+    ///
+    /// # Errors
+    /// [`GuardError::Gone`].
+    pub fn start(config: &Config) -> Result<Self, GuardError> {
+        match connect(&config.data_dir) {
+            Ok(socket) => Self::greet(socket, None),
+            Err(_) => {
+                let (socket, child) = spawn(config)?;
+                Self::greet(socket, Some(child))
+            }
+        }
+    }
+
+    /// Forgets all sandboxes, after their processes have ended, so that the guard ends. Does nothing if
+    /// none runs. Blocks.
+    pub(crate) fn release_all(config: &Config) {
+        let Ok(socket) = connect(&config.data_dir) else { return };
+        let Ok(guard) = Self::greet(socket, None) else { return };
+        for sandbox in guard.list().unwrap_or_default() {
+            let _ = guard.release(&sandbox.name);
+        }
+    }
+
+    fn greet(socket: OwnedFd, child: Option<Child>) -> Result<Self, GuardError> {
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))
+            .map_err(|errno| gone(&errno))?;
+        let mut guard =
+            Self { socket: Mutex::new(socket), found_deadline_ms: None, child: Mutex::new(child) };
+        match guard.ask(&GuardRequest::Hello { version: VERSION })? {
+            GuardResponse::Hello { version, deadline_ms } if version > 0 => {
+                guard.found_deadline_ms = deadline_ms;
+                Ok(guard)
+            }
+            _ => Err(gone(&"it is of another release; restart this machine's sandboxes")),
+        }
+    }
+
+    /// Sets the deadline, in ms of `CLOCK_BOOTTIME`.
+    ///
+    /// # Errors
+    /// [`GuardError::Gone`].
+    pub fn extend(&self, deadline_ms: u64) -> Result<(), GuardError> {
+        self.done(&GuardRequest::Extend { deadline_ms })
+    }
+
+    /// Announces a sandbox that is about to run, by its internal name.
+    ///
+    /// # Errors
+    /// See [`GuardError`]. The sandbox must not be started then.
+    pub fn guard(&self, name: &str) -> Result<(), GuardError> {
+        self.done(&GuardRequest::Guard { name: name.to_owned() })
+    }
+
+    /// Forgets a sandbox that does not run any more, or that no other node may take over.
+    ///
+    /// # Errors
+    /// [`GuardError::Gone`].
+    pub fn release(&self, name: &str) -> Result<(), GuardError> {
+        self.done(&GuardRequest::Release { name: name.to_owned() })
+    }
+
+    /// Lets a stopped sandbox continue that still belongs to this node.
+    ///
+    /// # Errors
+    /// See [`GuardError`]. It is still stopped then.
+    pub fn resume(&self, name: &str) -> Result<(), GuardError> {
+        self.done(&GuardRequest::Resume { name: name.to_owned() })
+    }
+
+    /// All guarded sandboxes.
+    ///
+    /// # Errors
+    /// [`GuardError::Gone`].
+    pub fn list(&self) -> Result<Vec<GuardedSandbox>, GuardError> {
+        let mut all: Vec<GuardedSandbox> = Vec::new();
+        loop {
+            let after = all.last().map(|last| last.name.clone()).unwrap_or_default();
+            match self.ask(&GuardRequest::List { after })? {
+                GuardResponse::Listed(some) if some.is_empty() => return Ok(all),
+                GuardResponse::Listed(some) => all.extend(some),
+                _ => return Err(unexpected()),
+            }
+        }
+    }
+
+    fn done(&self, request: &GuardRequest) -> Result<(), GuardError> {
+        match self.ask(request)? {
+            GuardResponse::Done => Ok(()),
+            GuardResponse::Expired => Err(GuardError::Expired),
+            GuardResponse::Refused { reason } => Err(GuardError::Refused(reason)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn ask(&self, request: &GuardRequest) -> Result<GuardResponse, GuardError> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = send_packet(&socket, &encode(request), None, SendFlags::empty());
+        sent.map_err(|errno| gone(&errno))?;
+        let packet = loop {
+            match receive_packet(&socket, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // A late answer would be taken for that of the next request.
+                    let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                    return Err(gone(&"it does not answer"));
+                }
+                Err(errno) => return Err(gone(&errno)),
+                Ok(None) => return Err(gone(&"it closed the connection")),
+                Ok(Some(packet)) => break packet,
+            }
+        };
+        isolet_wire::frame::decode(&packet.bytes).map_err(|_| unexpected())
+    }
+}
+
+impl Drop for LeaseGuard {
+    fn drop(&mut self) {
+        // Reaps a process that has ended. One that still runs serves the next server.
+        if let Some(child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            let _ = child.try_wait();
+        }
+    }
+}
+
+fn unexpected() -> GuardError {
+    GuardError::Gone("it sent an unexpected response".to_owned())
+}
+
+/// Starts the process, which is the launcher's binary.
+fn spawn(config: &Config) -> Result<(OwnedFd, Child), GuardError> {
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|error| gone(&error))?;
+    let child = Command::new(&config.launcher)
+        .arg("--lease-guard")
+        .arg("--data")
+        .arg(&config.data_dir)
+        .args(["--cgroup", &config.cgroup])
+        .env_clear()
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
+    Ok((ours, child))
+}

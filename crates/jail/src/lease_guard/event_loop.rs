@@ -1,0 +1,184 @@
+//! The event loop of the guard. It serves one server at a time.
+
+use super::guarded::{Entry, Guarded, Refusal};
+use super::socket::listen;
+use super::stop::Stopper;
+use super::{ENFORCE_INTERVAL, now_ms};
+use crate::config::Config;
+use crate::kernel::packet::{receive_packet, send_packet};
+use isolet_wire::launcher::encode;
+use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedState};
+use isolet_wire::version::agree;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The oldest version of servers that the guard accepts: the first one with guards.
+const OLDEST_SERVER: u16 = 5;
+
+/// The options of the command line.
+#[derive(Debug)]
+pub struct GuardOptions {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The name of the control group of all its sandboxes.
+    pub cgroup: String,
+}
+
+struct EventLoop {
+    guarded: Guarded,
+    stopper: Stopper,
+    listener: OwnedFd,
+    client: Option<OwnedFd>,
+}
+
+/// Runs until no server and no sandbox needs the process. `first` is the connection of the server
+/// that started it.
+pub fn run(options: GuardOptions, first: OwnedFd) {
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let config = Config {
+        data_dir: options.data_dir,
+        launcher: PathBuf::new(),
+        agent: PathBuf::new(),
+        uid_base: crate::config::UID_BASE,
+        cgroup: options.cgroup,
+        stall_ms: 0,
+    };
+    let Ok(listener) = listen(&config.data_dir) else { return };
+    let Ok(stopper) = Stopper::new(config) else { return };
+    let guarded = Guarded::default();
+    let mut event_loop = EventLoop { guarded, stopper, listener, client: Some(first) };
+    while event_loop.client.is_some() || !event_loop.guarded.is_empty() {
+        event_loop.turn();
+    }
+}
+
+impl EventLoop {
+    fn turn(&mut self) {
+        let (new, request) = self.wait();
+        // Before any request: what was sent too late must not count.
+        self.enforce();
+        if new {
+            self.accept();
+        }
+        if request {
+            self.serve();
+        }
+    }
+
+    /// Waits for a server, a request, the deadline or the next check. Returns what can be read.
+    fn wait(&self) -> (bool, bool) {
+        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        fds.extend(self.client.as_ref().map(|client| PollFd::new(client, PollFlags::IN)));
+        let stopped = [GuardedState::Stopped, GuardedState::Killed];
+        let checks = stopped.iter().any(|state| self.guarded.of(*state).next().is_some());
+        let due = self.guarded.due_in_ms(now_ms()).map(Duration::from_millis);
+        let due = due.into_iter().chain(checks.then_some(ENFORCE_INTERVAL)).min();
+        let due = due.and_then(|due| Timespec::try_from(due).ok());
+        if poll(&mut fds, due.as_ref()).is_err() {
+            return (false, false);
+        }
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        (is_ready(0), is_ready(1))
+    }
+
+    /// Stops what must not run.
+    fn enforce(&mut self) {
+        let mut names: Vec<String> = Vec::new();
+        if self.guarded.due_in_ms(now_ms()) == Some(0) {
+            names.extend(self.guarded.of(GuardedState::Watched).cloned());
+        }
+        for (name, entry) in self.stopper.stop(&names) {
+            self.guarded.set(&name, entry);
+        }
+        for state in [GuardedState::Stopped, GuardedState::Killed] {
+            let all: Vec<String> = self.guarded.of(state).cloned().collect();
+            let again: Vec<String> =
+                all.into_iter().filter(|name| self.stopper.runs(name)).collect();
+            for (name, found) in self.stopper.stop(&again) {
+                let was_paused = self.guarded.was_paused(&name);
+                let is_killed =
+                    state == GuardedState::Killed || found.state == GuardedState::Killed;
+                let state = if is_killed { GuardedState::Killed } else { GuardedState::Stopped };
+                self.guarded.set(&name, Entry { state, was_paused });
+            }
+        }
+    }
+
+    /// Accepts a connection of root, which replaces that of an earlier server.
+    fn accept(&mut self) {
+        let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+        if sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid.is_root()) {
+            self.client = Some(socket);
+        }
+    }
+
+    fn serve(&mut self) {
+        let Some(client) = &self.client else { return };
+        let packet = match receive_packet(client, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            Ok(Some(packet)) => packet,
+            _ => {
+                self.client = None;
+                return;
+            }
+        };
+        let Ok(request) = isolet_wire::frame::decode(&packet.bytes) else {
+            self.client = None;
+            return;
+        };
+        let answer = encode(&self.answer(request));
+        let sent = self
+            .client
+            .as_ref()
+            .map(|client| send_packet(client, &answer, None, SendFlags::DONTWAIT));
+        if sent.is_some_and(|sent| sent.is_err()) {
+            self.client = None;
+        }
+    }
+
+    fn answer(&mut self, request: GuardRequest) -> GuardResponse {
+        let now = now_ms();
+        let done = match request {
+            GuardRequest::Hello { version } => {
+                let version = agree(version, OLDEST_SERVER).unwrap_or(0);
+                return GuardResponse::Hello { version, deadline_ms: self.guarded.deadline_ms() };
+            }
+            GuardRequest::List { after } => {
+                return GuardResponse::Listed(self.guarded.list(&after));
+            }
+            GuardRequest::Extend { deadline_ms } => {
+                self.guarded.extend(deadline_ms);
+                Ok(())
+            }
+            GuardRequest::Guard { name } => self.guarded.guard(name, now),
+            GuardRequest::Release { name } => {
+                // What is left of a stopped sandbox stays stopped: its server removes it.
+                self.guarded.release(&name);
+                Ok(())
+            }
+            GuardRequest::Resume { name } => self.resume(&name, now),
+        };
+        match done {
+            Ok(()) => GuardResponse::Done,
+            Err(Refusal::Expired) => GuardResponse::Expired,
+            Err(Refusal::Other(reason)) => GuardResponse::Refused { reason },
+        }
+    }
+
+    fn resume(&mut self, name: &str, now: u64) -> Result<(), Refusal> {
+        let entry = self.guarded.may_resume(name, now)?;
+        if entry.state == GuardedState::Watched {
+            return Ok(());
+        }
+        let resumed = self.stopper.resume(name, entry.was_paused);
+        resumed.map_err(|error| Refusal::Other(error.to_string()))?;
+        let state = GuardedState::Watched;
+        self.guarded.set(name, Entry { state, was_paused: false });
+        Ok(())
+    }
+}

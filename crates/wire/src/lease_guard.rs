@@ -1,0 +1,91 @@
+//! Messages between the server of a node and its lease guard: the process that stops sandboxes when
+//! the lease of the node ends, whatever has become of the server. Each packet of a `SOCK_SEQPACKET`
+//! connection holds one postcard value. Every request gets one answer, in order.
+
+use serde::{Deserialize, Serialize};
+
+/// Maximum number of sandboxes in one answer, so that it fits into a packet.
+pub const LIST_MAX: usize = 256;
+
+/// Requests from the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuardRequest {
+    /// The greeting, which must be the first request.
+    Hello {
+        /// The highest version that the server speaks; see [`crate::version`].
+        version: u16,
+    },
+    /// The lease of the node was extended. Answered with [`GuardResponse::Done`].
+    Extend {
+        /// The time of `CLOCK_BOOTTIME`, in ms, at which the guard stops the sandboxes. An earlier one
+        /// than the last is no error.
+        deadline_ms: u64,
+    },
+    /// A sandbox that another node may take over is about to run. Refused when the deadline has
+    /// passed.
+    Guard {
+        /// The internal name of the sandbox.
+        name: String,
+    },
+    /// The sandbox does not run here any more, or no other node may take it over. No error if it is
+    /// not guarded.
+    Release {
+        /// The internal name of the sandbox.
+        name: String,
+    },
+    /// The sandbox still belongs to this node: lets it continue. Refused when the deadline has passed,
+    /// or when its processes had to be killed.
+    Resume {
+        /// The internal name of the sandbox.
+        name: String,
+    },
+    /// List guarded sandboxes whose name is greater than `after`, at most [`LIST_MAX`].
+    List {
+        /// The last name of the previous page; empty for the first page.
+        after: String,
+    },
+}
+
+/// Answers of the guard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuardResponse {
+    /// The answer to the greeting.
+    Hello {
+        /// The version of the connection.
+        version: u16,
+        /// The deadline that an earlier server set.
+        deadline_ms: Option<u64>,
+    },
+    /// The request was carried out.
+    Done,
+    /// Refused, because the deadline has passed or was never set.
+    Expired,
+    /// Refused for another reason.
+    Refused {
+        /// What happened, for people.
+        reason: String,
+    },
+    /// A page of guarded sandboxes, in the order of their names.
+    Listed(Vec<GuardedSandbox>),
+}
+
+/// A sandbox that the guard knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardedSandbox {
+    /// The internal name of the sandbox.
+    pub name: String,
+    /// What the guard has done with it.
+    pub state: GuardedState,
+}
+
+/// The state of a guarded sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuardedState {
+    /// It runs, and is stopped at the deadline.
+    Watched,
+    /// The deadline has passed: its processes are frozen, and no packet leaves it.
+    Stopped,
+    /// The deadline has passed, and its processes were killed, because they could not be frozen or
+    /// its packets could not be dropped.
+    Killed,
+}
