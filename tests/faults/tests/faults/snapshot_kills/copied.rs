@@ -34,12 +34,17 @@ pub(crate) struct Copied {
 
 /// What every file and the variable say, if they agree.
 fn number(sandbox: &Sandbox) -> Option<u64> {
+    let reply = look(sandbox)?;
+    let said: BTreeSet<&str> = reply["stdout"].as_str()?.lines().collect();
+    (said.len() == 1).then(|| said.first()?.parse().ok()).flatten()
+}
+
+/// What they say.
+fn look(sandbox: &Sandbox) -> Option<Value> {
     let body = json!({"command": LOOK});
     let path = sandbox.path(&format!("/sessions/{SESSION}/exec"));
     let reply = sandbox.http.try_send("POST", &path, Some(body.to_string().as_bytes())).ok()?;
-    let reply = reply.json();
-    let said: BTreeSet<&str> = reply["stdout"].as_str()?.lines().collect();
-    (said.len() == 1).then(|| said.first()?.parse().ok()).flatten()
+    Some(reply.json())
 }
 
 /// The listed snapshots, oldest first: id, sandbox and number. One that was taken by a deletion has no
@@ -238,7 +243,11 @@ impl Copied {
                 let complete = if id.starts_with("image-") {
                     copy.post("/exec", &json!({"command": "true"})).status == 200
                 } else {
-                    number(&copy).is_some()
+                    let complete = number(&copy).is_some();
+                    if !complete {
+                        eprintln!("copy {id}: {:?}, {}", look(&copy), copy.info());
+                    }
+                    complete
                 };
                 (gone || complete).then_some(())
             });
