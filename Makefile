@@ -105,7 +105,7 @@ soak: packages tools programs
 snapshot-soak: PACKAGES += podman
 snapshot-soak: packages tools programs
 	ISOLET_SOAK=1 cargo nextest run -p isolet-promises -p isolet-faults -p isolet-escape -p isolet-repository --profile soak -j1 --no-capture --run-ignored all \
-	  -E 'test(soak_moments) | test(soak_a_snapshot) | test(soak_kills_during) | test(soak_podman) | test(files_that_a_tenant_made) | test(soak_10_mb_changed) | test(the_end_of_the_lifetime_does_not_wait_forever)'
+	  -E 'test(soak_moments) | test(soak_a_snapshot) | test(soak_kills_during) | test(soak_podman) | test(soak_paused) | test(files_that_a_tenant_made) | test(soak_10_mb_changed) | test(the_end_of_the_lifetime_does_not_wait_forever)'
 
 # Random kills of every process under busy sandboxes. ISOLET_SOAK_S sets the duration in seconds,
 # ISOLET_SOAK_SEED repeats an earlier run.

@@ -58,6 +58,7 @@ struct File {
     recover_timeout_s: Option<u64>,
     session_idle_s: Option<u64>,
     sleep_after_s: Option<u64>,
+    page_out_after_s: Option<u64>,
     snapshot_every_s_min: Option<u64>,
     free_space_floor_mib: Option<u64>,
     not_found_limit_per_10s: Option<u32>,
@@ -219,6 +220,7 @@ struct PrintedSettings<'a> {
     recover_timeout_s: u64,
     session_idle_s: u64,
     sleep_after_s: u64,
+    page_out_after_s: u64,
     snapshot_every_s_min: u64,
     free_space_floor_mib: u64,
     not_found_limit_per_10s: u32,
@@ -283,6 +285,9 @@ impl ServerSettings {
             sandboxes.session_idle = Duration::from_secs(seconds);
         }
         sandboxes.sleep_after_s = file.sleep_after_s.unwrap_or(sandboxes.sleep_after_s);
+        if let Some(seconds) = file.page_out_after_s {
+            sandboxes.page_out_after_s = seconds;
+        }
         if let Some(seconds) = file.snapshot_every_s_min {
             sandboxes.snapshot_every_s_min = seconds;
         }
@@ -353,6 +358,7 @@ impl ServerSettings {
             recover_timeout_s: all.recover.as_secs(),
             session_idle_s: all.session_idle.as_secs(),
             sleep_after_s: all.sleep_after_s,
+            page_out_after_s: all.page_out_after_s,
             snapshot_every_s_min: all.snapshot_every_s_min,
             free_space_floor_mib: all.free_space_floor_mib,
             not_found_limit_per_10s: self.not_found_limit_per_10s,
@@ -491,6 +497,7 @@ mod tests {
         assert_eq!(file.session_idle_s, Some(plain.sandboxes.session_idle.as_secs()));
         assert_eq!(file.session_idle_s, Some(300), "the default of the /v1/sessions protocol");
         assert_eq!(file.sleep_after_s, Some(plain.sandboxes.sleep_after_s));
+        assert_eq!(file.page_out_after_s, Some(plain.sandboxes.page_out_after_s));
         assert_eq!(file.snapshot_every_s_min, Some(plain.sandboxes.snapshot_every_s_min));
         assert_eq!(file.free_space_floor_mib, Some(plain.sandboxes.free_space_floor_mib));
         assert_eq!(file.not_found_limit_per_10s, Some(plain.not_found_limit_per_10s));

@@ -349,6 +349,11 @@ impl Cgroups {
         self.unified.join("tenant")
     }
 
+    /// Whether the limits are those of version 2.
+    pub(crate) fn unified_only(&self) -> bool {
+        self.unified_only
+    }
+
     /// Sets the limits. The sandbox may be running.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ pub use kernel::packet::{Packet, receive_packet};
 pub use launcher::{Error, Launcher};
 pub use lease_guard::client::{GuardError, LeaseGuard};
 pub use sandbox_handle::frozen::{FrozenSandbox, freeze_processes, write_disk};
+pub use sandbox_handle::page_out::free_swap_bytes;
 pub use sandbox_handle::{SandboxHandle, Usage, disk_bytes, empty_trash};
 pub use scope::{ScopeError, start_scope};
 pub use teardown::{Ended, end_all};

@@ -1,6 +1,7 @@
 //! The server's operations on a sandbox from outside: kill, freeze, measure, limit, and remove it.
 
 pub(crate) mod frozen;
+pub(crate) mod page_out;
 
 use crate::cgroup::Cgroups;
 use crate::cgroup::meminfo::{self, Machine};

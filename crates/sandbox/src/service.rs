@@ -9,10 +9,8 @@ mod fork;
 mod hold;
 mod images;
 mod key_uses;
-mod meminfo;
 mod metrics;
 mod network;
-mod processors;
 mod profiles;
 mod repeat;
 mod resource_usage;
@@ -20,6 +18,7 @@ mod restore;
 pub(crate) mod snapshots;
 pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
+mod upkeep;
 
 use crate::lifecycle::{listeners, recover};
 use crate::live::entry::SandboxEntry;
@@ -90,13 +89,14 @@ impl Service {
         inner.spawn(tenant_sessions::keep(Arc::clone(&inner)));
         inner.spawn(listeners::keep(Arc::clone(&inner)));
         inner.spawn(disk_usage::keep(Arc::clone(&inner)));
+        inner.spawn(upkeep::page_out::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::schedule::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::fold(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
-        inner.spawn(processors::keep(Arc::clone(&inner)));
-        inner.spawn(meminfo::keep(Arc::clone(&inner)));
+        inner.spawn(upkeep::processors::keep(Arc::clone(&inner)));
+        inner.spawn(upkeep::meminfo::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 

@@ -48,6 +48,8 @@ pub struct Config {
     pub session_idle: Duration,
     /// Default idle time after which a sandbox falls asleep, in seconds; 0 means never.
     pub sleep_after_s: u64,
+    /// Time after which the memory of a paused sandbox is written to swap, in seconds; 0 means never.
+    pub page_out_after_s: u64,
     /// Smallest interval of scheduled snapshots that a client may request, in seconds.
     pub snapshot_every_s_min: u64,
     /// How long recovery waits for all agents together.
@@ -104,6 +106,7 @@ impl Config {
             warm_pool_size: 2,
             session_idle: Duration::from_secs(300),
             sleep_after_s: 600,
+            page_out_after_s: 60,
             snapshot_every_s_min: 60,
             recover: Duration::from_secs(10),
             store: None,

@@ -34,6 +34,7 @@ mod last_byte;
 mod memory_view;
 mod network;
 mod packages;
+mod page_out;
 mod pause;
 mod ports;
 mod processes;

@@ -1,0 +1,5 @@
+//! Work at intervals on sandboxes that run or are paused. No request waits for it.
+
+pub(super) mod meminfo;
+pub(super) mod page_out;
+pub(super) mod processors;
