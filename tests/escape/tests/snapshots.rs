@@ -2,7 +2,7 @@
 //! shows another sandbox than the original.
 #![allow(missing_docs)]
 
-use isolet_kit::{Sandbox, Server, Value, json, tries};
+use isolet_kit::{LONG, Sandbox, Server, Value, json, tries, wait_until};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -95,6 +95,11 @@ fn hostile_files(disk_mib: u64) {
     for sandbox in [sandbox, copy, fork, second] {
         sandbox.delete();
     }
+    // As many files take a while to delete.
+    let trash = server.data().join("trash");
+    wait_until("the trash is empty", LONG, || {
+        (fs::read_dir(&trash).expect("is there").count() == 0).then_some(())
+    });
     server.healthy();
 }
 
