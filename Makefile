@@ -33,7 +33,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak snapshot-soak kills upgrade-test baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies ttyd xterm
+.PHONY: run build programs console console-if-can test fetched soak snapshot-soak kills upgrade-test baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -92,7 +92,7 @@ test: packages tools console
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: clients sdk browser python openapi-tools prometheus reverse-proxies $(XTERM)
+fetched: clients sdk browser python openapi-tools prometheus reverse-proxies etcd $(XTERM)
 
 soak: packages tools programs
 	$(MAKE) upgrade-test
@@ -261,6 +261,17 @@ target/clients/proxies/usr/sbin/nginx: | packages
 	mkdir -p target/clients/proxies
 	cd target/clients/proxies && { apt-get download -q nginx caddy || { apt-get update -q && apt-get download -q nginx caddy; }; }
 	cd target/clients/proxies && for p in *.deb; do dpkg-deb -x $$p . && rm $$p; done
+	touch $@
+
+# etcd and etcdctl, which the tests of isolet-cluster start. They are unpacked and not installed, because an
+# installation would start a service.
+etcd: target/clients/etcd/usr/bin/etcd
+
+target/clients/etcd/usr/bin/etcd: | packages
+	rm -rf target/clients/etcd
+	mkdir -p target/clients/etcd
+	cd target/clients/etcd && { apt-get download -q etcd-server etcd-client || { apt-get update -q && apt-get download -q etcd-server etcd-client; }; }
+	cd target/clients/etcd && for p in *.deb; do dpkg-deb -x $$p . && rm $$p; done
 	touch $@
 
 # ttyd, which the benchmark compares terminals with. Debian 12 has no package, so this builds the source

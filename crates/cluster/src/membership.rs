@@ -1,0 +1,218 @@
+//! This node's membership in the fleet, and what it knows about the other nodes.
+//!
+//! A node is a member while its lease lives: `PREFIX/nodes/live/NAME` holds its record and ends with
+//! the lease. The lease is renewed four times in its lifetime. Each renewal is followed by a
+//! transaction that reads or writes that key, which proves two things: the key is still the one that
+//! this node created, and the member of etcd that renewed the lease was not a leader that had just
+//! been replaced (the terms are equal). Only then the [`LeaseDeadline`](crate::model::LeaseDeadline)
+//! moves.
+//!
+//! | state | meaning |
+//! |---|---|
+//! | [`MemberState::Member`] | the lease is held |
+//! | [`MemberState::Suspect`] | renewals fail; the deadline has not passed |
+//! | [`MemberState::Lost`] | the deadline has passed, or the key is gone. The node tries to renew the lease, and registers again if it ended |
+//!
+//! A server that stops leaves its lease, and the next server of the same data directory continues it
+//! ([`NodeRecord::identity`](crate::model::NodeRecord::identity)), so sandboxes that outlive the
+//! server are not taken over during an upgrade. A node that leaves the fleet for good ends its
+//! sandboxes and calls [`Membership::leave`].
+
+mod directory;
+mod error;
+mod lease;
+mod operator;
+mod register;
+mod table;
+
+use crate::etcd::Etcd;
+use crate::model::ClusterSettings;
+use crate::model::Epoch;
+use crate::model::IMAGES_MAX;
+use crate::model::LeaseDeadline;
+use crate::model::Load;
+use crate::model::Members;
+use crate::model::NodeRecord;
+use crate::model::ReportedState;
+pub use error::{JoinError, OperatorError};
+use isolet_wire::node::NodeName;
+use lease::LeaseTask;
+pub use operator::Operator;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Maximum number of reports about unreachable nodes that wait. Further ones are dropped: the next
+/// failed request repeats them.
+const SUSPECTS_WAITING_MAX: usize = 64;
+
+/// Whether this node holds its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberState {
+    /// It does.
+    Member {
+        /// The registration.
+        registration: Epoch,
+        /// Whether the node was declared dead before it registered.
+        was_declared_dead: bool,
+    },
+    /// It does, but renewals fail.
+    Suspect {
+        /// The registration.
+        registration: Epoch,
+    },
+    /// It does not, or cannot know.
+    Lost,
+}
+
+impl MemberState {
+    /// The registration, unless it is lost.
+    #[must_use]
+    pub fn registration(self) -> Option<Epoch> {
+        match self {
+            Self::Member { registration, .. } | Self::Suspect { registration } => {
+                Some(registration)
+            }
+            Self::Lost => None,
+        }
+    }
+}
+
+/// The membership of this node. It ends when [`Self::stop`] or [`Self::leave`] is called, or when it
+/// is dropped.
+#[derive(Debug)]
+pub struct Membership {
+    state: watch::Receiver<MemberState>,
+    deadline: watch::Receiver<LeaseDeadline>,
+    members: watch::Receiver<Members>,
+    record: watch::Sender<Arc<NodeRecord>>,
+    suspects: mpsc::Sender<NodeName>,
+    stop: watch::Sender<bool>,
+    lease: JoinHandle<i64>,
+    directory: JoinHandle<()>,
+    etcd: Etcd,
+}
+
+impl Membership {
+    /// Registers this node and begins to renew its lease and to watch the other nodes. Returns when
+    /// the node is registered and the other nodes are known.
+    ///
+    /// # Errors
+    /// [`JoinError::NameTaken`] if another node with this name lives; [`JoinError::Record`];
+    /// [`JoinError::Etcd`].
+    pub async fn join(
+        etcd: Etcd,
+        settings: &ClusterSettings,
+        record: NodeRecord,
+    ) -> Result<Self, JoinError> {
+        let registered =
+            register::register(&etcd, &settings.keys, &record, settings.lease_ttl).await?;
+        let table = directory::list(&etcd, &settings.keys).await?;
+        let (state_sender, state) = watch::channel(registered.state());
+        let (deadline_sender, deadline) = watch::channel(registered.deadline);
+        let (members_sender, members) = watch::channel(table.members(&Default::default()));
+        let (record_sender, record) = watch::channel(Arc::new(record));
+        let (suspects, suspects_receiver) = mpsc::channel(SUSPECTS_WAITING_MAX);
+        let (stop, stopped) = watch::channel(false);
+        let lease = LeaseTask {
+            etcd: etcd.clone(),
+            keys: settings.keys.clone(),
+            ttl: settings.lease_ttl,
+            record,
+            stopped: stopped.clone(),
+            state: state_sender,
+            deadline: deadline_sender,
+        };
+        let directory = directory::DirectoryTask {
+            etcd: etcd.clone(),
+            keys: settings.keys.clone(),
+            members: members_sender,
+            suspects: suspects_receiver,
+            suspect_for: settings.lease_ttl,
+            stopped,
+        };
+        Ok(Self {
+            state,
+            deadline,
+            members,
+            record: record_sender,
+            suspects,
+            stop,
+            lease: tokio::spawn(lease.run(registered)),
+            directory: tokio::spawn(directory.run(table)),
+            etcd,
+        })
+    }
+
+    /// Whether this node holds its lease, now and whenever that changes.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<MemberState> {
+        self.state.clone()
+    }
+
+    /// Until when this node certainly holds its lease. The process that guards sandboxes gets each
+    /// new value.
+    #[must_use]
+    pub fn deadline(&self) -> watch::Receiver<LeaseDeadline> {
+        self.deadline.clone()
+    }
+
+    /// All nodes, now and whenever one changes.
+    #[must_use]
+    pub fn members(&self) -> watch::Receiver<Members> {
+        self.members.clone()
+    }
+
+    /// Reports the load. It is written soon if it has changed noticeably. Of the images, the first
+    /// [`IMAGES_MAX`] are reported.
+    pub fn set_load(&self, mut load: Load) {
+        load.images.truncate(IMAGES_MAX);
+        self.record.send_modify(|record| Arc::make_mut(record).load = load);
+    }
+
+    /// Reports whether this node accepts sandboxes. It is written at once.
+    pub fn set_state(&self, state: ReportedState) {
+        self.record.send_modify(|record| Arc::make_mut(record).state = state);
+    }
+
+    /// Marks a node as suspect: a request to it failed. The mark ends with the node's next record or
+    /// after the lifetime of a lease.
+    pub fn suspect(&self, node: &NodeName) {
+        let _ = self.suspects.try_send(node.clone());
+    }
+
+    /// Stops renewing the lease and leaves it, so that the next server of this node continues it.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let _ = (&mut self.lease).await;
+        let _ = (&mut self.directory).await;
+    }
+
+    /// Ends the lease. All sandboxes of this node must have ended before: others may take them over
+    /// from then on.
+    ///
+    /// # Errors
+    /// [`JoinError::Etcd`]: the lease ends with its lifetime.
+    pub async fn leave(mut self) -> Result<(), JoinError> {
+        self.stop.send_replace(true);
+        let lease = (&mut self.lease).await.unwrap_or_default();
+        let _ = (&mut self.directory).await;
+        Ok(self.etcd.revoke_lease(lease).await?)
+    }
+}
+
+/// Both tasks end with their owner.
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.lease.abort();
+        self.directory.abort();
+    }
+}
+
+/// The part of a lease's lifetime by which the deadline is earlier: for clocks that run at different
+/// speeds, and for the time that freezing takes.
+fn margin(ttl: Duration) -> Duration {
+    ttl / 10
+}

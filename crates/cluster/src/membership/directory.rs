@@ -1,0 +1,154 @@
+//! The task that knows all nodes: it lists their keys and watches them from then on.
+
+use crate::etcd::Etcd;
+use crate::etcd::EtcdError;
+use crate::etcd::PAGE_KEYS_MAX;
+use crate::etcd::Watch;
+use crate::membership::table::Suspects;
+use crate::membership::table::Table;
+use crate::model::Keys;
+use crate::model::Members;
+use crate::model::NODES_MAX;
+use crate::model::SkippedKey;
+use isolet_wire::node::NodeName;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::sleep;
+use tokio::time::sleep_until;
+use tracing::warn;
+
+/// Pause before the watch is opened again.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Maximum number of keys that a list reads: four about each node.
+const KEYS_MAX: usize = 4 * NODES_MAX;
+
+/// What the task needs.
+pub(super) struct DirectoryTask {
+    pub(super) etcd: Etcd,
+    pub(super) keys: Keys,
+    pub(super) members: watch::Sender<Members>,
+    pub(super) suspects: mpsc::Receiver<NodeName>,
+    /// How long a node stays suspect without a new record.
+    pub(super) suspect_for: Duration,
+    pub(super) stopped: watch::Receiver<bool>,
+}
+
+/// Nodes that this node failed to reach.
+#[derive(Default)]
+struct Marks {
+    of: BTreeMap<NodeName, (i64, Instant)>,
+}
+
+impl Marks {
+    fn suspects(&self) -> Suspects {
+        self.of.iter().map(|(name, (revision, _))| (name.clone(), *revision)).collect()
+    }
+
+    fn first_end(&self) -> Option<Instant> {
+        self.of.values().map(|(_, end)| *end).min()
+    }
+}
+
+/// Reads all keys about nodes.
+pub(super) async fn list(etcd: &Etcd, keys: &Keys) -> Result<Table, EtcdError> {
+    let prefix = keys.nodes();
+    let mut page = etcd.list(&prefix, None, PAGE_KEYS_MAX, None).await?;
+    let mut table = Table::new(keys.clone(), page.revision);
+    let mut count = 0;
+    loop {
+        count += page.pairs.len();
+        let last = page.pairs.last().map(|pair| pair.key.clone());
+        for pair in page.pairs {
+            report(table.put(pair).as_ref());
+        }
+        match last {
+            Some(last) if page.has_more && count < KEYS_MAX => {
+                let at = Some(table.revision);
+                page = etcd.list(&prefix, Some(&last), PAGE_KEYS_MAX, at).await?;
+            }
+            _ => return Ok(table),
+        }
+    }
+}
+
+impl DirectoryTask {
+    /// Runs until the membership stops.
+    pub(super) async fn run(mut self, mut table: Table) {
+        let mut marks = Marks::default();
+        let mut stopped = self.stopped.clone();
+        tokio::select! {
+            () = self.follow(&mut table, &mut marks) => {}
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+    }
+
+    /// Watches, and lists again when etcd has forgotten the changes in between.
+    async fn follow(&mut self, table: &mut Table, marks: &mut Marks) {
+        loop {
+            let prefix = self.keys.nodes();
+            let ended = match self.etcd.watch(&prefix, table.revision + 1).await {
+                Ok(watch) => self.apply(watch, table, marks).await,
+                Err(error) => error,
+            };
+            self.members.send_modify(|members| *members = members.outdated());
+            warn!(error = %ended, revision = table.revision, "the watch of the nodes ended");
+            sleep(PAUSE).await;
+            // Anything but an endpoint that does not answer may mean that the revision is not usable.
+            if !matches!(ended, EtcdError::Unavailable { .. }) {
+                match list(&self.etcd, &self.keys).await {
+                    Ok(fresh) => *table = fresh,
+                    Err(error) => warn!(%error, "cannot list the nodes"),
+                }
+            }
+        }
+    }
+
+    /// Applies changes until the watch ends.
+    async fn apply(&mut self, mut watch: Watch, table: &mut Table, marks: &mut Marks) -> EtcdError {
+        self.publish(table, marks);
+        loop {
+            let end = marks.first_end();
+            tokio::select! {
+                batch = watch.next() => match batch {
+                    Ok(batch) => {
+                        for change in batch.changes {
+                            report(table.apply(change).as_ref());
+                        }
+                        table.revision = batch.revision;
+                    }
+                    Err(error) => return error,
+                },
+                Some(name) = self.suspects.recv() => {
+                    let end = Instant::now() + self.suspect_for;
+                    if let Some(revision) = table.revision_of(&name) {
+                        marks.of.insert(name, (revision, end));
+                    }
+                }
+                () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {}
+            }
+            let now = Instant::now();
+            marks.of.retain(|name, (revision, end)| {
+                *end > now && table.revision_of(name) == Some(*revision)
+            });
+            self.publish(table, marks);
+        }
+    }
+
+    fn publish(&self, table: &Table, marks: &Marks) {
+        let members = table.members(&marks.suspects());
+        self.members.send_if_modified(|known| {
+            let is_new = *known != members;
+            *known = members;
+            is_new
+        });
+    }
+}
+
+fn report(skipped: Option<&SkippedKey>) {
+    if let Some(SkippedKey { key, reason }) = skipped {
+        warn!(%key, %reason, "skipped a key in etcd; delete it if no node of the fleet wrote it");
+    }
+}

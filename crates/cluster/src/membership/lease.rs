@@ -1,0 +1,234 @@
+//! The task that renews the lease of this node.
+
+use crate::etcd::Etcd;
+use crate::membership::MemberState;
+use crate::membership::error::JoinError;
+use crate::membership::register::Held;
+use crate::membership::register::Registered;
+use crate::membership::register::Renewal;
+use crate::membership::register::register;
+use crate::membership::register::renew;
+use crate::model::BootTime;
+use crate::model::Keys;
+use crate::model::LeaseDeadline;
+use crate::model::NodeRecord;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+use tracing::error;
+use tracing::info;
+use tracing::warn;
+
+/// Renewals in the lifetime of a lease: three may fail.
+const RENEWALS_PER_TTL: u32 = 4;
+/// Shortest time between two renewals that only write a new load.
+const LOAD_EVERY: Duration = Duration::from_secs(2);
+/// After this time a load is written although it has changed only a little.
+const SMALL_CHANGE_AFTER: Duration = Duration::from_secs(60);
+/// A load is written when its memory has changed by this part of the capacity.
+const NOTICEABLE_PART: u64 = 32;
+/// Pause after a registration failed, doubled up to the second value.
+const REGISTER_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// How often the files for TLS to etcd are compared.
+const RELOAD_EVERY: Duration = Duration::from_secs(30);
+
+/// What the task needs.
+pub(super) struct LeaseTask {
+    pub(super) etcd: Etcd,
+    pub(super) keys: Keys,
+    pub(super) ttl: Duration,
+    pub(super) record: watch::Receiver<Arc<NodeRecord>>,
+    pub(super) stopped: watch::Receiver<bool>,
+    pub(super) state: watch::Sender<MemberState>,
+    pub(super) deadline: watch::Sender<LeaseDeadline>,
+}
+
+/// The record as it was last written.
+struct Written {
+    record: Arc<NodeRecord>,
+    at: Instant,
+}
+
+impl LeaseTask {
+    /// Runs until the membership stops. Returns the lease.
+    pub(super) async fn run(mut self, registered: Registered) -> i64 {
+        let mut lease = registered.lease;
+        let mut written =
+            Written { record: self.record.borrow_and_update().clone(), at: Instant::now() };
+        let mut next = Instant::now() + self.every();
+        let mut reload = Instant::now() + RELOAD_EVERY;
+        loop {
+            if self.wait(next, &written).await {
+                return lease;
+            }
+            if Instant::now() >= reload {
+                reload = Instant::now() + RELOAD_EVERY;
+                self.reload_tls().await;
+            }
+            let record = self.record.borrow_and_update().clone();
+            // A record that is not valid must not cost the lease.
+            let is_due = is_noticeable(&written, &record) && record.value().is_ok();
+            let known = *self.deadline.borrow();
+            let held = Held { lease, registration: known.registration };
+            let etcd = self.etcd.with_timeout(self.every());
+            let write = is_due.then_some(&*record);
+            match renew(&etcd, &self.keys, &record.name, held, write).await {
+                Ok(Renewal::Confirmed(deadline)) => {
+                    if is_due {
+                        written = Written { record, at: Instant::now() };
+                    }
+                    self.publish(deadline, false);
+                    next = Instant::now() + self.every();
+                }
+                Ok(Renewal::Unconfirmed) => next = Instant::now() + self.retry(),
+                Err(failure) => {
+                    self.failed(known, &failure);
+                    next = Instant::now() + self.retry();
+                }
+                Ok(Renewal::Gone) => {
+                    warn!(node = %record.name, "the lease of this node ended; it registers again");
+                    self.state.send_replace(MemberState::Lost);
+                    let Some(registered) = self.register_again().await else { return lease };
+                    lease = registered.lease;
+                    written = Written { record: self.record.borrow().clone(), at: Instant::now() };
+                    next = Instant::now() + self.every();
+                }
+            }
+        }
+    }
+
+    /// Waits for the next renewal, a noticeable change of the record, or the end (true).
+    async fn wait(&mut self, next: Instant, written: &Written) -> bool {
+        loop {
+            let at = if is_noticeable(written, &self.record.borrow_and_update()) {
+                next.min(written.at + LOAD_EVERY)
+            } else {
+                next
+            };
+            // A deadline that passes while renewals fail is published when it passes.
+            let expiry = self.expiry();
+            tokio::select! {
+                () = sleep_until(at) => return false,
+                () = is_stopped(self.stopped.clone()) => return true,
+                changed = self.record.changed() => if changed.is_err() { return true },
+                () = sleep_until(expiry.unwrap_or(at)), if expiry.is_some() => self.lose(),
+            }
+        }
+    }
+
+    /// When the deadline passes, unless the state says so already.
+    fn expiry(&self) -> Option<Instant> {
+        if *self.state.borrow() == MemberState::Lost {
+            return None;
+        }
+        let left = self.deadline.borrow().at.since(BootTime::now());
+        Some(Instant::now() + left)
+    }
+
+    fn lose(&self) {
+        error!(
+            "this node could not renew its lease in time: its sandboxes of the class store are \
+             frozen until it can"
+        );
+        self.state.send_replace(MemberState::Lost);
+    }
+
+    fn failed(&self, known: LeaseDeadline, failure: &JoinError) {
+        warn!(error = %failure, "cannot renew the lease of this node");
+        if BootTime::now() >= known.at {
+            self.state.send_if_modified(|state| {
+                let is_new = *state != MemberState::Lost;
+                *state = MemberState::Lost;
+                is_new
+            });
+        } else {
+            let suspect = MemberState::Suspect { registration: known.registration };
+            self.state.send_if_modified(|state| {
+                let is_new = matches!(state, MemberState::Member { .. });
+                if is_new {
+                    *state = suspect;
+                }
+                is_new
+            });
+        }
+    }
+
+    /// Publishes a deadline before the state that it allows.
+    fn publish(&self, deadline: LeaseDeadline, was_declared_dead: bool) {
+        self.deadline.send_replace(deadline);
+        let registration = deadline.registration;
+        self.state.send_if_modified(|state| {
+            let is_new = !matches!(state, MemberState::Member { registration: known, .. } if *known == registration);
+            if is_new {
+                *state = MemberState::Member { registration, was_declared_dead };
+            }
+            is_new
+        });
+    }
+
+    /// Registers until it succeeds; `None`: the membership stops.
+    async fn register_again(&mut self) -> Option<Registered> {
+        let (mut pause, longest) = REGISTER_PAUSE;
+        loop {
+            let record = self.record.borrow_and_update().clone();
+            match register(&self.etcd, &self.keys, &record, self.ttl).await {
+                Ok(registered) => {
+                    info!(
+                        node = %record.name,
+                        registration = %registered.deadline.registration,
+                        was_declared_dead = registered.was_declared_dead,
+                        "this node is a member again"
+                    );
+                    self.publish(registered.deadline, registered.was_declared_dead);
+                    return Some(registered);
+                }
+                Err(failure) => error!(error = %failure, "this node cannot register again"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = is_stopped(self.stopped.clone()) => return None,
+            }
+            pause = longest.min(pause * 2);
+            self.reload_tls().await;
+        }
+    }
+
+    async fn reload_tls(&self) {
+        match self.etcd.reload_tls().await {
+            Ok(true) => info!("connections to etcd use new certificates"),
+            Ok(false) => {}
+            Err(failure) => warn!(error = %failure, "the new files for TLS to etcd are not usable"),
+        }
+    }
+
+    fn every(&self) -> Duration {
+        self.ttl / RENEWALS_PER_TTL
+    }
+
+    fn retry(&self) -> Duration {
+        self.every() / 5
+    }
+}
+
+/// Waits until the membership stops.
+async fn is_stopped(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Whether a record differs enough from the written one to be written now. Every write reaches every
+/// node of the fleet.
+fn is_noticeable(written: &Written, record: &NodeRecord) -> bool {
+    let known = &written.record;
+    if **known == *record {
+        return false;
+    }
+    let limit = record.capacity.memory_mib / NOTICEABLE_PART;
+    let memory = known.load.memory_reserved_mib.abs_diff(record.load.memory_reserved_mib);
+    let is_small = memory <= limit
+        && known.state == record.state
+        && known.load.images == record.load.images
+        && known.capacity == record.capacity;
+    !is_small || written.at.elapsed() >= SMALL_CHANGE_AFTER
+}

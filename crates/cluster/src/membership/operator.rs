@@ -1,0 +1,126 @@
+//! What an operator does with nodes: from any node, also about nodes that do not run.
+
+use crate::etcd::Compare;
+use crate::etcd::Etcd;
+use crate::etcd::Operation;
+use crate::etcd::Transaction;
+use crate::membership::error::OperatorError;
+use crate::model::Keys;
+use crate::model::NodeKey;
+use isolet_wire::node::NodeName;
+
+/// Commands about nodes. They write keys of their own, never the record of a node.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    etcd: Etcd,
+    keys: Keys,
+}
+
+impl Operator {
+    /// Commands for the fleet with these keys.
+    #[must_use]
+    pub fn new(etcd: Etcd, keys: Keys) -> Self {
+        Self { etcd, keys }
+    }
+
+    /// Excludes a node from placement. Its sandboxes stay.
+    ///
+    /// # Errors
+    /// [`OperatorError::Unknown`], [`OperatorError::Etcd`].
+    pub async fn cordon(&self, name: &NodeName) -> Result<(), OperatorError> {
+        let mark = Operation::put(self.key(NodeKey::Cordoned, name), marked_now());
+        self.of_known(name, mark).await
+    }
+
+    /// Includes a node in placement again.
+    ///
+    /// # Errors
+    /// [`OperatorError::Unknown`], [`OperatorError::Etcd`].
+    pub async fn uncordon(&self, name: &NodeName) -> Result<(), OperatorError> {
+        let key = self.key(NodeKey::Cordoned, name);
+        self.of_known(name, Operation::Delete { key }).await
+    }
+
+    /// Declares a node dead whose lease has ended: all its sandboxes can be taken over from now on,
+    /// also those of the class `node`, whose files are lost unless the node returns before. Repeating
+    /// it changes nothing.
+    ///
+    /// # Errors
+    /// [`OperatorError::Alive`], [`OperatorError::Unknown`], [`OperatorError::Etcd`].
+    pub async fn declare_dead(&self, name: &NodeName) -> Result<(), OperatorError> {
+        let live = self.key(NodeKey::Live, name);
+        let known = self.key(NodeKey::Known, name);
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![Compare::absent(live.clone()), Compare::present(known)],
+                then: vec![Operation::put(self.key(NodeKey::Dead, name), marked_now())],
+                otherwise: vec![Operation::Get { key: live }],
+            })
+            .await?;
+        if outcome.succeeded {
+            return Ok(());
+        }
+        let name = name.clone();
+        match outcome.pair(0) {
+            Some(_) => Err(OperatorError::Alive { name }),
+            None => Err(OperatorError::Unknown { name }),
+        }
+    }
+
+    /// Removes the last traces of a node that was declared dead and owns nothing.
+    ///
+    /// # Errors
+    /// [`OperatorError::Alive`], [`OperatorError::NotDead`], [`OperatorError::OwnsSandboxes`],
+    /// [`OperatorError::Etcd`].
+    pub async fn forget(&self, name: &NodeName) -> Result<(), OperatorError> {
+        let live = self.key(NodeKey::Live, name);
+        let dead = self.key(NodeKey::Dead, name);
+        let held = self.keys.held_by(name);
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![
+                    Compare::absent(live.clone()),
+                    Compare::present(dead.clone()),
+                    Compare::none_below(held.clone()),
+                ],
+                then: vec![
+                    Operation::Delete { key: self.key(NodeKey::Known, name) },
+                    Operation::Delete { key: self.key(NodeKey::Cordoned, name) },
+                    Operation::Delete { key: dead },
+                ],
+                otherwise: vec![Operation::Get { key: live }, Operation::Count { prefix: held }],
+            })
+            .await?;
+        let name = name.clone();
+        match (outcome.succeeded, outcome.pair(0), outcome.count(1)) {
+            (true, ..) => Ok(()),
+            (false, Some(_), _) => Err(OperatorError::Alive { name }),
+            (false, None, 0) => Err(OperatorError::NotDead { name }),
+            (false, None, sandboxes) => Err(OperatorError::OwnsSandboxes { name, sandboxes }),
+        }
+    }
+
+    /// Does something about a node that is or was a member.
+    async fn of_known(&self, name: &NodeName, operation: Operation) -> Result<(), OperatorError> {
+        let known = self.key(NodeKey::Known, name);
+        let compares = vec![Compare::present(known)];
+        let transaction = Transaction { compares, then: vec![operation], otherwise: Vec::new() };
+        if self.etcd.transaction(transaction).await?.succeeded {
+            Ok(())
+        } else {
+            Err(OperatorError::Unknown { name: name.clone() })
+        }
+    }
+
+    fn key(&self, kind: impl Fn(NodeName) -> NodeKey, name: &NodeName) -> Vec<u8> {
+        self.keys.node(&kind(name.clone()))
+    }
+}
+
+/// The value of a mark: when it was made, for people.
+fn marked_now() -> Vec<u8> {
+    let at = isolet_clock::rfc3339(isolet_clock::now_ms());
+    serde_json::json!({ "v": 1, "at": at }).to_string().into_bytes()
+}

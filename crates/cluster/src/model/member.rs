@@ -1,0 +1,112 @@
+//! All nodes of the fleet, as one node sees them.
+
+use crate::model::node_record::NodeRecord;
+use crate::model::node_record::ReportedState;
+use crate::model::owner::Epoch;
+use isolet_wire::node::NodeName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Maximum number of nodes of a fleet. Further ones are skipped and reported.
+pub const NODES_MAX: usize = 2000;
+/// Maximum number of skipped keys that are reported.
+pub const SKIPPED_MAX: usize = 32;
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// What the node wrote about itself, last.
+    pub record: NodeRecord,
+    /// Since when it holds its lease; `None`: its lease has ended.
+    pub registration: Option<Epoch>,
+    /// Whether requests can be sent to it.
+    pub state: NodeState,
+    /// Whether an operator has excluded it from placement.
+    pub cordoned: bool,
+}
+
+/// Whether a node can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeState {
+    /// It holds its lease.
+    Ready,
+    /// It holds its lease, but this node failed to reach it.
+    Suspect,
+    /// Its lease has ended. Its sandboxes of the class `store` can be taken over.
+    Lost,
+    /// Its lease has ended, and an operator has declared it dead. All its sandboxes can be taken over.
+    Dead,
+}
+
+impl Member {
+    /// Whether a new sandbox may be placed on it.
+    #[must_use]
+    pub fn accepts_sandboxes(&self) -> bool {
+        self.state == NodeState::Ready
+            && !self.cordoned
+            && self.record.state == ReportedState::Ready
+    }
+}
+
+/// A key below the fleet's prefix that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedKey {
+    /// The key, readable.
+    pub key: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// All nodes at one revision. Clones share the content.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    /// The revision of etcd.
+    pub revision: i64,
+    /// Whether the watch runs. If not, the nodes are those of the revision, which may be outdated.
+    pub is_current: bool,
+    nodes: Arc<BTreeMap<NodeName, Member>>,
+    skipped: Arc<[SkippedKey]>,
+}
+
+impl Members {
+    /// The nodes at a revision.
+    #[must_use]
+    pub fn new(revision: i64, nodes: BTreeMap<NodeName, Member>, skipped: Vec<SkippedKey>) -> Self {
+        Self { revision, is_current: true, nodes: Arc::new(nodes), skipped: skipped.into() }
+    }
+
+    /// The same nodes, of which it is unknown whether they are current.
+    #[must_use]
+    pub fn outdated(&self) -> Self {
+        Self { is_current: false, ..self.clone() }
+    }
+
+    /// One node, if it ever was a member and was not removed.
+    #[must_use]
+    pub fn get(&self, name: &NodeName) -> Option<&Member> {
+        self.nodes.get(name)
+    }
+
+    /// All nodes in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.nodes.values()
+    }
+
+    /// The number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether no node is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Keys that could not be used, at most [`SKIPPED_MAX`].
+    #[must_use]
+    pub fn skipped(&self) -> &[SkippedKey] {
+        &self.skipped
+    }
+}

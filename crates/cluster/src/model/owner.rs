@@ -1,0 +1,163 @@
+//! Which node owns a sandbox, and since when.
+
+use isolet_wire::node::NodeName;
+use serde::Deserialize;
+use serde::Serialize;
+use std::fmt;
+use thiserror::Error;
+
+/// Maximum length of the reason for a placement, in bytes.
+pub const REASON_BYTES_MAX: usize = 200;
+/// The version of the stored value. A node skips values of a later one.
+const VERSION: u8 = 1;
+
+/// A revision of etcd at which a node became the owner of a sandbox, or a member of the fleet. Later
+/// owners have greater epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(i64);
+
+impl Epoch {
+    /// The epoch of this revision of etcd.
+    #[must_use]
+    pub fn of_revision(revision: i64) -> Self {
+        Self(revision)
+    }
+
+    /// The revision of etcd.
+    #[must_use]
+    pub fn revision(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whether a sandbox survives its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Its files are only on its node. It keeps running while its node is cut off, and nobody takes
+    /// it over unless an operator declares the node dead.
+    Node,
+    /// Its snapshots are in the object store. Another node may take it over once its node's lease
+    /// has ended, so its node freezes it before that.
+    Store,
+}
+
+/// The owner of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The node.
+    pub node: NodeName,
+    /// Since when. Every write to the owner's key changes it.
+    pub epoch: Epoch,
+    /// The class of the sandbox.
+    pub class: Class,
+    /// The region in which the sandbox was placed.
+    pub region: String,
+    /// Why it was placed on this node, for people.
+    pub reason: String,
+    /// Tells one claim from another of the same node: an attempt whose answer was lost finds its own.
+    pub(crate) claim: u64,
+}
+
+/// The value of an owner's key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerValue {
+    v: u8,
+    node: NodeName,
+    class: Class,
+    region: String,
+    reason: String,
+    claim: u64,
+}
+
+/// The value of an owner's key cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum BadOwner {
+    /// A later version wrote it.
+    #[error("version {0} is newer than this program knows; upgrade this node")]
+    Version(u8),
+    /// It is not the value of an owner.
+    #[error("not the record of an owner: {0}")]
+    Malformed(String),
+}
+
+impl Owner {
+    /// Reads the value of an owner's key, which was last written at `revision`.
+    pub(crate) fn read(value: &[u8], revision: i64) -> Result<Self, BadOwner> {
+        let read: OwnerValue = serde_json::from_slice(value)
+            .map_err(|error| BadOwner::Malformed(error.to_string()))?;
+        if read.v > VERSION {
+            return Err(BadOwner::Version(read.v));
+        }
+        Ok(Self {
+            node: read.node,
+            epoch: Epoch(revision),
+            class: read.class,
+            region: read.region,
+            reason: read.reason,
+            claim: read.claim,
+        })
+    }
+
+    /// The value of the owner's key. The epoch is not part of it: it is the key's revision.
+    pub(crate) fn value(&self) -> Vec<u8> {
+        let mut reason = self.reason.clone();
+        let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev();
+        let end = end.into_iter().find(|end| reason.is_char_boundary(*end));
+        reason.truncate(end.unwrap_or(0));
+        let value = OwnerValue {
+            v: VERSION,
+            node: self.node.clone(),
+            class: self.class,
+            region: self.region.clone(),
+            reason,
+            claim: self.claim,
+        };
+        // Strings, numbers and enums only.
+        serde_json::to_vec(&value).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner {
+            node: NodeName::parse("a").unwrap(),
+            epoch: Epoch(7),
+            class: Class::Store,
+            region: "eu".into(),
+            reason: "most free memory".into(),
+            claim: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn an_owner_is_read_as_it_was_written() {
+        assert_eq!(Owner::read(&owner().value(), 7).unwrap(), owner());
+        let long = Owner { reason: "ä".repeat(REASON_BYTES_MAX), ..owner() };
+        let read = Owner::read(&long.value(), 7).unwrap();
+        assert_eq!(read.reason.len(), REASON_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_later_version_and_garbage_are_errors() {
+        let text = String::from_utf8(owner().value()).unwrap();
+        let later = text.replace("\"v\":1", "\"v\":2");
+        assert_eq!(Owner::read(later.as_bytes(), 7), Err(BadOwner::Version(2)));
+        for garbage in ["", "{}", "null", &text.replace("\"a\"", "\"A/B\"")] {
+            let read = Owner::read(garbage.as_bytes(), 7);
+            assert!(matches!(read, Err(BadOwner::Malformed(_))), "{garbage}");
+        }
+        let with_more = text.replace("\"v\":1", "\"v\":1,\"later\":true");
+        assert!(Owner::read(with_more.as_bytes(), 7).is_ok(), "fields of a later version");
+    }
+}

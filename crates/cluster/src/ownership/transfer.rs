@@ -1,0 +1,176 @@
+//! Claims, takeovers and releases.
+
+use crate::etcd::Compare;
+use crate::etcd::Operation;
+use crate::etcd::Transaction;
+use crate::model::Class;
+use crate::model::Epoch;
+use crate::model::NodeKey;
+use crate::model::Owner;
+use crate::model::SandboxKey;
+use crate::ownership::Claim;
+use crate::ownership::Claimed;
+use crate::ownership::Fence;
+use crate::ownership::Ownership;
+use crate::ownership::TakenOver;
+use crate::ownership::error::OwnershipError;
+use crate::ownership::read_owner;
+use isolet_wire::node::NodeName;
+
+impl Ownership {
+    /// Makes this node the owner of a sandbox that nobody owns.
+    ///
+    /// # Errors
+    /// [`OwnershipError::NotAMember`], [`OwnershipError::Etcd`] (it may own the sandbox anyway, and
+    /// finds it in [`Self::held`]), [`OwnershipError::Unreadable`].
+    pub async fn claim(&self, claim: &Claim) -> Result<Claimed, OwnershipError> {
+        let (_, registered) = self.registered()?;
+        let sandbox = &claim.sandbox;
+        let key = self.keys.owner(sandbox);
+        let new = self.new_owner(claim)?;
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![Compare::absent(key.clone()), registered],
+                then: self.writes(sandbox, &new).into(),
+                otherwise: vec![Operation::Get { key }],
+            })
+            .await?;
+        if outcome.succeeded {
+            return Ok(Claimed::Won(self.won(sandbox, new, outcome.revision)));
+        }
+        let Some(pair) = outcome.pair(0) else { return Err(self.not_a_member()) };
+        let owner = read_owner(sandbox, pair)?;
+        self.cache.learn(sandbox, &owner);
+        if is_same_claim(&owner, &new) {
+            Ok(Claimed::Won(owner))
+        } else {
+            Ok(Claimed::Owned(owner))
+        }
+    }
+
+    /// Makes this node the owner instead of `from`, whose node has lost its lease. With `from` of this
+    /// node itself, it only renews the epoch: for a sandbox whose local state is gone.
+    ///
+    /// # Errors
+    /// [`OwnershipError::NotAMember`], [`OwnershipError::Etcd`] (it may own the sandbox anyway),
+    /// [`OwnershipError::Unreadable`].
+    pub async fn take_over(
+        &self,
+        sandbox: &SandboxKey,
+        from: &Owner,
+        reason: &str,
+    ) -> Result<TakenOver, OwnershipError> {
+        let (_, registered) = self.registered()?;
+        let key = self.keys.owner(sandbox);
+        let new = self.new_owner(&Claim {
+            sandbox: sandbox.clone(),
+            class: from.class,
+            region: from.region.clone(),
+            reason: reason.to_owned(),
+        })?;
+        let dead = self.keys.node(&NodeKey::Dead(from.node.clone()));
+        let mut compares =
+            vec![Compare::modified_at(key.clone(), from.epoch.revision()), registered];
+        let mut then = self.writes(sandbox, &new).to_vec();
+        if from.node != self.node {
+            compares.push(Compare::absent(self.live(&from.node)));
+            if from.class == Class::Node {
+                compares.push(Compare::present(dead.clone()));
+            }
+            then.push(Operation::Delete { key: self.keys.held(&from.node, sandbox) });
+        }
+        let otherwise = vec![
+            Operation::Get { key },
+            Operation::Get { key: self.live(&from.node) },
+            Operation::Get { key: dead },
+        ];
+        let outcome = self.etcd.transaction(Transaction { compares, then, otherwise }).await?;
+        if outcome.succeeded {
+            return Ok(TakenOver::Won(self.won(sandbox, new, outcome.revision)));
+        }
+        let owner = outcome.pair(0).map(|pair| read_owner(sandbox, pair)).transpose()?;
+        match owner {
+            Some(owner) if is_same_claim(&owner, &new) => {
+                self.cache.learn(sandbox, &owner);
+                Ok(TakenOver::Won(owner))
+            }
+            Some(owner) if owner.epoch == from.epoch => {
+                if from.node == self.node {
+                    Err(self.not_a_member())
+                } else if outcome.pair(1).is_some() {
+                    Ok(TakenOver::NodeAlive)
+                } else if from.class == Class::Node && outcome.pair(2).is_none() {
+                    Ok(TakenOver::NotDeclaredDead)
+                } else {
+                    Err(self.not_a_member())
+                }
+            }
+            owner => {
+                match &owner {
+                    Some(owner) => self.cache.learn(sandbox, owner),
+                    None => self.cache.remove(sandbox),
+                }
+                Ok(TakenOver::Changed(owner))
+            }
+        }
+    }
+
+    /// Gives up the ownership, after all processes of the sandbox have ended, and deletes its fenced
+    /// keys. Needs no lease. A sandbox that nobody owns counts as released.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Stale`] if another node owns it, [`OwnershipError::Etcd`].
+    pub async fn release(&self, fence: &Fence) -> Result<(), OwnershipError> {
+        let sandbox = fence.sandbox();
+        let key = self.keys.owner(sandbox);
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![fence.compare()],
+                then: vec![
+                    Operation::Delete { key: key.clone() },
+                    Operation::Delete { key: self.keys.held(&self.node, sandbox) },
+                    Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
+                ],
+                otherwise: vec![Operation::Get { key }],
+            })
+            .await?;
+        self.cache.forget(sandbox, fence.epoch());
+        match outcome.pair(0) {
+            Some(pair) if !outcome.succeeded => Err(fence.stale(Some(read_owner(sandbox, pair)?))),
+            _ => Ok(()),
+        }
+    }
+
+    /// An owner without its epoch, which the transaction decides.
+    fn new_owner(&self, claim: &Claim) -> Result<Owner, OwnershipError> {
+        Ok(Owner {
+            node: self.node.clone(),
+            epoch: Epoch::of_revision(0),
+            class: claim.class,
+            region: claim.region.clone(),
+            reason: claim.reason.clone(),
+            claim: getrandom::u64().map_err(|_| OwnershipError::NoRandom)?,
+        })
+    }
+
+    fn writes(&self, sandbox: &SandboxKey, new: &Owner) -> [Operation; 2] {
+        let class = crate::ownership::list::held_value(new.class);
+        [
+            Operation::put(self.keys.owner(sandbox), new.value()),
+            Operation::put(self.keys.held(&self.node, sandbox), class),
+        ]
+    }
+
+    fn won(&self, sandbox: &SandboxKey, new: Owner, revision: i64) -> Owner {
+        let owner = Owner { epoch: Epoch::of_revision(revision), ..new };
+        self.cache.learn(sandbox, &owner);
+        owner
+    }
+}
+
+fn is_same_claim(owner: &Owner, new: &Owner) -> bool {
+    let parts = |owner: &Owner| -> (NodeName, u64) { (owner.node.clone(), owner.claim) };
+    parts(owner) == parts(new)
+}

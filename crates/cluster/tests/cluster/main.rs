@@ -1,0 +1,10 @@
+//! The crate against a real etcd, which each test starts for itself.
+
+mod client;
+mod etcd_server;
+mod fleet;
+mod joining;
+mod nodes;
+mod owners;
+mod takeover;
+mod tls;

@@ -1,0 +1,126 @@
+//! The list of nodes, and what operators do with nodes.
+
+use crate::etcd_server::EtcdServer;
+use crate::fleet::Node;
+use crate::fleet::settings;
+use crate::fleet::wait_for_end;
+use isolet_cluster::membership::Operator;
+use isolet_cluster::membership::OperatorError;
+use isolet_cluster::model::Class;
+use isolet_cluster::model::NodeState;
+use isolet_wire::node::NodeName;
+use std::time::Duration;
+
+fn operator(server: &EtcdServer) -> Operator {
+    let settings = settings(server, "any", Duration::from_secs(2));
+    Operator::new(server.client(), settings.keys)
+}
+
+#[tokio::test]
+async fn a_cordoned_node_takes_no_sandboxes_until_it_is_uncordoned() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let operator = operator(&server);
+    operator.cordon(&one.name).await.unwrap();
+    let cordoned = one.wait_for_members(|all| all.get(&one.name).unwrap().cordoned).await;
+    assert!(!cordoned.get(&one.name).unwrap().accepts_sandboxes());
+    operator.uncordon(&one.name).await.unwrap();
+    one.wait_for_members(|all| all.get(&one.name).unwrap().accepts_sandboxes()).await;
+    let unknown = NodeName::parse("unknown").unwrap();
+    for refused in [operator.cordon(&unknown).await, operator.uncordon(&unknown).await] {
+        assert!(matches!(refused, Err(OperatorError::Unknown { .. })), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_declared_dead_only_after_its_lease_and_forgotten_without_sandboxes() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let two = Node::join(&server, "two").await;
+    let two_name = two.name.clone();
+    let operator = operator(&server);
+    let alive = operator.declare_dead(&two_name).await;
+    assert!(matches!(alive, Err(OperatorError::Alive { .. })), "{alive:?}");
+    let owner = two.own("s", Class::Node).await;
+    two.kill();
+    wait_for_end(&server, "two").await;
+    one.wait_for_node(&two_name, NodeState::Lost).await;
+    let lost = operator.forget(&two_name).await;
+    assert!(matches!(lost, Err(OperatorError::OwnsSandboxes { sandboxes: 1, .. })), "{lost:?}");
+    operator.declare_dead(&two_name).await.unwrap();
+    operator.declare_dead(&two_name).await.unwrap();
+    one.wait_for_node(&two_name, NodeState::Dead).await;
+    let owns = operator.forget(&two_name).await;
+    assert!(matches!(owns, Err(OperatorError::OwnsSandboxes { .. })), "{owns:?}");
+    let fence = one.ownership.fence(&crate::fleet::sandbox("s"), owner.epoch);
+    // The list entry is below the name of the former owner, so a takeover comes first.
+    let from = one.ownership.check(&fence).await.unwrap();
+    one.ownership.take_over(&crate::fleet::sandbox("s"), &from, "test").await.unwrap();
+    operator.forget(&two_name).await.unwrap();
+    one.wait_for_members(|all| all.get(&two_name).is_none()).await;
+}
+
+#[tokio::test]
+async fn garbage_among_the_keys_is_reported_and_harmless() {
+    let server = EtcdServer::start().await;
+    let etcd = server.client();
+    etcd.put(b"isolet/nodes/live/bad", b"garbage").await.unwrap();
+    etcd.put(b"isolet/nodes/x", b"").await.unwrap();
+    let one = Node::join(&server, "one").await;
+    let members = one.wait_for_members(|all| all.get(&one.name).is_some()).await;
+    assert_eq!(members.len(), 1);
+    let skipped: Vec<&str> = members.skipped().iter().map(|skipped| skipped.key.as_str()).collect();
+    assert_eq!(skipped, ["isolet/nodes/live/bad", "isolet/nodes/x"]);
+    etcd.put(&[b"isolet/nodes/live/".as_slice(), &[0xFF, b'/']].concat(), &[0; 100_000])
+        .await
+        .unwrap();
+    one.wait_for_members(|all| all.skipped().len() == 3).await;
+    let two = Node::join(&server, "two").await;
+    one.wait_for_node(&two.name, NodeState::Ready).await;
+}
+
+#[tokio::test]
+async fn the_watch_continues_after_a_compaction_and_a_restart_of_etcd() {
+    let mut server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    one.wait_for_node(&one.name, NodeState::Ready).await;
+    server.kill();
+    one.wait_for_members(|all| !all.is_current).await;
+    server.restart().await;
+    // While the watch of `one` was cut, the fleet changes and etcd forgets how.
+    let two = Node::join(&server, "two").await;
+    let revision = server.client().list(b"isolet/", None, 1, None).await.unwrap().revision;
+    server.etcdctl(&["compact", &revision.to_string()]);
+    one.wait_for_node(&two.name, NodeState::Ready).await;
+    one.wait_for_members(|all| all.is_current).await;
+    let three = Node::join(&server, "three").await;
+    one.wait_for_node(&three.name, NodeState::Ready).await;
+}
+
+#[tokio::test]
+async fn a_list_begins_again_when_its_revision_is_compacted() {
+    let mut server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let known = one.wait_for_members(|all| all.is_current).await;
+    server.kill();
+    server.restart().await;
+    let etcd = server.client();
+    etcd.put(b"isolet/nodes/cordoned/one", b"{}").await.unwrap();
+    etcd.put(b"isolet/x", b"").await.unwrap();
+    let newest = etcd.list(b"isolet/", None, 1, None).await.unwrap().revision;
+    assert!(newest > known.revision);
+    server.etcdctl(&["compact", &newest.to_string()]);
+    one.wait_for_members(|all| all.is_current && all.get(&one.name).unwrap().cordoned).await;
+}
+
+#[tokio::test]
+async fn a_node_that_a_peer_cannot_reach_is_suspect_until_its_mark_ends() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let two = Node::join(&server, "two").await;
+    one.wait_for_node(&two.name, NodeState::Ready).await;
+    one.membership.suspect(&two.name);
+    one.wait_for_node(&two.name, NodeState::Suspect).await;
+    one.wait_for_node(&two.name, NodeState::Ready).await;
+    one.membership.suspect(&NodeName::parse("unknown").unwrap());
+}

@@ -1,0 +1,38 @@
+//! The rules of the protocol, which tests break one at a time.
+
+/// Which rules hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// The guard freezes at the deadline, and admits nothing after it.
+    pub(crate) guard: bool,
+    /// The guard admits only what was confirmed under the registration that it knows.
+    pub(crate) registration_compared: bool,
+    /// A takeover compares that the former node's lease has ended.
+    pub(crate) lease_compared: bool,
+    /// A node compares epochs before it continues under a new registration.
+    pub(crate) epochs_compared: bool,
+    /// The deadline counts from when the renewal was sent.
+    pub(crate) counted_from_sending: bool,
+    /// The deadline moves only after a proof that the leader of etcd renewed the lease.
+    pub(crate) renewals_proved: bool,
+    /// Writes carry the epoch.
+    pub(crate) writes_fenced: bool,
+    /// By how many ticks the deadline is earlier than the end of the lease.
+    pub(crate) margin: u8,
+}
+
+impl Rules {
+    /// The protocol as it is.
+    pub(crate) fn all() -> Self {
+        Self {
+            guard: true,
+            registration_compared: true,
+            lease_compared: true,
+            epochs_compared: true,
+            counted_from_sending: true,
+            renewals_proved: true,
+            writes_fenced: true,
+            margin: 2,
+        }
+    }
+}
