@@ -19,14 +19,14 @@ pub enum OwnershipError {
         node: NodeName,
     },
     /// The epoch is not that of the owner: another node owns the sandbox, or it was deleted.
-    #[error("{sandbox} is not owned at the epoch {epoch} any more ({})", now(owner.as_ref()))]
+    #[error("{sandbox} is not owned at the epoch {epoch} any more ({})", now(owner.as_deref()))]
     Stale {
         /// The sandbox.
         sandbox: SandboxKey,
         /// The epoch that was compared.
         epoch: Epoch,
         /// The owner now.
-        owner: Option<Owner>,
+        owner: Option<Box<Owner>>,
     },
     /// The record of the owner cannot be read.
     #[error("the owner of {sandbox} in etcd cannot be read: {reason}")]

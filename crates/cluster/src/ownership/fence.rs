@@ -62,6 +62,7 @@ impl Fence {
     /// The error for a fence that does not hold.
     #[must_use]
     pub fn stale(&self, owner: Option<Owner>) -> OwnershipError {
+        let owner = owner.map(Box::new);
         OwnershipError::Stale { sandbox: self.sandbox.clone(), epoch: self.epoch, owner }
     }
 }

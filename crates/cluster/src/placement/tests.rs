@@ -64,10 +64,10 @@ fn any_member(index: usize) -> impl Strategy<Value = Member> {
             if us {
                 member.record.region = label("us");
             }
-            member.cordoned = cordoned && index % 2 == 0;
+            member.cordoned = cordoned && index.is_multiple_of(2);
             let states = [NodeState::Ready, NodeState::Suspect, NodeState::Lost, NodeState::Ready];
             member.state = states[state];
-            if state == 3 && index % 3 == 0 {
+            if state == 3 && index.is_multiple_of(3) {
                 member.record.state = ReportedState::Stopping;
             }
             member

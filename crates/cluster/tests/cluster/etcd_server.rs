@@ -41,11 +41,8 @@ impl EtcdServer {
 
     /// Starts etcd, and waits until its port accepts connections.
     pub(crate) async fn start_with(tls: Option<ServerTls>) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let listeners = [free(), free()];
-        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let folder = tempfile::tempdir().unwrap();
-        let mut server = Self { folder, ports, tls, process: None };
+        let mut server = Self { folder, ports: free_ports(), tls, process: None };
         server.restart().await;
         server
     }
@@ -79,7 +76,7 @@ impl EtcdServer {
         }
         self.process = Some(command.spawn().unwrap());
         let address = format!("127.0.0.1:{}", self.ports[0]);
-        let what = || format!("etcd to listen: {}", self.log());
+        let what = || format!("etcd to listen on {:?}: {}", self.ports, self.log());
         wait_until(what, async || tokio::net::TcpStream::connect(&address).await.is_ok()).await;
     }
 
@@ -135,6 +132,12 @@ impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Two ports that were free just now.
+fn free_ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// A program of Debian's packages `etcd-server` and `etcd-client`, unpacked or installed.

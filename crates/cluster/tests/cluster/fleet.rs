@@ -2,7 +2,6 @@
 
 use crate::etcd_server::EtcdServer;
 use crate::etcd_server::wait_until;
-use isolet_cluster::etcd::Etcd;
 use isolet_cluster::membership::JoinError;
 use isolet_cluster::membership::MemberState;
 use isolet_cluster::membership::Membership;
@@ -19,6 +18,9 @@ use isolet_cluster::ownership::Claimed;
 use isolet_cluster::ownership::Ownership;
 use isolet_wire::node::NodeName;
 use std::time::Duration;
+
+/// The lifetime of a lease whose end a test waits for.
+pub(crate) const BRIEF: Duration = Duration::from_secs(3);
 
 /// A node with its membership.
 pub(crate) struct Node {
@@ -45,19 +47,26 @@ pub(crate) fn record(settings: &ClusterSettings, identity: &str) -> NodeRecord {
 }
 
 impl Node {
-    /// A node that joins, with a lease of 2 s.
+    /// A node that joins, with a lease that is longer than a busy machine delays renewals.
     pub(crate) async fn join(server: &EtcdServer, name: &str) -> Self {
-        Self::try_join(server, server.client(), name, "identity").await.unwrap()
+        let long = Duration::from_secs(20);
+        Self::try_join(server, name, "identity", long).await.unwrap()
+    }
+
+    /// A node that joins, with a lease whose end a test waits for.
+    pub(crate) async fn join_briefly(server: &EtcdServer, name: &str) -> Self {
+        Self::try_join(server, name, "identity", BRIEF).await.unwrap()
     }
 
     /// A node that may be refused.
     pub(crate) async fn try_join(
         server: &EtcdServer,
-        etcd: Etcd,
         name: &str,
         identity: &str,
+        lease_ttl: Duration,
     ) -> Result<Self, JoinError> {
-        let settings = settings(server, name, Duration::from_secs(2));
+        let etcd = server.client();
+        let settings = settings(server, name, lease_ttl);
         let record = record(&settings, identity);
         let membership = Membership::join(etcd.clone(), &settings, record).await?;
         let keys = settings.keys.clone();

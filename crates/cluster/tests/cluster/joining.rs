@@ -2,6 +2,7 @@
 
 use crate::etcd_server::EtcdServer;
 use crate::etcd_server::wait_until;
+use crate::fleet::BRIEF;
 use crate::fleet::Node;
 use crate::fleet::record;
 use crate::fleet::settings;
@@ -37,11 +38,11 @@ async fn nodes_see_each_other_and_the_load_of_each_other() {
 #[tokio::test]
 async fn the_deadline_moves_with_renewals_and_ends_before_the_lease() {
     let server = EtcdServer::start().await;
-    let node = Node::join(&server, "one").await;
+    let node = Node::join_briefly(&server, "one").await;
     let mut deadlines = node.membership.deadline();
     let first = *deadlines.borrow_and_update();
-    // A lease of 2 s less the margin of a tenth.
-    let most = Duration::from_millis(1800);
+    // The margin is a tenth.
+    let most = BRIEF - BRIEF / 10;
     let mut last = first;
     for _ in 0..3 {
         deadlines.changed().await.unwrap();
@@ -81,14 +82,14 @@ async fn renewals_that_fail_make_a_node_suspect_before_it_is_lost() {
 #[tokio::test]
 async fn a_second_node_with_the_same_name_is_refused_while_the_first_lives() {
     let server = EtcdServer::start().await;
-    let one = Node::join(&server, "one").await;
-    let other = Node::try_join(&server, server.client(), "one", "other").await;
+    let one = Node::join_briefly(&server, "one").await;
+    let other = Node::try_join(&server, "one", "other", BRIEF).await;
     let Err(error) = other else { panic!("two nodes have one name") };
-    assert!(matches!(&error, JoinError::NameTaken { left_s, .. } if *left_s <= 2), "{error:?}");
+    assert!(matches!(&error, JoinError::NameTaken { left_s, .. } if *left_s <= 3), "{error:?}");
     assert!(error.to_string().contains("127.0.0.1:7301"), "{error}");
     one.kill();
     wait_for_end(&server, "one").await;
-    Node::try_join(&server, server.client(), "one", "other").await.unwrap();
+    Node::try_join(&server, "one", "other", BRIEF).await.unwrap();
 }
 
 #[tokio::test]
@@ -154,7 +155,7 @@ async fn a_node_learns_that_it_was_declared_dead() {
     let server = EtcdServer::start().await;
     let settings = settings(&server, "one", Duration::from_secs(2));
     let operator = Operator::new(server.client(), settings.keys.clone());
-    let node = Node::join(&server, "one").await;
+    let node = Node::join_briefly(&server, "one").await;
     node.kill();
     wait_for_end(&server, "one").await;
     operator.declare_dead(&settings.node).await.unwrap();

@@ -36,7 +36,7 @@ async fn a_cordoned_node_takes_no_sandboxes_until_it_is_uncordoned() {
 async fn a_node_is_declared_dead_only_after_its_lease_and_forgotten_without_sandboxes() {
     let server = EtcdServer::start().await;
     let one = Node::join(&server, "one").await;
-    let two = Node::join(&server, "two").await;
+    let two = Node::join_briefly(&server, "two").await;
     let two_name = two.name.clone();
     let operator = operator(&server);
     let alive = operator.declare_dead(&two_name).await;
@@ -116,7 +116,7 @@ async fn a_list_begins_again_when_its_revision_is_compacted() {
 #[tokio::test]
 async fn a_node_that_a_peer_cannot_reach_is_suspect_until_its_mark_ends() {
     let server = EtcdServer::start().await;
-    let one = Node::join(&server, "one").await;
+    let one = Node::join_briefly(&server, "one").await;
     let two = Node::join(&server, "two").await;
     one.wait_for_node(&two.name, NodeState::Ready).await;
     one.membership.suspect(&two.name);

@@ -58,7 +58,7 @@ async fn an_epoch_is_stale_after_release_and_a_new_claim() {
         let Err(OwnershipError::Stale { owner: Some(owner), .. }) = refused else {
             panic!("{refused:?}");
         };
-        assert_eq!(owner, second);
+        assert_eq!(*owner, second);
     }
     assert_eq!(one.ownership.read_fenced(&key, "snapshot").await.unwrap(), None);
     let fence = two.ownership.fence(&key, second.epoch);
