@@ -383,6 +383,8 @@ impl Cgroups {
         }
         let [memory_at, cpu_at, pids_at] = &self.legacy;
         if let Some(at) = memory_at {
+            // It can be set for a paused sandbox, and cannot be less than the limit of memory.
+            let _ = fs::write(at.join("memory.memsw.limit_in_bytes"), "-1");
             fs::write(at.join("memory.limit_in_bytes"), memory)?;
             // Otherwise the sandbox would swap when it reaches its memory limit, as above.
             let _ = fs::write(at.join("memory.swappiness"), "0");

@@ -114,6 +114,13 @@ impl SandboxHandle {
         fs::write(groups.unified.join("cgroup.freeze"), if frozen { "1" } else { "0" })
     }
 
+    /// The file that freezes and thaws it, opened for writing; `None` without control groups.
+    pub(crate) fn freeze_file(&self) -> io::Result<Option<fs::File>> {
+        let Some(groups) = self.groups()? else { return Ok(None) };
+        let opened = fs::File::options().write(true).open(groups.unified.join("cgroup.freeze"));
+        absent_as_none(opened)
+    }
+
     /// Whether [`SandboxHandle::freeze`] was called last with `true`, also if some processes have
     /// not stopped yet.
     ///

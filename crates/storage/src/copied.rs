@@ -1,6 +1,7 @@
 //! What a copy contains, and what it may write.
 
 use crate::error::CopyError;
+use rustix::fs::{FileType, Stat};
 use std::ops::AddAssign;
 
 /// What each file, directory or link takes of a disk at least besides its data, in bytes.
@@ -35,3 +36,14 @@ impl AddAssign for Copied {
 /// with its size, and for data at least every 16 MiB with its size. An error ends the copy, so a
 /// caller can cancel it here.
 pub type SpaceCheck<'a> = &'a mut dyn FnMut(u64) -> Result<(), CopyError>;
+
+/// The data of a file without its holes, divided among its names.
+#[allow(clippy::useless_conversion)]
+pub(crate) fn data_bytes(stat: &Stat) -> u64 {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return 0;
+    }
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    size.min(allocated) / u64::from(stat.st_nlink).max(1)
+}

@@ -7,7 +7,8 @@
 //! copied directory only if the first made it from the same directory. Where that is not so, a file
 //! that did not change gets another name of the copy that the first pass made of it, if it has several.
 //!
-//! Five things would hide a change. Times have the granularity of a clock tick, so the limit is not
+//! Six things would hide a change. On some file systems, two files exchange their names without a
+//! new time, so there all files of a changed directory are copied again. Times have the granularity of a clock tick, so the limit is not
 //! after the time that the file system gave to a new file before the first pass; what has this time or a
 //! later one is copied again. A system call sets the time before it changes the contents, and may wait
 //! for the disk in between, so the limit is read while no program is in a system call
@@ -31,10 +32,17 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use visit::Visit;
+use visit::{SecondPass, Visit};
 
-/// The magic numbers of file systems whose change times are as described: ext4, xfs, btrfs and f2fs.
-const WITH_CHANGE_TIMES: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+const EXT4: FsWord = 0xef53;
+const XFS: FsWord = 0x5846_5342;
+const BTRFS: FsWord = 0x9123_683e;
+const F2FS: FsWord = 0xf2f5_2010;
+/// The magic numbers of file systems whose change times are as described.
+const WITH_CHANGE_TIMES: [FsWord; 4] = [EXT4, XFS, BTRFS, F2FS];
+/// File systems that do not move the change times of two files that exchange their names
+/// (`RENAME_EXCHANGE`), only those of their directories.
+const EXCHANGE_WITHOUT_CHANGE_TIMES: [FsWord; 2] = [XFS, F2FS];
 /// By how much times of a file system may lag behind the clock: two ticks of the slowest kernels.
 const TICKS: Duration = Duration::from_millis(20);
 /// How long an asynchronous write may take from the moment at which the kernel sets the change time
@@ -71,6 +79,8 @@ pub struct LiveCopy {
     limit: Time,
     /// From when on programs may have changed something.
     since: StillMoment,
+    /// Whether all files of a changed directory are copied again.
+    with_directories: bool,
     /// The inodes of copies by those of their directories.
     directories: HashMap<u64, u64>,
 }
@@ -93,7 +103,8 @@ pub fn copy_live(
     let at = |errno| CopyError::at(b"", errno);
     let kind = rustix::fs::statfs(from).map_err(at)?.f_type;
     let limit = earlier(since.time, IN_PROGRESS);
-    let mut live = LiveCopy { limit, since, directories: HashMap::new() };
+    let with_directories = EXCHANGE_WITHOUT_CHANGE_TIMES.contains(&kind);
+    let mut live = LiveCopy { limit, since, with_directories, directories: HashMap::new() };
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700)).map_err(at)?;
     if !WITH_CHANGE_TIMES.contains(&kind) {
         // The second pass copies everything.
@@ -130,10 +141,12 @@ impl LiveCopy {
         let now = file_time(links).map_err(|errno| CopyError::at(b"", errno))?;
         if is_set_back(self.since.time, now, self.since.at.elapsed()) {
             self.directories.clear();
+            self.limit = (i64::MIN, 0);
         }
         let links = HardLinks::after_first_pass(links, self.limit)
             .map_err(|errno| CopyError::at(b"", errno))?;
-        let mut visit = Visit::second(method, links, check, self.limit, self.directories);
+        let second = SecondPass { limit: self.limit, with_directories: self.with_directories };
+        let mut visit = Visit::second(method, links, check, second, self.directories);
         visit.walk(from, to)?;
         Ok(visit.copied())
     }

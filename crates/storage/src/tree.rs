@@ -5,7 +5,7 @@ pub(crate) mod hard_links;
 mod tests;
 
 use crate::attributes::{copy_extended, set, set_at};
-use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck};
+use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck, data_bytes};
 use crate::error::CopyError;
 use crate::file::copy_data;
 use crate::method::CopyMethod;
@@ -149,6 +149,10 @@ impl<'a> Copying<'a> {
         }
         let several = stat.st_nlink > 1;
         if several && self.links.reuse(&stat, at.copy.as_fd(), name).map_err(failed)? {
+            if self.links.is_of_first_pass(&stat) {
+                // What the first pass copied is counted by the second.
+                self.copied.bytes += data_bytes(&stat);
+            }
             return Ok(());
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

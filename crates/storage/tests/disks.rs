@@ -150,3 +150,25 @@ fn two_passes_by_reference_copy_what_changed_and_take_no_space() {
     assert_eq!(fs::read(to.join("large")).unwrap(), vec![1; FILE_BYTES]);
     assert!(before - free() < FILE_BYTES as u64 / 4, "the blocks are shared");
 }
+
+/// On xfs, an exchange of two names moves no time of the files.
+#[test]
+fn files_that_exchanged_their_names_between_two_passes_are_copied_again() {
+    let disk = disk("xfs", 320, &[]);
+    let (from, to, links) = (disk.at.join("from"), disk.at.join("to"), disk.at.join("links"));
+    fs::create_dir(&from).unwrap();
+    fs::create_dir(&links).unwrap();
+    fs::write(from.join("a"), "one").unwrap();
+    fs::write(from.join("b"), "two").unwrap();
+    // Older than what may be in progress.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let since = StillMoment::now(&links).unwrap();
+    let mut check = |_| Ok(());
+    let live = copy_live(CopyMethod::Reflink, since, &from, &to, &links, &mut check).unwrap();
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    let at = rustix::fs::CWD;
+    rustix::fs::renameat_with(at, from.join("a"), at, from.join("b"), exchange).unwrap();
+    live.complete(CopyMethod::Reflink, &from, &to, &links, &mut check).unwrap();
+    assert_eq!(fs::read_to_string(to.join("a")).unwrap(), "two");
+    assert_eq!(fs::read_to_string(to.join("b")).unwrap(), "one");
+}

@@ -5,6 +5,7 @@ use crate::disk;
 use crate::orphan::AgentProcess;
 use crate::sandbox_handle::SandboxHandle;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ const SYNC_WAIT: Duration = Duration::from_secs(60);
 pub struct FrozenSandbox {
     handle: SandboxHandle,
     paused: bool,
+    /// Lets the processes continue, also when no descriptor is left. `None` without a control group.
+    switch: Option<fs::File>,
 }
 
 /// Freezes every process of a sandbox, within `limit`, until [`SandboxHandle::freeze`] lets them
@@ -69,7 +72,8 @@ impl FrozenSandbox {
             return Ok(None);
         }
         // Also thaws when a later step fails.
-        let frozen = Self { handle, paused };
+        let switch = handle.freeze_file()?;
+        let frozen = Self { handle, paused, switch };
         freeze_within(&frozen.handle, limit)?;
         let directory = frozen.handle.directory().to_owned();
         within(SYNC_WAIT, move || sync_disk(&directory, true))?;
@@ -79,9 +83,9 @@ impl FrozenSandbox {
 
 impl Drop for FrozenSandbox {
     fn drop(&mut self) {
-        if !self.paused {
+        if let Some(switch) = self.switch.as_mut().filter(|_| !self.paused) {
             // Without its control group, nothing is frozen.
-            let _ = self.handle.freeze(false);
+            let _ = switch.write_all(b"0");
         }
     }
 }

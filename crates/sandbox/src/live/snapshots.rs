@@ -35,7 +35,7 @@ pub(crate) use layers::{PARTS, list as list_layers};
 use permits::CopyPermits;
 pub(crate) use space::{CopyGuard, SpaceFloor};
 pub(crate) use stage::LiveStage;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
@@ -154,7 +154,11 @@ impl Snapshots {
             let new = || LayerHold::new(name.to_owned(), &unused);
             Arc::clone(layers.entry(name.to_owned()).or_insert_with(new))
         };
+        let mut readable = HashSet::new();
         for sandbox in sandboxes {
+            if sandbox.body.cause.as_deref() != Some(UNREAD) {
+                readable.insert(sandbox.name.clone());
+            }
             all_known &= sandbox.body.cause.as_deref() != Some(UNREAD);
             sandbox.body.layers.hold(&mut hold);
             for name in snapshots.newer_layers(sandbox).await.into_iter().rev() {
@@ -196,7 +200,7 @@ impl Snapshots {
         }
         snapshots.files.retain(known).await?;
         let own = snapshots.files.layers.clone();
-        let settled = blocking(move || own.settle_all(&layers, all_known)).await?;
+        let settled = blocking(move || own.settle_all(&layers, &readable, all_known)).await?;
         settled.map_err(|error| Error::Fault(format!("layers of snapshots: {error}")))?;
         Ok((snapshots, forks))
     }

@@ -208,7 +208,8 @@ impl Inner {
         let tokens = vec![running.clone(), held.expired()];
         let stood_before = first.as_ref().map_or(Duration::ZERO, |first| first.stood);
         // It may have fallen asleep or woken since.
-        let live = first.map(|first| first.stage).filter(|_| held.frozen);
+        let body = &held.contents.record.body;
+        let live = first.filter(|first| held.frozen && first.fits(body)).map(|first| first.stage);
         let has_layer = live.is_some();
         let mut links = Vec::new();
         let copied = match live {

@@ -209,8 +209,10 @@ fn a_clock_that_was_set_back_makes_everything_new() {
     assert!(is_set_back((10, 0), (9, 0), Duration::ZERO.max(TICKS)));
     let fixture = Fixture::new();
     fixture.run(TREE);
+    fixture.run("ln a/1 e/other");
     let mut live = fixture.first();
     live.since.time.0 += 3600;
+    live.limit.0 += 3600;
     fixture.run("echo changed >a/1");
     fixture.complete(live);
     fixture.assert_same();

@@ -3,26 +3,35 @@
 use super::DIRECTORIES_MAX;
 use crate::attributes::{copy_extended, remove_extended, set};
 use crate::change_time::{Time, changed};
-use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck};
+use crate::copied::{Copied, ENTRY_BYTES, SpaceCheck, data_bytes};
 use crate::error::CopyError;
 use crate::method::CopyMethod;
 use crate::names::{NAMES_BYTES_MAX, bytes_of, bytes_of_one, check_names};
 use crate::tree::hard_links::HardLinks;
 use crate::tree::{Copying, DIRECTORY, Directories};
-use crate::walk::append;
+use crate::walk::{LEVELS_MAX, append};
 use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+/// What a second pass copies again.
+#[derive(Clone, Copy)]
+pub(super) struct SecondPass {
+    /// What changed at this time or later.
+    pub(super) limit: Time,
+    /// Also all files of directories that changed then.
+    pub(super) with_directories: bool,
+}
+
 /// A pass over a tree.
 pub(super) struct Visit<'a> {
     entries: Copying<'a>,
     /// The inodes of copies by those of their directories.
     directories: HashMap<u64, u64>,
-    /// In the second pass, the time from which on changes are copied.
-    limit: Option<Time>,
+    /// `None` in the first pass.
+    second: Option<SecondPass>,
     /// The memory of the names of all levels.
     names_bytes: usize,
 }
@@ -35,6 +44,8 @@ struct Level {
     path_bytes: usize,
     /// Whether the first pass made the copy from this directory.
     is_known: bool,
+    /// Whether its files can have other names than in the first pass without a new time.
+    is_shuffled: bool,
     /// Whether something of it may be missing in the copy of the first pass.
     is_incomplete: bool,
     /// Whether the copy was changed in the second pass.
@@ -44,18 +55,18 @@ struct Level {
 impl<'a> Visit<'a> {
     pub(super) fn live(method: CopyMethod, links: HardLinks, check: SpaceCheck<'a>) -> Self {
         let entries = Copying::new(method, links, check);
-        Self { entries, directories: HashMap::new(), limit: None, names_bytes: 0 }
+        Self { entries, directories: HashMap::new(), second: None, names_bytes: 0 }
     }
 
     pub(super) fn second(
         method: CopyMethod,
         links: HardLinks,
         check: SpaceCheck<'a>,
-        limit: Time,
+        second: SecondPass,
         directories: HashMap<u64, u64>,
     ) -> Self {
         let first = Self::live(method, links, check);
-        Self { limit: Some(limit), directories, ..first }
+        Self { second: Some(second), directories, ..first }
     }
 
     pub(super) fn into_directories(self) -> HashMap<u64, u64> {
@@ -85,13 +96,16 @@ impl<'a> Visit<'a> {
             append(&mut path, &name);
             let found = self.one(&at, level, &name, &path);
             let below = match found {
-                Err(CopyError::File { .. }) if self.limit.is_none() => {
+                Err(CopyError::File { .. }) if self.second.is_none() => {
                     level.is_incomplete = true;
                     None
                 }
                 below => below?,
             };
             if let Some((below, is_new)) = below {
+                if levels.len() >= LEVELS_MAX {
+                    return Err(CopyError::too_deep(&path, LEVELS_MAX));
+                }
                 levels.push(self.enter(&below, &path, !is_new)?);
                 at = below;
             }
@@ -106,13 +120,19 @@ impl<'a> Visit<'a> {
         let names_bytes = bytes_of(&names);
         self.names_bytes += names_bytes;
         check_names(self.names_bytes, path)?;
-        let is_known =
-            existed && self.limit.is_some() && self.directories.get(&inodes[0]) == Some(&inodes[1]);
-        if existed && self.limit.is_some() && !is_known {
+        let is_known = existed
+            && self.second.is_some()
+            && self.directories.get(&inodes[0]) == Some(&inodes[1]);
+        if existed && self.second.is_some() && !is_known {
             // The root: everything below is copied again.
             self.clear(at).map_err(failed)?;
         }
-        if self.limit.is_none() && self.directories.len() < DIRECTORIES_MAX {
+        let shuffles = self.second.is_some_and(|second| second.with_directories);
+        let is_shuffled = match shuffles && is_known {
+            true => !self.is_unchanged(&rustix::fs::fstat(&at.source).map_err(failed)?),
+            false => false,
+        };
+        if self.second.is_none() && self.directories.len() < DIRECTORIES_MAX {
             self.directories.insert(inodes[0], inodes[1]);
         }
         Ok(Level {
@@ -121,6 +141,7 @@ impl<'a> Visit<'a> {
             inodes,
             path_bytes: path.len(),
             is_known,
+            is_shuffled,
             is_incomplete: false,
             is_touched: !is_known,
         })
@@ -138,13 +159,13 @@ impl<'a> Visit<'a> {
         (self.entries.check)(0)?;
         let stat = match rustix::fs::statat(&at.source, name, AtFlags::SYMLINK_NOFOLLOW) {
             // It comes back with a new change time, if at all.
-            Err(Errno::NOENT) if self.limit.is_none() => return Ok(None),
+            Err(Errno::NOENT) if self.second.is_none() => return Ok(None),
             stat => stat.map_err(failed)?,
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return self.directory(at, level, name).map(Some).map_err(failed);
         }
-        if level.is_known && self.is_unchanged(&stat) {
+        if level.is_known && !level.is_shuffled && self.is_unchanged(&stat) {
             self.entries.copied.entries += 1;
             self.entries.copied.bytes += data_bytes(&stat);
             return Ok(None);
@@ -200,7 +221,7 @@ impl<'a> Visit<'a> {
             copy_extended(path, at.source.as_fd(), at.copy.as_fd(), &mut *self.entries.check)
         });
         match done {
-            Err(CopyError::File { .. }) if self.limit.is_none() => {
+            Err(CopyError::File { .. }) if self.second.is_none() => {
                 self.directories.remove(&level.inodes[0]);
                 Ok(())
             }
@@ -210,7 +231,7 @@ impl<'a> Visit<'a> {
 
     /// Whether the first pass has copied this.
     fn is_unchanged(&self, stat: &Stat) -> bool {
-        self.limit.is_some_and(|limit| changed(stat) < limit)
+        self.second.is_some_and(|second| changed(stat) < second.limit)
     }
 
     fn clear(&self, at: &Directories) -> Result<(), Errno> {
@@ -270,15 +291,4 @@ fn remove_vanished(at: &Directories) -> Result<(), Errno> {
         }
     }
     Ok(())
-}
-
-/// The data of a file without its holes, divided among its names.
-#[allow(clippy::useless_conversion)]
-fn data_bytes(stat: &Stat) -> u64 {
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return 0;
-    }
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
-    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-    size.min(allocated) / u64::from(stat.st_nlink).max(1)
 }

@@ -33,6 +33,11 @@ impl HardLinks {
         Ok(Self { directory, changed: Some((changed, limit)) })
     }
 
+    /// Whether the copy of a file is that of the first pass.
+    pub(super) fn is_of_first_pass(&self, stat: &Stat) -> bool {
+        self.changed.as_ref().is_some_and(|(_, limit)| changed(stat) < *limit)
+    }
+
     fn directory_of(&self, stat: &Stat) -> &OwnedFd {
         match &self.changed {
             Some((directory, limit)) if changed(stat) >= *limit => directory,

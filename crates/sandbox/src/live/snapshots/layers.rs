@@ -11,9 +11,9 @@ use crate::model::record::snapshot_layers::{LAYERS_MAX, LayerHold, RecordedLayer
 use crate::model::record::{RecordBody, is_internal_name};
 use isolet_storage::create_directory_like;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub(crate) const PARTS: [&str; 2] = ["root", "usr"];
 const TAKEN_FROM: &str = "taken-from.";
 /// The file of a sandbox that names its layers, for operators: an orphaned directory has no record.
 const LIST: &str = "layers";
+/// The same while it is written.
+const NEW_LIST: &str = "layers.new";
 
 /// The directories of all layers.
 #[derive(Debug, Clone)]
@@ -138,11 +140,13 @@ impl Layers {
         }
     }
 
-    /// Makes the layers agree with all records: finishes or undoes what a kill interrupted, and
+    /// Makes the layers agree with the records, of which those of `sandboxes` (internal names) were read:
+    /// finishes or undoes what a kill interrupted, and
     /// discards layers that no record names, if all records are known. Blocks.
     pub(super) fn settle_all(
         &self,
         used: &HashMap<String, Arc<LayerHold>>,
+        sandboxes: &HashSet<String>,
         all_known: bool,
     ) -> io::Result<()> {
         let mut listed = Vec::new();
@@ -155,14 +159,17 @@ impl Layers {
                 forget_origin(&own)?;
                 continue;
             }
-            if !all_known || listed.contains(&name) {
-                continue;
-            }
-            if let Some(sandbox) = origin(&own)? {
+            // Its record does not name the layer, whatever other records say.
+            if let Some(sandbox) = origin(&own)?
+                && (all_known || sandboxes.contains(&sandbox))
+            {
                 let sandbox = self.sandboxes.join(sandbox);
                 if sandbox.is_dir() {
                     give_back(&own, &sandbox)?;
                 }
+            }
+            if !all_known || listed.contains(&name) {
+                continue;
             }
             info!(layer = %name, "layer without a record discarded");
             self.discard(&name)?;
@@ -205,7 +212,12 @@ impl Layers {
         let mut all = Vec::new();
         for orphan in names(&self.orphaned)? {
             match fs::read_to_string(self.orphaned.join(orphan).join(LIST)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // An operator may put any file there.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidData
+                    ) => {}
                 list => all.extend(list?.lines().map(str::to_owned)),
             }
         }
@@ -216,7 +228,12 @@ impl Layers {
 /// Writes the names of the layers of a sandbox into its directory. Blocks.
 pub(crate) fn list(sandbox: &Path, body: &RecordBody) -> io::Result<()> {
     let names = body.layers.iter().map(|layer| format!("{}\n", layer.name));
-    fs::write(sandbox.join(LIST), names.collect::<String>())
+    let new = sandbox.join(NEW_LIST);
+    let mut file = fs::File::create(&new)?;
+    file.write_all(names.collect::<String>().as_bytes())?;
+    file.sync_data()?;
+    // A list is never seen in part: layers that it does not name can be discarded.
+    fs::rename(new, sandbox.join(LIST))
 }
 
 fn exchange(layer: &Path, sandbox: &Path, part: &str) -> io::Result<()> {

@@ -9,16 +9,32 @@ use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::held::cancel::CancelToken;
 use crate::model::record::RecordBody;
+use crate::model::record::snapshot_layers::LayerStack;
 use crate::model::state::State;
 use crate::service::request;
 use isolet_jail::SandboxHandle;
+use isolet_storage::CopyError;
+use std::future::Future;
 use std::time::Duration;
+
+/// The longest time that a first pass may take, as that of a sandbox that is held.
+const PASS_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// What the first pass copied.
 pub(super) struct FirstPass {
     pub(super) stage: LiveStage,
     /// How long the sandbox stood still for it.
     pub(super) stood: Duration,
+    /// The layers of the sandbox below the copy, and the first id of its files.
+    layers: LayerStack,
+    id_base: Option<u32>,
+}
+
+impl FirstPass {
+    /// Whether the sandbox still has the files of the first pass: a restore in place gives it others.
+    pub(super) fn fits(&self, body: &RecordBody) -> bool {
+        self.layers == body.layers && self.id_base == body.id_base
+    }
 }
 
 impl Inner {
@@ -58,7 +74,8 @@ impl Inner {
         let jail = self.jail.clone();
         let sandbox = entry.name.clone();
         let directory = entry.directory.clone();
-        let guard = files.guard_with(self.floor(), vec![running.clone()]);
+        let late = CancelToken::default();
+        let guard = files.guard_with(self.floor(), vec![running.clone(), late.clone()]);
         let staged = name.to_owned();
         let copied = blocking(move || {
             files.check_disk(&directory, disk_mib)?;
@@ -66,8 +83,14 @@ impl Inner {
             let _ = isolet_jail::write_disk(&SandboxHandle::open(&jail, &sandbox));
             files.stage_live_disk(&staged, &directory, guard)
         });
-        let stage = copied.await?.map_err(|error| self.not_copied(entry, running, error))?;
-        Ok(FirstPass { stage, stood: Duration::ZERO })
+        let stage = in_time(copied, &late).await?;
+        let stage = stage.map_err(|error| self.not_copied(entry, running, error))?;
+        Ok(FirstPass {
+            stage,
+            stood: Duration::ZERO,
+            layers: body.layers.clone(),
+            id_base: body.id_base,
+        })
     }
 
     /// Copies its directories. `None` if it fell asleep.
@@ -86,16 +109,34 @@ impl Inner {
         let brief = request(entry, |answer| DriverCommand::StopBriefly(files.staging(), answer));
         let Some(stop) = brief.await? else { return Ok(None) };
         let directory = entry.directory.clone();
-        let guard = files.guard_with(self.floor(), vec![running.clone()]);
+        let late = CancelToken::default();
+        let guard = files.guard_with(self.floor(), vec![running.clone(), late.clone()]);
         let staged = name.to_owned();
         let since = stop.moment;
         let copied =
             blocking(move || files.stage_live_trees(&staged, &directory, since, layer, guard));
-        let stage = copied.await?.map_err(|error| self.not_copied(entry, running, error))?;
-        Ok(Some(FirstPass { stage, stood: stop.stood }))
+        let stage = in_time(copied, &late).await?;
+        let stage = stage.map_err(|error| self.not_copied(entry, running, error))?;
+        let layers = body.layers.clone();
+        Ok(Some(FirstPass { stage, stood: stop.stood, layers, id_base: body.id_base }))
     }
 
     fn floor(&self) -> SpaceFloor {
         SpaceFloor { floor_mib: self.config.free_space_floor_mib }
+    }
+}
+
+/// Cancels a copy that takes too long.
+async fn in_time<R>(
+    copied: impl Future<Output = Result<Result<R, CopyError>, Error>>,
+    late: &CancelToken,
+) -> Result<Result<R, CopyError>, Error> {
+    let mut copied = std::pin::pin!(copied);
+    match tokio::time::timeout(PASS_MAX, &mut copied).await {
+        Ok(copied) => copied,
+        Err(_) => {
+            late.cancel();
+            copied.await
+        }
     }
 }

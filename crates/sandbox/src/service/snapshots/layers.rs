@@ -8,7 +8,7 @@
 
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
-use crate::live::snapshots::SpaceFloor;
+use crate::live::snapshots::{SpaceFloor, list_layers};
 use crate::model::blocking::blocking;
 use crate::model::command::DriverCommand;
 use crate::model::error::Error;
@@ -121,7 +121,13 @@ impl Inner {
             let mut new = SnapshotRecord::clone(record);
             new.body.settings.set_layers(stack);
             self.store.update_snapshot(&new.name, new.row()?.body).await?;
+            let directory = self.snapshots.files.directory(&new.name);
+            let settings = new.body.settings.clone();
             self.snapshots.replace(record, new);
+            let listed = blocking(move || list_layers(&directory, &settings)).await?;
+            if let Err(error) = listed {
+                warn!(snapshot = %record.id, %error, "list of its layers is that before the fold");
+            }
             pass("fold.snapshot").await?;
         }
         for entry in self.registry.all().iter().filter(|entry| entry.tenant == *tenant) {

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 /// The interval at which paused sandboxes are looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Free swap below which nothing is written, in bytes.
+/// Swap that stays free, in bytes.
 const SWAP_FREE_MIN_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A paused sandbox.
@@ -25,7 +25,19 @@ struct PausedSandbox {
 /// Pages out one sandbox after the other. Runs until the server stops.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     let after = Duration::from_secs(inner.config.page_out_after_s);
-    if after.is_zero() || !inner.launch.missing().is_empty() {
+    if !inner.launch.missing().is_empty() {
+        return;
+    }
+    let jail = inner.jail.clone();
+    let names: Vec<String> =
+        inner.registry.all().into_iter().map(|entry| entry.name.clone()).collect();
+    let forbid = move || {
+        names.iter().for_each(|name| SandboxHandle::open(&jail, name).forbid_swap());
+    };
+    if let Err(error) = blocking(forbid).await {
+        warn!(%error, "sandboxes may still use swap");
+    }
+    if after.is_zero() {
         return;
     }
     // One entry for each paused sandbox, by its internal name.
@@ -47,9 +59,14 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
             if free_swap_bytes().unwrap_or(0) < SWAP_FREE_MIN_BYTES {
                 break;
             }
+            if entry.state() != State::Paused {
+                continue;
+            }
             let jail = inner.jail.clone();
             let name = entry.name.clone();
-            let paged = blocking(move || SandboxHandle::open(&jail, &name).page_out()).await;
+            let paged =
+                blocking(move || SandboxHandle::open(&jail, &name).page_out(SWAP_FREE_MIN_BYTES))
+                    .await;
             match paged {
                 Ok(Ok(bytes)) => {
                     info!(sandbox = %entry.id, tenant = %entry.tenant, bytes, "memory written to swap");
