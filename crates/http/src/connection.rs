@@ -4,4 +4,5 @@ pub(crate) mod client_stream;
 pub(crate) mod connections;
 pub(crate) mod head_scanner;
 pub(crate) mod smuggling_guard;
+pub(crate) mod upgraded;
 pub(crate) mod upstream;

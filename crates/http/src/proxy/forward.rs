@@ -76,7 +76,7 @@ pub(crate) async fn forward(
     head.extensions.insert(Proxied { own_origin: target.entry.own_origin() });
     match upgrade {
         Some(upgrade) if switched => {
-            tunnel::spawn(upgrade, upstream, sandbox, cancellation, permit);
+            tunnel::spawn(upgrade, upstream.into_upgraded(), cancellation, (sandbox, permit));
             Ok(Response::from_parts(head, Body::empty()))
         }
         _ => {

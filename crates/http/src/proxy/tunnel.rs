@@ -2,14 +2,11 @@
 
 use crate::auth::cancellation::Cancellation;
 use crate::connection::client_stream::{self, ClientStream};
-use crate::connection::smuggling_guard::SmugglingGuard;
-use crate::connection::upstream::Upstream;
-use crate::limits::limiter::Permit;
+use crate::connection::upgraded::upgraded;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
-use isolet_sandbox::Sandbox;
+use std::future::Future;
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::time::timeout;
 
 /// How long either side may take to upgrade.
@@ -22,42 +19,46 @@ const COPY_BYTES: usize = 32 * 1024;
 /// in force here: a client with a closed window answers probes, and would never be disconnected.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
-/// Starts when the response that switches protocols has been sent.
-pub(super) fn spawn(
+/// Starts when the response that switches protocols has been sent. `other` resolves to the other
+/// side, and what was read of it already. `held` is dropped when both sides have disconnected: it
+/// keeps the sandbox awake and holds the permit of the request.
+pub(crate) fn spawn<S>(
     upgrade: OnUpgrade,
-    upstream: Upstream,
-    sandbox: Sandbox,
+    other: impl Future<Output = Option<(S, Vec<u8>)>> + Send + 'static,
     mut cancellation: Cancellation,
-    permit: Permit,
-) {
+    held: impl Send + 'static,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     tokio::spawn(async move {
-        let copied = copy_both_ways(upgrade, upstream);
+        let copied = copy_both_ways(upgrade, other);
         tokio::select! {
             _ = copied => {}
             _ = cancellation.cancelled() => {}
         }
-        // Keeps the sandbox awake while both sides are connected.
-        drop((sandbox, permit));
+        drop(held);
     });
 }
 
-async fn copy_both_ways(upgrade: OnUpgrade, upstream: Upstream) -> Option<()> {
-    let switched = async { tokio::join!(upgrade, upstream.into_upgraded()) };
-    let (client, guest) = timeout(SWITCH_WAIT, switched).await.ok()?;
-    let (mut guest, early) = guest?;
-    let parts = client.ok()?.downcast::<TokioIo<SmugglingGuard>>().ok()?;
-    let mut client = parts.io.into_inner().into_inner();
+async fn copy_both_ways<S: AsyncRead + AsyncWrite + Unpin>(
+    upgrade: OnUpgrade,
+    other: impl Future<Output = Option<(S, Vec<u8>)>>,
+) -> Option<()> {
+    let switched = async { tokio::join!(upgraded(upgrade), other) };
+    let (client, other) = timeout(SWITCH_WAIT, switched).await.ok()?;
+    let (mut other, early) = other?;
+    let (mut client, read) = client?;
     set_keepalive(&client);
     client.write_all(&early).await.ok()?;
-    guest.write_all(&parts.read_buf).await.ok()?;
-    copy_bidirectional_with_sizes(&mut client, &mut guest, COPY_BYTES, COPY_BYTES).await.ok()?;
+    other.write_all(&read).await.ok()?;
+    copy_bidirectional_with_sizes(&mut client, &mut other, COPY_BYTES, COPY_BYTES).await.ok()?;
     Some(())
 }
 
 /// Sets TCP keepalive for a client that sends nothing.
 pub(crate) fn set_keepalive(client: &ClientStream) {
     use rustix::net::sockopt;
-    let client = client_stream::tcp(client);
+    let Some(client) = client_stream::tcp(client) else { return };
     let (idle, pause, count) = KEEPALIVE;
     let _ = sockopt::set_socket_keepalive(client, true)
         .and_then(|()| sockopt::set_tcp_keepidle(client, idle))

@@ -52,7 +52,8 @@ async fn secure(stream: TcpStream, shared: &Shared) -> Option<Secured> {
     // Boxed, like the answers below: a connection is much smaller while it only waits.
     match Box::pin(handshake::accept(stream, tls)).await {
         Ok(Handshake::Tls(tls)) => {
-            Some(Secured { stream: Either::Right(tls), scheme: Scheme::Https, needs_tls: false })
+            let stream = Either::Right(Either::Left(tls));
+            Some(Secured { stream, scheme: Scheme::Https, needs_tls: false })
         }
         Ok(Handshake::PlainHttp(stream)) => Some(plain(stream, true)),
         Err(error) => {

@@ -1,15 +1,14 @@
 //! The WebSocket handshake, done by hand so that the server sets every limit.
 
 use crate::connection::client_stream::ClientStream;
-use crate::connection::smuggling_guard::SmugglingGuard;
+use crate::connection::upgraded::upgraded;
 use crate::foundation::error::ApiError;
 use crate::limits::limiter::SocketPermit;
 use axum::body::Body;
 use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
 };
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
+use hyper::upgrade::OnUpgrade;
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
@@ -70,7 +69,7 @@ pub(crate) fn switch(accept: HeaderValue) -> Response<Body> {
 }
 
 /// Spawns a task that runs the socket once the response has been sent, and then releases the
-/// request's permit. `longest` is as in `upgraded`.
+/// request's permit. `longest` is as in `socket`.
 pub(crate) fn hand_over<F>(
     request: &mut Request<Body>,
     longest: usize,
@@ -81,7 +80,7 @@ pub(crate) fn hand_over<F>(
     let upgrade = hyper::upgrade::on(&mut *request);
     let permit = request.extensions_mut().remove::<SocketPermit>();
     tokio::spawn(async move {
-        if let Some(socket) = upgraded(upgrade, longest).await {
+        if let Some(socket) = socket(upgrade, longest).await {
             run(socket).await;
         }
         drop(permit);
@@ -90,17 +89,14 @@ pub(crate) fn hand_over<F>(
 
 /// The socket, once the response has been sent; `None` when the client has disconnected. A message
 /// longer than `longest` bytes closes it with 1009.
-async fn upgraded(upgrade: hyper::upgrade::OnUpgrade, longest: usize) -> Option<UpgradedSocket> {
-    let upgraded: Upgraded = timeout(UPGRADE_WAIT, upgrade).await.ok()?.ok()?;
-    // The bare connection, so that no layer in between handles each byte.
-    let parts = upgraded.downcast::<TokioIo<SmugglingGuard>>().ok()?;
+async fn socket(upgrade: OnUpgrade, longest: usize) -> Option<UpgradedSocket> {
+    let (stream, read) = timeout(UPGRADE_WAIT, upgraded(upgrade)).await.ok()??;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(WRITE_BYTES)
         .max_message_size(Some(longest))
         .max_frame_size(Some(longest));
-    let stream = parts.io.into_inner().into_inner();
-    let read = parts.read_buf.to_vec();
+    let read = read.to_vec();
     Some(WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await)
 }
 
