@@ -5,12 +5,13 @@ use crate::auth::cancellation::CancellationRegistry;
 use crate::auth::tickets::Tickets;
 use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
+use crate::fleet::joined::JoinedFleet;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Sandbox, Service};
+use isolet_sandbox::{Sandbox, SandboxInfo, Service};
 use std::sync::Arc;
 
 /// The state that all handlers share. Clones are cheap.
@@ -32,11 +33,33 @@ pub(crate) struct App {
     pub(crate) response_memory: Arc<ResponseMemory>,
     /// The open connections of clients.
     pub(crate) connections: Arc<Connections>,
+    /// The fleet that this server is a node of.
+    pub(crate) fleet: Option<Arc<JoinedFleet>>,
 }
 
 impl App {
     /// Finds the sandbox that a path names without creating or waking it.
     pub(crate) async fn look(&self, caller: &Caller, ids: &PathIds) -> Result<Sandbox, ApiError> {
         Ok(self.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?)
+    }
+
+    /// In a fleet: makes this node the owner of sandboxes that it has just forked.
+    ///
+    /// # Errors
+    /// When the records of the fleet cannot be written. The forks are deleted then.
+    pub(crate) async fn adopt(
+        &self,
+        caller: &Caller,
+        forks: &[SandboxInfo],
+    ) -> Result<(), ApiError> {
+        let Some(joined) = &self.fleet else { return Ok(()) };
+        let ids: Vec<_> = forks.iter().map(|fork| fork.id.clone()).collect();
+        let Err(error) = joined.fleet.adopt(&caller.tenant, &ids).await else { return Ok(()) };
+        for id in &ids {
+            if let Err(error) = self.service.delete_without_snapshot(&caller.tenant, id).await {
+                tracing::warn!(%id, %error, "a fork without an owner stays");
+            }
+        }
+        Err(error.into())
     }
 }

@@ -1,7 +1,8 @@
 //! The HTTP API: turns what clients send into typed requests. HTTP/1.1 and WebSocket on one port.
 //!
 //! A request passes [`auth::origin`] (is it meant for this server) and [`auth::authenticator`] (who
-//! sends it), and then reaches one handler in [`routes`] or [`dialects`]. This crate never touches
+//! sends it), and then reaches one handler in [`routes`] or [`dialects`]. In a fleet, [`forwarding`]
+//! sends it to the node that owns its sandbox. This crate never touches
 //! a file path or a process id.
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,8 @@ mod auth;
 mod connection;
 mod console;
 mod dialects;
+pub mod fleet;
+mod forwarding;
 mod foundation;
 mod limits;
 mod mcp;

@@ -7,15 +7,14 @@ use crate::auth::not_found_limiter::{NotFoundLimiter, Requester};
 use crate::auth::route_access::{MCP_PATH, RouteAccess};
 use crate::connection::connections::ClientConnection;
 use crate::foundation::error::ApiError;
+use crate::foundation::event_encoding::is_event_stream;
 use crate::foundation::extensions::{Peer, Proxied, Scheme};
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::Limiter;
 use crate::limits::permit_body::hold_permit;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{
-    Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header,
-};
+use axum::http::{Extensions, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::any;
 use bytes::Bytes;
@@ -85,12 +84,6 @@ async fn answer(
             "end a session with DELETE and its Mcp-Session-Id; an idle session ends after an hour",
         ),
     })
-}
-
-/// Whether an answer is a stream of events.
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
 impl Api for RouterApi {

@@ -7,6 +7,7 @@ pub(crate) mod openapi;
 
 use crate::app::App;
 use crate::console;
+use crate::forwarding::dispatch;
 use crate::foundation::error::ApiError;
 use crate::middleware::{audit, permit};
 use crate::routes::ports::links;
@@ -17,9 +18,12 @@ use axum::http::{Method, StatusCode, Uri};
 pub(crate) fn router(app: App) -> Router {
     let (router, _) = native::native().split_for_parts();
     let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);
+    let forwarded = axum::middleware::from_fn_with_state(app.clone(), dispatch::dispatch);
     let counted = axum::middleware::from_fn_with_state(app.clone(), permit::count_request);
+    let router = router.route_layer(audited);
+    // Without a fleet there is no such layer.
+    let router = if app.fleet.is_some() { router.route_layer(forwarded) } else { router };
     router
-        .route_layer(audited)
         .route_layer(counted)
         .route("/v1/openapi.json", axum::routing::get(openapi::serve))
         .merge(links::link_router())

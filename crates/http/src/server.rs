@@ -17,6 +17,9 @@ use crate::auth::tickets::Tickets;
 use crate::auth::trusted_proxies::TrustedProxies;
 use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
+use crate::fleet::Fleet;
+use crate::fleet::joined::JoinedFleet;
+use crate::forwarding::arrival::Arrivals;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
 use crate::limits::settings::ConnectionLimits;
@@ -25,6 +28,7 @@ use crate::server::request::Shared;
 use crate::{mcp, router};
 use isolet_sandbox::Service;
 use socket2::TcpKeepalive;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +45,6 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration:
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
 /// The settings of the server.
-#[derive(Debug)]
 pub struct Options {
     /// Host names and origins that are accepted in addition to the server's own.
     pub names: ServerNames,
@@ -60,6 +63,15 @@ pub struct Options {
     pub trusted_proxies: TrustedProxies,
     /// A listener that serves `/metrics` and nothing else, without a key.
     pub metrics: Option<TcpListener>,
+    /// The fleet that this server is a node of; `None`: it serves all sandboxes itself.
+    pub fleet: Option<Arc<dyn Fleet>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key is secret.
+        f.debug_struct("Options").field("names", &self.names).finish_non_exhaustive()
+    }
 }
 
 /// Serves connections of `listener` until `stop` resolves, then waits up to 2 s for requests in
@@ -95,6 +107,7 @@ pub async fn serve(
         limiter,
         response_memory,
         connections: Arc::clone(&connections),
+        fleet: options.fleet.map(|fleet| Arc::new(JoinedFleet::new(fleet))),
     };
     let not_found = options.not_found_limit_per_10s;
     let not_found = Arc::new(NotFoundLimiter::new(not_found, refused.not_found.clone()));
@@ -103,6 +116,14 @@ pub async fn serve(
         .map(|listener| tokio::spawn(metrics_listener::serve(listener, app.clone())));
     let clients = CancellationToken::new();
     let router = router::router(app.clone());
+    if let Some(joined) = &app.fleet {
+        let arrivals = Arrivals {
+            app: app.clone(),
+            router: router.clone(),
+            authenticator: authenticator.clone(),
+        };
+        joined.fleet.serve(arrivals.into_handler());
+    }
     let router = mcp::with_mcp(router, &app, Arc::clone(&not_found), clients.clone());
     let shared = Arc::new(Shared {
         authenticator,

@@ -176,6 +176,7 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
             tls,
             trusted_proxies: settings.tls.trusted_proxies,
             metrics,
+            fleet: None,
         },
         stop,
     )

@@ -74,6 +74,7 @@ impl Authenticator {
                 read_only: false,
                 key: None,
                 ticket_scope: None,
+                forwarded: false,
             }));
         }
         let grant = self.keys.grant_of(&digest).map_err(keys_unreadable)?;
@@ -81,7 +82,7 @@ impl Authenticator {
             let tenant = TenantId::parse(&grant.tenant).ok()?;
             let read_only = grant.read_only;
             let key = Some(grant.key);
-            Some(Caller { tenant, read_only, key, ticket_scope: None })
+            Some(Caller { tenant, read_only, key, ticket_scope: None, forwarded: false })
         }))
     }
 }

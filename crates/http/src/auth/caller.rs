@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{Sandbox, SandboxId, SessionId, TenantId};
+use serde::{Deserialize, Serialize};
 
 /// The authenticated sender of a request.
 #[derive(Debug, Clone)]
@@ -18,6 +19,9 @@ pub(crate) struct Caller {
     pub(crate) key: Option<String>,
     /// What the caller's ticket opens; `None` for a caller with a key.
     pub(crate) ticket_scope: Option<TicketScope>,
+    /// Whether another node has authenticated the caller. That node ends the caller's responses when
+    /// the key is revoked.
+    pub(crate) forwarded: bool,
 }
 
 impl Caller {
@@ -62,7 +66,8 @@ impl Caller {
 }
 
 /// What a WebSocket is connected to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum SocketPurpose {
     /// The terminal of a session.
     Terminal,

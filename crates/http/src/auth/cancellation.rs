@@ -101,13 +101,20 @@ impl CancellationRegistry {
         Self { keys, stop, open: Arc::default() }
     }
 
-    /// Subscribes one response. The key from the environment is never revoked.
+    /// Subscribes one response. The key from the environment is never revoked. The key of a
+    /// forwarded caller is checked by the node that received the request.
     pub(crate) fn subscribe(&self, caller: &Caller) -> Cancellation {
-        let key_revoked = caller.key.as_ref().map(|key| {
+        let own_key = caller.key.as_ref().filter(|_| !caller.forwarded);
+        let key_revoked = own_key.map(|key| {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.entry(key.clone()).or_insert_with(|| watch::channel(false).0).subscribe()
         });
         Cancellation { stop: self.stop.clone(), key_revoked, deadline: None }
+    }
+
+    /// Subscribes one response that ends only when the server stops.
+    pub(crate) fn subscribe_to_stop(&self) -> Cancellation {
+        Cancellation { stop: self.stop.clone(), key_revoked: None, deadline: None }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -78,9 +78,15 @@ impl SignedLink {
             read_only: false,
             key: (!key.is_empty()).then(|| key.to_owned()),
             ticket_scope: None,
+            forwarded: false,
         };
         let sandbox = SandboxId::parse(sandbox).ok()?;
         text.is_empty().then_some(Self { caller, sandbox, port, expires_s })
+    }
+
+    /// What a token says, before its signature is checked. It grants nothing.
+    pub(crate) fn unverified(token: &str) -> Option<Self> {
+        Self::parse(split(&decode(token)?)?.0)
     }
 
     /// The token for this incarnation of the sandbox.
@@ -92,13 +98,23 @@ impl SignedLink {
     }
 }
 
-/// Checks a token, and returns what it grants access to now.
-pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
+/// Decodes a token.
+fn decode(token: &str) -> Option<Vec<u8>> {
     if token.len() > TOKEN_LETTERS_MAX {
         return None;
     }
-    let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-    let (text, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;
+    URL_SAFE_NO_PAD.decode(token).ok()
+}
+
+/// The signed bytes and the signature of a decoded token.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)
+}
+
+/// Checks a token, and returns what it grants access to now.
+pub(crate) fn verify(service: &Service, token: &str) -> Option<SignedLink> {
+    let bytes = decode(token)?;
+    let (text, mac) = split(&bytes)?;
     let link = SignedLink::parse(text)?;
     let (life, all) = service.exposed(&link.caller.tenant, &link.sandbox).ok()?;
     let exposed = all.get(&link.port)?;
@@ -151,6 +167,7 @@ mod tests {
             read_only: false,
             key: Some("k".into()),
             ticket_scope: None,
+            forwarded: false,
         };
         SignedLink { caller, sandbox: SandboxId::parse("box").unwrap(), port: 80, expires_s: 7 }
     }

@@ -7,6 +7,7 @@ use crate::auth::caller::{Caller, SocketPurpose, TicketScope};
 use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{SandboxId, TenantId, ids};
+use isolet_wire::node::NodeName;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ const TICKETS_MAX: usize = 10_000;
 const TENANT_MAX: usize = 1_000;
 /// How often expired tickets are removed.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Stands between a ticket and the name of the node that issued it.
+const NODE_MARK: char = '.';
 /// The query parameter that holds a ticket.
 pub(crate) const QUERY_NAME: &str = "ticket";
 
@@ -61,9 +64,30 @@ impl TicketTarget {
         })
     }
 
-    pub(crate) fn ticket(&self) -> Option<&str> {
-        self.ticket.as_deref()
+    /// What a request that another node has received wants to open.
+    pub(crate) fn of_socket(sandbox: SandboxId, purpose: SocketPurpose) -> Self {
+        Self { purpose, sandbox, ticket: None, view: false }
     }
+
+    pub(crate) fn sandbox(&self) -> &SandboxId {
+        &self.sandbox
+    }
+
+    /// The ticket without the name of its node.
+    pub(crate) fn ticket(&self) -> Option<&str> {
+        let ticket = self.ticket.as_deref()?;
+        Some(ticket.split_once(NODE_MARK).map_or(ticket, |(own, _)| own))
+    }
+
+    /// The node that issued the ticket, in a fleet.
+    pub(crate) fn node(&self) -> Option<&str> {
+        Some(self.ticket.as_deref()?.split_once(NODE_MARK)?.1)
+    }
+}
+
+/// A ticket that every node of a fleet can have redeemed by the node that issued it.
+pub(crate) fn with_node(ticket: &str, node: &NodeName) -> String {
+    format!("{ticket}{NODE_MARK}{node}")
 }
 
 /// All tickets that were issued and not redeemed yet.
@@ -142,6 +166,8 @@ impl Tickets {
         let caller = Caller {
             read_only: view || maker.read_only,
             ticket_scope: Some(scope),
+            // The node that redeems the ticket serves its caller.
+            forwarded: false,
             ..maker.clone()
         };
         all.own.insert(maker.tenant.clone(), own + 1);
@@ -187,7 +213,13 @@ mod tests {
 
     fn maker(tenant: &str) -> Caller {
         let tenant = TenantId::parse(tenant).unwrap();
-        Caller { tenant, read_only: false, key: Some("k".into()), ticket_scope: None }
+        Caller {
+            tenant,
+            read_only: false,
+            key: Some("k".into()),
+            ticket_scope: None,
+            forwarded: false,
+        }
     }
 
     #[test]
@@ -202,6 +234,10 @@ mod tests {
             target("/v1/sandboxes/box/shell?mode=edit").unwrap().purpose,
             SocketPurpose::Shell
         );
+        let node = NodeName::parse("node-1").unwrap();
+        let issued = with_node("abc", &node);
+        let found = target(&format!("/v1/sandboxes/box/shell?ticket={issued}")).unwrap();
+        assert_eq!((found.ticket(), found.node()), (Some("abc"), Some("node-1")));
         for other in [
             "/v1/sandboxes/box",
             "/v1/sandboxes/box/terminal/x",

@@ -23,6 +23,9 @@ const MESSAGE_BYTES_MAX: usize = 400;
 pub(crate) struct ApiError {
     #[serde(skip)]
     status: u16,
+    /// When to retry, in seconds, for 429 and 503.
+    #[serde(skip)]
+    retry_after_s: u64,
     /// The error code, such as `no_sandbox`.
     #[serde(rename = "error")]
     pub(crate) code: &'static str,
@@ -44,7 +47,12 @@ impl ApiError {
             message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
             message.push('…');
         }
-        Self { status: status.as_u16(), code, message, hint: hint.into() }
+        Self { status: status.as_u16(), retry_after_s: 1, code, message, hint: hint.into() }
+    }
+
+    /// Sets when the client should retry, for 429 and 503. It is a second otherwise.
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after_s: seconds, ..self }
     }
 
     /// 400: the request is malformed.
@@ -88,6 +96,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
         let code = ErrorCode(self.code);
+        let retry_after_s = self.retry_after_s;
         let mut response = (status, Json(self)).into_response();
         response.extensions_mut().insert(code);
         let headers = response.headers_mut();
@@ -95,7 +104,7 @@ impl IntoResponse for ApiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_s));
         }
         response
     }

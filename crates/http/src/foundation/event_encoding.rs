@@ -1,6 +1,6 @@
 //! Whether a client accepts server-sent events, and how output is encoded in them.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 
 /// How output is encoded in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +24,15 @@ pub(crate) fn accepts_event_stream(headers: &HeaderMap) -> Option<EventEncoding>
     })
 }
 
+/// Whether an answer is a stream of events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
 
     #[test]
     fn events_are_sent_to_clients_that_accept_them() {

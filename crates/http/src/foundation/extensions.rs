@@ -1,11 +1,12 @@
 //! Extensions of requests and responses, by which one layer informs another.
 
+use axum::Extension;
 use axum::http::Extensions;
-use isolet_sandbox::SandboxId;
+use isolet_sandbox::{SandboxId, SandboxSpec};
 use std::net::IpAddr;
 
 /// Marks a response that a program in a sandbox sent, or that replaces such a response.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proxied {
     /// The response belongs to the port's own origin.
     pub(crate) own_origin: bool,
@@ -50,3 +51,19 @@ pub(crate) struct AuditedSandbox(pub(crate) SandboxId);
 /// The error code of a response, for the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErrorCode(pub(crate) &'static str);
+
+/// Marks a response whose body another node sends: it is streamed, whatever its size.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Forwarded;
+
+/// The id of the sandbox that this request creates, if its body names none. The node owns it.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimedId(pub(crate) SandboxId);
+
+impl ClaimedId {
+    /// Gives a new sandbox the claimed id, if there is one and the client has named none.
+    pub(crate) fn complete(claimed: Option<Extension<Self>>, mut spec: SandboxSpec) -> SandboxSpec {
+        spec.id = spec.id.or_else(|| claimed.map(|Extension(claimed)| claimed.0));
+        spec
+    }
+}

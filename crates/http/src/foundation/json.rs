@@ -59,7 +59,7 @@ pub(crate) fn reject_content_encoding(headers: &HeaderMap) -> Result<(), ApiErro
 }
 
 /// Reads a body within the limits of size and time.
-async fn read_body(body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read_body(body: Body) -> Result<Bytes, ApiError> {
     let limited = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, limited).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -79,7 +79,7 @@ async fn read_body(body: Body) -> Result<Bytes, ApiError> {
     }
 }
 
-fn require_json_type(headers: &HeaderMap) -> Result<(), ApiError> {
+pub(crate) fn require_json_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     let kind = kind.split(';').next().unwrap_or("").trim();
     if kind.eq_ignore_ascii_case("application/json") {

@@ -52,16 +52,19 @@ impl Pagination {
         IdPage { items: page, last }
     }
 
+    /// The `Link` to the page after this entry.
+    pub(crate) fn next_link(&self, path: &str, last: &str) -> String {
+        let cursor = URL_SAFE_NO_PAD.encode(last);
+        format!("<{path}?limit={}&cursor={cursor}>; rel=\"next\"", self.limit)
+    }
+
     /// The response: the entries, and a `Link` to the next page at `path`.
     pub(crate) fn answer<T, V: From<T> + Serialize>(
         &self,
         path: &str,
         page: IdPage<T>,
     ) -> Response {
-        let next = page.last.map(|last| {
-            let cursor = URL_SAFE_NO_PAD.encode(last);
-            format!("<{path}?limit={}&cursor={cursor}>; rel=\"next\"", self.limit)
-        });
+        let next = page.last.map(|last| self.next_link(path, &last));
         with_next_link(next, Json(page.items.into_iter().map(V::from).collect::<Vec<_>>()))
     }
 }

@@ -5,6 +5,7 @@ use crate::auth::caller::Caller;
 use crate::connection::connections::ClientConnection;
 use crate::dialects::error_response;
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::Forwarded;
 use crate::foundation::trace;
 use crate::limits::kind::ConnectionKind;
 use crate::limits::limiter::SocketPermit;
@@ -43,8 +44,10 @@ pub(crate) async fn count_request(
     }
     let response = next.run(request).await;
     // A streamed body has no exact size, except that of a program, which may send a
-    // `Content-Length`.
-    let bytes = response.body().size_hint().exact().filter(|_| kind != ConnectionKind::Port);
+    // `Content-Length`, and that of a response of another node.
+    let streamed =
+        kind == ConnectionKind::Port || response.extensions().get::<Forwarded>().is_some();
+    let bytes = response.body().size_hint().exact().filter(|_| !streamed);
     match bytes {
         Some(bytes) if bytes <= SHORT_BYTES => response,
         bytes => {

@@ -64,8 +64,13 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     values.flat_map(|value| value.split(',').map(str::trim).filter(|word| !word.is_empty()))
 }
 
+/// Whether the client reads trailers.
+pub(crate) fn accepts_trailers(headers: &HeaderMap) -> bool {
+    words(headers, &header::TE).any(|word| word.eq_ignore_ascii_case("trailers"))
+}
+
 /// Removes hop-by-hop headers, including those that `Connection` lists.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = words(headers, &header::CONNECTION)
         .take(NAMED_MAX)
         .filter_map(|word| word.parse().ok())
@@ -83,8 +88,7 @@ pub(crate) fn rewrite_request(
 ) -> Result<request::Parts, ApiError> {
     let peer = parts.extensions.get::<Peer>().copied();
     let scheme = Scheme::of(&parts.extensions);
-    let trailers =
-        words(&parts.headers, &header::TE).any(|word| word.eq_ignore_ascii_case("trailers"));
+    let trailers = accepts_trailers(&parts.headers);
     let headers = &mut parts.headers;
     let named = headers.get(header::HOST).cloned();
     remove_hop_by_hop(headers);
@@ -174,7 +178,7 @@ fn rewrite_uri(uri: &Uri, target: &Target) -> Result<Uri, ApiError> {
 }
 
 /// Removes a parameter from a query.
-pub(super) fn query_without(query: &str, name: &str) -> String {
+pub(crate) fn query_without(query: &str, name: &str) -> String {
     let other = |pair: &&str| pair.split('=').next() != Some(name);
     query.split('&').filter(other).collect::<Vec<_>>().join("&")
 }

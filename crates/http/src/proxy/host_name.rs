@@ -54,7 +54,7 @@ fn tenant_mark(tenant: &TenantId) -> String {
 }
 
 /// The sandbox and port that a label stands for when this tenant uses it.
-pub(super) fn parse_label(name: &str, tenant: &TenantId) -> Option<(SandboxId, u16)> {
+pub(crate) fn parse_label(name: &str, tenant: &TenantId) -> Option<(SandboxId, u16)> {
     let (digits, rest) = name.split_once('-')?;
     let port = parse_port(digits).ok()?;
     let id = rest.strip_suffix(tenant_mark(tenant).as_str())?;

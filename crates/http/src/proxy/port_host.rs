@@ -57,7 +57,11 @@ fn authorize(
     if !own_target {
         return Err(origin::misdirected());
     }
-    let known = authenticator.caller_of_key(headers)?;
+    // Another node may have found the caller.
+    let known = match request.extensions().get::<Caller>() {
+        Some(caller) => Some(caller.clone()),
+        None => authenticator.caller_of_key(headers)?,
+    };
     let entry = UrlKind::Host { keep_authorization: known.is_none(), own_page: own_page(request) };
     let opened = |token: &str| {
         let link = port_link::verify(&app.service, token)?;
@@ -90,12 +94,23 @@ fn authorize(
     Ok(Admission { caller, target, token: None })
 }
 
+/// What the tokens of a request say, in the order in which they are tried. They grant nothing.
+pub(crate) fn unverified_links<'a>(
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+) -> impl Iterator<Item = SignedLink> + use<'a> {
+    // With a token in the URL no cookie counts.
+    let token = token(uri);
+    let cookies = cookies(headers).filter(move |_| token.is_none());
+    token.into_iter().chain(cookies).filter_map(SignedLink::unverified)
+}
+
 fn token(uri: &Uri) -> Option<&str> {
     let mut pairs = uri.query().unwrap_or_default().split('&');
     pairs.find_map(|pair| pair.strip_prefix(TOKEN)?.strip_prefix('='))
 }
 
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn cookies<'a>(headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> + use<'a> {
     let all = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     let pairs = all.flat_map(|value| value.split(';')).map(str::trim);
     pairs.filter_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))

@@ -9,13 +9,17 @@ use crate::foundation::input::PathIds;
 use crate::stream::event_data::GapEvent;
 use crate::stream::event_stream::{EventBuffer, EventSource, EventStream, last_event_id};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use isolet_sandbox::SandboxId;
 use isolet_sandbox::events::{EventKind, Follow, Gap, SandboxEvent, TooSlow};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use view::SandboxEventView;
+
+/// The header of a response with the id after which its stream continues: a client that sends it as
+/// `Last-Event-ID` misses nothing.
+pub(crate) const EVENT_POSITION: HeaderName = HeaderName::from_static("isolet-event-position");
 
 /// The events that a client follows.
 struct FollowedEvents {
@@ -70,13 +74,17 @@ pub(crate) async fn of_one(
 ///
 /// Sends the same events as `GET /v1/sandboxes/{id}/events`, for every sandbox of the caller.
 /// `destroyed` does not end this stream.
+///
+/// In a fleet, the stream has the events of all nodes. The `id` of an event is then a text that holds
+/// a position for each node, `id` in its data counts the events of its node, and `node_unreachable`
+/// and `node_reachable` (`node`) say when a node stops and begins to answer.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "events_stream", tag = "events",
     params(
-        ("Last-Event-ID" = Option<u64>, Header, description = "Continue after the event with this id. `0` starts with the oldest event that the server still holds. Without this header, the stream starts with the next event.")
+        ("Last-Event-ID" = Option<String>, Header, description = "Continue after the event with this id. `0` starts with the oldest event that the server still holds. Without this header, the stream starts with the next event.")
     ),
     responses(
-        (status = 200, description = "A stream of server-sent events.", content_type = "text/event-stream", body = String)
+        (status = 200, description = "A stream of server-sent events.", content_type = "text/event-stream", body = String, headers(("Isolet-Event-Position" = u64, description = "The id after which the stream continues. Absent in a fleet, where the stream begins with an `id` without an event."), ("Isolet-Unreachable-Nodes" = String, description = "In a fleet: the nodes that did not answer, separated by commas.")))
     )
 )]
 pub(crate) async fn of_all(
@@ -108,8 +116,11 @@ async fn answer(
         first.event(None, "gap", &GapEvent { from, to });
     }
     let cancellation = app.cancellations.subscribe(caller);
+    let position = HeaderValue::from(follow.position());
     let events = FollowedEvents { follow, one: sandbox.is_some() };
-    Ok(EventStream::new(Some(events), first, cancellation).into_response())
+    let mut response = EventStream::new(Some(events), first, cancellation).into_response();
+    response.headers_mut().insert(EVENT_POSITION, position);
+    Ok(response)
 }
 
 impl EventSource for FollowedEvents {
@@ -143,7 +154,7 @@ fn write_event(out: &mut EventBuffer, event: &SandboxEvent) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::{HeaderValue, header};
+    use axum::http::header;
     use isolet_sandbox::events::Command;
 
     #[test]

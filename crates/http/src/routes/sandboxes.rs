@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::ClaimedId;
 use crate::foundation::input::{self, NotImplemented, PathIds};
 use crate::foundation::json::{Object, StrictJson, UniqueMap, not_null, null_as_zero};
 use crate::foundation::pagination::{IdPage, Pagination};
@@ -15,10 +16,10 @@ use crate::foundation::query::Query;
 use crate::routes::sandboxes::credentials::{CredentialBody, CredentialList};
 use crate::routes::sandboxes::network::NetworkBody;
 use crate::routes::sandboxes::view::{RecoveredView, SandboxView};
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use axum::{Extension, Json};
 use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
@@ -241,11 +242,13 @@ pub(crate) struct ChangeSandbox {
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
+    claimed: Option<Extension<ClaimedId>>,
     headers: HeaderMap,
     body: StrictJson<CreateSandbox>,
 ) -> Result<Response, ApiError> {
     let once = idempotency_key(&headers, "POST /v1/sandboxes", &body.raw)?;
     let wish = body.value.wish(&app, &caller).await?;
+    let wish = ClaimedId::complete(claimed, wish);
     let created_now = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/sandboxes/{}", created_now.info.id);
     Ok(created(&location, created_now.replayed, Json(SandboxView::from(created_now.info))))
@@ -261,7 +264,7 @@ pub(crate) async fn create(
         ("cursor" = Option<String>, Query)
     ),
     responses(
-        (status = 200, description = "One page of sandboxes.", body = Vec<SandboxView>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one.")))
+        (status = 200, description = "One page of sandboxes.", body = Vec<SandboxView>, headers(("Link" = String, description = "A link with `rel=\"next\"` to the next page, if there is one."), ("Isolet-Unreachable-Nodes" = String, description = "In a fleet: the nodes that did not answer, separated by commas. Their sandboxes are missing.")))
     )
 )]
 pub(crate) async fn list(

@@ -152,7 +152,8 @@ pub(crate) async fn list(
     let sandbox = sandbox.transpose().map_err(bad_id)?;
     let all = app.service.snapshots(&caller.tenant).into_iter();
     let wanted = all.filter(|one| sandbox.as_ref().is_none_or(|id| one.sandbox == *id));
-    Ok(Json(SnapshotListView { snapshots: wanted.map(SnapshotView::from).collect() }))
+    let snapshots = wanted.map(SnapshotView::from).collect();
+    Ok(Json(SnapshotListView { snapshots, unreachable_nodes: None }))
 }
 
 /// Get a snapshot
@@ -223,6 +224,7 @@ pub(crate) async fn fork(
     let once = idempotency_key(&headers, &route, &body.raw)?;
     let count = body.value.count();
     let (forks, replayed) = app.service.fork(&caller.tenant, &ids.sandbox, count, once).await?;
+    app.adopt(&caller, &forks).await?;
     let forks = forks.into_iter().map(SandboxView::from).collect();
     Ok(done(replayed, (StatusCode::CREATED, Json(ForksView { forks }))))
 }

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::auth::caller::{Caller, SocketPurpose, TicketScope, read_only_key};
-use crate::auth::tickets::TTL_MAX;
+use crate::auth::tickets::{TTL_MAX, with_node};
 use crate::foundation::error::ApiError;
 use crate::foundation::input;
 use crate::foundation::json::{self, StrictJson, not_null};
@@ -129,7 +129,10 @@ pub(crate) async fn create(
     if caller.read_only && !view {
         return Err(read_only_key("create a ticket with mode \"view\", or use another key"));
     }
-    let ticket = app.tickets.issue(&caller, scope, view, ttl)?;
+    let mut ticket = app.tickets.issue(&caller, scope, view, ttl)?;
+    if let Some(joined) = &app.fleet {
+        ticket = with_node(&ticket, joined.fleet.here());
+    }
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let expires_at = rfc3339(now_ms().saturating_add(ttl_ms));
     Ok((StatusCode::CREATED, Json(Ticket { ticket, expires_at })))

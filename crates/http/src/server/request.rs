@@ -11,6 +11,10 @@ use crate::auth::route_access::RouteAccess;
 use crate::auth::trusted_proxies::{ClientOrigin, TrustedProxies};
 use crate::connection::{head_scanner, smuggling_guard};
 use crate::dialects::error_response;
+use crate::fleet::joined::JoinedFleet;
+use crate::forwarding::links::{LinkAnswer, LinkRequests};
+use crate::forwarding::peer_head::{self, PEER_HEAD};
+use crate::forwarding::tickets;
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::{ErrorCode, Peer, Proxied, Scheme};
 use crate::foundation::request_id::{REQUEST_ID, RequestId};
@@ -19,7 +23,7 @@ use crate::proxy::{host_name, port_host};
 use crate::server::handshake::CurrentTls;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
+use axum::http::{Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::upgrade::OnUpgrade;
@@ -86,9 +90,7 @@ async fn respond(shared: &Shared, transport: Transport, mut request: Request<Bod
     request.extensions_mut().insert(scheme);
     let answered = async {
         match name {
-            Some(name) => {
-                port_host::answer(&shared.app, &shared.authenticator, &name, request).await
-            }
+            Some(name) => port_by_host(shared, &name, request).await,
             None => route(shared, at, request).await,
         }
     };
@@ -168,14 +170,91 @@ fn check_not_found_limit(
     Ok(())
 }
 
-/// Answers a request to the server itself. Also returns the caller when the request has a key.
-async fn route(
+/// Answers a request to the host name of a port. Also returns the caller when the request has a key.
+async fn port_by_host(
     shared: &Shared,
-    at: Arrival,
-    mut request: Request<Body>,
+    name: &str,
+    request: Request<Body>,
 ) -> (Response, Option<Caller>) {
+    let local = match &shared.app.fleet {
+        None => request,
+        Some(joined) => {
+            if let Err(failure) = refuse_reserved(&request) {
+                return (failure.into_response(), None);
+            }
+            match links(shared, joined).by_host(name, request).await {
+                Err(failure) => return (failure.into_response(), None),
+                Ok(LinkAnswer::Elsewhere(response, caller)) => return (response, caller),
+                Ok(LinkAnswer::Here(request)) => request,
+            }
+        }
+    };
+    port_host::answer(&shared.app, &shared.authenticator, name, local).await
+}
+
+/// Refuses what only nodes send.
+fn refuse_reserved(request: &Request<Body>) -> Result<(), ApiError> {
+    let reserved = request.headers().contains_key(&PEER_HEAD);
+    if reserved { Err(peer_head::reserved_header()) } else { Ok(()) }
+}
+
+fn links<'a>(shared: &'a Shared, joined: &'a JoinedFleet) -> LinkRequests<'a> {
+    let Shared { app, authenticator, not_found, .. } = shared;
+    LinkRequests { app, joined, authenticator, not_found }
+}
+
+/// In a fleet: what another node does for a request before this node can answer it.
+enum Prepared {
+    /// This node answers. The caller is known if the request has a ticket of another node.
+    Local(Request<Body>, Option<Box<Caller>>),
+    /// The owner of the sandbox of a signed link has answered.
+    Answered(Response),
+}
+
+async fn prepare(
+    shared: &Shared,
+    joined: &JoinedFleet,
+    at: Arrival,
+    request: Request<Body>,
+) -> Result<Prepared, ApiError> {
+    refuse_reserved(&request)?;
+    let access = RouteAccess::of(request.method(), request.uri().path());
+    if access == RouteAccess::SignedLink {
+        origin::host(&shared.names, at, request.uri(), request.headers())?;
+        return Ok(match links(shared, joined).by_path(request).await? {
+            LinkAnswer::Here(request) => Prepared::Local(request, None),
+            LinkAnswer::Elsewhere(response, _) => Prepared::Answered(response),
+        });
+    }
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let Some(ticket) = tickets::ForeignTicket::of(joined, method, uri, headers) else {
+        return Ok(Prepared::Local(request, None));
+    };
+    // A page of another site must not use up a ticket.
+    origin::check(&shared.names, at, uri, headers)?;
+    if let Some(Peer(address)) = request.extensions().get() {
+        // Anyone can send a ticket, and the other node is asked for each.
+        shared.not_found.check(&Requester::Address(*address), Instant::now())?;
+    }
+    let caller = ticket.redeem(joined).await?;
+    Ok(Prepared::Local(request, Some(Box::new(caller))))
+}
+
+/// Answers a request to the server itself. Also returns the caller when the request has a key.
+async fn route(shared: &Shared, at: Arrival, request: Request<Body>) -> (Response, Option<Caller>) {
+    let (mut request, redeemed) = match &shared.app.fleet {
+        None => (request, None),
+        Some(joined) => {
+            let path = request.uri().path().to_owned();
+            match prepare(shared, joined, at, request).await {
+                Err(failure) => return (error_response(failure, &path), None),
+                Ok(Prepared::Answered(response)) => return (response, None),
+                Ok(Prepared::Local(request, redeemed)) => (request, redeemed),
+            }
+        }
+    };
     let found = info_span!(target: TRACE_TARGET, "authenticate")
-        .in_scope(|| admit(shared, at, request.method(), request.uri(), request.headers()));
+        .in_scope(|| admit(shared, at, &request, redeemed));
     let mut requester = None;
     match found {
         Err(failure) => return (error_response(failure, request.uri().path()), None),
@@ -205,10 +284,10 @@ enum Admission {
 fn admit(
     shared: &Shared,
     at: Arrival,
-    method: &Method,
-    uri: &Uri,
-    headers: &HeaderMap,
+    request: &Request<Body>,
+    redeemed: Option<Box<Caller>>,
 ) -> Result<Admission, ApiError> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let access = RouteAccess::of(method, uri.path());
     if access == RouteAccess::SignedLink {
         // A page below a link has an opaque origin, and every client that knows the path may use
@@ -222,7 +301,10 @@ fn admit(
     if access == RouteAccess::Public {
         return Ok(Admission::Public);
     }
-    let caller = shared.authenticator.authenticate(access, method, uri, headers)?;
+    let caller = match redeemed {
+        Some(caller) => *caller,
+        None => shared.authenticator.authenticate(access, method, uri, headers)?,
+    };
     shared.not_found.check(&Requester::of(&caller), Instant::now())?;
     Ok(Admission::Key(caller))
 }

@@ -77,6 +77,16 @@ impl EventBuffer {
         self.extend(["\n\n"]);
     }
 
+    /// Appends an event of another node. Both `cursor` and `data` must be a single line.
+    pub(crate) fn relayed_event(&mut self, cursor: &str, name: &str, data: &str) {
+        self.extend(["id: ", cursor, "\nevent: ", name, "\ndata: ", data, "\n\n"]);
+    }
+
+    /// Appends the position of a stream without an event.
+    pub(crate) fn position(&mut self, cursor: &str) {
+        self.extend(["id: ", cursor, "\n\n"]);
+    }
+
     /// Appends an event whose data is not JSON. `line` must be a single line.
     pub(crate) fn line_event(&mut self, name: &str, line: &str) {
         self.extend(["event: ", name, "\ndata: ", line, "\n\n"]);
@@ -86,7 +96,7 @@ impl EventBuffer {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part.as_bytes()));
     }
 
-    fn take(&mut self) -> Bytes {
+    pub(crate) fn take(&mut self) -> Bytes {
         std::mem::take(&mut self.bytes).into()
     }
 

@@ -5,7 +5,7 @@ use crate::auth::caller::Caller;
 use crate::dialects::cloudflare::address::sandbox;
 use crate::dialects::cloudflare::error::BridgeError;
 use crate::foundation::error::ApiError;
-use crate::foundation::extensions::AuditedSandbox;
+use crate::foundation::extensions::{AuditedSandbox, ClaimedId};
 use crate::foundation::json::StrictJson;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -46,11 +46,14 @@ pub(crate) struct BridgeRunning {
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
+    claimed: Option<Extension<ClaimedId>>,
     body: Result<StrictJson<BridgeCreate>, ApiError>,
 ) -> Result<(Extension<AuditedSandbox>, Json<BridgeSandbox>), BridgeError> {
     body?;
-    let id = sandbox(&ids::random())?;
-    let wish = SandboxSpec { id: Some(id), ..SandboxSpec::default() };
+    let mut wish = ClaimedId::complete(claimed, SandboxSpec::default());
+    if wish.id.is_none() {
+        wish.id = Some(sandbox(&ids::random())?);
+    }
     let made = app.service.create(&caller.tenant, wish, None).await?;
     let of = Extension(AuditedSandbox(made.info.id.clone()));
     Ok((of, Json(BridgeSandbox { id: made.info.id.into() })))

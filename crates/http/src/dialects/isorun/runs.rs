@@ -5,6 +5,7 @@ use crate::auth::caller::Caller;
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::denied::{DeniedFields, DeniedView};
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::ClaimedId;
 use crate::foundation::input::PathIds;
 use crate::foundation::json::{StrictJson, not_null};
 use crate::foundation::json_text::{self, OutputText};
@@ -15,10 +16,10 @@ use crate::routes::sandboxes::network::{self, NetworkBody};
 use crate::routes::shell;
 use crate::stream::captured_output::{CapturedOutput, OUTPUT_BYTES};
 use crate::stream::command::RunningCommand;
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use axum::{Extension, Json};
 use isolet_clock::rfc3339;
 use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::info::TTL_S_MAX;
@@ -143,6 +144,7 @@ fn ttl(seconds: f64) -> Result<u64, ApiError> {
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
+    claimed: Option<Extension<ClaimedId>>,
     headers: HeaderMap,
     body: StrictJson<CreateRun>,
 ) -> Result<Response, ApiError> {
@@ -166,6 +168,7 @@ pub(crate) async fn create(
         credentials: credentials::from_host_map(body.credentials.unwrap_or_default())?,
         ..SandboxSpec::default()
     };
+    let wish = ClaimedId::complete(claimed, wish);
     let made = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/runs/{}", made.info.id);
     Ok(created(&location, made.replayed, Json(IsorunRun::from(made.info))))

@@ -4,12 +4,13 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::isorun::runs::IsorunRun;
 use crate::foundation::error::ApiError;
+use crate::foundation::extensions::ClaimedId;
 use crate::foundation::input::PathIds;
 use crate::foundation::json::StrictJson;
 use crate::routes::snapshots::{Fork, parse_id};
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use isolet_clock::rfc3339;
 use isolet_sandbox::{SandboxSpec, SnapshotInfo, SnapshotSpec};
 use serde::{Deserialize, Serialize};
@@ -87,10 +88,12 @@ pub(crate) async fn take(
 pub(crate) async fn restore(
     State(app): State<App>,
     caller: Caller,
+    claimed: Option<Extension<ClaimedId>>,
     body: StrictJson<RestoreRun>,
 ) -> Result<(StatusCode, Json<IsorunRun>), ApiError> {
     let snapshot = Some(parse_id(&body.value.snapshot_id)?);
     let wish = SandboxSpec { snapshot, ..SandboxSpec::default() };
+    let wish = ClaimedId::complete(claimed, wish);
     let restored = app.service.create(&caller.tenant, wish, None).await?;
     Ok((StatusCode::CREATED, Json(restored.info.into())))
 }
@@ -114,6 +117,7 @@ pub(crate) async fn fork(
 ) -> Result<(StatusCode, Json<IsorunForks>), ApiError> {
     let count = body.value.count();
     let (forks, _) = app.service.fork(&caller.tenant, &ids.sandbox, count, None).await?;
+    app.adopt(&caller, &forks).await?;
     let forks = forks.into_iter().map(IsorunRun::from).collect();
     Ok((StatusCode::CREATED, Json(IsorunForks { forks })))
 }

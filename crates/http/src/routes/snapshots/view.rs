@@ -68,6 +68,10 @@ pub(crate) struct SnapshotView {
 pub(crate) struct SnapshotListView {
     /// The snapshots, sorted by id.
     pub(crate) snapshots: Vec<SnapshotView>,
+    /// In a fleet: the nodes that did not answer, whose snapshots are missing. Absent if all did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) unreachable_nodes: Option<Vec<String>>,
 }
 
 /// A snapshot in the store.

@@ -56,6 +56,12 @@ impl Follow {
         (Self { log, next, at, sandbox }, gap)
     }
 
+    /// The id of the event after which this reader continues. It need not exist.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.at.saturating_sub(1)
+    }
+
     /// Waits for the next events and returns at least one of them. Cancel-safe.
     ///
     /// # Errors

@@ -1,0 +1,174 @@
+//! What the server needs of a fleet: who owns a sandbox, and how to reach that node.
+//!
+//! The implementation lives outside of this crate. A server without one serves all sandboxes itself,
+//! and none of the code in `forwarding` runs.
+
+pub(crate) mod joined;
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use isolet_sandbox::{SandboxId, TenantId};
+use isolet_wire::node::NodeName;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A future of a [`Fleet`], which is a trait object.
+pub type FleetFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Answers a request of the node with this name. The listener for nodes has checked the name by the
+/// node's certificate. Request and response may be upgraded.
+pub type PeerHandler = Arc<dyn Fn(NodeName, Request<Body>) -> PeerAnswer + Send + Sync>;
+
+/// The future of a [`PeerHandler`]. Dropping it cancels the request.
+pub type PeerAnswer = FleetFuture<'static, Response<Body>>;
+
+/// The bytes of both directions after a node has switched protocols.
+pub trait TunnelIo: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> TunnelIo for T {}
+
+/// The response of another node.
+pub struct PeerResponse {
+    /// Its head, and its body unless the node has switched protocols.
+    pub response: Response<Body>,
+    /// After a response with status 101: waits for the connection itself.
+    pub tunnel: Option<FleetFuture<'static, io::Result<Box<dyn TunnelIo>>>>,
+}
+
+/// Another node of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// The name of the node.
+    pub node: NodeName,
+    /// The address of its listener for nodes, as `HOST:PORT`.
+    pub address: Arc<str>,
+}
+
+/// The node that owns a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// This node owns it.
+    Here {
+        /// The revision of the record of ownership.
+        epoch: u64,
+    },
+    /// Another node owns it.
+    There {
+        /// The owner.
+        peer: Peer,
+        /// The revision of the record of ownership.
+        epoch: u64,
+    },
+    /// No node owns it: the sandbox does not exist.
+    Nowhere,
+}
+
+/// What a new sandbox needs of its node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlacementWish {
+    /// The image as the client named it; `None`: the default one.
+    pub image: Option<String>,
+    /// The memory limit, in MiB; `None`: the default one.
+    pub memory_mib: Option<u64>,
+    /// The size of the disk, in MiB; `None`: the default one.
+    pub disk_mib: Option<u64>,
+    /// The node that holds the snapshot to start from. No other node can create the sandbox.
+    pub node: Option<NodeName>,
+}
+
+/// Why a fleet does not say where a sandbox is.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FleetError {
+    /// The records of ownership cannot be read or written.
+    #[error("the records of the fleet are unavailable: {0}")]
+    Unavailable(String),
+    /// No node can take the sandbox.
+    #[error("no node can take the sandbox: {missing}")]
+    Full {
+        /// What is missing, as text for people.
+        missing: String,
+        /// When to try again, in seconds.
+        retry_after_s: u64,
+    },
+}
+
+/// Why a node gave no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SendFailure {
+    /// There is no connection to the node. Nothing of the request was sent.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The connection ended without an answer. The node may have carried the request out.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// A fleet, as one of its nodes knows it.
+pub trait Fleet: Send + Sync + 'static {
+    /// The name of this node.
+    fn here(&self) -> &NodeName;
+
+    /// Where a sandbox is, if this node knows it without asking anyone.
+    fn known(&self, tenant: &TenantId, sandbox: &SandboxId) -> Option<Whereabouts>;
+
+    /// Where a sandbox is.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`].
+    fn find<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>>;
+
+    /// Chooses a node for a new sandbox and makes it the owner. Returns the owner if there is one
+    /// already; never [`Whereabouts::Nowhere`].
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    fn place<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        wish: &'a PlacementWish,
+    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>>;
+
+    /// Makes this node the owner of sandboxes that it has just created with new ids.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`], and then it owns none of them.
+    fn adopt<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandboxes: &'a [SandboxId],
+    ) -> FleetFuture<'a, Result<(), FleetError>>;
+
+    /// Removes a record of ownership whose sandbox was not created. The id was generated for one
+    /// request, so no other request can use it. Returns at once; a failure leaves the record.
+    fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);
+
+    /// Forgets that a node owned a sandbox at this epoch: the node did not confirm it.
+    fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);
+
+    /// The other nodes of the fleet, sorted by name.
+    fn peers(&self) -> Vec<Peer>;
+
+    /// Sends a request to another node and returns the head of its response. The request has a path
+    /// as its URI. Dropping the future or the body of the response cancels the request. There is no
+    /// time limit for the response.
+    ///
+    /// # Errors
+    /// [`SendFailure`].
+    fn send<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: Request<Body>,
+    ) -> FleetFuture<'a, Result<PeerResponse, SendFailure>>;
+
+    /// Called once, when this server can answer requests of other nodes. `handler` answers 503 once
+    /// the server stops.
+    fn serve(&self, handler: PeerHandler);
+}

@@ -1,0 +1,245 @@
+//! Decides for each request which node answers it. Runs behind the authentication and the limits of
+//! the node that received the request, and before its audit log: the node that does the work records
+//! it.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::error_response;
+use crate::fleet::joined::JoinedFleet;
+use crate::fleet::{Fleet, PlacementWish, Whereabouts};
+use crate::forwarding::arrival::Arrived;
+use crate::forwarding::forward;
+use crate::forwarding::locate::{self, SnapshotPlace};
+use crate::forwarding::lookup::owner_of;
+use crate::forwarding::outgoing::Outgoing;
+use crate::forwarding::peer_head::PeerTarget;
+use crate::forwarding::route_table::{Routing, routing};
+use crate::forwarding::sandbox_of::{self, IdOrigin, NamedSandbox};
+use crate::forwarding::{errors, events, lists};
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::ClaimedId;
+use crate::limits::kind::ConnectionKind;
+use crate::limits::limiter::Permit;
+use crate::middleware::connection_use::kind_of;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::Response;
+use isolet_sandbox::{SessionId, SnapshotId};
+
+/// How many nodes a request is sent to. The second is the one that owns the sandbox now.
+const NODES_MAX: usize = 2;
+
+/// Answers a request here, or sends it to the node that owns its sandbox.
+pub(crate) async fn dispatch(State(app): State<App>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let answered = answer(&app, request, next).await;
+    answered.unwrap_or_else(|failure| error_response(failure, &path))
+}
+
+async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response, ApiError> {
+    let extensions = request.extensions();
+    let (Some(joined), Some(route), Some(caller)) =
+        (&app.fleet, extensions.get::<MatchedPath>(), extensions.get::<Caller>())
+    else {
+        return Ok(next.run(request).await);
+    };
+    let routing = routing(request.method(), route.as_str());
+    let caller = caller.clone();
+    if let Some(arrived) = extensions.get::<Arrived>().cloned() {
+        arrived.check(&mut request, routing).await?;
+        // It came from another node, so it never goes on to a third one.
+        return Ok(next.run(request).await);
+    }
+    let work = Work { app, joined, caller: &caller };
+    match routing {
+        Routing::Local => Ok(next.run(request).await),
+        Routing::List(shape) => lists::answer(joined, &caller, shape, request, next).await,
+        Routing::Events => events::answer(app, joined, &caller, request, next).await,
+        Routing::Sandbox(creates) => {
+            let named = sandbox_of::in_path(&mut request, &caller, creates).await;
+            work.by_owner(named, request, next).await
+        }
+        Routing::Body(field) => {
+            let (request, named) = sandbox_of::in_body(request, &caller.tenant, field).await?;
+            work.by_owner(named, request, next).await
+        }
+        Routing::Session => {
+            let session = sandbox_of::path_parameter(&mut request, "sid").await;
+            let session = session.and_then(|id| SessionId::parse(&id).ok());
+            let sandbox = match &session {
+                Some(id) => locate::sandbox_of_session(app, joined, &caller.tenant, id).await?,
+                None => None,
+            };
+            work.by_owner(sandbox.map(NamedSandbox::existing), request, next).await
+        }
+        Routing::Snapshot => {
+            let snapshot = sandbox_of::path_parameter(&mut request, "snapshot").await;
+            let snapshot = snapshot.and_then(|id| SnapshotId::parse(&id).ok());
+            work.by_snapshot(snapshot, request, next).await
+        }
+        Routing::BodySnapshot => {
+            let (request, snapshot) = sandbox_of::snapshot_in_body(request).await?;
+            work.by_snapshot(snapshot, request, next).await
+        }
+    }
+}
+
+/// A request of one caller.
+struct Work<'a> {
+    app: &'a App,
+    joined: &'a JoinedFleet,
+    caller: &'a Caller,
+}
+
+impl Work<'_> {
+    fn fleet(&self) -> &dyn Fleet {
+        &*self.joined.fleet
+    }
+
+    /// Has the owner of a sandbox answer. Without a sandbox, the handler of this node refuses the
+    /// request.
+    async fn by_owner(
+        &self,
+        named: Option<NamedSandbox>,
+        mut request: Request,
+        next: Next,
+    ) -> Result<Response, ApiError> {
+        let Some(named) = named else { return Ok(next.run(request).await) };
+        let mut owner = self.owner(&named).await?;
+        if !matches!(owner, Whereabouts::There { .. }) {
+            request.extensions_mut().insert(ClaimedId(named.id.clone()));
+            let response = next.run(request).await;
+            self.release_unused(&named, &owner, &response);
+            return Ok(response);
+        }
+        let permit = self.port_permit(&request)?;
+        let mut outgoing = Outgoing::new(request, Some(self.caller));
+        for _ in 0..NODES_MAX {
+            let Whereabouts::There { peer, epoch } = &owner else {
+                let mut request = outgoing.into_request();
+                request.extensions_mut().insert(ClaimedId(named.id.clone()));
+                // Its handler counts the request itself.
+                drop(permit);
+                return Ok(next.run(request).await);
+            };
+            let target = PeerTarget {
+                tenant: self.caller.tenant.clone(),
+                sandbox: named.id.clone(),
+                epoch: *epoch,
+            };
+            let cancellation = self.app.cancellations.subscribe(self.caller);
+            let sent =
+                forward::send(self.fleet(), peer, &mut outgoing, Some(target), cancellation).await;
+            let sent = sent.inspect_err(|failure| {
+                if failure.code == "node_unreachable" {
+                    // The next request looks the owner up again.
+                    self.fleet().forget(&self.caller.tenant, &named.id, *epoch);
+                }
+            })?;
+            match sent {
+                Some(answer) => {
+                    let response = answer.relay(peer, &mut outgoing, permit)?;
+                    self.release_unused(&named, &owner, &response);
+                    return Ok(response);
+                }
+                None => {
+                    self.fleet().forget(&self.caller.tenant, &named.id, *epoch);
+                    if !outgoing.is_repeatable() {
+                        break;
+                    }
+                    owner = self.owner(&named).await?;
+                }
+            }
+        }
+        Err(errors::owner_moved(&named.id))
+    }
+
+    /// The owner of a sandbox, which the request may create.
+    async fn owner(&self, named: &NamedSandbox) -> Result<Whereabouts, ApiError> {
+        let tenant = &self.caller.tenant;
+        let found = owner_of(self.fleet(), tenant, &named.id).await?;
+        if found != Whereabouts::Nowhere || !named.creates {
+            return Ok(found);
+        }
+        let wish = self.placement(named).await?;
+        Ok(self.fleet().place(tenant, &named.id, &wish).await?)
+    }
+
+    async fn placement(&self, named: &NamedSandbox) -> Result<PlacementWish, ApiError> {
+        let wish = &named.wish;
+        let snapshot = wish.snapshot.as_deref().and_then(|id| SnapshotId::parse(id).ok());
+        let node = match snapshot {
+            None => None,
+            Some(snapshot) => {
+                let place = locate::place_of_snapshot(
+                    self.app,
+                    self.joined,
+                    &self.caller.tenant,
+                    &snapshot,
+                );
+                match place.await? {
+                    SnapshotPlace::Here => Some(self.fleet().here().clone()),
+                    SnapshotPlace::There(peer) => Some(peer.node),
+                    SnapshotPlace::Nowhere => None,
+                }
+            }
+        };
+        Ok(PlacementWish {
+            image: wish.image.clone(),
+            memory_mib: wish.memory_mib,
+            disk_mib: wish.disk_mib,
+            node,
+        })
+    }
+
+    /// Gives up the ownership of a sandbox that was not created and that nobody else can name.
+    fn release_unused(&self, named: &NamedSandbox, owner: &Whereabouts, response: &Response) {
+        let unused = named.origin == IdOrigin::Generated && !response.status().is_success();
+        let epoch = match owner {
+            Whereabouts::Here { epoch } | Whereabouts::There { epoch, .. } => *epoch,
+            Whereabouts::Nowhere => return,
+        };
+        if unused {
+            self.fleet().release(&self.caller.tenant, &named.id, epoch);
+        }
+    }
+
+    /// Has the node of a snapshot answer.
+    async fn by_snapshot(
+        &self,
+        snapshot: Option<SnapshotId>,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, ApiError> {
+        let Some(snapshot) = snapshot else { return Ok(next.run(request).await) };
+        let tenant = &self.caller.tenant;
+        let place = locate::place_of_snapshot(self.app, self.joined, tenant, &snapshot).await?;
+        let SnapshotPlace::There(peer) = place else { return Ok(next.run(request).await) };
+        let mut outgoing = Outgoing::new(request, Some(self.caller));
+        let cancellation = self.app.cancellations.subscribe(self.caller);
+        match forward::send(self.fleet(), &peer, &mut outgoing, None, cancellation).await? {
+            Some(answer) => {
+                if answer.status() == StatusCode::NOT_FOUND {
+                    self.joined.snapshots.remove(tenant, snapshot.as_str());
+                }
+                answer.relay(&peer, &mut outgoing, None)
+            }
+            None => Err(errors::bad_node(&peer)),
+        }
+    }
+
+    /// Counts a request to a port, which its handler counts on the owner. All other requests are
+    /// counted already.
+    fn port_permit(&self, request: &Request) -> Result<Option<Permit>, ApiError> {
+        let extensions = request.extensions();
+        let Some(route) = extensions.get::<MatchedPath>() else { return Ok(None) };
+        let kind = kind_of(request.method(), route.as_str(), request.uri(), request.headers());
+        if kind.is_some() {
+            return Ok(None);
+        }
+        let limiter = &self.app.limiter;
+        let tenant = &self.caller.tenant;
+        Ok(Some(limiter.acquire(tenant, ConnectionKind::Port, extensions.get())?))
+    }
+}

@@ -1,0 +1,73 @@
+//! Errors of requests that another node answers.
+
+use crate::fleet::{FleetError, Peer, SendFailure};
+use crate::foundation::error::ApiError;
+use axum::http::StatusCode;
+use isolet_sandbox::SandboxId;
+
+/// 503: the node of a sandbox cannot be reached, or has not answered.
+pub(crate) fn node_unreachable(peer: &Peer, failure: &SendFailure) -> ApiError {
+    let node = &peer.node;
+    let (message, hint) = match failure {
+        SendFailure::Unreachable(cause) => (
+            format!("node \"{node}\" cannot be reached: {cause}"),
+            "nothing was done; retry in a moment, or ask the operator whether the node is down",
+        ),
+        SendFailure::Lost(cause) => (
+            format!("node \"{node}\" stopped answering: {cause}"),
+            "the call may have had an effect: look before you repeat it",
+        ),
+    };
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node_unreachable", message, hint)
+}
+
+/// 502: the node of a sandbox answers something that this version does not know.
+pub(crate) fn bad_node(peer: &Peer) -> ApiError {
+    ApiError::new(
+        StatusCode::BAD_GATEWAY,
+        "bad_node_answer",
+        format!("node \"{}\" does not speak the protocol of this node", peer.node),
+        "the operator must let all nodes run versions that work together",
+    )
+}
+
+/// 503: the sandbox moved to another node while the request was on its way.
+pub(crate) fn owner_moved(sandbox: &SandboxId) -> ApiError {
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "owner_moved",
+        format!("sandbox \"{sandbox}\" has just moved to another node"),
+        "nothing was done; send the request again",
+    )
+}
+
+/// 421: this node does not own the sandbox. Only other nodes receive it.
+pub(crate) fn not_owner(sandbox: &SandboxId) -> ApiError {
+    ApiError::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "not_owner",
+        format!("this node does not own sandbox \"{sandbox}\" at this epoch"),
+        "look the owner up again",
+    )
+}
+
+impl From<FleetError> for ApiError {
+    fn from(error: FleetError) -> Self {
+        let message = error.to_string();
+        match error {
+            FleetError::Unavailable(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "fleet_unavailable",
+                message,
+                "retry in a moment; sandboxes that this node knows still work",
+            ),
+            FleetError::Full { retry_after_s, .. } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "fleet_full",
+                message,
+                format!("retry in {retry_after_s} s, or delete sandboxes that nobody needs"),
+            )
+            .retry_after(retry_after_s),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Questions of one node to another that are no requests of a client.
+
+use crate::app::App;
+use crate::auth::caller::SocketPurpose;
+use crate::auth::tickets::TicketTarget;
+use crate::fleet::{Fleet, Peer, SendFailure};
+use crate::forwarding::errors;
+use crate::forwarding::peer_head::{AnswerKind, PeerCaller};
+use crate::foundation::error::ApiError;
+use crate::foundation::json;
+use axum::Json;
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, Uri, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Limited};
+use isolet_sandbox::{SandboxId, SessionId, SnapshotId, TenantId};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The path of these calls on the listener for nodes. No route of the API has it.
+pub(crate) const PATH: &str = "/fleet/call";
+/// How long a node may take to answer. It only looks into its memory.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// The longest answer: a caller with its ids.
+const ANSWER_BYTES_MAX: usize = 16 * 1024;
+
+/// A question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case")]
+pub(crate) enum NodeCall {
+    /// In which sandbox of this node is a session?
+    FindSession { tenant: TenantId, session: SessionId },
+    /// Is a snapshot on this node?
+    FindSnapshot { tenant: TenantId, snapshot: SnapshotId },
+    /// Whom does a ticket of this node stand for? The ticket is used up.
+    RedeemTicket { ticket: String, sandbox: SandboxId, purpose: SocketPurpose },
+}
+
+/// An answer. `None`: there is none.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct NodeAnswer {
+    pub(crate) sandbox: Option<SandboxId>,
+    pub(crate) has_snapshot: bool,
+    pub(crate) caller: Option<PeerCaller>,
+}
+
+/// Asks a node.
+///
+/// # Errors
+/// 503 `node_unreachable`, or 502 when the node does not speak this protocol.
+pub(crate) async fn ask(
+    fleet: &dyn Fleet,
+    peer: &Peer,
+    call: &NodeCall,
+) -> Result<NodeAnswer, ApiError> {
+    let text = serde_json::to_vec(call).unwrap_or_default();
+    let mut request = Request::new(Body::from(text));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(PATH);
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(header::CONTENT_TYPE, json);
+    let asked = async {
+        let response = fleet.send(peer, request).await?.response;
+        let (mut head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| SendFailure::Lost(error.to_string()))?;
+        let node = AnswerKind::take(&mut head.headers) == Some(AnswerKind::Node);
+        let good = node && head.status.is_success();
+        Ok(good.then(|| serde_json::from_slice(&body.to_bytes()).ok()).flatten())
+    };
+    let late = || SendFailure::Lost(format!("no answer within {} s", ANSWER_WAIT.as_secs()));
+    let answered = timeout(ANSWER_WAIT, asked).await.unwrap_or_else(|_| Err(late()));
+    let answered = answered.map_err(|failure| errors::node_unreachable(peer, &failure))?;
+    answered.ok_or_else(|| errors::bad_node(peer))
+}
+
+/// Answers a question of another node.
+///
+/// # Errors
+/// 400 when this version does not know the question.
+pub(crate) async fn answer(app: &App, request: Request<Body>) -> Result<Response, ApiError> {
+    let raw = json::read_body(request.into_body()).await?;
+    let call: NodeCall = json::parse(&raw)?;
+    let mut answer = NodeAnswer::default();
+    match call {
+        NodeCall::FindSession { tenant, session } => {
+            let found = app.service.session(&tenant, &session);
+            answer.sandbox = found.ok().map(|session| session.sandbox_id);
+        }
+        NodeCall::FindSnapshot { tenant, snapshot } => {
+            answer.has_snapshot = app.service.snapshot(&tenant, &snapshot).is_ok();
+        }
+        NodeCall::RedeemTicket { ticket, sandbox, purpose } => {
+            let target = TicketTarget::of_socket(sandbox, purpose);
+            let caller = app.tickets.redeem(&ticket, &target);
+            let valid = |key: &String| app.service.keys().is_valid(key).unwrap_or(false);
+            let caller = caller.filter(|caller| caller.key.as_ref().is_none_or(valid));
+            answer.caller = caller.as_ref().map(PeerCaller::from);
+        }
+    }
+    Ok(Json(answer).into_response())
+}
