@@ -21,7 +21,17 @@ _LONGEST_WAIT = 5.0
 #: Error codes of passing conditions, after which a repeatable request is sent again. Servers before
 #: the rename send ``too_late`` for ``deadline_exceeded``.
 RETRYABLE_CODES = frozenset(
-    {"stopping", "agent_lost", "sandbox_unreachable", "deadline_exceeded", "too_late", "unknown"}
+    {
+        "stopping",
+        "agent_lost",
+        "sandbox_unreachable",
+        "node_unreachable",
+        "owner_moved",
+        "fleet_unavailable",
+        "deadline_exceeded",
+        "too_late",
+        "unknown",
+    }
 )
 
 
