@@ -6,6 +6,7 @@
 //! sandboxes, and anything that remains on the machine fails the test.
 #![forbid(unsafe_code)]
 
+mod data_directory;
 pub mod docker;
 mod guest;
 pub mod hostile;
@@ -32,6 +33,7 @@ mod traces;
 pub mod veth;
 mod wait;
 
+pub use data_directory::{erase, share_image};
 pub use http::{Event, Http, Reply, Stream};
 pub use loop_disk::{MountedDisk, cut, end_on_disk, evict, subvolumes, truncate};
 pub use options::Options;

@@ -2,6 +2,7 @@
 
 mod power;
 
+use crate::data_directory::{end_all, erase, helpers, share_image};
 use crate::{
     Http, Options, SOON, Sandbox, Traces, Value, https, json, process, traces, wait_until,
 };
@@ -493,12 +494,6 @@ impl Server {
     }
 }
 
-/// The pids of processes that have this data directory in their arguments.
-fn helpers(data: &Path) -> Vec<i32> {
-    let text = data.display().to_string();
-    process::all().into_iter().filter(|pid| process::arguments(*pid).contains(&text)).collect()
-}
-
 impl Drop for Server {
     fn drop(&mut self) {
         if self.child.is_some() && !std::thread::panicking() {
@@ -519,13 +514,11 @@ impl Server {
     fn erase(&mut self) {
         self.kill();
         let data = self.data();
-        helpers(&data).into_iter().for_each(process::kill);
-        traces::erase(&data);
+        end_all(&data);
         if self.mounted {
             let _ = rustix::mount::unmount(&data, rustix::mount::UnmountFlags::DETACH);
         }
-        // A failed test may leave trees that are too deep for the standard library.
-        let _ = isolet_sys::tree::remove(&data);
+        erase(&data);
     }
 }
 
@@ -546,27 +539,6 @@ fn mount_overlay(data: &Path) {
     let flags = rustix::mount::MountFlags::empty();
     let mounted = rustix::mount::mount("overlay", data, "overlay", flags, options.as_c_str());
     mounted.expect("it is mounted");
-}
-
-/// Shares the base image beside the programs with a data directory, because building it takes
-/// seconds on a slow disk. The first caller builds it and holds the returned lock until it is
-/// complete.
-fn share_image(programs: &Path, data: &Path) -> Option<File> {
-    let images = programs.join("image");
-    fs::create_dir_all(&images).expect("a directory beside the programs");
-    std::os::unix::fs::symlink(&images, data.join("image")).expect("a link in it");
-    let made = || {
-        fs::read_dir(&images).is_ok_and(|all| {
-            all.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("host-"))
-        })
-    };
-    if made() {
-        return None;
-    }
-    let lock = File::create(programs.join("image.lock")).expect("a lock beside the programs");
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-        .expect("the lock is acquired");
-    (!made()).then_some(lock)
 }
 
 /// Finds a port that is currently free.

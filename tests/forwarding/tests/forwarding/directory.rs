@@ -1,0 +1,292 @@
+//! The fleet of the tests: records of ownership that all nodes share, and plain HTTP between nodes.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode, Uri};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use isolet_http::fleet::{
+    Fleet, FleetError, FleetFuture, Peer, PeerHandler, PeerResponse, PlacementWish, SendFailure,
+    TunnelIo, Whereabouts,
+};
+use isolet_sandbox::{SandboxId, TenantId};
+use isolet_wire::node::NodeName;
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+type Key = (TenantId, SandboxId);
+
+/// The records that all nodes share.
+#[derive(Default)]
+pub(crate) struct Directory {
+    owners: Mutex<HashMap<Key, (NodeName, u64)>>,
+    members: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    /// Where the next new sandbox goes, if not to the node that places it.
+    next: Mutex<Option<NodeName>>,
+    revision: AtomicU64,
+    /// How often a record was read.
+    pub(crate) reads: AtomicUsize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test panics with it")
+}
+
+impl Directory {
+    /// Makes a node the owner of the next new sandboxes.
+    pub(crate) fn place_on(&self, node: &str) {
+        *lock(&self.next) = Some(NodeName::parse(node).expect("a name"));
+    }
+
+    /// Makes a node the owner of a sandbox, at a new epoch.
+    pub(crate) fn move_to(&self, tenant: &str, sandbox: &str, node: &str) {
+        let node = NodeName::parse(node).expect("a name");
+        lock(&self.owners).insert(key(tenant, sandbox), (node, self.epoch()));
+    }
+
+    pub(crate) fn owner(&self, tenant: &str, sandbox: &str) -> Option<String> {
+        lock(&self.owners).get(&key(tenant, sandbox)).map(|(node, _)| node.to_string())
+    }
+
+    /// How many sandboxes have an owner.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.owners).len()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.revision.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn peer(&self, node: &NodeName) -> Option<Peer> {
+        let address = *lock(&self.members).get(node)?;
+        Some(Peer { node: node.clone(), address: address.to_string().into() })
+    }
+}
+
+pub(crate) fn key(tenant: &str, sandbox: &str) -> Key {
+    let tenant = TenantId::parse(tenant).expect("a tenant");
+    (tenant, SandboxId::parse(sandbox).expect("an id"))
+}
+
+/// One node, as its server sees it.
+pub(crate) struct TestNode {
+    name: NodeName,
+    pub(crate) directory: Arc<Directory>,
+    /// What the node remembers of the records.
+    known: Mutex<HashMap<Key, Whereabouts>>,
+    client: Client<HttpConnector, Body>,
+    handler: OnceLock<PeerHandler>,
+    listening: Mutex<Option<JoinHandle<()>>>,
+    /// The heads of the requests that other nodes have sent to this one.
+    pub(crate) received: Arc<Mutex<Vec<(Uri, HeaderMap)>>>,
+}
+
+impl TestNode {
+    pub(crate) fn new(name: &str, directory: &Arc<Directory>) -> Arc<Self> {
+        Arc::new(Self {
+            name: NodeName::parse(name).expect("a name"),
+            directory: Arc::clone(directory),
+            known: Mutex::default(),
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            handler: OnceLock::new(),
+            listening: Mutex::default(),
+            received: Arc::default(),
+        })
+    }
+
+    /// Makes the node believe that another one owns a sandbox.
+    pub(crate) fn believe(&self, tenant: &str, sandbox: &str, node: &str, epoch: u64) {
+        let node = NodeName::parse(node).expect("a name");
+        let peer = self.directory.peer(&node).expect("a member");
+        lock(&self.known).insert(key(tenant, sandbox), Whereabouts::There { peer, epoch });
+    }
+
+    /// Stops listening and cuts the connections of other nodes. The node stays a member.
+    pub(crate) fn cut_off(&self) {
+        if let Some(listening) = lock(&self.listening).take() {
+            listening.abort();
+        }
+    }
+
+    /// Waits until the node listens, and makes it a member.
+    pub(crate) async fn listen(&self) {
+        let handler = loop {
+            match self.handler.get() {
+                Some(handler) => break Arc::clone(handler),
+                None => tokio::task::yield_now().await,
+            }
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let listening = tokio::spawn(accept(listener, handler, Arc::clone(&self.received)));
+        *lock(&self.listening) = Some(listening);
+        lock(&self.directory.members).insert(self.name.clone(), address);
+    }
+
+    fn whereabouts(&self, key: &Key) -> Whereabouts {
+        match lock(&self.directory.owners).get(key) {
+            None => Whereabouts::Nowhere,
+            Some((node, epoch)) if *node == self.name => Whereabouts::Here { epoch: *epoch },
+            Some((node, epoch)) => {
+                let peer = self.directory.peer(node).expect("a member");
+                Whereabouts::There { peer, epoch: *epoch }
+            }
+        }
+    }
+
+    fn read(&self, key: Key) -> Whereabouts {
+        self.directory.reads.fetch_add(1, Ordering::SeqCst);
+        let found = self.whereabouts(&key);
+        if found != Whereabouts::Nowhere {
+            lock(&self.known).insert(key, found.clone());
+        }
+        found
+    }
+}
+
+/// Accepts connections of other nodes. Aborting it ends them.
+async fn accept(
+    listener: TcpListener,
+    handler: PeerHandler,
+    received: Arc<Mutex<Vec<(Uri, HeaderMap)>>>,
+) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { return };
+        let handler = Arc::clone(&handler);
+        let received = Arc::clone(&received);
+        connections.spawn(async move {
+            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                lock(&received).push((request.uri().clone(), request.headers().clone()));
+                let peer = NodeName::parse("some-node").expect("a name");
+                let answered = handler(peer, request.map(Body::new));
+                async move { Ok::<_, Infallible>(answered.await) }
+            });
+            let served = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let _ = served.with_upgrades().await;
+        });
+    }
+}
+
+impl Fleet for TestNode {
+    fn here(&self) -> &NodeName {
+        &self.name
+    }
+
+    fn known(&self, tenant: &TenantId, sandbox: &SandboxId) -> Option<Whereabouts> {
+        let key = (tenant.clone(), sandbox.clone());
+        // A node always knows what it owns itself.
+        match self.whereabouts(&key) {
+            here @ Whereabouts::Here { .. } => Some(here),
+            _ => lock(&self.known)
+                .get(&key)
+                .filter(|known| !matches!(known, Whereabouts::Here { .. }))
+                .cloned(),
+        }
+    }
+
+    fn find<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
+        Box::pin(async { Ok(self.read((tenant.clone(), sandbox.clone()))) })
+    }
+
+    fn place<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        wish: &'a PlacementWish,
+    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
+        Box::pin(async {
+            if wish.memory_mib == Some(4095) {
+                let missing = "4095 MiB of memory".to_owned();
+                return Err(FleetError::Full { missing, retry_after_s: 17 });
+            }
+            let next = lock(&self.directory.next).clone();
+            let node = wish.node.clone().or(next).unwrap_or_else(|| self.name.clone());
+            let key = (tenant.clone(), sandbox.clone());
+            let epoch = self.directory.epoch();
+            lock(&self.directory.owners).entry(key.clone()).or_insert((node, epoch));
+            Ok(self.read(key))
+        })
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandboxes: &'a [SandboxId],
+    ) -> FleetFuture<'a, Result<(), FleetError>> {
+        Box::pin(async move {
+            for id in sandboxes {
+                self.directory.move_to(tenant.as_str(), id.as_str(), self.name.as_str());
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
+        let key = (tenant.clone(), sandbox.clone());
+        let mut owners = lock(&self.directory.owners);
+        if owners.get(&key).is_some_and(|(_, own)| *own == epoch) {
+            owners.remove(&key);
+        }
+    }
+
+    fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
+        let key = (tenant.clone(), sandbox.clone());
+        let mut known = lock(&self.known);
+        let same = |known: &Whereabouts| matches!(known, Whereabouts::There { epoch: own, .. } if *own == epoch);
+        if known.get(&key).is_some_and(same) {
+            known.remove(&key);
+        }
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let members = lock(&self.directory.members);
+        let others = members.iter().filter(|(name, _)| **name != self.name);
+        let peer = |(node, address): (&NodeName, &SocketAddr)| Peer {
+            node: node.clone(),
+            address: address.to_string().into(),
+        };
+        others.map(peer).collect()
+    }
+
+    fn send<'a>(
+        &'a self,
+        peer: &'a Peer,
+        mut request: Request<Body>,
+    ) -> FleetFuture<'a, Result<PeerResponse, SendFailure>> {
+        Box::pin(async move {
+            let uri = format!("http://{}{}", peer.address, request.uri());
+            *request.uri_mut() = uri.parse().expect("a path with a host");
+            let sent = self.client.request(request).await;
+            let mut response = sent.map_err(|error| match error.is_connect() {
+                true => SendFailure::Unreachable(error.to_string()),
+                false => SendFailure::Lost(error.to_string()),
+            })?;
+            let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            let upgrade = switched.then(|| hyper::upgrade::on(&mut response));
+            let tunnel = upgrade.map(|upgrade| -> FleetFuture<'static, _> {
+                Box::pin(async {
+                    let upgraded = upgrade.await.map_err(io::Error::other)?;
+                    Ok(Box::new(TokioIo::new(upgraded)) as Box<dyn TunnelIo>)
+                })
+            });
+            Ok(PeerResponse { response: response.map(Body::new), tunnel })
+        })
+    }
+
+    fn serve(&self, handler: PeerHandler) {
+        assert!(self.handler.set(handler).is_ok(), "called once");
+    }
+}
