@@ -202,6 +202,21 @@ pub(crate) fn names(index: &[u8]) -> Vec<String> {
     all.filter_map(name).collect()
 }
 
+/// The annotation of an archive's image with the digest of the sessions that its sandboxes start
+/// with. It is in the index of the archive, because other programs keep the blobs of an image only.
+pub(crate) const SESSIONS_ANNOTATION: &str = "io.isolet.sessions";
+
+/// The digest in the annotations of an index under which an archive has the sessions of its image.
+///
+/// # Errors
+/// [`Error::Bad`] for a text that is no digest.
+pub(crate) fn sessions(index: &[u8]) -> Result<Option<Digest>, Error> {
+    let index: Option<ImageIndex> = serde_json::from_slice(index).ok();
+    let mut all = index.iter().flat_map(ImageIndex::manifests).take(ENTRIES_MAX);
+    let found = all.find_map(|entry| entry.annotations().as_ref()?.get(SESSIONS_ANNOTATION));
+    found.map(|text| digest(text)).transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

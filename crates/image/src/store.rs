@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! images/known/<digest>.json        one image: layers, configuration, names by tenant
+//! images/sessions/<digest>          the sessions of an image that has some
 //! images/layers/<diff id>/tree      one unpacked layer, which sandboxes mount read-only
 //! images/layers/<diff id>/told.json its statistics
 //! images/layers/<diff id>/of/<t>    tenants that have proven that they may read it
@@ -17,6 +18,7 @@
 pub(crate) mod image;
 pub(crate) mod init_layer;
 pub(crate) mod layer;
+pub(crate) mod sessions;
 
 use crate::disk;
 use crate::disk::staging::{StagedDirectory, Staging};
@@ -60,11 +62,12 @@ impl Store {
     /// Reads all records, and removes unfinished directories. Blocks.
     pub(crate) fn open(root: PathBuf) -> Result<Self, Error> {
         disk::clear(&root.join("staging"))?;
-        for name in ["known", "layers", "staging", DIRECTORY] {
+        for name in ["known", "layers", "staging", sessions::DIRECTORY, DIRECTORY] {
             fs::create_dir_all(root.join(name))?;
             // Images may contain set-user-id programs, which users of the host must not execute.
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o700))?;
         }
+        sessions::clear(&root)?;
         let mut images = HashMap::new();
         for entry in fs::read_dir(root.join("known"))? {
             let path = entry?.path();
@@ -124,15 +127,19 @@ impl Store {
     }
 
     /// Records an image under a tenant's names, which other images of the tenant lose. The image is
-    /// pinned before it can be collected.
+    /// pinned before it can be collected. `sessions` is the content that the image describes.
     pub(crate) fn record(
         &self,
         image: Image,
         tenant: &str,
         names: &[String],
         from: Origin,
+        sessions: Option<&[u8]>,
     ) -> Result<(Arc<Image>, Pin), Error> {
         let mut images = lock(&self.images);
+        if let Some(content) = sessions {
+            self.write_sessions(&image.digest, content)?;
+        }
         let mut new = match images.get(&image.digest) {
             Some(known) => {
                 let known = Image::clone(known);
@@ -152,7 +159,12 @@ impl Store {
         }
         new.names.entry(tenant.to_owned()).or_default().extend(names.iter().cloned());
         let new = Arc::new(new);
-        self.write(&new)?;
+        if let Err(error) = self.write(&new) {
+            if !images.contains_key(&new.digest) {
+                self.remove_sessions(&new.digest);
+            }
+            return Err(error);
+        }
         let pin = self.pin(&new.digest);
         images.insert(new.digest.clone(), Arc::clone(&new));
         let others: Vec<_> = images
@@ -233,6 +245,7 @@ impl Store {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => {
                 images.remove(digest);
+                self.remove_sessions(digest);
                 Ok(())
             }
         }

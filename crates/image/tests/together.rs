@@ -38,7 +38,7 @@ fn made(content: &str, layers: usize, settings: &Value) -> Made {
 async fn import(images: &Images, name: &str, image: &Made) -> Done {
     let mut spool = images.spool("default").await?;
     spool.write(&image.layout()).await?;
-    images.import("default", spool, Some(named(name))).await
+    images.import("default", spool, Some(named(name)), |_| Ok(())).await
 }
 
 fn frame(root: &Path) -> std::path::PathBuf {
@@ -212,7 +212,7 @@ async fn merged_layers_stay_when_another_tenant_imports_the_same_image() {
     let mut spool = images.spool("other").await.expect("takes it");
     spool.write(&image.layout()).await.expect("takes it");
     let (other, _pin) =
-        images.import("other", spool, Some(named("local/a"))).await.expect("imports");
+        images.import("other", spool, Some(named("local/a")), |_| Ok(())).await.expect("imports");
     assert_eq!((which(), &other.root), (before, &first.root));
     assert_eq!(count(root.path(), "staging"), 0);
 }

@@ -20,6 +20,7 @@ pub(crate) mod tenant_sessions;
 pub(crate) mod trace;
 mod upkeep;
 
+use crate::lifecycle::driver::Source;
 use crate::lifecycle::{listeners, recover};
 use crate::live::entry::SandboxEntry;
 use crate::live::inner::Inner;
@@ -332,7 +333,7 @@ impl Service {
                     let body = RecordBody::plan(&self.inner.config, SandboxSpec::default())?;
                     self.inner.egress.check(&body.network).await?;
                     let span = info_span!(target: TRACE_TARGET, "create");
-                    let begun = self.inner.begin(tenant, id, &body, None, &[], None);
+                    let begun = self.inner.begin(tenant, id, &body, None, &[], Source::Empty);
                     let entry = match begun.instrument(span.clone()).await? {
                         Reserved::New(entry) | Reserved::Existing(entry) => entry,
                     };

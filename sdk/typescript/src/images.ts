@@ -6,6 +6,11 @@ export interface CommitOptions {
   workspace?: boolean;
   /** Make the variables of the sandbox those of the image. They may hold secrets; default false. */
   env?: boolean;
+  /**
+   * Let its sandboxes start with the sessions of the snapshot and the saved states of their shells. Their variables
+   * may hold secrets; default false.
+   */
+  shells?: boolean;
 }
 
 /** An image of the key's tenant. */
@@ -24,6 +29,8 @@ export interface ImageInfo {
   onHost: boolean;
   /** Whether its sandboxes start with files in their workspace. */
   workspace: boolean;
+  /** Whether its sandboxes start with sessions and the saved states of their shells. */
+  shells: boolean;
   /** When it was pulled, imported or made. */
   createdAt: Date;
 }
@@ -56,6 +63,7 @@ export interface ImageJson {
   layers: number;
   on_host: boolean;
   workspace: boolean;
+  shells?: boolean;
   pulled_at_ms: number;
 }
 
@@ -78,6 +86,7 @@ export function imageFromJson(json: ImageJson): ImageInfo {
     layers: json.layers,
     onHost: json.on_host,
     workspace: json.workspace,
+    shells: json.shells ?? false,
     createdAt: new Date(json.pulled_at_ms),
   };
 }

@@ -237,19 +237,19 @@ test("credentials are injected and removed, and their values stay hidden", async
   await expect(wrong).rejects.not.toThrow("hunter2");
 });
 
-// Promises: TP1.
+// Promises: TP1, TP6.
 test("an image from a snapshot has its files and warns of secrets", async () => {
-  const sandbox = fresh();
-  await sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work");
+  const sandbox = fresh({ persistent: true });
+  await sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work; kept=5");
   const snapshot = await sandbox.snapshot();
   const name = `local/image-${randomUUID()}:1`;
-  const image = await client.commitImage(snapshot.id, name);
-  expect(image).toMatchObject({ snapshotId: snapshot.id, source: "snapshot", onHost: true, workspace: true });
+  const image = await client.commitImage(snapshot.id, name, { shells: true });
+  expect(image).toMatchObject({ snapshotId: snapshot.id, source: "snapshot", onHost: true, shells: true });
   expect(image.warnings).toEqual([{ path: "/root/.netrc", kind: "credentials" }]);
   const full = `docker.io/${name}`;
   expect((await client.listImages()).flatMap(({ names }) => names)).toContain(full);
   const copy = fresh({ image: name });
-  expect((await copy.exec("cat /opt/made /workspace/work")).stdout).toBe("made\nwork\n");
+  expect((await copy.exec("cat /opt/made /workspace/work; echo $kept")).stdout).toBe("made\nwork\n5\n");
   await copy.destroy();
   await client.deleteSnapshot(snapshot.id);
   await client.deleteImage(name);

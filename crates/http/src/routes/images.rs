@@ -62,6 +62,11 @@ pub(crate) struct CommitImage {
     /// Make the variables of the sandbox those of the image. They may hold secrets.
     #[serde(default)]
     env: bool,
+    /// Let sandboxes from the image start with the sessions of the snapshot and the saved states of
+    /// their shells: working directory, variables, functions, aliases, options. Variables may hold
+    /// secrets.
+    #[serde(default)]
+    shells: bool,
 }
 
 fn yes() -> bool {
@@ -118,6 +123,8 @@ pub(crate) struct ImageView {
     on_host: bool,
     /// Whether sandboxes from it start with files in their workspace.
     workspace: bool,
+    /// Whether sandboxes from it start with sessions and the saved states of their shells.
+    shells: bool,
     /// When it was pulled, imported or made, in milliseconds since 1970.
     pulled_at_ms: i64,
 }
@@ -174,6 +181,7 @@ impl ImageView {
             owner: tenant.to_owned(),
             on_host: image.root.is_on_host(),
             workspace: image.root.workspace.is_some(),
+            shells: image.sessions.is_some(),
             skipped: image.stats.skipped,
             strangers: image.stats.unmapped_owners,
             shell: shell.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default(),
@@ -211,9 +219,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Json<Vec<Ima
 /// Make an image from a snapshot
 ///
 /// The image has the layers of the sandbox's image, or the programs of the server's machine, and one
-/// new layer with what the sandbox changed. Only the caller's tenant can use it. It contains neither
-/// sessions nor the state of shells; the files that the snapshot has may hold secrets: `warnings`
-/// lists those whose names say so. Answers when the image is complete.
+/// new layer with what the sandbox changed. Only the caller's tenant can use it. It contains sessions
+/// and the states of shells only with `shells`; the files that the snapshot has may hold secrets:
+/// `warnings` lists those whose names say so. Answers when the image is complete.
 #[utoipa::path(
     post, path = "/v1/images", operation_id = "images_commit", tag = "images",
     params(
@@ -231,9 +239,9 @@ pub(crate) async fn commit(
     body: StrictJson<CommitImage>,
 ) -> Result<Response, ApiError> {
     let once = idempotency_key(&headers, "POST /v1/images", &body.raw)?;
-    let CommitImage { snapshot, name, workspace, env } = body.value;
+    let CommitImage { snapshot, name, workspace, env, shells } = body.value;
     let snapshot = parse_id(&snapshot)?;
-    let spec = CommitSpec { snapshot, name, workspace, env };
+    let spec = CommitSpec { snapshot, name, workspace, env, shells };
     let (info, replayed) = app.service.commit_image(&caller.tenant, spec, once).await?;
     let location = format!("/v1/images/{}", info.name);
     let warnings = info.private_files.into_iter().map(|file| PrivateFileView {

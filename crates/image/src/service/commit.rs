@@ -14,9 +14,11 @@ use crate::error::Error;
 use crate::pack::{Packed, Packer, PrivateFile, SourceTree};
 use crate::reference::Reference;
 use crate::store::Pin;
-use crate::store::image::{Image, Origin, Root, USR, WORKSPACE};
+use crate::store::image::{Image, Origin, Root, SavedSessions, USR, WORKSPACE};
 use crate::store::layer::make_tree;
+use crate::store::sessions::check_size;
 use crate::unpack::{self, LayerStats};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,6 +71,9 @@ pub struct CommitSource {
     pub id_base: u32,
     /// Variables to add to the environment of the image.
     pub env: BTreeMap<String, String>,
+    /// The sessions with the states of their shells, at most [`SESSIONS_BYTES_MAX`](crate::SESSIONS_BYTES_MAX)
+    /// bytes that only the caller understands. They become part of the image.
+    pub sessions: Option<Bytes>,
 }
 
 /// A new layer on the disk, whose image is not recorded yet. It is not collected before it is
@@ -80,6 +85,7 @@ pub struct CommittedLayer {
     base: Option<Root>,
     has_workspace: bool,
     env: BTreeMap<String, String>,
+    sessions: Option<Bytes>,
     /// Files of the layer that usually hold secrets; the first 100.
     pub private_files: Vec<PrivateFile>,
     /// How many there are.
@@ -101,6 +107,8 @@ impl Images {
     ) -> Result<CommittedLayer, Error> {
         let inner = &self.inner;
         check_layers(source.base.as_ref())?;
+        let sessions = source.sessions.clone();
+        sessions.as_deref().map_or(Ok(()), check_size)?;
         let slot = inner.imports.begin(tenant)?;
         let allowance = inner.allowance(tenant).await?;
         let base = source.base.clone();
@@ -108,13 +116,14 @@ impl Images {
         let has_workspace = source.workspace.is_some();
         let (staged, mut stats, name, packed) = inner.pack(source, allowance).await?;
         stats.skipped += packed.skipped;
-        let hold = inner.install_commit(tenant, staged, &name, &stats).await?;
+        let hold = inner.install_commit(tenant, staged, &name, &stats, sessions.as_ref()).await?;
         Ok(CommittedLayer {
             name,
             stats,
             base,
             has_workspace,
             env,
+            sessions,
             private_files: packed.private_files.listed,
             private_files_count: packed.private_files.count,
             hold,
@@ -133,13 +142,17 @@ impl Images {
         name: &Reference,
         layer: CommittedLayer,
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let CommittedLayer { name: new, stats, base, has_workspace, env, hold, slot, .. } = layer;
+        let CommittedLayer {
+            name: new, stats, base, has_workspace, env, sessions, hold, slot, ..
+        } = layer;
         let store = Arc::clone(&self.inner.store);
-        let settings = Settings { env, has_workspace };
+        let settings =
+            Settings { env, has_workspace, sessions: sessions.as_deref().map(SavedSessions::of) };
         let base = base.map_or(BaseImage::Host, BaseImage::Root);
         let image = blocking(move || inspect_commit(&store, &new, stats, base, settings)).await?;
         let names = [name.to_string()];
-        let done = self.inner.store.record(image, tenant, &names, Origin::Snapshot);
+        let content = sessions.as_deref();
+        let done = self.inner.store.record(image, tenant, &names, Origin::Snapshot, content);
         drop(hold);
         drop(slot);
         done
@@ -203,10 +216,12 @@ impl Inner {
         staged: StagedDirectory,
         name: &str,
         stats: &LayerStats,
+        sessions: Option<&Bytes>,
     ) -> Result<LayerHold, Error> {
         let hold = self.hold_layer(name);
         let _lock = self.lock_layer(tenant, name).await;
-        let _reserved = match self.reserve(tenant, stats).await {
+        let bytes = stats.bytes + sessions.map_or(0, |content| content.len() as u64);
+        let _reserved = match self.reserve(tenant, bytes).await {
             Ok(reserved) => reserved,
             Err(error) => {
                 discard(Some(staged)).await;

@@ -13,6 +13,7 @@ use crate::disk::free_space::FreeSpace;
 use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
 use crate::image_config::WORKSPACE_LABEL;
+use crate::manifest::SESSIONS_ANNOTATION;
 use crate::pack::{Packer, SourceTree};
 use crate::reference::{Digest, Reference};
 use crate::store::image::{Image, USR};
@@ -191,10 +192,12 @@ impl Export {
         archive.text("oci-layout", &json!({"imageLayoutVersion": "1.0.0"}))?;
         let config = encode(&config(image, &layers))?;
         let manifest = encode(&manifest(&config, &layers))?;
-        archive.text("index.json", &index(&self.name, image, &manifest))?;
+        let sessions = self.store.sessions(image)?;
+        let entry = index(&self.name, image, &manifest, sessions.as_ref());
+        archive.text("index.json", &entry)?;
         archive.directory("blobs/");
         archive.directory("blobs/sha256/");
-        for text in [manifest, config] {
+        for text in [manifest, config].into_iter().chain(sessions) {
             let name = format!("blobs/sha256/{}", Digest::of(&text).hex());
             archive.bytes(&name, text);
         }
@@ -370,12 +373,15 @@ fn manifest(config: &Bytes, layers: &[PackedLayer]) -> Value {
     })
 }
 
-fn index(name: &str, image: &Image, manifest: &Bytes) -> Value {
+fn index(name: &str, image: &Image, manifest: &Bytes, sessions: Option<&Bytes>) -> Value {
     let (os, architecture) = platform(image);
     let mut entry =
         descriptor(&MediaType::ImageManifest, &Digest::of(manifest), manifest.len() as u64);
     entry["platform"] = json!({"os": os, "architecture": architecture});
     entry["annotations"] = json!({ANNOTATION_REF_NAME: name, ANNOTATION_IMAGE_NAME: name});
+    if let Some(content) = sessions {
+        entry["annotations"][SESSIONS_ANNOTATION] = json!(Digest::of(content).to_string());
+    }
     json!({
         "schemaVersion": 2,
         "mediaType": MediaType::ImageIndex.to_string(),

@@ -1,6 +1,7 @@
 //! [`Images`]: the images of a server, and the pulls and imports that run.
 
 use super::import_slots::ImportSlots;
+use super::layers::blocking;
 use super::progress::Progress;
 use crate::config::Config;
 use crate::disk::free_space::FreeSpace;
@@ -12,6 +13,7 @@ use crate::registry::credentials;
 use crate::store::image::{Image, Root};
 use crate::store::{ImagesInUse, Store};
 use crate::unpack::slots::UnpackSlots;
+use bytes::Bytes;
 use isolet_metrics::ImageMetrics;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,6 +96,19 @@ impl Images {
     #[must_use]
     pub fn missing_layer(&self, root: &Root) -> Option<String> {
         self.inner.store.missing_layer(&root.layers)
+    }
+
+    /// The sessions of an image with the states of their shells, if it has some.
+    ///
+    /// # Errors
+    /// [`Error::Bad`] if they are missing or changed.
+    pub async fn sessions(&self, image: &Arc<Image>) -> Result<Option<Bytes>, Error> {
+        if image.sessions.is_none() {
+            return Ok(None);
+        }
+        let store = Arc::clone(&self.inner.store);
+        let image = Arc::clone(image);
+        blocking(move || store.sessions(&image)).await
     }
 
     /// Removes a tenant's name of an image; with the last name also the image. `used` is called once the

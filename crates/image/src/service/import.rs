@@ -11,12 +11,13 @@ use crate::error::Error;
 use crate::image_config::ImageConfig;
 use crate::manifest::{
     Blob, CONFIG_BYTES_MAX, LAYERS_MAX, MANIFEST_BYTES_MAX, Manifest, ResolvedManifest,
-    check_digest, names,
+    check_digest, names, sessions,
 };
 use crate::platform::Platform;
 use crate::reference::{Digest, Reference};
 use crate::store::Pin;
 use crate::store::image::{Image, Origin};
+use crate::store::sessions::SESSIONS_BYTES_MAX;
 use crate::unpack::byte_stream::{Bounded, Decompressed, from_io_error};
 use crate::unpack::tar_stream::{TarEntry, TarStream};
 use bytes::Bytes;
@@ -72,6 +73,7 @@ struct ArchivedImage {
     config: ImageConfig,
     layers: Vec<(PathBuf, Option<Blob>)>,
     names: Vec<String>,
+    sessions: Option<Bytes>,
 }
 
 #[derive(Deserialize)]
@@ -99,6 +101,7 @@ impl Images {
     }
 
     /// Records the image of an archive under `name`, or under the names in the archive.
+    /// `check_sessions` checks the content of the sessions in it, and returns what is wrong.
     ///
     /// # Errors
     /// [`Error::Bad`] for an invalid archive, [`Error::Unnamed`] without a name, [`Error::TooLarge`].
@@ -107,8 +110,9 @@ impl Images {
         tenant: &str,
         spool: Spool,
         name: Option<Reference>,
+        check_sessions: fn(&[u8]) -> Result<(), String>,
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let imported = self.import_archive(tenant, spool, name).await;
+        let imported = self.import_archive(tenant, spool, name, check_sessions).await;
         let metrics = &self.inner.metrics;
         let counter = if imported.is_ok() { &metrics.imports } else { &metrics.failed_imports };
         counter.inc();
@@ -120,6 +124,7 @@ impl Images {
         tenant: &str,
         mut spool: Spool,
         name: Option<Reference>,
+        check_sessions: fn(&[u8]) -> Result<(), String>,
     ) -> Result<(Arc<Image>, Pin), Error> {
         spool.file.flush().await?;
         let Spool { staged, bytes, bytes_max, file, free_space, slot } = spool;
@@ -128,7 +133,13 @@ impl Images {
         let (found, staged) = blocking(move || {
             let _thread_slot = thread_slot;
             let members = ArchiveMembers::read(&staged, bytes_max, &free_space)?;
-            Ok((members.image()?, staged))
+            let found = members.image()?;
+            if let Some(content) = &found.sessions {
+                check_sessions(content).map_err(|reason| {
+                    Error::bad(format!("its sessions cannot be used: {reason}"))
+                })?;
+            }
+            Ok((found, staged))
         })
         .await?;
         let done = self.record_archive(tenant, found, bytes, name).await;
@@ -163,7 +174,8 @@ impl Images {
         let ready = inner.layers(tenant, &wanted, &|_, _| {}).await?;
         let platform = Platform::own();
         let from = Origin::Archive;
-        let facts = ImageFacts { digest: found.digest, platform, bytes, from };
+        let sessions = found.sessions;
+        let facts = ImageFacts { digest: found.digest, platform, bytes, from, sessions };
         inner.record(tenant, &names, facts, found.config, ready).await
     }
 }
@@ -277,7 +289,7 @@ impl ArchiveMembers {
         let platform = Platform::own();
         let mut text = self.text("index.json", MANIFEST_BYTES_MAX)?;
         let mut called = names(&text);
-        let blob = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
+        let sessions = sessions(&text)?;
         for _ in 0..4 {
             match ResolvedManifest::read(&text, &platform)? {
                 ResolvedManifest::Index(part) => {
@@ -296,16 +308,23 @@ impl ArchiveMembers {
                     }
                     // A tag alone does not name an image.
                     called.retain(|name| name.contains(['/', ':']));
-                    return Ok(ArchivedImage {
-                        digest: Digest::of(&text),
-                        config,
-                        layers,
-                        names: called,
-                    });
+                    let sessions = sessions.map(|found| self.sessions(&found)).transpose()?;
+                    // With other sessions it is another image.
+                    let digest = match &sessions {
+                        Some(content) => Digest::of(&[&text[..], &content[..]].concat()),
+                        None => Digest::of(&text),
+                    };
+                    return Ok(ArchivedImage { digest, config, layers, names: called, sessions });
                 }
             }
         }
         Err(Error::bad("its index leads only to further indexes"))
+    }
+
+    fn sessions(&self, digest: &Digest) -> Result<Bytes, Error> {
+        let content = self.text(&blob(digest), SESSIONS_BYTES_MAX as u64)?;
+        check_digest(&content, digest, "the file with its sessions")?;
+        Ok(content)
     }
 
     fn docker_image(&self) -> Result<ArchivedImage, Error> {
@@ -325,8 +344,14 @@ impl ArchiveMembers {
         let layer = |name: &String| Ok((self.find(name)?.clone(), None));
         let layers = one.layers.iter().map(layer).collect::<Result<_, Error>>()?;
         let names = one.repo_tags.clone().unwrap_or_default();
-        Ok(ArchivedImage { digest: Digest::of(&text), config, layers, names })
+        let digest = Digest::of(&text);
+        Ok(ArchivedImage { digest, config, layers, names, sessions: None })
     }
+}
+
+/// The name of the member that has a digest.
+fn blob(digest: &Digest) -> String {
+    format!("blobs/sha256/{}", digest.hex())
 }
 
 /// Resolves a member's name, without `.` and `..`, from a directory of the archive.

@@ -149,7 +149,7 @@ impl Inner {
         }
         let staged = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
         let (stats, staged) = self.unpack(tenant, requested, staged, index, on_progress).await?;
-        let _reserved = match self.reserve(tenant, &stats).await {
+        let _reserved = match self.reserve(tenant, stats.bytes).await {
             Ok(reserved) => reserved,
             Err(error) => {
                 discard(staged).await;
@@ -237,7 +237,7 @@ impl Inner {
                 (base, None) => base,
             };
         }
-        let _reserved = match self.reserve(tenant, &all).await {
+        let _reserved = match self.reserve(tenant, all.bytes).await {
             Ok(reserved) => reserved,
             Err(error) => {
                 discard(base).await;

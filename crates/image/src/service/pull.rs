@@ -174,7 +174,8 @@ async fn pull(
     progress.send_modify(|now| now.phase = Phase::Finishing);
     let platform = platform.clone();
     let from = Origin::Registry;
-    let about = ImageFacts { digest: digest.clone(), platform, bytes, from };
+    let digest_of = digest.clone();
+    let about = ImageFacts { digest: digest_of, platform, bytes, from, sessions: None };
     let called = [reference.to_string()];
     let done = inner.record(tenant, &called, about, config, ready).await?;
     tracing::info!(image = %reference, tenant, %digest, bytes, "image pulled");

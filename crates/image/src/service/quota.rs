@@ -1,4 +1,4 @@
-//! The quota of a tenant's images: the unpacked bytes of its layers.
+//! The quota of a tenant's images: the unpacked bytes of its layers, and the saved sessions.
 //!
 //! A layer counts for each tenant that has an image with it, once, although tenants share it on the
 //! disk. A finished layer whose image was never recorded counts for the tenants that unpacked it.
@@ -7,7 +7,6 @@ use super::images::{Images, Inner};
 use super::layers::blocking;
 use crate::error::Error;
 use crate::store::{Store, layer};
-use crate::unpack::LayerStats;
 use std::collections::HashSet;
 use std::fs;
 use std::sync::Arc;
@@ -67,7 +66,7 @@ impl Inner {
         if used >= quota { Err(allowance.exceeded()) } else { Ok(Some(allowance)) }
     }
 
-    /// Checks that a layer fits into the tenant's quota. The quota stays locked until the guard is
+    /// Checks that a layer of this size fits into the tenant's quota. The quota stays locked until the guard is
     /// dropped, after the layer was recorded as the tenant's.
     ///
     /// # Errors
@@ -75,14 +74,14 @@ impl Inner {
     pub(super) async fn reserve(
         &self,
         tenant: &str,
-        stats: &LayerStats,
+        bytes: u64,
     ) -> Result<Option<OwnedMutexGuard<()>>, Error> {
         if self.config.quotas.bytes_of(tenant).is_none() {
             return Ok(None);
         }
         let guard = self.lock_layer(tenant, LOCK).await;
         match self.allowance(tenant).await? {
-            Some(allowance) if stats.bytes > allowance.bytes() => Err(allowance.exceeded()),
+            Some(allowance) if bytes > allowance.bytes() => Err(allowance.exceeded()),
             _ => Ok(Some(guard)),
         }
     }
@@ -97,7 +96,9 @@ fn used(store: &Store, tenant: &str) -> Result<u64, Error> {
         .collect();
     let recorded: HashSet<String> =
         store.all().iter().flat_map(|image| image.root.layers.iter().filter_map(of)).collect();
-    let mut bytes = 0_u64;
+    let sessions =
+        store.list(tenant).into_iter().filter_map(|image| Some(image.sessions.as_ref()?.bytes));
+    let mut bytes = sessions.fold(0_u64, u64::saturating_add);
     for entry in fs::read_dir(store.root.join(layer::DIRECTORY))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let unfinished = !recorded.contains(&name) && store.has_proof(&name, tenant);
@@ -112,6 +113,7 @@ fn used(store: &Store, tenant: &str) -> Result<u64, Error> {
 mod tests {
     use super::*;
     use crate::store::layer::make_tree;
+    use crate::unpack::LayerStats;
 
     #[test]
     fn layers_count_for_the_tenants_that_unpacked_them() {

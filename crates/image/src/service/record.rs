@@ -9,10 +9,11 @@ use crate::overlay::lookup::{DIRECTORY, Lookup, OverlayView, PathTarget, opaque}
 use crate::overlay::user;
 use crate::platform::Platform;
 use crate::reference::Digest;
-use crate::store::image::{HOST_LAYER, Image, Origin, Root, WORKSPACE};
+use crate::store::image::{HOST_LAYER, Image, Origin, Root, SavedSessions, WORKSPACE};
 use crate::store::init_layer::BashSource;
 use crate::store::{Pin, Store, layer};
 use crate::unpack::LayerStats;
+use bytes::Bytes;
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
@@ -25,6 +26,8 @@ pub(crate) struct ImageFacts {
     pub(crate) platform: Platform,
     pub(crate) bytes: u64,
     pub(crate) from: Origin,
+    /// The sessions of the image with the states of their shells.
+    pub(crate) sessions: Option<Bytes>,
 }
 
 impl Inner {
@@ -40,9 +43,10 @@ impl Inner {
         let ReadyLayers { names, stats, held } = ready;
         let store = Arc::clone(&self.store);
         let from = facts.from;
+        let sessions = facts.sessions.clone();
         let layers: Vec<String> = names.iter().rev().map(|name| layer::tree(name)).collect();
         let image = blocking(move || inspect(&store, facts, stats, config, layers)).await?;
-        let done = self.store.record(image, tenant, image_names, from);
+        let done = self.store.record(image, tenant, image_names, from, sessions.as_deref());
         drop(held);
         done
     }
@@ -61,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) env: BTreeMap<String, String>,
     /// Whether the new layer has a workspace.
     pub(crate) has_workspace: bool,
+    pub(crate) sessions: Option<SavedSessions>,
 }
 
 /// Describes the image of a sandbox: the layer `new` on those of `base`.
@@ -107,7 +112,10 @@ pub(crate) fn inspect_commit(
         workspace,
     };
     // What sandboxes from the image have decides its digest.
-    let text = serde_json::to_vec(&root).map_err(|error| Error::Disk(error.to_string()))?;
+    let mut text = serde_json::to_vec(&root).map_err(|error| Error::Disk(error.to_string()))?;
+    if let Some(sessions) = &settings.sessions {
+        text.extend_from_slice(sessions.digest.as_bytes());
+    }
     Ok(Image {
         digest: Digest::of(&text).to_string(),
         platform: Platform::own().to_string(),
@@ -116,6 +124,7 @@ pub(crate) fn inspect_commit(
         stats,
         shell,
         root,
+        sessions: settings.sessions,
         pulled_at_ms: isolet_clock::now_ms(),
         names: BTreeMap::new(),
         imported: BTreeMap::new(),
@@ -156,6 +165,7 @@ fn inspect(
             user,
             workspace,
         },
+        sessions: facts.sessions.as_deref().map(SavedSessions::of),
         pulled_at_ms: isolet_clock::now_ms(),
         names: BTreeMap::new(),
         imported: BTreeMap::new(),

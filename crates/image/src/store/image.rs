@@ -2,7 +2,7 @@
 
 use super::init_layer::BashSource;
 use crate::overlay::user::User;
-use crate::reference::Reference;
+use crate::reference::{Digest, Reference};
 use crate::unpack::LayerStats;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +66,9 @@ pub struct Image {
     pub shell: BashSource,
     /// The root file system of its sandboxes.
     pub root: Root,
+    /// The sessions that its sandboxes start with; `None`: only the default session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<SavedSessions>,
     /// When it was first recorded, in ms since 1970.
     pub pulled_at_ms: i64,
     /// The references that each tenant has for it.
@@ -76,6 +79,22 @@ pub struct Image {
     /// Those of `names` that were made from a snapshot. They are never pulled from a registry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub from_snapshot: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Sessions and the states of their shells, in a file of the image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedSessions {
+    /// Digest of the file: `sha256:…`.
+    pub digest: String,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
+}
+
+impl SavedSessions {
+    /// Describes the content of a file.
+    pub(crate) fn of(content: &[u8]) -> Self {
+        Self { digest: Digest::of(content).to_string(), bytes: content.len() as u64 }
+    }
 }
 
 /// Where an image came from.

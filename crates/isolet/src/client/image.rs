@@ -82,6 +82,10 @@ enum ImageCommand {
         /// Make the sandbox's variables those of the image. They may hold secrets
         #[arg(long)]
         env: bool,
+        /// Let its sandboxes start with the sessions and the shell states of the snapshot. Their
+        /// variables may hold secrets
+        #[arg(long)]
+        shells: bool,
         /// Leave out the files of the workspace
         #[arg(long)]
         no_workspace: bool,
@@ -115,7 +119,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ImageCommand::Pull { image, platform } => pull(&server, &image, platform, args.json).await,
         ImageCommand::Ls => list(&server, args.json).await,
         ImageCommand::Import { file, name } => import(&server, file, name, args.json).await,
-        ImageCommand::Commit { first, second, sandbox, env, no_workspace } => {
+        ImageCommand::Commit { first, second, sandbox, env, shells, no_workspace } => {
             let (snapshot, name) = match (sandbox.is_some(), first, second) {
                 (true, Some(name), None) => (None, name),
                 (false, Some(snapshot), Some(name)) => (Some(snapshot), name),
@@ -125,7 +129,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
                     ));
                 }
             };
-            let parts = CommitParts { workspace: !no_workspace, env };
+            let parts = CommitParts { workspace: !no_workspace, env, shells };
             commit::run(&server, snapshot, sandbox, &name, parts, args.json).await
         }
         ImageCommand::Export { image, file } => export::run(&server, &image, file).await,

@@ -14,6 +14,7 @@ mod pause;
 pub(crate) mod reading;
 mod restore;
 mod sleep;
+mod source;
 
 use crate::agent_client::agent_activity::AgentActivity;
 use crate::agent_client::stopped_clock::StoppedClock;
@@ -24,7 +25,6 @@ use crate::live::cgroup_control::CgroupControl;
 use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
-use crate::live::snapshots::PinnedSnapshot;
 use crate::live::state_receiver::{self, StateReceiver};
 use crate::live::{idempotency, orphans};
 use crate::model::agent_error::AgentError;
@@ -41,6 +41,7 @@ use crate::sandbox::Sandbox;
 use isolet_wire::activity::Activity;
 use isolet_wire::launcher::Spec;
 use isolet_wire::response::AgentResponse;
+pub(crate) use source::Source;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -74,16 +75,6 @@ pub(crate) enum Begin {
     Lost,
     /// An earlier driver of the sandbox panicked.
     Broken,
-}
-
-/// Where a new sandbox comes from.
-pub(crate) enum Source {
-    /// It is created empty.
-    Empty,
-    /// It was taken from the warm pool and runs already.
-    WarmPool,
-    /// It starts with the files and sessions of a snapshot.
-    Snapshot(PinnedSnapshot),
 }
 
 pub(crate) struct Driver {
@@ -445,14 +436,13 @@ impl Driver {
         let recorded = async {
             self.entry.secret_store.write().await?;
             self.inner.store.insert(row).await?;
-            if let Source::Snapshot(from) = &source {
-                self.record_sessions(from).await?;
-            }
+            self.record_sessions(source.sessions()).await?;
             pass("create.recorded").await
         };
         let launched = async {
             match &source {
                 Source::Empty => self.launch_new(spec).await?,
+                Source::Image(from) => self.launch_with_states(spec, from).await?,
                 Source::WarmPool => self.dress(spec.limits).await?,
                 Source::Snapshot(from) => {
                     self.restore_files(from).await?;
@@ -467,7 +457,7 @@ impl Driver {
         let marked = self.image_workspace().is_some() || !matches!(source, Source::Empty);
         let copied = matches!(source, Source::Snapshot(_));
         match &source {
-            Source::Snapshot(_) => self.adopt(greeted).await,
+            Source::Snapshot(_) | Source::Image(_) => self.adopt(greeted).await,
             Source::Empty | Source::WarmPool => self.follow(greeted),
         }
         // Before the answer, so that its receiver can delete the snapshot.

@@ -6,17 +6,18 @@ use crate::live::inner::Inner;
 use crate::model::error::Error;
 use crate::model::ids::TenantId;
 use crate::model::record::RecordBody;
+use crate::model::record::image_sessions::ImageSessions;
 use isolet_image::{Pin, Reference};
 use std::collections::{HashMap, HashSet};
 
 impl Inner {
-    /// Finds or pulls the image of a new sandbox. The pin protects its layers until the record
-    /// does.
+    /// Finds or pulls the image of a new sandbox, with the sessions that it has. The pin protects
+    /// its layers until the record does.
     pub(crate) async fn image(
         &self,
         tenant: &TenantId,
         body: &mut RecordBody,
-    ) -> Result<Option<Pin>, Error> {
+    ) -> Result<Option<(Pin, Option<ImageSessions>)>, Error> {
         if body.image_resolved == "host" {
             return Ok(None);
         }
@@ -27,7 +28,14 @@ impl Inner {
             body.image_resolved = reference.at(&digest).to_string();
         }
         body.root = Some(image.root.clone());
-        Ok(Some(pin))
+        let sessions = self.images.sessions(&image).await?;
+        let read = sessions.map(|text| {
+            ImageSessions::read(&text).map_err(|reason| {
+                let reason = format!("its sessions cannot be used: {reason}");
+                Error::from(isolet_image::Error::Bad(reason))
+            })
+        });
+        Ok(Some((pin, read.transpose()?)))
     }
 
     /// Refuses a sandbox if a layer of its root is missing on the disk.

@@ -2,6 +2,7 @@
 //! becomes one.
 
 mod from_snapshot;
+pub(crate) mod image_sessions;
 mod limits;
 mod pool_kind;
 pub(crate) mod snapshot;

@@ -7,8 +7,11 @@ use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId};
 use crate::model::info::IdempotencyKey;
+use crate::model::record::image_sessions::ImageSessions;
+use crate::model::record::snapshot::SnapshotRecord;
 use crate::service::Service;
-use isolet_image::{CommitSource, Image, PrivateFile, Reference};
+use bytes::Bytes;
+use isolet_image::{CommitSource, Image, PrivateFile, Reference, SESSIONS_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +28,9 @@ pub struct CommitSpec {
     pub workspace: bool,
     /// Whether the variables of the sandbox become those of the image.
     pub env: bool,
+    /// Whether sandboxes from the image start with the sessions of the snapshot and the states of
+    /// their shells.
+    pub shells: bool,
 }
 
 /// An image that was made from a snapshot.
@@ -85,6 +91,31 @@ impl Service {
 }
 
 impl Inner {
+    /// The sessions of a snapshot, for an image.
+    async fn sessions_of(self: &Arc<Self>, snapshot: &Arc<SnapshotRecord>) -> Result<Bytes, Error> {
+        let inner = Arc::clone(self);
+        let record = Arc::clone(snapshot);
+        let read = move || {
+            let failed = |reason: String| Error::Copy {
+                of: format!("sessions of snapshot {}", record.id),
+                reason,
+            };
+            let mut sessions = Vec::new();
+            let mut bytes = 0;
+            for session in &record.body.sessions {
+                let state = inner.snapshots.files.shell_state(&record.name, &session.id);
+                let state = state.map_err(|error| failed(format!("{}: {error}", session.id)))?;
+                bytes += session.record.len() + state.as_ref().map_or(0, Vec::len);
+                if bytes > SESSIONS_BYTES_MAX {
+                    return Err(isolet_image::sessions_too_large().into());
+                }
+                sessions.push((session.id.clone(), session.record.as_str(), state));
+            }
+            ImageSessions::write(sessions).map(Bytes::from).map_err(failed)
+        };
+        blocking(read).await?
+    }
+
     async fn commit(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -107,6 +138,7 @@ impl Inner {
             of: format!("snapshot {}", snapshot.id),
             reason: error.to_string(),
         })?;
+        let sessions = if spec.shells { Some(self.sessions_of(&snapshot).await?) } else { None };
         let source = CommitSource {
             root: trees.root,
             usr: trees.usr,
@@ -114,6 +146,7 @@ impl Inner {
             base: settings.root.clone(),
             id_base: settings.id_base.unwrap_or(isolet_jail::FILES_ID_BASE),
             env: if spec.env { settings.env.clone() } else { BTreeMap::new() },
+            sessions,
         };
         let mut layer = self.images.commit(tenant.as_str(), source).await?;
         pass("commit.packed").await?;

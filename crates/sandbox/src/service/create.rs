@@ -5,7 +5,6 @@ use crate::live::entry::SandboxEntry;
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
 use crate::live::registry::Reserved;
-use crate::live::snapshots::PinnedSnapshot;
 use crate::live::warm_pool;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
@@ -36,7 +35,7 @@ impl Inner {
         body: &RecordBody,
         once: Option<IdempotencyKey>,
         credentials: &[CredentialSpec],
-        mut from: Option<PinnedSnapshot>,
+        from: Source,
     ) -> Result<Reserved, Error> {
         loop {
             self.running()?;
@@ -45,23 +44,24 @@ impl Inner {
             self.quotas.check(tenant)?;
             let max = self.config.sandboxes_max(tenant);
             let sandboxes = self.jail.data_dir.join("sandboxes");
-            let sessions = from.as_ref().map_or_else(Vec::new, PinnedSnapshot::sessions);
+            let sessions = from.sessions();
             let make = |mut record: Record| {
                 record.body.set_id_base(&self.config, record.slot);
                 SandboxEntry::new(record, &sandboxes, sessions, &self.watched, &self.metrics)
             };
             // Sandboxes of the warm pool have the configured disk size, which cannot change later.
-            // Those with a workspace of an image are not created in advance.
+            // Those with a workspace or sessions of an image are not created in advance.
             let is_empty = body.root.as_ref().is_none_or(|root| root.workspace.is_none());
-            let fits =
-                from.is_none() && is_empty && body.limits.disk_mib == self.config.limits.disk_mib;
+            let fits = matches!(from, Source::Empty)
+                && is_empty
+                && body.limits.disk_mib == self.config.limits.disk_mib;
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };
             let ready = made.is_some();
             let link = made.as_ref().and_then(|made| made.link);
             // Files of a snapshot keep the ids that they have on disk.
             let id_base = match &from {
-                Some(_) => body.id_base,
-                None => self.launch.files_id_base(),
+                Source::Snapshot(_) => body.id_base,
+                _ => self.launch.files_id_base(),
             };
             let mut body = body.clone();
             body.id_base = id_base;
@@ -77,11 +77,7 @@ impl Inner {
                     }
                     *entry.link() = link;
                     entry.secret_store.fill(credentials.to_vec());
-                    let source = match from.take() {
-                        Some(from) => Source::Snapshot(from),
-                        None if ready => Source::WarmPool,
-                        None => Source::Empty,
-                    };
+                    let source = if ready { Source::WarmPool } else { from };
                     self.drive(Arc::clone(&entry), Begin::Make { once, source });
                     return Ok(Reserved::New(entry));
                 }
@@ -133,14 +129,18 @@ impl Inner {
         if self.registry.find(&tenant, &id).is_some_and(|entry| entry.state().visible()) {
             return Err(Error::SandboxExists(id));
         }
-        let _pin = match &from {
-            Some(_) => {
+        let (_pin, source) = match from {
+            Some(from) => {
                 self.layers_there(&body)?;
-                None
+                (None, Source::Snapshot(from))
             }
-            None => self.image(&tenant, &mut body).await?,
+            None => match self.image(&tenant, &mut body).await? {
+                Some((pin, Some(sessions))) => (Some(pin), Source::Image(sessions)),
+                Some((pin, None)) => (Some(pin), Source::Empty),
+                None => (None, Source::Empty),
+            },
         };
-        match self.begin(&tenant, &id, &body, once, &credentials, from).await? {
+        match self.begin(&tenant, &id, &body, once, &credentials, source).await? {
             Reserved::New(entry) => {
                 let info = made(&entry).await?;
                 pass("create.answered").await?;

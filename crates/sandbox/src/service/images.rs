@@ -5,6 +5,7 @@ use crate::live::warm_pool;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::TenantId;
+use crate::model::record::image_sessions::ImageSessions;
 use crate::model::record::resolve;
 use crate::service::Service;
 use isolet_image::{HostTrees, Image, ImageArchive, Images, Platform, Progress, Reference, Spool};
@@ -134,6 +135,7 @@ impl Service {
     ) -> Result<Arc<Image>, Error> {
         let name = name.map(Reference::parse).transpose().map_err(isolet_image::Error::from)?;
         let images: Images = self.inner.images.clone();
-        Ok(images.import(tenant.as_str(), spool, name).await?.0)
+        let check = |text: &[u8]| ImageSessions::read(text).map(drop);
+        Ok(images.import(tenant.as_str(), spool, name, check).await?.0)
     }
 }

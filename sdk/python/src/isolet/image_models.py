@@ -22,6 +22,7 @@ class ImageInfo:
     layers: int
     on_host: bool  #: Its lowest layer is the programs of the server's machine.
     workspace: bool  #: Its sandboxes start with files in their workspace.
+    shells: bool  #: Its sandboxes start with sessions and the saved states of their shells.
     created_at: datetime  #: When it was pulled, imported or made.
 
     @classmethod
@@ -69,5 +70,6 @@ def _fields(body: Mapping[str, Any]) -> dict[str, Any]:
         "layers": body["layers"],
         "on_host": body["on_host"],
         "workspace": body["workspace"],
+        "shells": body.get("shells", False),
         "created_at": time_from_ms(body["pulled_at_ms"]),
     }

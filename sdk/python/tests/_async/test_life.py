@@ -192,19 +192,20 @@ async def test_concurrent_calls_create_one_sandbox(client: AsyncIsolet, fresh: C
         assert sorted(said) == [f"s{number}\n" for number in range(5)]
 
 
-# Promises: TP1.
+# Promises: TP1, TP6.
 async def test_an_image_from_a_snapshot_has_its_files_and_warns_of_secrets(
     client: AsyncIsolet, sandbox: AsyncSandbox, fresh: Callable[[], str]
 ) -> None:
-    await sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work")
+    await sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work; kept=5")
     snapshot = await sandbox.snapshot()
     name = f"local/{fresh().lower()}:1"
-    image = await client.commit_image(snapshot.id, name)
+    image = await client.commit_image(snapshot.id, name, shells=True)
     assert (image.snapshot, image.source, image.on_host) == (snapshot.id, "snapshot", True)
+    assert image.shells
     assert [(one.path, one.kind) for one in image.warnings] == [("/root/.netrc", "credentials")]
     assert image.name in [one for image in await client.images() for one in image.names]
     async with await client.create_sandbox(image=name) as copy:
-        assert (await copy.exec("cat /opt/made /workspace/work")).stdout == "made\nwork\n"
+        assert (await copy.exec("cat /opt/made /workspace/work; echo $kept")).stdout == "made\nwork\n5\n"
     await client.delete_snapshot(snapshot.id)
     await client.delete_image(name)
     with pytest.raises(NotFoundError) as raised:

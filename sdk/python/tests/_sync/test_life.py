@@ -193,19 +193,20 @@ def test_concurrent_calls_create_one_sandbox(client: Isolet, fresh: Callable[[],
         assert sorted(said) == [f"s{number}\n" for number in range(5)]
 
 
-# Promises: TP1.
+# Promises: TP1, TP6.
 def test_an_image_from_a_snapshot_has_its_files_and_warns_of_secrets(
     client: Isolet, sandbox: Sandbox, fresh: Callable[[], str]
 ) -> None:
-    sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work")
+    sandbox.exec("echo made >/opt/made; echo token >/root/.netrc; echo work >/workspace/work; kept=5")
     snapshot = sandbox.snapshot()
     name = f"local/{fresh().lower()}:1"
-    image = client.commit_image(snapshot.id, name)
+    image = client.commit_image(snapshot.id, name, shells=True)
     assert (image.snapshot, image.source, image.on_host) == (snapshot.id, "snapshot", True)
+    assert image.shells
     assert [(one.path, one.kind) for one in image.warnings] == [("/root/.netrc", "credentials")]
     assert image.name in [one for image in client.images() for one in image.names]
     with client.create_sandbox(image=name) as copy:
-        assert copy.exec("cat /opt/made /workspace/work").stdout == "made\nwork\n"
+        assert copy.exec("cat /opt/made /workspace/work; echo $kept").stdout == "made\nwork\n5\n"
     client.delete_snapshot(snapshot.id)
     client.delete_image(name)
     with pytest.raises(NotFoundError) as raised:

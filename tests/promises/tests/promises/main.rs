@@ -62,6 +62,7 @@ mod snapshots;
 mod snapshots_disks;
 mod state;
 mod templates;
+mod templates_shells;
 mod terminals;
 mod texts;
 mod usage;

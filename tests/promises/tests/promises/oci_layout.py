@@ -44,6 +44,8 @@ for descriptor, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"])
     assert "sha256:" + hashlib.sha256(plain).hexdigest() == diff_id
     named.add(descriptor["digest"])
     layers.append(sorted(member.name for member in tarfile.open(fileobj=io.BytesIO(plain))))
+if sessions := entry["annotations"].get("io.isolet.sessions"):
+    named.add(sessions)
 blobs = {"sha256:" + name.rpartition("/")[2] for name in members if members[name].isfile() and "/" in name}
 assert blobs == named, "blobs that nothing names"
 print(json.dumps({"config": config, "annotations": entry["annotations"], "layers": layers}))

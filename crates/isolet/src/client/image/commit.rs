@@ -16,6 +16,7 @@ const SHOWN_MAX: usize = 10;
 pub(super) struct CommitParts {
     pub(super) workspace: bool,
     pub(super) env: bool,
+    pub(super) shells: bool,
 }
 
 pub(super) async fn run(
@@ -37,6 +38,7 @@ pub(super) async fn run(
     };
     let body = json!({
         "snapshot": snapshot, "name": name, "workspace": parts.workspace, "env": parts.env,
+        "shells": parts.shells,
     });
     let made = asked(server, "/v1/images", &body).await;
     if is_temporary {

@@ -1,4 +1,4 @@
-//! Creating a sandbox from an image whose workspace is not empty.
+//! Creating a sandbox from an image whose workspace is not empty, or that has sessions.
 
 use crate::lifecycle::driver::Driver;
 use crate::lifecycle::driver::from_snapshot::copy_failed;
@@ -7,6 +7,7 @@ use crate::live::images::workspace::WorkspaceCopy;
 use crate::live::snapshots::SpaceFloor;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
+use crate::model::record::image_sessions::ImageSessions;
 use isolet_storage::CopyError;
 use isolet_wire::launcher::Spec;
 use rustix::io::Errno;
@@ -22,6 +23,20 @@ impl Driver {
         let Some(workspace) = self.image_workspace() else { return self.launch(spec).await };
         self.fill_workspace(&spec, &workspace).await?;
         self.launch(Spec { directory_exists: true, ..spec }).await
+    }
+
+    /// Launches a sandbox with the shell states that its image has. The next shells of its sessions
+    /// restore them.
+    pub(super) async fn launch_with_states(
+        &self,
+        spec: Spec,
+        from: &ImageSessions,
+    ) -> Result<(), Error> {
+        self.launch_new(spec).await?;
+        for (id, state) in &from.states {
+            self.entry.shell_states.keep(id, state.clone(), || true).await?;
+        }
+        pass("create.states_written").await
     }
 
     /// Creates the directory of the sandbox and copies the workspace of its image into it. A failed

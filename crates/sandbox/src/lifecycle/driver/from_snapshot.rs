@@ -8,6 +8,7 @@ use crate::live::failpoint::pass;
 use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor, list_layers};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
+use crate::model::ids::SessionId;
 use isolet_storage::CopyError;
 use tracing::warn;
 
@@ -57,9 +58,12 @@ impl Driver {
         }
     }
 
-    /// Records the sessions of the snapshot for the sandbox.
-    pub(super) async fn record_sessions(&self, from: &PinnedSnapshot) -> Result<(), Error> {
-        for (id, body) in from.sessions() {
+    /// Records the sessions that the sandbox starts with.
+    pub(super) async fn record_sessions(
+        &self,
+        sessions: Vec<(SessionId, String)>,
+    ) -> Result<(), Error> {
+        for (id, body) in sessions {
             let sandbox = self.record.name.clone();
             let row = isolet_store::SessionRow { sandbox, id: id.to_string(), body };
             self.inner.store.insert_session(row, None).await?;

@@ -4,9 +4,14 @@ use super::files::{DISK, SHELLS, STAGING, TREES, create_directory, create_parent
 use super::stage::with_links;
 use crate::live::orphans;
 use crate::live::snapshots::{CopyGuard, SnapshotFiles, SpaceFloor};
+use crate::model::ids::SessionId;
 use crate::model::record::snapshot::SnapshotRecord;
 use isolet_repository::{OwnerIds, Root, RootKind, Source};
 use isolet_storage::{CopyError, merge_layers};
+use isolet_wire::response::STATE_BYTES_MAX;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 impl SnapshotFiles {
@@ -26,6 +31,26 @@ impl SnapshotFiles {
             sources.push(source(SHELLS, RootKind::Tree, OwnerIds::Server));
         }
         sources
+    }
+
+    /// The saved state of a session's shell; `None` if the snapshot has none. Blocks.
+    ///
+    /// # Errors
+    /// The kernel's error, also for a state that is too large.
+    pub(crate) fn shell_state(&self, name: &str, id: &SessionId) -> io::Result<Option<Vec<u8>>> {
+        let path = self.directory(name).join(SHELLS).join(id.as_str());
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(file) => std::fs::File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut state = Vec::new();
+        file.take(STATE_BYTES_MAX as u64 + 1).read_to_end(&mut state)?;
+        if state.len() > STATE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(Some(state))
     }
 
     /// Merges the layers of a snapshot into a directory of the staging area that has the name `merged`,

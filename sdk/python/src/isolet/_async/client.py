@@ -467,7 +467,7 @@ class AsyncIsolet(AsyncTenantSessions):
         return [ImageInfo.from_json(one) for one in body]
 
     async def commit_image(
-        self, snapshot: str, name: str, *, workspace: bool = True, env: bool = False
+        self, snapshot: str, name: str, *, workspace: bool = True, env: bool = False, shells: bool = False
     ) -> CommittedImage:
         """Make an image from a snapshot. It contains every file of the snapshot: ``warnings`` lists those
         that usually hold secrets.
@@ -477,11 +477,13 @@ class AsyncIsolet(AsyncTenantSessions):
             name: name of the image, such as ``tools:1``. Another image of the tenant with this name loses it.
             workspace: make the files of the workspace the first content of the workspaces of its sandboxes.
             env: make the variables of the sandbox those of the image. They may hold secrets.
+            shells: let its sandboxes start with the sessions of the snapshot and the saved states of their
+                shells. Their variables may hold secrets.
 
         Raises:
             NotFoundError: ``no_snapshot``.
         """
-        body = {"snapshot": snapshot, "name": name, "workspace": workspace, "env": env}
+        body = {"snapshot": snapshot, "name": name, "workspace": workspace, "env": env, "shells": shells}
         answer = await self._connection.json(calls.create_call("/v1/images", body))
         return CommittedImage.from_json(answer)
 
