@@ -156,6 +156,8 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
 	cargo clippy --workspace -- -D warnings
+	# As `make build` selects them: a crate alone has fewer features of its dependencies.
+	cargo check -p isolet -p isolet-egress-proxy
 	tests/tidy/check
 	python3 tests/tidy/imports.py
 	python3 tests/tidy/phrases.py
