@@ -149,15 +149,6 @@ pub(crate) fn is_group(name: &str) -> bool {
 /// The directory within a sandbox's directory that the server writes for the sandbox to read.
 pub(crate) const GIVEN: &str = "given";
 
-/// The socket of the process that owns the veth pairs, below the data directory.
-pub(crate) const MANAGER_DIRECTORY: &str = "network";
-pub(crate) const MANAGER_SOCKET: &str = "links.sock";
-
-/// The socket of the process that owns the veth pairs.
-pub(crate) fn manager_socket(data_dir: &Path) -> PathBuf {
-    data_dir.join(MANAGER_DIRECTORY).join(MANAGER_SOCKET)
-}
-
 /// The directory within a sandbox's directory that holds the directories of its sessions' scopes.
 pub(crate) const SCOPES: &str = "scopes";
 

@@ -19,6 +19,7 @@ use crate::cgroup::Cgroups;
 use crate::config::{self, Config, SCOPES};
 use crate::disk;
 use crate::kernel::absent::absent_as_none;
+use crate::kernel::helper_socket::HelperSocket;
 use crate::orphan::{self, AgentProcess};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -241,7 +242,8 @@ fn forget(data: &Path, origin: Origin, may_run: bool) -> io::Result<usize> {
         }
     }
     if ours == 0 && (origin != Origin::Unrecorded || foreign > 0) {
-        remove_if_present(&config::manager_socket(data))?;
+        // Their processes belong to the original.
+        HelperSocket::ALL.iter().try_for_each(|socket| remove_if_present(&socket.path(data)))?;
     }
     Ok(foreign)
 }

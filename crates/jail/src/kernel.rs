@@ -2,6 +2,7 @@
 
 pub(crate) mod absent;
 pub(crate) mod file_owner;
+pub(crate) mod helper_socket;
 pub(crate) mod id_map;
 pub(crate) mod kernel_file;
 pub(crate) mod mount;

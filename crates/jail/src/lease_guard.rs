@@ -33,7 +33,6 @@
 pub(crate) mod client;
 mod event_loop;
 mod guarded;
-mod socket;
 mod stop;
 
 pub use event_loop::{GuardOptions, run};

@@ -56,7 +56,6 @@ pub(crate) mod preview;
 mod privileges;
 mod sandbox_end;
 mod set_element;
-mod socket;
 pub(crate) mod teardown;
 
 pub use event_loop::{VethOptions, run};

@@ -1,15 +1,15 @@
 //! The server's side of the lease guard: finds or starts the process, and sends it requests.
 
-use super::socket::connect;
 use crate::config::Config;
+use crate::kernel::helper_socket::{self, HelperSocket};
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::launcher::encode;
 use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedSandbox};
 use isolet_wire::version::VERSION;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl LeaseGuard {
     /// # Errors
     /// [`GuardError::Gone`].
     pub fn start(config: &Config) -> Result<Self, GuardError> {
-        match connect(&config.data_dir) {
+        match HelperSocket::LEASE_GUARD.connect(&config.data_dir) {
             Ok(socket) => Self::greet(socket, None),
             Err(_) => {
                 let (socket, child) = spawn(config)?;
@@ -64,7 +64,7 @@ impl LeaseGuard {
     /// Forgets all sandboxes, after their processes have ended, so that the guard ends. Does nothing if
     /// none runs. Blocks.
     pub(crate) fn release_all(config: &Config) {
-        let Ok(socket) = connect(&config.data_dir) else { return };
+        let Ok(socket) = HelperSocket::LEASE_GUARD.connect(&config.data_dir) else { return };
         let Ok(guard) = Self::greet(socket, None) else { return };
         for sandbox in guard.list().unwrap_or_default() {
             let _ = guard.release(&sandbox.name);
@@ -178,22 +178,9 @@ fn unexpected() -> GuardError {
 
 /// Starts the process, which is the launcher's binary.
 fn spawn(config: &Config) -> Result<(OwnedFd, Child), GuardError> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| gone(&error))?;
-    let child = Command::new(&config.launcher)
-        .arg("--lease-guard")
-        .arg("--data")
-        .arg(&config.data_dir)
-        .args(["--cgroup", &config.cgroup])
-        .env_clear()
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
-    Ok((ours, child))
+    let mut command = Command::new(&config.launcher);
+    command.arg("--lease-guard").arg("--data").arg(&config.data_dir);
+    command.args(["--cgroup", &config.cgroup]);
+    let failed = |error| gone(&format!("{}: {error}", config.launcher.display()));
+    helper_socket::spawn(&mut command).map_err(failed)
 }

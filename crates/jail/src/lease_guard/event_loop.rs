@@ -1,10 +1,10 @@
 //! The event loop of the guard. It serves one server at a time.
 
 use super::guarded::{Entry, Guarded, Refusal};
-use super::socket::listen;
 use super::stop::Stopper;
 use super::{ENFORCE_INTERVAL, now_ms};
 use crate::config::Config;
+use crate::kernel::helper_socket::HelperSocket;
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::launcher::encode;
 use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedState};
@@ -48,7 +48,7 @@ pub fn run(options: GuardOptions, first: OwnedFd) {
         cgroup: options.cgroup,
         stall_ms: 0,
     };
-    let Ok(listener) = listen(&config.data_dir) else { return };
+    let Ok(listener) = HelperSocket::LEASE_GUARD.listen(&config.data_dir) else { return };
     let Ok(stopper) = Stopper::new(config) else { return };
     let guarded = Guarded::default();
     let mut event_loop = EventLoop { guarded, stopper, listener, client: Some(first) };

@@ -1,8 +1,8 @@
 //! The server's side of veth pairs: finds or starts the process that owns them, sends it requests,
 //! and receives its events.
 
-use super::socket::connect;
 use crate::config::Config;
+use crate::kernel::helper_socket::{self, HelperSocket};
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::credential::Credential;
 use isolet_wire::network::{NetworkDenial, Policy};
@@ -12,11 +12,11 @@ use isolet_wire::veth::{
     VethSettings,
 };
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -107,7 +107,7 @@ impl VethClient {
     /// Whether the process runs, started by an earlier server.
     #[must_use]
     pub fn is_running(config: &Config) -> bool {
-        connect(&config.data_dir).is_ok()
+        HelperSocket::VETH.connect(&config.data_dir).is_ok()
     }
 
     /// Connects to the process that an earlier server started, or starts one. Blocks. Calls
@@ -120,7 +120,7 @@ impl VethClient {
         settings: VethSettings,
         on_event: impl FnMut(VethEvent) + Send + 'static,
     ) -> Result<Self, VethError> {
-        let (socket, child) = match connect(&config.data_dir) {
+        let (socket, child) = match HelperSocket::VETH.connect(&config.data_dir) {
             Ok(socket) => (greeted(socket, &config.data_dir)?, None),
             Err(_) => {
                 let (socket, child) = spawn(config)?;
@@ -324,7 +324,7 @@ fn greeted(socket: OwnedFd, data_dir: &Path) -> Result<OwnedFd, VethError> {
              server that started it, then restart this one",
             data_dir.display()
         ))),
-        None => connect(data_dir).map_err(|error| gone(&error)),
+        None => HelperSocket::VETH.connect(data_dir).map_err(|error| gone(&error)),
     }
 }
 
@@ -406,25 +406,15 @@ impl ClientState {
 
 /// Starts the process, which is the launcher's binary.
 fn spawn(config: &Config) -> Result<(OwnedFd, Child), VethError> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| gone(&error))?;
     let proxy = config.launcher.with_file_name("isolet-egress-proxy");
-    let child = Command::new(&config.launcher)
+    let mut command = Command::new(&config.launcher);
+    command
         .arg("--veth")
         .arg("--data")
         .arg(&config.data_dir)
         .arg("--egress-proxy")
         .arg(proxy)
-        .args(["--egress-proxy-user", &(config.uid_base - 1).to_string()])
-        .env_clear()
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| gone(&format!("{}: {error}", config.launcher.display())))?;
-    Ok((ours, child))
+        .args(["--egress-proxy-user", &(config.uid_base - 1).to_string()]);
+    let failed = |error| gone(&format!("{}: {error}", config.launcher.display()));
+    helper_socket::spawn(&mut command).map_err(failed)
 }

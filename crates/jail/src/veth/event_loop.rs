@@ -12,8 +12,8 @@ use super::gateway::{Failure, Gateway, GatewayOptions};
 use super::manager::VethManager;
 use super::nft;
 use super::privileges::drop_privileges;
-use super::socket::listen;
 use crate::identity::directory_id;
+use crate::kernel::helper_socket::HelperSocket;
 use isolet_wire::network::Guard;
 use isolet_wire::veth::{VethRequest, VethRequestBody, VethResponseBody, VethSettings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -121,7 +121,7 @@ impl EventLoop {
             gateway.remove();
             return Err(failure);
         }
-        let listener = listen(&options.data_dir).map_err(|error| {
+        let listener = HelperSocket::VETH.listen(&options.data_dir).map_err(|error| {
             gateway.remove();
             format!("cannot listen in {}: {error}", options.data_dir.display())
         })?;

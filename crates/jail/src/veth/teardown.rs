@@ -4,8 +4,8 @@ use super::addresses::HOST_UPLINK;
 use super::gateway::HOST_TABLE;
 use super::netlink::rtnetlink::Rtnetlink;
 use super::nft;
-use super::socket::connect;
 use crate::identity::directory_id;
+use crate::kernel::helper_socket::HelperSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
@@ -49,7 +49,7 @@ pub(crate) fn end_owner(data_dir: &Path) -> io::Result<()> {
 /// The process, if it runs.
 fn owner(data_dir: &Path) -> io::Result<Option<OwnedFd>> {
     // Without a process, the socket is missing or refuses the connection.
-    let Ok(socket) = connect(data_dir) else { return Ok(None) };
+    let Ok(socket) = HelperSocket::VETH.connect(data_dir) else { return Ok(None) };
     let Some(pid) = Pid::from_raw(isolet_sys::peer::pid(&socket)?) else { return Ok(None) };
     Ok(pidfd_open(pid, PidfdFlags::empty()).ok())
 }

@@ -1,0 +1,78 @@
+//! The sockets of the processes that outlive the server: how the server starts such a process, and
+//! how the next server finds it.
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with, socketpair,
+};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4;
+
+/// Where such a process listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HelperSocket {
+    /// Its directory below the data directory. Nothing else that others may read is in it.
+    directory: &'static str,
+    name: &'static str,
+}
+
+impl HelperSocket {
+    /// The process that owns the veth pairs.
+    pub(crate) const VETH: Self = Self { directory: "network", name: "links.sock" };
+    /// The lease guard.
+    pub(crate) const LEASE_GUARD: Self = Self { directory: "lease-guard", name: "guard.sock" };
+    /// All of them.
+    pub(crate) const ALL: [Self; 2] = [Self::VETH, Self::LEASE_GUARD];
+
+    /// The path of the socket. It may be too long for an address.
+    pub(crate) fn path(self, data_dir: &Path) -> PathBuf {
+        data_dir.join(self.directory).join(self.name)
+    }
+
+    /// Listens for servers. Creates the directory of the socket, which only root may enter.
+    pub(crate) fn listen(self, data_dir: &Path) -> io::Result<OwnedFd> {
+        let path = data_dir.join(self.directory);
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        let directory = File::open(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // An earlier process may have left a socket, also one of the directory that this is a copy of.
+        match std::fs::remove_file(self.path(data_dir)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        bind(&socket, &self.address(&directory)?)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(socket)
+    }
+
+    /// Connects to the process, if it runs.
+    pub(crate) fn connect(self, data_dir: &Path) -> io::Result<OwnedFd> {
+        let directory = File::open(data_dir.join(self.directory))?;
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::net::connect(&socket, &self.address(&directory)?)?;
+        Ok(socket)
+    }
+
+    /// The address of the socket by its open directory.
+    fn address(self, directory: &File) -> Result<SocketAddrUnix, Errno> {
+        let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), self.name);
+        SocketAddrUnix::new(path.as_str())
+    }
+}
+
+/// Starts such a process, whose standard input is the other end of the returned connection.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<(OwnedFd, Child)> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let child = command.env_clear().stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
+    Ok((ours, child))
+}
