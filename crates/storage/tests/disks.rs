@@ -123,7 +123,9 @@ fn the_backend_is_that_of_the_file_system() {
 fn two_passes_by_reference_copy_what_changed_and_take_no_space() {
     const FILE_BYTES: usize = 32 << 20;
     let disk = disk("xfs", 320, &[]);
-    let (from, to, links) = (disk.at.join("from"), disk.at.join("to"), disk.at.join("links"));
+    let from = disk.at.join("from");
+    let to = disk.at.join("to");
+    let links = disk.at.join("links");
     fs::create_dir_all(from.join("a")).unwrap();
     fs::create_dir(&links).unwrap();
     for name in 0..200 {
@@ -155,7 +157,9 @@ fn two_passes_by_reference_copy_what_changed_and_take_no_space() {
 #[test]
 fn files_that_exchanged_their_names_between_two_passes_are_copied_again() {
     let disk = disk("xfs", 320, &[]);
-    let (from, to, links) = (disk.at.join("from"), disk.at.join("to"), disk.at.join("links"));
+    let from = disk.at.join("from");
+    let to = disk.at.join("to");
+    let links = disk.at.join("links");
     fs::create_dir(&from).unwrap();
     fs::create_dir(&links).unwrap();
     fs::write(from.join("a"), "one").unwrap();

@@ -114,7 +114,8 @@ impl ClusterFile {
     pub fn settings(self) -> Result<ClusterSettings, SettingsError> {
         let ttl_s = self.lease_ttl_s.unwrap_or(LEASE_TTL_S_DEFAULT);
         if !LEASE_TTL_S.contains(&ttl_s) {
-            let (least, most) = (LEASE_TTL_S.start(), LEASE_TTL_S.end());
+            let least = LEASE_TTL_S.start();
+            let most = LEASE_TTL_S.end();
             return Err(other("lease_ttl_s", &format_args!("must be {least} to {most}: {ttl_s}")));
         }
         let region = self.region.as_deref().unwrap_or(REGION_DEFAULT);

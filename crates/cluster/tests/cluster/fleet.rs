@@ -42,7 +42,8 @@ pub(crate) fn settings(server: &EtcdServer, node: &str, lease_ttl: Duration) -> 
 
 /// The record of a node whose data directory has this identity.
 pub(crate) fn record(settings: &ClusterSettings, identity: &str) -> NodeRecord {
-    let (name, region) = (settings.node.clone(), settings.region.clone());
+    let name = settings.node.clone();
+    let region = settings.region.clone();
     NodeRecord::new(name, identity.into(), settings.advertise.clone(), region)
 }
 

@@ -226,7 +226,9 @@ async fn prepare(
             LinkAnswer::Elsewhere(response, _) => Prepared::Answered(response),
         });
     }
-    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let method = request.method();
+    let uri = request.uri();
+    let headers = request.headers();
     let Some(ticket) = tickets::ForeignTicket::of(joined, method, uri, headers) else {
         return Ok(Prepared::Local(request, None));
     };
@@ -287,7 +289,9 @@ fn admit(
     request: &Request<Body>,
     redeemed: Option<Box<Caller>>,
 ) -> Result<Admission, ApiError> {
-    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let method = request.method();
+    let uri = request.uri();
+    let headers = request.headers();
     let access = RouteAccess::of(method, uri.path());
     if access == RouteAccess::SignedLink {
         // A page below a link has an opaque origin, and every client that knows the path may use

@@ -238,3 +238,22 @@ fn a_busy_tree_is_copied_exactly_once_it_stands_still() {
     fixture.complete(live);
     fixture.assert_same();
 }
+
+#[test]
+fn a_tree_that_is_too_deep_is_refused_by_the_first_pass() {
+    let fixture = Fixture::new();
+    let mut at = rustix::fs::open(fixture.at("from"), OFlags::PATH, Mode::empty()).unwrap();
+    for _ in 0..crate::walk::LEVELS_MAX {
+        rustix::fs::mkdirat(&at, "d", Mode::from_raw_mode(0o755)).unwrap();
+        at = rustix::fs::openat(&at, "d", OFlags::PATH, Mode::empty()).unwrap();
+    }
+    let links = fixture.links();
+    let since = StillMoment::now(&links).unwrap();
+    let from = fixture.at("from");
+    let to = fixture.at("to");
+    let copied = copy_live(CopyMethod::Full, since, &from, &to, &links, &mut |_| Ok(()));
+    assert!(matches!(copied, Err(CopyError::TooDeep { .. })), "{copied:?}");
+    // The standard library would go down by paths.
+    isolet_sys::tree::remove(&from).unwrap();
+    isolet_sys::tree::remove(&to).unwrap();
+}

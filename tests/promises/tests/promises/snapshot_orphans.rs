@@ -124,3 +124,31 @@ fn layers_that_orphaned_directories_name_stay_until_those_are_removed() {
     server.restart();
     wait_until("no layer is left", SOON, || layers(&server).is_empty().then_some(()));
 }
+
+/// An operator may put any file beside the directories that were put aside.
+/// Promises: SN4.
+#[test]
+fn files_beside_orphans_stop_neither_a_start_nor_the_end_of_layers() {
+    let mut server = Server::start();
+    if !has_layers(&server) {
+        return;
+    }
+    let sandbox = plain(&server);
+    says(&sandbox, "echo one >/opt/f");
+    sleep(&sandbox);
+    let taken = take_layer(&sandbox);
+    assert_eq!(layers(&server).len(), 1);
+    server.stop();
+    let orphaned = server.data().join("orphaned");
+    fs::create_dir_all(orphaned.join("odd")).expect("created");
+    fs::write(orphaned.join("README"), "notes").expect("written");
+    fs::write(orphaned.join("odd/layers"), [0xff, 0xfe, b'\n']).expect("written");
+    server.launch();
+    server.wait_until_ready();
+    sandbox.delete();
+    remove(&server, &taken);
+    wait_until("the layer is gone", SOON, || layers(&server).is_empty().then_some(()));
+    fs::remove_file(orphaned.join("README")).expect("removed");
+    fs::remove_file(orphaned.join("odd/layers")).expect("removed");
+    fs::remove_dir(orphaned.join("odd")).expect("removed");
+}
