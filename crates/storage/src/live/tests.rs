@@ -141,6 +141,19 @@ fn names_of_a_file_in_a_moved_directory_stay_names_of_one_file() {
     }
 }
 
+/// Names that the second pass takes from the copies of the first count once.
+#[test]
+fn the_size_of_files_in_a_moved_directory_is_counted() {
+    let fixture = Fixture::new();
+    fixture.run("mkdir b; head -c 6000 /dev/urandom >b/f; ln b/f b/g");
+    std::thread::sleep(IN_PROGRESS + TICKS * 2);
+    let live = fixture.first();
+    fixture.run("mv b z");
+    let copied = fixture.complete(live);
+    fixture.assert_same();
+    assert_eq!(copied, Copied { entries: 4, bytes: 6000 });
+}
+
 /// Two directories whose files have the same names, sizes and times change places.
 #[test]
 fn directories_that_were_exchanged_are_copied_again() {
