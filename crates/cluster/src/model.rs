@@ -18,4 +18,4 @@ pub use node_record::{
 };
 pub use owner::{Class, Epoch, Owner, OwnerValue, REASON_BYTES_MAX};
 pub use sandbox_key::{BadSandboxKey, ID_BYTES_MAX, SandboxKey};
-pub use settings::{ClusterFile, ClusterSettings, LEASE_TTL_S, SettingsError};
+pub use settings::{ClusterFile, ClusterSettings, LEASE_TTL_S, PlacementStrategy, SettingsError};

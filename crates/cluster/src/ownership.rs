@@ -8,7 +8,7 @@
 //!
 //! | transaction | compares | writes |
 //! |---|---|---|
-//! | [`Ownership::claim`] | no owner; own registration | owner, entry in the node's list |
+//! | [`Ownership::claim`], [`Ownership::claim_for`] | no owner; registration of the node | owner, entry in the node's list |
 //! | [`Ownership::take_over`] | owner's epoch; own registration; former node without a lease (and declared dead) | owner, entry moved to the own list |
 //! | [`Ownership::release`] | owner's epoch | deletes owner, entry and all fenced keys |
 //! | [`Ownership::write_fenced`] | owner's epoch | one fenced key |
@@ -109,6 +109,17 @@ impl Ownership {
             Some(owner) => Ok(Some(owner)),
             None => self.owner_in_etcd(sandbox).await,
         }
+    }
+
+    /// The owner of a sandbox, if the cache has it.
+    #[must_use]
+    pub fn cached(&self, sandbox: &SandboxKey) -> Option<Owner> {
+        self.cache.get(sandbox)
+    }
+
+    /// Drops all owners from the cache: this node may have lost what it owned.
+    pub fn forget_all(&self) {
+        self.cache.clear();
     }
 
     /// The owner of a sandbox, read from the newest state of etcd.

@@ -16,6 +16,7 @@ use crate::model::Label;
 use crate::model::Labels;
 use crate::model::Member;
 use crate::model::Members;
+use crate::model::PlacementStrategy;
 use crate::model::SandboxKey;
 use isolet_wire::node::NodeName;
 pub use refusal::{Missing, NoPlace};
@@ -52,16 +53,6 @@ pub struct PlacementRequest {
     pub reserved_mib: BTreeMap<NodeName, u64>,
     /// Which of several nodes is preferred.
     pub strategy: PlacementStrategy,
-}
-
-/// Which of several possible nodes is preferred.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PlacementStrategy {
-    /// The node with the largest free part of its memory.
-    #[default]
-    Spread,
-    /// The node with the smallest free part, so that others stay empty.
-    Pack,
 }
 
 /// The node for a sandbox.

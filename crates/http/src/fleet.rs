@@ -93,6 +93,12 @@ pub enum FleetError {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
+    /// The tenant has as many sandboxes on all nodes as it may have.
+    #[error("the tenant has {max} sandboxes on all nodes, its limit")]
+    TooManySandboxes {
+        /// The limit.
+        max: u32,
+    },
 }
 
 /// Why a node gave no answer.
@@ -149,6 +155,15 @@ pub trait Fleet: Send + Sync + 'static {
     /// Removes a record of ownership whose sandbox was not created. The id was generated for one
     /// request, so no other request can use it. Returns at once; a failure leaves the record.
     fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);
+
+    /// Removes the record of ownership of a sandbox that was placed on a node which got nothing of the
+    /// request. Returns whether the record is gone.
+    fn unplace<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        epoch: u64,
+    ) -> FleetFuture<'a, bool>;
 
     /// Forgets that a node owned a sandbox at this epoch: the node did not confirm it.
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);

@@ -13,6 +13,7 @@ mod tls;
 
 use anyhow::{Context, Result, bail};
 use connections::ConnectionsFile;
+use isolet_cluster::model::{ClusterFile, ClusterSettings};
 use isolet_http::ConnectionLimits;
 use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
 use network::NetworkFile;
@@ -72,6 +73,7 @@ struct File {
     log: Option<String>,
     telemetry: TelemetryFile,
     store: Option<StoreFile>,
+    cluster: Option<ClusterFile>,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
@@ -192,6 +194,8 @@ pub(crate) struct ServerSettings {
     pub(crate) log: String,
     /// Where traces are sent, if anywhere.
     pub(crate) telemetry: TelemetrySettings,
+    /// The fleet that this server is a node of; `None`: it serves alone.
+    pub(crate) cluster: Option<ClusterSettings>,
     /// The settings of sandboxes and images.
     pub(crate) sandboxes: Config,
 }
@@ -235,6 +239,8 @@ struct PrintedSettings<'a> {
     telemetry: TelemetryFile,
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreFile>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<ClusterFile>,
 }
 
 impl ServerSettings {
@@ -327,6 +333,7 @@ impl ServerSettings {
             connections: file.connections.settings()?,
             log: log::filter(overrides.log, file.log)?,
             telemetry: file.telemetry.settings(overrides.otlp_endpoint)?,
+            cluster: file.cluster.map(ClusterFile::settings).transpose()?,
             sandboxes,
         })
     }
@@ -377,6 +384,7 @@ impl ServerSettings {
             network: NetworkFile::shown(&all.network),
             telemetry: TelemetryFile::shown(&self.telemetry),
             store: all.store.as_ref().map(StoreFile::shown),
+            cluster: self.cluster.as_ref().map(ClusterFile::shown),
         };
         Ok(toml::to_string_pretty(&shown)?)
     }

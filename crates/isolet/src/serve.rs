@@ -7,6 +7,8 @@ use crate::tls::TlsFiles;
 use crate::{admin, data_age, doctor};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use isolet_fleet::Node;
+use isolet_http::fleet::Fleet;
 use isolet_http::{Options, ServerNames};
 use isolet_sandbox::{Keys, NewKey, Service, TenantId};
 use std::fs::OpenOptions;
@@ -15,6 +17,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -154,6 +157,10 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
     }
     let admin = admin::server::listen(&data_dir).context("cannot create DATA/admin.sock")?;
     let admin = tokio::spawn(admin::server::serve(admin, service.clone(), log.clone()));
+    let node = match settings.cluster {
+        Some(cluster) => Some(Node::join(cluster, &service).await?),
+        None => None,
+    };
     let fresh = first_key(service.keys(), &data_dir, listen, api_key.is_some())?;
     let at = listener.local_addr()?;
     let url = own_url(at, has_tls, &settings.hosts);
@@ -164,6 +171,13 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
     info!(listen = %at, tls = has_tls, data = %data_dir.display(), "serving");
     let names = ServerNames { hosts: settings.hosts, origins: settings.origins };
     let stop = stopped()?;
+    let stopping = node.clone();
+    let stop = async move {
+        stop.await;
+        if let Some(node) = stopping {
+            node.stopping();
+        }
+    };
     isolet_http::serve(
         listener,
         service.clone(),
@@ -176,13 +190,16 @@ async fn serve(settings: ServerSettings, log: LogControl) -> Result<ExitCode> {
             tls,
             trusted_proxies: settings.tls.trusted_proxies,
             metrics,
-            fleet: None,
+            fleet: node.clone().map(|node| node as Arc<dyn Fleet>),
         },
         stop,
     )
     .await;
     // Sandboxes that stand still for a backup continue.
     admin.abort();
+    if let Some(node) = node {
+        node.stop().await;
+    }
     if tokio::time::timeout(STOP_WAIT, service.shutdown()).await.is_err() {
         warn!("shutdown timed out");
     }

@@ -26,7 +26,7 @@ pub mod service;
 pub use agent_client::connection::{ExecConnection, ShellConnection};
 pub use agent_client::wire::AgentEvent;
 pub use isolet_image as image;
-pub use isolet_jail::Ended;
+pub use isolet_jail::{Ended, SLOTS as SANDBOXES_MAX};
 pub use isolet_repository as repository;
 pub use isolet_storage as storage;
 pub use isolet_store::keys::{Grant, Key, Keys, NewKey, count_valid as count_valid_keys};
@@ -41,7 +41,7 @@ pub use model::config::{Config, TenantLimits};
 pub use model::error::{Error, OpenError};
 pub use model::held::HeldSandbox;
 pub use model::ids::{
-    self, BadId, ContextId, ProcessId, SandboxId, SessionId, SnapshotId, TenantId,
+    self, BadId, ContextId, OwnedId, ProcessId, SandboxId, SessionId, SnapshotId, TenantId,
 };
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,
@@ -71,6 +71,7 @@ pub use sandbox::{
     Denials, ProgramSpec, Sandbox, ShellClientOptions, ShellName, contexts, files, recordings,
 };
 pub use service::commit::{CommitInfo, CommitSpec};
+pub use service::node_use::NodeUse;
 pub use service::snapshots::{SnapshotChange, SnapshotDiff};
 pub use service::tenant_sessions::HOME;
 pub use service::trace::TRACE_TARGET;

@@ -11,6 +11,7 @@ mod images;
 mod key_uses;
 mod metrics;
 mod network;
+pub(crate) mod node_use;
 mod profiles;
 mod repeat;
 mod resource_usage;

@@ -13,6 +13,9 @@ use isolet_wire::node::NodeName;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::path::PathBuf;
@@ -27,6 +30,8 @@ const LEASE_TTL_S_DEFAULT: u32 = 10;
 const PREFIX_DEFAULT: &str = "isolet";
 /// The default region.
 const REGION_DEFAULT: &str = "default";
+/// The default directory of the node's certificate.
+const PEER_DIR_DEFAULT: &str = "/etc/isolet/peer";
 /// Maximum length of the address for other nodes, in bytes: a host name and a port.
 const ADDRESS_BYTES_MAX: usize = 259;
 
@@ -58,6 +63,15 @@ pub struct ClusterFile {
     pub labels: BTreeMap<String, String>,
     /// Where other nodes reach this one: `HOST:PORT`.
     pub advertise: String,
+    /// The address on which this node listens for other nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The directory of this node's certificate, as `isolet cluster issue` writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_dir: Option<PathBuf>,
+    /// Which of several possible nodes new sandboxes are placed on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementStrategy>,
     /// The lifetime of this node's lease, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ttl_s: Option<u32>,
@@ -66,7 +80,18 @@ pub struct ClusterFile {
     pub store: Option<bool>,
 }
 
-/// The checked settings of a node.
+/// Which of several possible nodes a new sandbox is placed on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlacementStrategy {
+    /// The node with the largest free part of its memory.
+    #[default]
+    Spread,
+    /// The node with the smallest free part, so that others stay empty.
+    Pack,
+}
+
+/// The checked settings of a node. More than 12 fields: one for each setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSettings {
     /// etcd.
@@ -81,6 +106,12 @@ pub struct ClusterSettings {
     pub labels: Labels,
     /// Where other nodes reach this one: `HOST:PORT`.
     pub advertise: String,
+    /// The address on which this node listens for other nodes.
+    pub listen: SocketAddr,
+    /// The directory of this node's certificate.
+    pub peer_dir: PathBuf,
+    /// Which of several possible nodes new sandboxes are placed on.
+    pub placement: PlacementStrategy,
     /// The lifetime of this node's lease.
     pub lease_ttl: Duration,
     /// Whether this node holds sandboxes of the class `store`.
@@ -130,7 +161,13 @@ impl ClusterFile {
             Ok((parse(name)?, parse(value)?))
         };
         let labels = self.labels.iter().map(label).collect::<Result<_, SettingsError>>()?;
-        check_address(&self.advertise)?;
+        let port = check_address(&self.advertise)?;
+        // The same port on all addresses of this machine.
+        let listen = self.listen.unwrap_or_else(|| match self.advertise.starts_with('[') {
+            true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+            false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+        });
+        let peer_dir = self.peer_dir.clone().unwrap_or_else(|| PEER_DIR_DEFAULT.into());
         let etcd = EtcdSettings { tls: self.tls()?, endpoints: self.etcd };
         etcd.check()?;
         Ok(ClusterSettings {
@@ -140,9 +177,36 @@ impl ClusterFile {
             region,
             labels,
             advertise: self.advertise,
+            listen,
+            peer_dir: absolute("peer_dir", &peer_dir)?,
+            placement: self.placement.unwrap_or_default(),
             lease_ttl: Duration::from_secs(u64::from(ttl_s)),
             store: self.store.unwrap_or(false),
         })
+    }
+
+    /// The effective settings, for people.
+    #[must_use]
+    pub fn shown(settings: &ClusterSettings) -> Self {
+        let tls = settings.etcd.tls.as_ref();
+        let identity = tls.and_then(|tls| tls.identity.as_ref());
+        let label = |(name, value): (&Label, &Label)| (name.to_string(), value.to_string());
+        Self {
+            etcd: settings.etcd.endpoints.clone(),
+            etcd_ca_file: tls.map(|tls| tls.ca.clone()),
+            etcd_cert_file: identity.map(|identity| identity.certificate.clone()),
+            etcd_key_file: identity.map(|identity| identity.key.clone()),
+            prefix: Some(settings.keys.prefix().to_owned()),
+            node: settings.node.to_string(),
+            region: Some(settings.region.to_string()),
+            labels: settings.labels.iter().map(label).collect(),
+            advertise: settings.advertise.clone(),
+            listen: Some(settings.listen),
+            peer_dir: Some(settings.peer_dir.clone()),
+            placement: Some(settings.placement),
+            lease_ttl_s: u32::try_from(settings.lease_ttl.as_secs()).ok(),
+            store: Some(settings.store),
+        }
     }
 
     fn tls(&self) -> Result<Option<EtcdTlsFiles>, SettingsError> {
@@ -175,15 +239,16 @@ fn absolute(name: &str, path: &Path) -> Result<PathBuf, SettingsError> {
     }
 }
 
-/// `HOST:PORT`, with an address that other machines can reach.
-fn check_address(address: &str) -> Result<(), SettingsError> {
+/// Checks `HOST:PORT`, with an address that other machines can reach. Returns the port.
+fn check_address(address: &str) -> Result<u16, SettingsError> {
     let refused = |reason: &str| Err(other("advertise", &format_args!("{address:?} {reason}")));
     let Some((host, port)) = address.rsplit_once(':') else {
         return refused("is not HOST:PORT, such as \"10.0.0.5:7301\"");
     };
-    if address.len() > ADDRESS_BYTES_MAX || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+    let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+    let Some(port) = port.filter(|_| address.len() <= ADDRESS_BYTES_MAX) else {
         return refused("has no port from 1 to 65535");
-    }
+    };
     let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let bare = in_brackets.unwrap_or(host);
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
@@ -192,8 +257,8 @@ fn check_address(address: &str) -> Result<(), SettingsError> {
         Ok(std::net::IpAddr::V6(_)) if in_brackets.is_none() => {
             refused("needs brackets around the address")
         }
-        Ok(_) => Ok(()),
-        Err(_) if !bare.is_empty() && bare.bytes().all(is_name) => Ok(()),
+        Ok(_) => Ok(port),
+        Err(_) if !bare.is_empty() && bare.bytes().all(is_name) => Ok(port),
         Err(_) => refused("has no valid host name"),
     }
 }
@@ -219,6 +284,10 @@ mod tests {
         assert_eq!(read.region.as_str(), "default");
         assert_eq!(read.lease_ttl, Duration::from_secs(10));
         assert!(!read.store && read.labels.is_empty());
+        assert_eq!(read.listen, "0.0.0.0:1".parse().unwrap(), "the port of advertise");
+        assert_eq!(read.placement, PlacementStrategy::Spread);
+        let shown = toml::to_string(&ClusterFile::shown(&read)).unwrap();
+        assert_eq!(toml::from_str::<ClusterFile>(&shown).unwrap().settings().unwrap(), read);
     }
 
     #[test]
@@ -230,6 +299,7 @@ mod tests {
             ("prefix = \"a/b\"", "prefix"),
             ("labels = { a = \"\" }", "labels.a"),
             ("etcd_ca_file = \"relative\"", "etcd_ca_file"),
+            ("peer_dir = \"relative\"", "peer_dir"),
             ("etcd_cert_file = \"/c\"", "etcd_key_file"),
             ("etcd_key_file = \"/k\"", "etcd_cert_file"),
             ("etcd_cert_file = \"/c\"\netcd_key_file = \"/k\"", "etcd_ca_file"),

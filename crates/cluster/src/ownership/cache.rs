@@ -50,6 +50,11 @@ impl OwnerCache {
         self.lock().pop(sandbox);
     }
 
+    /// Drops all owners.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, LruCache<SandboxKey, Owner>> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -24,10 +24,26 @@ impl Ownership {
     /// [`OwnershipError::NotAMember`], [`OwnershipError::Etcd`] (it may own the sandbox anyway, and
     /// finds it in [`Self::held`]), [`OwnershipError::Unreadable`].
     pub async fn claim(&self, claim: &Claim) -> Result<Claimed, OwnershipError> {
-        let (_, registered) = self.registered()?;
+        let (registration, _) = self.registered()?;
+        self.claim_for(claim, &self.node, registration).await
+    }
+
+    /// Makes a node, for which the sandbox was placed, the owner of a sandbox that nobody owns.
+    /// `registration` is that of the node.
+    ///
+    /// # Errors
+    /// [`OwnershipError::NotAMember`] if the node does not hold its lease under this registration,
+    /// [`OwnershipError::Etcd`] (it may own the sandbox anyway), [`OwnershipError::Unreadable`].
+    pub async fn claim_for(
+        &self,
+        claim: &Claim,
+        node: &NodeName,
+        registration: Epoch,
+    ) -> Result<Claimed, OwnershipError> {
         let sandbox = &claim.sandbox;
         let key = self.keys.owner(sandbox);
-        let new = self.new_owner(claim)?;
+        let new = new_owner(claim, node)?;
+        let registered = Compare::created_at(self.live(node), registration.revision());
         let outcome = self
             .etcd
             .transaction(Transaction {
@@ -39,7 +55,9 @@ impl Ownership {
         if outcome.succeeded {
             return Ok(Claimed::Won(self.won(sandbox, new, outcome.revision)));
         }
-        let Some(pair) = outcome.pair(0) else { return Err(self.not_a_member()) };
+        let Some(pair) = outcome.pair(0) else {
+            return Err(OwnershipError::NotAMember { node: node.clone() });
+        };
         let owner = read_owner(sandbox, pair)?;
         self.cache.learn(sandbox, &owner);
         if is_same_claim(&owner, &new) {
@@ -63,12 +81,13 @@ impl Ownership {
     ) -> Result<TakenOver, OwnershipError> {
         let (_, registered) = self.registered()?;
         let key = self.keys.owner(sandbox);
-        let new = self.new_owner(&Claim {
+        let claim = Claim {
             sandbox: sandbox.clone(),
             class: from.class,
             region: from.region.clone(),
             reason: reason.to_owned(),
-        })?;
+        };
+        let new = new_owner(&claim, &self.node)?;
         let dead = self.keys.node(&NodeKey::Dead(from.node.clone()));
         let mut compares =
             vec![Compare::modified_at(key.clone(), from.epoch.revision()), registered];
@@ -122,6 +141,14 @@ impl Ownership {
     /// # Errors
     /// [`OwnershipError::Stale`] if another node owns it, [`OwnershipError::Etcd`].
     pub async fn release(&self, fence: &Fence) -> Result<(), OwnershipError> {
+        self.release_of(fence, &self.node).await
+    }
+
+    /// Gives up the ownership of a node for which a sandbox was placed and that did not create it.
+    ///
+    /// # Errors
+    /// As of [`Self::release`].
+    pub async fn release_of(&self, fence: &Fence, node: &NodeName) -> Result<(), OwnershipError> {
         let sandbox = fence.sandbox();
         let key = self.keys.owner(sandbox);
         let outcome = self
@@ -130,7 +157,7 @@ impl Ownership {
                 compares: vec![fence.compare()],
                 then: vec![
                     Operation::Delete { key: key.clone() },
-                    Operation::Delete { key: self.keys.held(&self.node, sandbox) },
+                    Operation::Delete { key: self.keys.held(node, sandbox) },
                     Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
                 ],
                 otherwise: vec![Operation::Get { key }],
@@ -143,23 +170,11 @@ impl Ownership {
         }
     }
 
-    /// An owner without its epoch, which the transaction decides.
-    fn new_owner(&self, claim: &Claim) -> Result<Owner, OwnershipError> {
-        Ok(Owner {
-            node: self.node.clone(),
-            epoch: Epoch::of_revision(0),
-            class: claim.class,
-            region: claim.region.clone(),
-            reason: claim.reason.clone(),
-            claim: getrandom::u64().map_err(|_| OwnershipError::NoRandom)?,
-        })
-    }
-
     fn writes(&self, sandbox: &SandboxKey, new: &Owner) -> [Operation; 2] {
         let class = crate::ownership::list::held_value(new.class);
         [
             Operation::put(self.keys.owner(sandbox), new.value()),
-            Operation::put(self.keys.held(&self.node, sandbox), class),
+            Operation::put(self.keys.held(&new.node, sandbox), class),
         ]
     }
 
@@ -168,6 +183,18 @@ impl Ownership {
         self.cache.learn(sandbox, &owner);
         owner
     }
+}
+
+/// An owner without its epoch, which the transaction decides.
+fn new_owner(claim: &Claim, node: &NodeName) -> Result<Owner, OwnershipError> {
+    Ok(Owner {
+        node: node.clone(),
+        epoch: Epoch::of_revision(0),
+        class: claim.class,
+        region: claim.region.clone(),
+        reason: claim.reason.clone(),
+        claim: getrandom::u64().map_err(|_| OwnershipError::NoRandom)?,
+    })
 }
 
 fn is_same_claim(owner: &Owner, new: &Owner) -> bool {

@@ -8,7 +8,7 @@ use crate::dialects::error_response;
 use crate::fleet::joined::JoinedFleet;
 use crate::fleet::{Fleet, PlacementWish, Whereabouts};
 use crate::forwarding::arrival::Arrived;
-use crate::forwarding::forward;
+use crate::forwarding::forward::{self, NotAnswered};
 use crate::forwarding::locate::{self, SnapshotPlace};
 use crate::forwarding::lookup::owner_of;
 use crate::forwarding::outgoing::Outgoing;
@@ -85,6 +85,13 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
     }
 }
 
+/// Where a sandbox is.
+struct Located {
+    owner: Whereabouts,
+    /// Whether this request has placed it.
+    is_placed: bool,
+}
+
 /// A request of one caller.
 struct Work<'a> {
     app: &'a App,
@@ -106,17 +113,18 @@ impl Work<'_> {
         next: Next,
     ) -> Result<Response, ApiError> {
         let Some(named) = named else { return Ok(next.run(request).await) };
-        let mut owner = self.owner(&named).await?;
-        if !matches!(owner, Whereabouts::There { .. }) {
+        let mut located = self.owner(&named).await?;
+        if !matches!(located.owner, Whereabouts::There { .. }) {
             request.extensions_mut().insert(ClaimedId(named.id.clone()));
             let response = next.run(request).await;
-            self.release_unused(&named, &owner, &response);
+            self.release_unused(&named, &located.owner, &response);
             return Ok(response);
         }
         let permit = self.port_permit(&request)?;
         let mut outgoing = Outgoing::new(request, Some(self.caller));
-        for _ in 0..NODES_MAX {
-            let Whereabouts::There { peer, epoch } = &owner else {
+        let mut failed = None;
+        for attempt in 1..=NODES_MAX {
+            let Whereabouts::There { peer, epoch } = &located.owner else {
                 let mut request = outgoing.into_request();
                 request.extensions_mut().insert(ClaimedId(named.id.clone()));
                 // Its handler counts the request itself.
@@ -131,39 +139,68 @@ impl Work<'_> {
             let cancellation = self.app.cancellations.subscribe(self.caller);
             let sent =
                 forward::send(self.fleet(), peer, &mut outgoing, Some(target), cancellation).await;
-            let sent = sent.inspect_err(|failure| {
-                if failure.code == "node_unreachable" {
-                    // The next request looks the owner up again.
-                    self.fleet().forget(&self.caller.tenant, &named.id, *epoch);
+            let sent = match sent {
+                Ok(sent) => sent,
+                Err(failure) => {
+                    // A sandbox that was placed for this request goes to another node.
+                    let again = self.unanswered(&named, &located, &failure).await;
+                    failed = Some(failure.error);
+                    if !again || attempt == NODES_MAX || !outgoing.is_repeatable() {
+                        break;
+                    }
+                    located = self.owner(&named).await?;
+                    continue;
                 }
-            })?;
+            };
             match sent {
                 Some(answer) => {
                     let response = answer.relay(peer, &mut outgoing, permit)?;
-                    self.release_unused(&named, &owner, &response);
+                    self.release_unused(&named, &located.owner, &response);
                     return Ok(response);
                 }
                 None => {
+                    failed = None;
                     self.fleet().forget(&self.caller.tenant, &named.id, *epoch);
                     if !outgoing.is_repeatable() {
                         break;
                     }
-                    owner = self.owner(&named).await?;
+                    located = self.owner(&named).await?;
                 }
             }
         }
-        Err(errors::owner_moved(&named.id))
+        Err(failed.unwrap_or_else(|| errors::owner_moved(&named.id)))
     }
 
     /// The owner of a sandbox, which the request may create.
-    async fn owner(&self, named: &NamedSandbox) -> Result<Whereabouts, ApiError> {
+    async fn owner(&self, named: &NamedSandbox) -> Result<Located, ApiError> {
         let tenant = &self.caller.tenant;
-        let found = owner_of(self.fleet(), tenant, &named.id).await?;
-        if found != Whereabouts::Nowhere || !named.creates {
-            return Ok(found);
+        let owner = owner_of(self.fleet(), tenant, &named.id).await?;
+        if owner != Whereabouts::Nowhere || !named.creates {
+            return Ok(Located { owner, is_placed: false });
         }
         let wish = self.placement(named).await?;
-        Ok(self.fleet().place(tenant, &named.id, &wish).await?)
+        let owner = self.fleet().place(tenant, &named.id, &wish).await?;
+        Ok(Located { owner, is_placed: true })
+    }
+
+    /// After a node gave no answer: forgets it, so that the next request looks the owner up again.
+    /// Returns whether the sandbox can be placed again: it was placed for this request, and the node
+    /// got nothing of it.
+    async fn unanswered(
+        &self,
+        named: &NamedSandbox,
+        located: &Located,
+        failure: &NotAnswered,
+    ) -> bool {
+        let Whereabouts::There { epoch, .. } = located.owner else { return false };
+        let tenant = &self.caller.tenant;
+        if located.is_placed && failure.is_unsent {
+            return self.fleet().unplace(tenant, &named.id, epoch).await;
+        }
+        if failure.error.code == "node_unreachable" {
+            self.fleet().forget(tenant, &named.id, epoch);
+        }
+        false
     }
 
     async fn placement(&self, named: &NamedSandbox) -> Result<PlacementWish, ApiError> {

@@ -68,6 +68,9 @@ impl From<FleetError> for ApiError {
                 format!("retry in {retry_after_s} s, or delete sandboxes that nobody needs"),
             )
             .retry_after(retry_after_s),
+            FleetError::TooManySandboxes { max } => {
+                isolet_sandbox::Error::TooManySandboxes { max }.into()
+            }
         }
     }
 }

@@ -25,19 +25,33 @@ pub(crate) struct GivenAnswer {
     lost: ApiError,
 }
 
+/// A request that got no answer of its node.
+pub(crate) struct NotAnswered {
+    /// The error for the client.
+    pub(crate) error: ApiError,
+    /// Whether nothing of the request was sent.
+    pub(crate) is_unsent: bool,
+}
+
+impl From<NotAnswered> for ApiError {
+    fn from(failure: NotAnswered) -> Self {
+        failure.error
+    }
+}
+
 /// Sends a request to a node, and waits for the head of its response. `None`: the node does not own
 /// the sandbox at the epoch of the request, and has done nothing.
 ///
 /// # Errors
-/// 503 `node_unreachable`, 502 when the node does not speak this protocol, and the error of a
-/// cancelled request.
+/// [`NotAnswered`]: 503 `node_unreachable`, 502 when the node does not speak this protocol, and the
+/// error of a cancelled request.
 pub(crate) async fn send(
     fleet: &dyn Fleet,
     peer: &Peer,
     outgoing: &mut Outgoing,
     target: Option<PeerTarget>,
     mut cancellation: Cancellation,
-) -> Result<Option<GivenAnswer>, ApiError> {
+) -> Result<Option<GivenAnswer>, NotAnswered> {
     let span = info_span!(
         target: TRACE_TARGET, "forward", otel.kind = "client", isolet.node = peer.node.as_str()
     );
@@ -45,11 +59,14 @@ pub(crate) async fn send(
     let sent = fleet.send(peer, request).instrument(span);
     let sent = tokio::select! {
         sent = sent => sent,
-        reason = cancellation.cancelled() => return Err(reason.into()),
+        reason = cancellation.cancelled() => return Err(answered(reason.into())),
     };
-    let mut sent = sent.map_err(|failure| errors::node_unreachable(peer, &failure))?;
+    let mut sent = sent.map_err(|failure| NotAnswered {
+        error: errors::node_unreachable(peer, &failure),
+        is_unsent: matches!(failure, SendFailure::Unreachable(_)),
+    })?;
     let kind = AnswerKind::take(sent.response.headers_mut());
-    match kind.ok_or_else(|| errors::bad_node(peer))? {
+    match kind.ok_or_else(|| answered(errors::bad_node(peer)))? {
         AnswerKind::NotOwner => Ok(None),
         kind => {
             let stopped = SendFailure::Lost("the connection ended".to_owned());
@@ -57,6 +74,11 @@ pub(crate) async fn send(
             Ok(Some(GivenAnswer { sent, kind, cancellation, lost }))
         }
     }
+}
+
+/// An error after something of the request may have been sent.
+fn answered(error: ApiError) -> NotAnswered {
+    NotAnswered { error, is_unsent: false }
 }
 
 impl GivenAnswer {

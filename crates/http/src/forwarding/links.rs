@@ -109,7 +109,7 @@ impl LinkRequests<'_> {
         };
         let sent = forward::send(fleet, &peer, &mut outgoing, Some(target), cancellation).await;
         let sent = sent.inspect_err(|failure| {
-            if failure.code == "node_unreachable" {
+            if failure.error.code == "node_unreachable" {
                 fleet.forget(tenant, sandbox, epoch);
             }
         })?;

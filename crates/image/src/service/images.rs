@@ -84,6 +84,14 @@ impl Images {
         self.inner.store.list(tenant)
     }
 
+    /// The digests of the images of all tenants, newest first.
+    #[must_use]
+    pub fn digests(&self) -> Vec<String> {
+        let mut all = self.inner.store.all();
+        all.sort_by_key(|image| std::cmp::Reverse(image.pulled_at_ms));
+        all.iter().map(|image| image.digest.clone()).collect()
+    }
+
     /// Finds an image of the tenant, or of the tenant whose images are shared.
     #[must_use]
     pub fn find(&self, tenant: &str, reference: &Reference) -> Option<Arc<Image>> {

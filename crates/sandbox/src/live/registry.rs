@@ -4,17 +4,22 @@
 use crate::live::entry::SandboxEntry;
 use crate::live::prepared::PreparedSandbox;
 use crate::model::error::Error;
-use crate::model::ids::{SandboxId, TenantId};
+use crate::model::ids::{OwnedId, SandboxId, TenantId};
 use crate::model::info::{Page, SandboxInfo};
 use crate::model::record::{Record, RecordBody};
 use crate::model::state::State;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::broadcast;
+
+/// Maximum number of removals that wait for a reader. A reader that is further behind is told so.
+const REMOVALS_MAX: usize = 1024;
 
 /// All entries and uid ranges.
 pub(crate) struct Registry {
     map: Mutex<Map>,
+    removals: broadcast::Sender<Arc<OwnedId>>,
 }
 
 struct Map {
@@ -39,7 +44,13 @@ impl Registry {
             let used: HashSet<u32> = used.iter().copied().collect();
             (0..next_slot).filter(|slot| !used.contains(slot)).collect()
         };
-        Self { map: Mutex::new(Map { tenants: BTreeMap::new(), next_slot, free_slots }) }
+        let map = Mutex::new(Map { tenants: BTreeMap::new(), next_slot, free_slots });
+        Self { map, removals: broadcast::Sender::new(REMOVALS_MAX) }
+    }
+
+    /// Reports each sandbox that is removed from now on.
+    pub(crate) fn removals(&self) -> broadcast::Receiver<Arc<OwnedId>> {
+        self.removals.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Map> {
@@ -132,6 +143,10 @@ impl Registry {
                 map.tenants.remove(&entry.tenant);
             }
             map.free_slots.push_back(entry.slot);
+            drop(map);
+            let (tenant, id) = (entry.tenant.clone(), entry.id.clone());
+            // Nobody listens on a server that is no node of a fleet.
+            let _ = self.removals.send(Arc::new(OwnedId { tenant, id }));
         }
     }
 

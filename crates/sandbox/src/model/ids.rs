@@ -150,6 +150,15 @@ id!(
     TenantId, "tenant", "te_"
 );
 
+/// A sandbox of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnedId {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The sandbox's id, unique within the tenant.
+    pub id: SandboxId,
+}
+
 impl ProcessId {
     /// The id of a process that is started under an idempotency key. The same key always gives the
     /// same id.

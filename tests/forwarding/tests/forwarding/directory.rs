@@ -242,6 +242,21 @@ impl Fleet for TestNode {
         }
     }
 
+    fn unplace<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        epoch: u64,
+    ) -> FleetFuture<'a, bool> {
+        Box::pin(async move {
+            self.release(tenant, sandbox, epoch);
+            self.forget(tenant, sandbox, epoch);
+            // A node that got nothing is not chosen again.
+            lock(&self.directory.next).take();
+            true
+        })
+    }
+
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
         let key = (tenant.clone(), sandbox.clone());
         let mut known = lock(&self.known);

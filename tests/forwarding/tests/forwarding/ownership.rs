@@ -91,6 +91,18 @@ fn a_node_that_cannot_be_reached_is_named() {
     assert_eq!(cluster.node("a").sandbox("other").says("echo up"), "up\n");
 }
 
+/// Promises: FW3.
+#[test]
+fn a_new_sandbox_goes_to_another_node_if_the_chosen_one_cannot_be_reached() {
+    let cluster = Cluster::start(3);
+    cluster.node("b").fleet.cut_off();
+    let sandbox = cluster.node("a").sandbox("fresh");
+    assert_eq!(sandbox.says("echo up"), "up\n");
+    assert_eq!(cluster.directory.owner("default", "fresh").as_deref(), Some("a"));
+    let created = sandbox.http.post("/v1/sandboxes", &json!({"id": "more"}));
+    assert!(matches!(created.status, 200 | 201), "{}", created.text());
+}
+
 /// Promises: FW6.
 #[test]
 fn every_sandbox_has_an_owner_whichever_call_created_it() {

@@ -1,0 +1,82 @@
+//! Why a server does not become a node, and errors of the parts as those of the HTTP server.
+
+use isolet_cluster::etcd::EtcdError;
+use isolet_cluster::membership::JoinError;
+use isolet_cluster::ownership::OwnershipError;
+use isolet_http::fleet::FleetError;
+use isolet_wire::node::NodeName;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A server did not become a node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The identity of the data directory cannot be read or written.
+    #[error("cannot use {}: {source}", path.display())]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The certificate files cannot be used.
+    #[error("[cluster] peer_dir {}: {reason}; `isolet cluster check` looks at them", directory.display())]
+    Certificates {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The certificate is that of another node.
+    #[error(
+        "the certificate in {} is that of the node {certified}, not of {node}: issue another one \
+         (isolet cluster issue {node}), or change `[cluster] node`",
+        directory.display()
+    )]
+    OtherNode {
+        /// The directory.
+        directory: PathBuf,
+        /// The node of the certificate.
+        certified: NodeName,
+        /// The configured node.
+        node: NodeName,
+    },
+    /// The address for other nodes cannot be used.
+    #[error("cannot listen on {address} for other nodes; change `[cluster] listen`: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Membership was refused.
+    #[error("cannot join the fleet: {0}")]
+    Join(#[from] JoinError),
+    /// The records of ownership cannot be read or written.
+    #[error("cannot compare the records of ownership: {0}")]
+    Ownership(#[from] OwnershipError),
+    /// etcd did not answer for too long.
+    #[error(
+        "cannot join the fleet within {} s: {last}; sandboxes keep running, and the server has to be \
+         started again", after.as_secs()
+    )]
+    TooLate {
+        /// How long it was tried.
+        after: Duration,
+        /// The last error.
+        last: String,
+    },
+}
+
+impl From<EtcdError> for NodeError {
+    fn from(error: EtcdError) -> Self {
+        Self::Join(error.into())
+    }
+}
+
+/// The error for clients.
+pub(crate) fn unavailable(error: &OwnershipError) -> FleetError {
+    FleetError::Unavailable(error.to_string())
+}

@@ -1,0 +1,81 @@
+//! The identity of a node: that of its data directory, so that a restarted server continues the
+//! registration of the one before, and another server with the same name cannot.
+
+use crate::error::NodeError;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The file in the data directory: a random number, and which directory it was written in.
+const FILE: &str = "node-identity";
+
+/// Reads the identity of a data directory, or makes one. A copy of a data directory, and one that was
+/// restored from a backup, is another node. Blocks.
+///
+/// # Errors
+/// [`NodeError::Identity`].
+pub(crate) fn of_directory(data_dir: &Path) -> Result<String, NodeError> {
+    let path = data_dir.join(FILE);
+    read_or_make(data_dir, &path).map_err(|source| NodeError::Identity { path, source })
+}
+
+fn read_or_make(data_dir: &Path, path: &Path) -> io::Result<String> {
+    let directory = directory_id(data_dir)?;
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let recorded = text.trim().split_once(' ');
+            if let Some((identity, _)) = recorded.filter(|(_, of)| *of == directory) {
+                return Ok(identity.to_owned());
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let identity = hex::encode(random);
+    let temporary = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    writeln!(file, "{identity} {directory}")?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    std::fs::File::open(data_dir)?.sync_all()?;
+    Ok(identity)
+}
+
+/// Identifies a directory independently of its path: device, inode, and time of creation.
+fn directory_id(path: &Path) -> io::Result<String> {
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), flags)?;
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let created = stat.stx_btime;
+    Ok(format!("{device}-{}-{}.{:09}", stat.stx_ino, created.tv_sec, created.tv_nsec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_keeps_its_identity_and_a_copy_gets_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            path
+        };
+        let (first, copy) = (directory("first"), directory("copy"));
+        let identity = of_directory(&first).unwrap();
+        assert_eq!(of_directory(&first).unwrap(), identity);
+        std::fs::copy(first.join(FILE), copy.join(FILE)).unwrap();
+        assert_ne!(of_directory(&copy).unwrap(), identity);
+        let moved = folder.path().join("moved");
+        std::fs::rename(&first, &moved).unwrap();
+        assert_eq!(of_directory(&moved).unwrap(), identity);
+        std::fs::write(moved.join(FILE), "damaged").unwrap();
+        assert_eq!(of_directory(&moved).unwrap().len(), 32, "a new one");
+    }
+}

@@ -1,0 +1,182 @@
+//! How a server becomes a node.
+
+use crate::error::NodeError;
+use crate::node::Node;
+use crate::outgoing::Outgoing;
+use crate::reservations::Reservations;
+use crate::{identity, load, releases, sweep};
+use isolet_cluster::etcd::{Etcd, EtcdError};
+use isolet_cluster::membership::{JoinError, Membership};
+use isolet_cluster::model::{Capacity, ClusterSettings, NodeRecord};
+use isolet_cluster::ownership::Ownership;
+use isolet_peer::transport::ListenerLimits;
+use isolet_peer::{PeerFiles, PeerListener, PeerTls};
+use isolet_sandbox::Service;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+/// How long a server tries to join while etcd does not answer.
+const JOIN_WAIT: Duration = Duration::from_secs(60);
+/// The pause between two attempts.
+const JOIN_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait for a previous server that is shutting down to release the address.
+const RELEASE_WAIT: Duration = Duration::from_secs(2);
+/// The pause between two attempts to listen.
+const RELEASE_LOOK: Duration = Duration::from_millis(20);
+/// Maximum number of ownerships that wait for being given up. Further ones wait for the next sweep.
+const RELEASES_MAX: usize = 4096;
+
+impl Node {
+    /// Joins the fleet: registers this server, listens for other nodes, and compares the records of
+    /// ownership with the sandboxes of this server. Tries for a minute while etcd does not answer.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn join(
+        settings: ClusterSettings,
+        service: &Service,
+    ) -> Result<Arc<Self>, NodeError> {
+        let name = settings.node.clone();
+        let identity = {
+            let data_dir = service.data_dir().to_owned();
+            blocking(move || identity::of_directory(&data_dir)).await?
+        };
+        let tls = certificates(&settings).await?;
+        let listener = listen(&settings, &tls).await?;
+        let etcd = Etcd::new(settings.etcd.clone())?;
+        let record = describe(&settings, service, identity);
+        let removals = service.removals();
+        let membership = join(&etcd, &settings, &record).await?;
+        let state = membership.state();
+        let keys = settings.keys.clone();
+        let (releases, queue) = mpsc::channel(RELEASES_MAX);
+        let node = Arc::new(Self {
+            service: service.clone(),
+            ownership: Ownership::new(etcd, keys, name.clone(), state.clone()),
+            members: membership.members(),
+            state,
+            outgoing: Outgoing::new(tls),
+            reservations: Reservations::default(),
+            releases,
+            membership: Mutex::new(Some(membership)),
+            listener: Mutex::new(Some(listener)),
+            tasks: Mutex::default(),
+            settings,
+        });
+        node.report_load();
+        let mut absent = sweep::Absent::default();
+        node.sweep(&mut absent).await?;
+        node.spawn(load::keep(Arc::clone(&node)));
+        node.spawn(releases::work(Arc::clone(&node), queue));
+        node.spawn(sweep::keep(Arc::clone(&node), removals, absent));
+        let address = &node.settings.advertise;
+        info!(node = %name, region = %node.settings.region, %address, "joined the fleet");
+        Ok(node)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
+) -> Result<T, NodeError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// Reads the certificate of this node, and checks that it is the one of the configured name.
+async fn certificates(settings: &ClusterSettings) -> Result<PeerTls, NodeError> {
+    let directory = settings.peer_dir.clone();
+    let node = settings.node.clone();
+    blocking(move || {
+        let files = PeerFiles::in_directory(&directory);
+        let tls = PeerTls::open(files).map_err(|error| NodeError::Certificates {
+            directory: directory.clone(),
+            reason: error.to_string(),
+        })?;
+        let certified = tls.node();
+        if certified == node {
+            Ok(tls)
+        } else {
+            Err(NodeError::OtherNode { directory, certified, node })
+        }
+    })
+    .await
+}
+
+async fn listen(settings: &ClusterSettings, tls: &PeerTls) -> Result<PeerListener, NodeError> {
+    let address = settings.listen;
+    let failed = |source| NodeError::Listen { address, source };
+    let until = Instant::now() + RELEASE_WAIT;
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                sleep(RELEASE_LOOK).await;
+            }
+            done => break done.map_err(failed)?,
+        }
+    };
+    PeerListener::new(listener, tls.clone(), ListenerLimits::default()).map_err(failed)
+}
+
+/// Registers, and tries again while etcd does not answer.
+async fn join(
+    etcd: &Etcd,
+    settings: &ClusterSettings,
+    record: &NodeRecord,
+) -> Result<Membership, NodeError> {
+    let until = Instant::now() + JOIN_WAIT;
+    loop {
+        match Membership::join(etcd.clone(), settings, record.clone()).await {
+            Ok(membership) => return Ok(membership),
+            Err(JoinError::Etcd(error)) if !matches!(error, EtcdError::Settings { .. }) => {
+                if Instant::now() >= until {
+                    return Err(NodeError::TooLate { after: JOIN_WAIT, last: error.to_string() });
+                }
+                warn!(%error, "cannot join the fleet yet");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        sleep(JOIN_PAUSE).await;
+    }
+}
+
+/// This node as it describes itself.
+fn describe(settings: &ClusterSettings, service: &Service, identity: String) -> NodeRecord {
+    let mut record = NodeRecord::new(
+        settings.node.clone(),
+        identity,
+        settings.advertise.clone(),
+        settings.region.clone(),
+    );
+    record.labels = settings.labels.clone();
+    record.store = settings.store;
+    record.capacity = capacity(service.data_dir());
+    record
+}
+
+fn capacity(data_dir: &Path) -> Capacity {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let disk_mib = rustix::fs::statvfs(data_dir)
+        .map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize) >> 20);
+    Capacity {
+        memory_mib: memory_mib().unwrap_or_default(),
+        cpu_millis: processors as u64 * 1000,
+        disk_mib,
+        sandboxes: isolet_sandbox::SANDBOXES_MAX,
+    }
+}
+
+/// The memory of the machine, in MiB.
+fn memory_mib() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024)
+}

@@ -1,0 +1,29 @@
+//! Makes a server a node of a fleet.
+//!
+//! [`Node`] joins the parts: membership, ownership and placement (`isolet-cluster`), connections to
+//! other nodes (`isolet-peer`), and the sandboxes of this server (`isolet-sandbox`). It implements
+//! [`isolet_http::fleet::Fleet`], by which the HTTP server forwards requests. `docs/fleet.md` has the
+//! whole picture. A server without `[cluster]` uses nothing of this crate.
+//!
+//! # Layers
+//!
+//! `error`, `identity`, `listener`, `outgoing`, `reservations`, `release`, `node`, then its parts
+//! (`load`, `placing`, `releases`, `sweep`, `whereabouts`), `joining`; each uses only those before it.
+#![forbid(unsafe_code)]
+
+mod error;
+mod identity;
+mod joining;
+mod listener;
+mod load;
+mod node;
+mod outgoing;
+mod placing;
+mod release;
+mod releases;
+mod reservations;
+mod sweep;
+mod whereabouts;
+
+pub use error::NodeError;
+pub use node::Node;

@@ -1,0 +1,188 @@
+//! Chooses a node for a new sandbox, and makes it the owner.
+
+use crate::error::unavailable;
+use crate::load::short_digest;
+use crate::node::{Node, key};
+use futures_util::future::try_join_all;
+use isolet_cluster::model::{Class, Epoch, Labels, NodeState, Owner, SandboxKey};
+use isolet_cluster::ownership::{Claim, Claimed, OwnershipError};
+use isolet_cluster::placement::{Placed, PlacementRequest, place};
+use isolet_http::fleet::{FleetError, PlacementWish, Whereabouts};
+use isolet_sandbox::{SandboxId, TenantId};
+use isolet_wire::node::NodeName;
+
+/// Claims of one call that are under way at once.
+const CLAIMS_AT_ONCE: usize = 16;
+/// How often a node is chosen again because the chosen one registered anew in the meantime.
+const ATTEMPTS: usize = 3;
+/// When to retry if the node of a snapshot accepts no sandboxes.
+const SNAPSHOT_RETRY_S: u64 = 60;
+
+impl Node {
+    /// Chooses a node for a new sandbox and makes it the owner. Returns the owner if there is one.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub(crate) async fn place_new(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        wish: &PlacementWish,
+    ) -> Result<Whereabouts, FleetError> {
+        let Some(key) = key(tenant, sandbox) else { return Ok(Whereabouts::Nowhere) };
+        self.check_count(tenant, 1).await?;
+        let default_mib = self.service.default_limits().memory_mib;
+        let memory_mib = wish.memory_mib.unwrap_or(default_mib);
+        let mut refused = None;
+        for _ in 0..ATTEMPTS {
+            let placed = self.choose(tenant, &key, wish, memory_mib)?;
+            let claim = Claim {
+                sandbox: key.clone(),
+                class: Class::Node,
+                region: placed.region.to_string(),
+                reason: placed.reason,
+            };
+            let Some(registration) = self.registration(&placed.node) else { continue };
+            match self.ownership.claim_for(&claim, &placed.node, registration).await {
+                Ok(Claimed::Won(owner)) => {
+                    self.reservations.add(&placed.node, memory_mib);
+                    return Ok(self.whereabouts(&owner));
+                }
+                Ok(Claimed::Owned(owner)) => return Ok(self.whereabouts(&owner)),
+                // Its lease has just ended, or it has registered again.
+                Err(error @ OwnershipError::NotAMember { .. }) => {
+                    self.with_membership(|membership| membership.suspect(&placed.node));
+                    refused = Some(error);
+                }
+                Err(error) => return Err(unavailable(&error)),
+            }
+        }
+        let reason = refused.map_or_else(|| "nodes come and go".to_owned(), |e| e.to_string());
+        Err(FleetError::Unavailable(reason))
+    }
+
+    /// Makes this node the owner of sandboxes that it has just created.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`], and then it owns none of them.
+    pub(crate) async fn adopt_new(
+        &self,
+        tenant: &TenantId,
+        sandboxes: &[SandboxId],
+    ) -> Result<(), FleetError> {
+        let keys: Vec<SandboxKey> = sandboxes.iter().filter_map(|id| key(tenant, id)).collect();
+        let claimed = self.claim_all(&keys, "forked on its node").await;
+        let taken = |claimed: &Claimed| match claimed {
+            Claimed::Won(_) => None,
+            Claimed::Owned(owner) if owner.node == self.settings.node => None,
+            Claimed::Owned(owner) => Some(owner.node.clone()),
+        };
+        let reason = match &claimed {
+            Ok(all) => match all.iter().find_map(taken) {
+                None => return Ok(()),
+                Some(other) => format!("the node {other} owns a sandbox with one of the new ids"),
+            },
+            Err(error) => error.to_string(),
+        };
+        for key in &keys {
+            if let Some(owner) = self.ownership.cached(key).filter(|owner| self.owns(owner)) {
+                self.release_later(key.clone(), owner.epoch, owner.node);
+            }
+        }
+        Err(FleetError::Unavailable(reason))
+    }
+
+    /// Claims sandboxes of this node.
+    pub(crate) async fn claim_all(
+        &self,
+        sandboxes: &[SandboxKey],
+        reason: &str,
+    ) -> Result<Vec<Claimed>, OwnershipError> {
+        let mut all = Vec::with_capacity(sandboxes.len());
+        for some in sandboxes.chunks(CLAIMS_AT_ONCE) {
+            let claims: Vec<_> = some.iter().map(|key| self.claim_here(key, reason)).collect();
+            all.extend(try_join_all(claims).await?);
+        }
+        Ok(all)
+    }
+
+    /// Claims a sandbox of this node.
+    pub(crate) async fn claim_here(
+        &self,
+        sandbox: &SandboxKey,
+        reason: &str,
+    ) -> Result<Claimed, OwnershipError> {
+        let claim = Claim {
+            sandbox: sandbox.clone(),
+            class: Class::Node,
+            region: self.settings.region.to_string(),
+            reason: reason.to_owned(),
+        };
+        self.ownership.claim(&claim).await
+    }
+
+    pub(crate) fn owns(&self, owner: &Owner) -> bool {
+        owner.node == self.settings.node
+    }
+
+    /// Checks the limit of the tenant on all nodes together, for `more` sandboxes.
+    async fn check_count(&self, tenant: &TenantId, more: u64) -> Result<(), FleetError> {
+        let max = self.service.quota(tenant).1;
+        let count = self.ownership.count(tenant.as_str()).await;
+        if count.map_err(|error| unavailable(&error))? + more > u64::from(max) {
+            return Err(FleetError::TooManySandboxes { max });
+        }
+        Ok(())
+    }
+
+    fn choose(
+        &self,
+        tenant: &TenantId,
+        key: &SandboxKey,
+        wish: &PlacementWish,
+        memory_mib: u64,
+    ) -> Result<Placed, FleetError> {
+        if let Some(node) = &wish.node {
+            return self.node_of_snapshot(node);
+        }
+        let image = wish.image.as_deref();
+        let image = image.and_then(|name| self.service.find_image(tenant, name).ok());
+        let request = PlacementRequest {
+            sandbox: key.clone(),
+            origin: self.settings.node.clone(),
+            region: self.settings.region.clone(),
+            class: Class::Node,
+            labels: Labels::new(),
+            image: image.map(|image| short_digest(&image.digest)),
+            snapshot_nodes: Vec::new(),
+            memory_mib,
+            reserved_mib: self.reservations.by_node(),
+            strategy: self.settings.placement,
+        };
+        let members = self.members.borrow().clone();
+        place(&request, &members).map_err(|full| FleetError::Full {
+            missing: full.missing.to_string(),
+            retry_after_s: full.retry_after.as_secs(),
+        })
+    }
+
+    /// The only node that can create a sandbox from a snapshot that is not in the object store.
+    fn node_of_snapshot(&self, node: &NodeName) -> Result<Placed, FleetError> {
+        let member = self.member(node).filter(isolet_cluster::model::Member::accepts_sandboxes);
+        let Some(member) = member else {
+            return Err(FleetError::Full {
+                missing: format!("the node {node} has the snapshot, and accepts no sandboxes"),
+                retry_after_s: SNAPSHOT_RETRY_S,
+            });
+        };
+        let reason = "has the snapshot".to_owned();
+        Ok(Placed { node: node.clone(), region: member.record.region, reason })
+    }
+
+    /// Since when a node holds its lease; `None`: its lease has ended.
+    fn registration(&self, node: &NodeName) -> Option<Epoch> {
+        let member = self.member(node)?;
+        let holds = matches!(member.state, NodeState::Ready | NodeState::Suspect);
+        member.registration.filter(|_| holds)
+    }
+}

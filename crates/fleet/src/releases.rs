@@ -1,0 +1,103 @@
+//! Gives up the ownership of sandboxes that were removed, or were not created.
+
+use crate::node::{Node, key};
+use crate::release::Release;
+use futures_util::{StreamExt, stream};
+use isolet_cluster::model::{Epoch, SandboxKey};
+use isolet_cluster::ownership::{Claimed, OwnershipError};
+use isolet_sandbox::OwnedId;
+use isolet_wire::node::NodeName;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tracing::{error, warn};
+
+/// Transactions that are under way at once.
+const AT_ONCE: usize = 16;
+/// The pause before another attempt while etcd does not answer.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// Attempts. After them, the sandbox waits for a sweep.
+const ATTEMPTS: usize = 5;
+
+/// Gives up what is sent to the queue, until the task is aborted.
+pub(crate) async fn work(node: Arc<Node>, queue: mpsc::Receiver<Release>) {
+    let all = stream::unfold(queue, |mut queue| async move {
+        let next = queue.recv().await?;
+        Some((next, queue))
+    });
+    all.for_each_concurrent(AT_ONCE, |release| node.give_up(release)).await;
+}
+
+impl Node {
+    /// Gives up an ownership in the background. If too many wait, a sweep does it.
+    pub(crate) fn release_later(&self, sandbox: SandboxKey, epoch: Epoch, node: NodeName) {
+        let _ = self.releases.try_send(Release::Unused { sandbox, epoch, node });
+    }
+
+    async fn give_up(&self, release: Release) {
+        let mut last = None;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            let done = match &release {
+                Release::Unused { sandbox, epoch, node } => {
+                    self.give_up_at(sandbox, *epoch, node).await
+                }
+                Release::Removed(id) => self.give_up_removed(id).await,
+            };
+            match done {
+                Ok(()) => return,
+                Err(failure) => last = Some(failure),
+            }
+        }
+        if let Some(failure) = last {
+            warn!(error = %failure, "cannot give up a sandbox that does not exist; a sweep will");
+        }
+    }
+
+    /// Gives up the ownership of a node at an epoch. If it is not that any more, nothing is done.
+    ///
+    /// # Errors
+    /// The records cannot be written.
+    pub(crate) async fn give_up_at(
+        &self,
+        sandbox: &SandboxKey,
+        epoch: Epoch,
+        node: &NodeName,
+    ) -> Result<(), OwnershipError> {
+        let fence = self.ownership.fence(sandbox, epoch);
+        match self.ownership.release_of(&fence, node).await {
+            // Somebody else owns it now, so there is nothing to give up.
+            Err(OwnershipError::Stale { .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    async fn give_up_removed(&self, id: &OwnedId) -> Result<(), OwnershipError> {
+        let Some(sandbox) = key(&id.tenant, &id.id) else { return Ok(()) };
+        // A sandbox with the same id was created in the meantime, which continues the ownership.
+        if self.service.has_sandbox(&id.tenant, &id.id) {
+            return Ok(());
+        }
+        let owner = match self.ownership.cached(&sandbox) {
+            Some(owner) => Some(owner),
+            None => self.ownership.owner_in_etcd(&sandbox).await?,
+        };
+        let Some(owner) = owner.filter(|owner| self.owns(owner)) else { return Ok(()) };
+        self.give_up_at(&sandbox, owner.epoch, &owner.node).await?;
+        if self.service.has_sandbox(&id.tenant, &id.id) {
+            // It began after the look above, and before the ownership was given up.
+            let reason = "created while an earlier sandbox with its id was removed";
+            if let Claimed::Owned(other) = self.claim_here(&sandbox, reason).await?
+                && !self.owns(&other)
+            {
+                error!(
+                    tenant = %id.tenant, sandbox = %id.id, owner = %other.node,
+                    "two nodes have a sandbox with this id; the one on this node is not reachable"
+                );
+            }
+        }
+        Ok(())
+    }
+}

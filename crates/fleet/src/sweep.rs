@@ -1,0 +1,149 @@
+//! Compares the records of ownership with the sandboxes of this server, at its start, after each new
+//! registration, and every minute.
+//!
+//! | record | sandbox | what is done |
+//! |---|---|---|
+//! | of this node | none | given up, after the time that a create may take: the request may be on its way |
+//! | none | of this server | claimed: it was created before the server joined the fleet |
+//! | of another node | of this server | logged |
+
+use crate::node::{Node, key};
+use crate::release::Release;
+use isolet_cluster::model::{Epoch, SandboxKey};
+use isolet_cluster::ownership::{Claimed, ListCursor, OwnershipError};
+use isolet_sandbox::OwnedId;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{MissedTickBehavior, interval_at};
+use tracing::{error, info, warn};
+
+/// The time between two comparisons.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// How much longer than the pull of an image a create may take.
+const CREATE_WAIT: Duration = Duration::from_secs(120);
+/// Keys of one page.
+const PAGE: u16 = 1000;
+
+/// Records of this node without a sandbox: their epoch, and when they were first seen.
+#[derive(Default)]
+pub(crate) struct Absent(HashMap<SandboxKey, FirstSeen>);
+
+struct FirstSeen {
+    epoch: Epoch,
+    at: Instant,
+}
+
+/// Compares until the task is aborted, and gives up what is removed.
+pub(crate) async fn keep(
+    node: Arc<Node>,
+    mut removals: broadcast::Receiver<Arc<OwnedId>>,
+    mut absent: Absent,
+) {
+    let mut state = node.state.clone();
+    let mut registration = state.borrow_and_update().registration();
+    let mut clock = interval_at(tokio::time::Instant::now() + SWEEP_EVERY, SWEEP_EVERY);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            removed = removals.recv() => match removed {
+                Ok(removed) => {
+                    // The queue is bounded; a sweep gives up what it does not take.
+                    let _ = node.releases.try_send(Release::Removed(removed));
+                    continue;
+                }
+                // A sweep finds those that were missed.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            },
+            changed = state.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let now = state.borrow_and_update().registration();
+                if now.is_none() || now == registration {
+                    continue;
+                }
+                registration = now;
+                // While it was away, others may have taken over what it owned.
+                node.ownership.forget_all();
+            }
+            _ = clock.tick() => {}
+        }
+        if node.state.borrow().registration().is_none() {
+            continue;
+        }
+        if let Err(failure) = node.sweep(&mut absent).await {
+            warn!(error = %failure, "cannot compare the records of ownership; it is tried again");
+        }
+    }
+}
+
+impl Node {
+    /// Compares once.
+    ///
+    /// # Errors
+    /// The records cannot be read or written.
+    pub(crate) async fn sweep(&self, absent: &mut Absent) -> Result<(), OwnershipError> {
+        // In this order: a sandbox is recorded in etcd before it is created.
+        let own = self.service.sandbox_ids();
+        let held = self.held().await?;
+        self.claim_unrecorded(&own, &held).await?;
+        let patience = self.service.pull_timeout() + CREATE_WAIT;
+        let own: HashSet<SandboxKey> =
+            own.iter().filter_map(|one| key(&one.tenant, &one.id)).collect();
+        let mut missing = Absent::default();
+        for (sandbox, epoch) in held {
+            if own.contains(&sandbox) {
+                continue;
+            }
+            let known = absent.0.remove(&sandbox).filter(|known| known.epoch == epoch);
+            let seen = known.unwrap_or_else(|| FirstSeen { epoch, at: Instant::now() });
+            if seen.at.elapsed() >= patience {
+                info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
+                self.release_later(sandbox.clone(), epoch, self.settings.node.clone());
+            }
+            missing.0.insert(sandbox, seen);
+        }
+        *absent = missing;
+        Ok(())
+    }
+
+    /// All records of this node.
+    async fn held(&self) -> Result<HashMap<SandboxKey, Epoch>, OwnershipError> {
+        let mut all = HashMap::new();
+        let mut after: Option<ListCursor> = None;
+        loop {
+            let page = self.ownership.held(&self.settings.node, after.as_ref(), PAGE).await?;
+            all.extend(page.sandboxes.into_iter().map(|one| (one.sandbox, one.epoch)));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Claims the sandboxes of this server that have no record.
+    async fn claim_unrecorded(
+        &self,
+        own: &[OwnedId],
+        held: &HashMap<SandboxKey, Epoch>,
+    ) -> Result<(), OwnershipError> {
+        let keys = own.iter().filter_map(|one| key(&one.tenant, &one.id));
+        let unrecorded: Vec<SandboxKey> = keys.filter(|key| !held.contains_key(key)).collect();
+        let claimed = self.claim_all(&unrecorded, "on this node before it joined").await?;
+        for (key, claimed) in unrecorded.iter().zip(claimed) {
+            if let Claimed::Owned(owner) = claimed
+                && !self.owns(&owner)
+            {
+                error!(
+                    sandbox = %key, owner = %owner.node,
+                    "another node owns a sandbox with this id; the one on this node is not reachable"
+                );
+            }
+        }
+        Ok(())
+    }
+}

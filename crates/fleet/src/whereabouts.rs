@@ -1,0 +1,154 @@
+//! What the HTTP server asks of the fleet.
+
+use crate::error::unavailable;
+use crate::listener;
+use crate::node::{Node, key};
+use axum::body::Body;
+use hyper::Request;
+use isolet_cluster::model::{Epoch, NodeState, Owner};
+use isolet_http::fleet::{
+    Fleet, FleetError, FleetFuture, Peer, PeerHandler, PeerResponse, PlacementWish, SendFailure,
+    Whereabouts,
+};
+use isolet_sandbox::{SandboxId, TenantId};
+use isolet_wire::node::NodeName;
+use tracing::{error, warn};
+
+impl Node {
+    /// Where the owner is.
+    pub(crate) fn whereabouts(&self, owner: &Owner) -> Whereabouts {
+        let epoch = u64::try_from(owner.epoch.revision()).unwrap_or_default();
+        if self.owns(owner) {
+            return Whereabouts::Here { epoch };
+        }
+        // A node that was removed has no address, and is unreachable.
+        let address = self.member(&owner.node).map(|member| member.record.address);
+        let address = address.unwrap_or_default().into();
+        Whereabouts::There { peer: Peer { node: owner.node.clone(), address }, epoch }
+    }
+}
+
+fn epoch_of(epoch: u64) -> Epoch {
+    Epoch::of_revision(i64::try_from(epoch).unwrap_or(i64::MAX))
+}
+
+impl Fleet for Node {
+    fn here(&self) -> &NodeName {
+        &self.settings.node
+    }
+
+    fn known(&self, tenant: &TenantId, sandbox: &SandboxId) -> Option<Whereabouts> {
+        let owner = self.ownership.cached(&key(tenant, sandbox)?)?;
+        Some(self.whereabouts(&owner))
+    }
+
+    fn find<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
+        Box::pin(async move {
+            let Some(key) = key(tenant, sandbox) else { return Ok(Whereabouts::Nowhere) };
+            match self.ownership.owner_in_etcd(&key).await {
+                Ok(Some(owner)) => Ok(self.whereabouts(&owner)),
+                Ok(None) => Ok(Whereabouts::Nowhere),
+                Err(error) => Err(unavailable(&error)),
+            }
+        })
+    }
+
+    fn place<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        wish: &'a PlacementWish,
+    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
+        Box::pin(self.place_new(tenant, sandbox, wish))
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandboxes: &'a [SandboxId],
+    ) -> FleetFuture<'a, Result<(), FleetError>> {
+        Box::pin(self.adopt_new(tenant, sandboxes))
+    }
+
+    fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
+        let Some(key) = key(tenant, sandbox) else { return };
+        let epoch = epoch_of(epoch);
+        if let Some(owner) = self.ownership.cached(&key).filter(|owner| owner.epoch == epoch) {
+            self.release_later(key, epoch, owner.node);
+        }
+    }
+
+    fn unplace<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+        epoch: u64,
+    ) -> FleetFuture<'a, bool> {
+        Box::pin(async move {
+            let Some(key) = key(tenant, sandbox) else { return false };
+            let epoch = epoch_of(epoch);
+            let owner = self.ownership.cached(&key).filter(|owner| owner.epoch == epoch);
+            let Some(owner) = owner else { return false };
+            let given_up = self.give_up_at(&key, epoch, &owner.node).await;
+            if let Err(error) = &given_up {
+                warn!(sandbox = %key, %error, "cannot give up a sandbox that was not created");
+                self.release_later(key, epoch, owner.node);
+            }
+            given_up.is_ok()
+        })
+    }
+
+    fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
+        if let Some(key) = key(tenant, sandbox) {
+            self.ownership.forget(&key, epoch_of(epoch));
+        }
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let members = self.members.borrow();
+        let others = members.iter().filter(|member| {
+            member.record.name != self.settings.node && member.state != NodeState::Dead
+        });
+        let peer = |member: &isolet_cluster::model::Member| Peer {
+            node: member.record.name.clone(),
+            address: member.record.address.as_str().into(),
+        };
+        others.map(peer).collect()
+    }
+
+    fn send<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: Request<Body>,
+    ) -> FleetFuture<'a, Result<PeerResponse, SendFailure>> {
+        Box::pin(async move {
+            let state = self.member(&peer.node).map(|member| member.state);
+            let reason = match state {
+                None => Some("it is no member of the fleet"),
+                Some(NodeState::Dead) => Some("an operator has declared it dead"),
+                Some(_) => None,
+            };
+            if let Some(reason) = reason {
+                return Err(SendFailure::Unreachable(reason.to_owned()));
+            }
+            let is_lost = state == Some(NodeState::Lost);
+            self.outgoing.send(peer, is_lost, request).await.map_err(|unsent| {
+                if unsent.is_suspect {
+                    self.with_membership(|membership| membership.suspect(&peer.node));
+                }
+                unsent.failure
+            })
+        })
+    }
+
+    fn serve(&self, handler: PeerHandler) {
+        match self.take_listener() {
+            Some(listener) => self.spawn(listener::serve(listener, handler)),
+            None => error!("requests of other nodes are answered already"),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a node of a fleet needs to know of its sandboxes.
+
+use crate::model::ids::{OwnedId, SandboxId, TenantId};
+use crate::model::state::State;
+use crate::service::Service;
+use isolet_wire::launcher::Limits;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::broadcast;
+
+/// How much of the machine is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeUse {
+    /// The memory limits of the sandboxes whose processes exist, in MiB.
+    pub memory_reserved_mib: u64,
+    /// The number of sandboxes.
+    pub sandboxes: u32,
+    /// The number of sandboxes whose processes exist.
+    pub running: u32,
+}
+
+impl Service {
+    /// How much of the machine is in use. Visits every sandbox once.
+    #[must_use]
+    pub fn node_use(&self) -> NodeUse {
+        let mut used = NodeUse::default();
+        for entry in self.inner.registry.all() {
+            used.sandboxes += 1;
+            let view = entry.view.borrow();
+            let record = &view.record;
+            if matches!(record.state, State::Sleeping | State::Failed | State::Destroyed) {
+                continue;
+            }
+            used.running += 1;
+            used.memory_reserved_mib += record.body.limits.memory_mib;
+        }
+        used
+    }
+
+    /// All sandboxes of this server, also those that are being created or removed.
+    #[must_use]
+    pub fn sandbox_ids(&self) -> Vec<OwnedId> {
+        let all = self.inner.registry.all().into_iter();
+        all.map(|entry| OwnedId { tenant: entry.tenant.clone(), id: entry.id.clone() }).collect()
+    }
+
+    /// Whether a sandbox has this id, also one that is being created or removed.
+    #[must_use]
+    pub fn has_sandbox(&self, tenant: &TenantId, id: &SandboxId) -> bool {
+        self.inner.registry.find(tenant, id).is_some()
+    }
+
+    /// Reports each sandbox that is removed from now on. A reader that is more than about 1,000
+    /// removals behind loses some.
+    #[must_use]
+    pub fn removals(&self) -> broadcast::Receiver<Arc<OwnedId>> {
+        self.inner.registry.removals()
+    }
+
+    /// The limits of a sandbox that is created without any.
+    #[must_use]
+    pub fn default_limits(&self) -> Limits {
+        self.inner.config.limits
+    }
+
+    /// The digests of all images, `sha256:…`, newest first.
+    #[must_use]
+    pub fn image_digests(&self) -> Vec<String> {
+        self.inner.images.digests()
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.inner.config.data_dir
+    }
+}
