@@ -13,7 +13,7 @@ use isolet_wire::node::NodeName;
 
 /// Claims of one call that are under way at once.
 const CLAIMS_AT_ONCE: usize = 16;
-/// How often a node is chosen again because the chosen one registered anew in the meantime.
+/// How often a node is chosen again because the chosen one registered again in the meantime.
 const ATTEMPTS: usize = 3;
 /// When to retry if the node of a snapshot accepts no sandboxes.
 const SNAPSHOT_RETRY_S: u64 = 60;

@@ -68,7 +68,7 @@ impl Node {
     ) -> Result<(), OwnershipError> {
         let fence = self.ownership.fence(sandbox, epoch);
         match self.ownership.release_of(&fence, node).await {
-            // Somebody else owns it now, so there is nothing to give up.
+            // Another node owns it now, or none does.
             Err(OwnershipError::Stale { .. }) => Ok(()),
             done => done,
         }

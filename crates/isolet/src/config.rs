@@ -5,6 +5,7 @@ mod connections;
 mod log;
 mod network;
 mod overrides;
+mod quotas;
 mod removed;
 mod store;
 mod switch;
@@ -15,9 +16,10 @@ use anyhow::{Context, Result, bail};
 use connections::ConnectionsFile;
 use isolet_cluster::model::{ClusterFile, ClusterSettings};
 use isolet_http::ConnectionLimits;
-use isolet_sandbox::{Config, Limits, TenantId, TenantLimits};
+use isolet_sandbox::{Config, Limits, TenantId};
 use network::NetworkFile;
 pub(crate) use overrides::{GivenTls, Overrides};
+use quotas::{QuotasFile, TenantFile, set_quotas, shown_tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -83,25 +85,6 @@ struct LimitsFile {
     cpu_millis: Option<u64>,
     pids: Option<u64>,
     disk_mib: Option<u64>,
-}
-
-#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-struct TenantFile {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sandboxes_max: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    disk_mib: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    images_mib: Option<u64>,
-}
-
-/// The quotas of tenants that have none of their own, in MiB.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-struct QuotasFile {
-    disk_mib: u64,
-    images_mib: u64,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -387,35 +370,6 @@ impl ServerSettings {
             cluster: self.cluster.as_ref().map(ClusterFile::shown),
         };
         Ok(toml::to_string_pretty(&shown)?)
-    }
-}
-
-/// Applies the quotas and the limits of single tenants.
-fn set_quotas(
-    sandboxes: &mut Config,
-    quotas: QuotasFile,
-    tenants: BTreeMap<TenantId, TenantFile>,
-) -> Result<()> {
-    let own_quota = tenants.values().any(|tenant| tenant.disk_mib.is_some_and(|mib| mib > 0));
-    if sandboxes.limits.disk_mib == 0 && (quotas.disk_mib > 0 || own_quota) {
-        bail!("a disk quota counts sandboxes with a limited disk only: set `disk_mib` in [limits]");
-    }
-    sandboxes.disk_quota_mib = quotas.disk_mib;
-    sandboxes.images.quotas.default_mib = quotas.images_mib;
-    for (id, TenantFile { sandboxes_max, disk_mib, images_mib }) in tenants {
-        if let Some(mib) = images_mib {
-            sandboxes.images.quotas.tenants.insert(id.to_string(), mib);
-        }
-        sandboxes.tenants.insert(id, TenantLimits { sandboxes_max, disk_mib });
-    }
-    Ok(())
-}
-
-fn shown_tenant(all: &Config, id: &TenantId, limits: &TenantLimits) -> TenantFile {
-    TenantFile {
-        sandboxes_max: limits.sandboxes_max,
-        disk_mib: limits.disk_mib,
-        images_mib: all.images.quotas.tenants.get(id.as_str()).copied(),
     }
 }
 

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-/// Maximum number of removals that wait for a reader. A reader that is further behind is told so.
+/// Maximum number of removals that wait for a reader. A reader that is further behind gets an error.
 const REMOVALS_MAX: usize = 1024;
 
 /// All entries and uid ranges.
