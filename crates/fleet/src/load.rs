@@ -1,7 +1,7 @@
 //! Reports what is in use on this node.
 
 use crate::node::Node;
-use isolet_cluster::model::{IMAGES_MAX, Load};
+use isolet_cluster::model::{BootTime, IMAGES_MAX, Load, NodeState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
@@ -11,6 +11,20 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Digits of an image's digest that are reported.
 const DIGITS: usize = 16;
 
+/// A state of a node, and the word for it in metrics.
+struct NamedState {
+    state: NodeState,
+    word: &'static str,
+}
+
+/// Every state of a node.
+const STATES: [NamedState; 4] = [
+    NamedState { state: NodeState::Ready, word: "ready" },
+    NamedState { state: NodeState::Suspect, word: "suspect" },
+    NamedState { state: NodeState::Lost, word: "lost" },
+    NamedState { state: NodeState::Dead, word: "dead" },
+];
+
 /// Reports the load until the task is aborted.
 pub(crate) async fn keep(node: Arc<Node>) {
     let mut clock = interval(LOOK_EVERY);
@@ -18,6 +32,7 @@ pub(crate) async fn keep(node: Arc<Node>) {
     loop {
         clock.tick().await;
         node.report_load();
+        node.set_gauges();
     }
 }
 
@@ -39,6 +54,25 @@ impl Node {
             images,
         };
         self.with_membership(|membership| membership.set_load(load));
+    }
+}
+
+impl Node {
+    fn set_gauges(&self) {
+        let metrics = &self.service.metrics().fleet;
+        let mut counts = [0; STATES.len()];
+        for member in self.members.borrow().iter() {
+            if let Some(at) = STATES.iter().position(|known| known.state == member.state) {
+                counts[at] += 1;
+            }
+        }
+        for (known, count) in STATES.iter().zip(counts) {
+            metrics.set_nodes(known.word, count);
+        }
+        self.with_membership(|membership| {
+            let left = membership.deadline().borrow().at.since(BootTime::now());
+            metrics.set_lease_left(left.as_secs());
+        });
     }
 }
 

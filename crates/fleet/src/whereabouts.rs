@@ -3,6 +3,7 @@
 use crate::error::unavailable;
 use crate::listener;
 use crate::node::{Node, key};
+use crate::outgoing::Unsent;
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner};
@@ -10,11 +11,16 @@ use isolet_http::fleet::{
     Fleet, FleetError, FleetFuture, Peer, PeerHandler, PeerResponse, PlacementWish, SendFailure,
     Whereabouts,
 };
+use isolet_metrics::FleetMetrics;
 use isolet_sandbox::{SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 use tracing::{error, warn};
 
 impl Node {
+    fn metrics(&self) -> &FleetMetrics {
+        &self.service.metrics().fleet
+    }
+
     /// Where the owner is.
     pub(crate) fn whereabouts(&self, owner: &Owner) -> Whereabouts {
         let epoch = u64::try_from(owner.epoch.revision()).unwrap_or_default();
@@ -49,6 +55,7 @@ impl Fleet for Node {
     ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
         Box::pin(async move {
             let Some(key) = key(tenant, sandbox) else { return Ok(Whereabouts::Nowhere) };
+            self.metrics().lookups.inc();
             match self.ownership.owner_in_etcd(&key).await {
                 Ok(Some(owner)) => Ok(self.whereabouts(&owner)),
                 Ok(None) => Ok(Whereabouts::Nowhere),
@@ -63,7 +70,17 @@ impl Fleet for Node {
         sandbox: &'a SandboxId,
         wish: &'a PlacementWish,
     ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
-        Box::pin(self.place_new(tenant, sandbox, wish))
+        Box::pin(async move {
+            let placed = self.place_new(tenant, sandbox, wish).await;
+            let metrics = self.metrics();
+            match &placed {
+                Ok(Whereabouts::Here { .. }) => metrics.placed_here.inc(),
+                Ok(Whereabouts::There { .. }) => metrics.placed_elsewhere.inc(),
+                Err(FleetError::Full { .. }) => metrics.placed_nowhere.inc(),
+                Ok(Whereabouts::Nowhere) | Err(_) => 0,
+            };
+            placed
+        })
     }
 
     fn adopt<'a>(
@@ -136,7 +153,16 @@ impl Fleet for Node {
                 return Err(SendFailure::Unreachable(reason.to_owned()));
             }
             let is_lost = state == Some(NodeState::Lost);
-            self.outgoing.send(peer, is_lost, request).await.map_err(|unsent| {
+            let sent = self.outgoing.send(peer, is_lost, request).await;
+            let metrics = self.metrics();
+            match &sent {
+                Ok(_) => metrics.forwarded.inc(),
+                Err(Unsent { failure: SendFailure::Unreachable(_), .. }) => {
+                    metrics.unreachable.inc()
+                }
+                Err(Unsent { failure: SendFailure::Lost(_), .. }) => metrics.lost.inc(),
+            };
+            sent.map_err(|unsent| {
                 if unsent.is_suspect {
                     self.with_membership(|membership| membership.suspect(&peer.node));
                 }

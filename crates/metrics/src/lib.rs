@@ -11,11 +11,13 @@
 //! The layers, bottom first; each uses only those above it in this list:
 //!
 //! - `histogram`, `labels`: kinds of metrics that `prometheus-client` does not have.
-//! - `images`, `lifecycle`, `process`, `requests`, `snapshot`, `store`, `streams`, `tenants`: the groups.
+//! - `fleet`, `images`, `lifecycle`, `process`, `requests`, `snapshot`, `store`, `streams`, `tenants`: the
+//!   groups.
 //! - `metrics`: the registry of all groups.
 //! - `meter`: what the work of one sandbox updates.
 #![forbid(unsafe_code)]
 
+mod fleet;
 mod histogram;
 mod images;
 mod labels;
@@ -29,6 +31,7 @@ mod store;
 mod streams;
 mod tenants;
 
+pub use fleet::FleetMetrics;
 pub use histogram::DurationHistogram;
 pub use images::ImageMetrics;
 pub use lifecycle::{AgentLosses, Commands, Lifecycle, Restarts};

@@ -1,5 +1,6 @@
 //! The registry of all groups, and its text.
 
+use crate::fleet::FleetMetrics;
 use crate::images::ImageMetrics;
 use crate::labels::described;
 use crate::lifecycle::{AgentLosses, Commands, Lifecycle, Restarts};
@@ -42,6 +43,8 @@ pub struct Metrics {
     pub snapshot: Snapshot,
     /// What each tenant used in total.
     pub tenants: Tenants,
+    /// What this server does as a node of a fleet.
+    pub fleet: FleetMetrics,
 }
 
 impl Metrics {
@@ -62,6 +65,7 @@ impl Metrics {
         let store = StoreMetrics::register(&mut registry);
         let snapshot = Snapshot::register(&mut registry);
         let tenants = Tenants::register(&mut registry);
+        let fleet = FleetMetrics::register(&mut registry);
         registry.register_collector(Box::new(ProcessCollector));
         Self {
             registry,
@@ -75,6 +79,7 @@ impl Metrics {
             store,
             snapshot,
             tenants,
+            fleet,
         }
     }
 

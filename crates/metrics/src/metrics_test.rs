@@ -16,6 +16,7 @@ fn full() -> Metrics {
     metrics.streams.add(Stream::FilesIn, 7);
     metrics.commands.shell.observe(Duration::from_millis(3));
     metrics.snapshot.set_sandboxes("running", 2);
+    metrics.fleet.set_nodes("ready", 3);
     metrics.snapshot.set_queue("store", 0);
     metrics.requests.set_in_progress("calls", 1);
     metrics
