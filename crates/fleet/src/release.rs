@@ -9,6 +9,6 @@ use std::sync::Arc;
 pub(crate) enum Release {
     /// That of a sandbox that was not created, at an epoch, by the node for which it was placed.
     Unused { sandbox: SandboxKey, epoch: Epoch, node: NodeName },
-    /// That of a sandbox of this node that was removed.
-    Removed(Arc<OwnedId>),
+    /// That of a sandbox of this node, if there is no such sandbox any more.
+    Absent(Arc<OwnedId>),
 }

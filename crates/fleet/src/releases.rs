@@ -44,7 +44,7 @@ impl Node {
                 Release::Unused { sandbox, epoch, node } => {
                     self.give_up_at(sandbox, *epoch, node).await
                 }
-                Release::Removed(id) => self.give_up_removed(id).await,
+                Release::Absent(id) => self.settle_now(id).await,
             };
             match done {
                 Ok(()) => return,
@@ -74,11 +74,11 @@ impl Node {
         }
     }
 
-    async fn give_up_removed(&self, id: &OwnedId) -> Result<(), OwnershipError> {
+    /// Gives up the ownership if there is no such sandbox, and claims it if there is one.
+    async fn settle_now(&self, id: &OwnedId) -> Result<(), OwnershipError> {
         let Some(sandbox) = key(&id.tenant, &id.id) else { return Ok(()) };
-        // A sandbox with the same id was created in the meantime, which continues the ownership.
         if self.service.has_sandbox(&id.tenant, &id.id) {
-            return Ok(());
+            return self.claim_again(&sandbox).await;
         }
         let owner = match self.ownership.cached(&sandbox) {
             Some(owner) => Some(owner),
@@ -88,15 +88,24 @@ impl Node {
         self.give_up_at(&sandbox, owner.epoch, &owner.node).await?;
         if self.service.has_sandbox(&id.tenant, &id.id) {
             // It began after the look above, and before the ownership was given up.
-            let reason = "created while an earlier sandbox with its id was removed";
-            if let Claimed::Owned(other) = self.claim_here(&sandbox, reason).await?
-                && !self.owns(&other)
-            {
-                error!(
-                    tenant = %id.tenant, sandbox = %id.id, owner = %other.node,
-                    "two nodes have a sandbox with this id; the one on this node is not reachable"
-                );
-            }
+            self.claim_again(&sandbox).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims a sandbox of this node, unless this node knows that it owns it.
+    async fn claim_again(&self, sandbox: &SandboxKey) -> Result<(), OwnershipError> {
+        if self.ownership.cached(sandbox).is_some_and(|owner| self.owns(&owner)) {
+            return Ok(());
+        }
+        let reason = "created while the ownership of its id was given up";
+        if let Claimed::Owned(other) = self.claim_here(sandbox, reason).await?
+            && !self.owns(&other)
+        {
+            error!(
+                %sandbox, owner = %other.node,
+                "two nodes have a sandbox with this id; the one on this node is not reachable"
+            );
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ pub(crate) async fn keep(
             removed = removals.recv() => match removed {
                 Ok(removed) => {
                     // The queue is bounded; a sweep gives up what it does not take.
-                    let _ = node.releases.try_send(Release::Removed(removed));
+                    let _ = node.releases.try_send(Release::Absent(removed));
                     continue;
                 }
                 // A sweep finds those that were missed.

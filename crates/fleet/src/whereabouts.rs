@@ -4,6 +4,7 @@ use crate::error::unavailable;
 use crate::listener;
 use crate::node::{Node, key};
 use crate::outgoing::Unsent;
+use crate::release::Release;
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner};
@@ -12,7 +13,7 @@ use isolet_http::fleet::{
     Whereabouts,
 };
 use isolet_metrics::FleetMetrics;
-use isolet_sandbox::{SandboxId, TenantId};
+use isolet_sandbox::{OwnedId, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 use tracing::{error, warn};
 
@@ -117,6 +118,16 @@ impl Fleet for Node {
             }
             given_up.is_ok()
         })
+    }
+
+    fn settle(&self, tenant: &TenantId, sandbox: &SandboxId) {
+        let exists = self.service.has_sandbox(tenant, sandbox);
+        let is_here = matches!(self.known(tenant, sandbox), Some(Whereabouts::Here { .. }));
+        if exists != is_here {
+            let id = OwnedId { tenant: tenant.clone(), id: sandbox.clone() };
+            // The queue is bounded; a sweep does what it does not take.
+            let _ = self.releases.try_send(Release::Absent(id.into()));
+        }
     }
 
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {

@@ -165,6 +165,10 @@ pub trait Fleet: Send + Sync + 'static {
         epoch: u64,
     ) -> FleetFuture<'a, bool>;
 
+    /// Called on the owner after a request that may have created its sandbox: gives up the record if
+    /// there is no such sandbox, and writes it again if it is missing. Returns at once.
+    fn settle(&self, tenant: &TenantId, sandbox: &SandboxId);
+
     /// Forgets that a node owned a sandbox at this epoch: the node did not confirm it.
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);
 

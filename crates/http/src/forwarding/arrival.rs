@@ -25,6 +25,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::FutureExt;
+use isolet_sandbox::SandboxId;
 use isolet_wire::node::NodeName;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -36,6 +37,11 @@ use tracing::{Instrument, debug, error};
 pub(crate) struct Arrived(Option<PeerTarget>);
 
 impl Arrived {
+    /// The sandbox whose owner was checked.
+    pub(super) fn sandbox(&self) -> Option<&SandboxId> {
+        self.0.as_ref().map(|target| &target.sandbox)
+    }
+
     /// Checks that the request is about the sandbox whose epoch was checked.
     ///
     /// # Errors

@@ -49,7 +49,11 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
     if let Some(arrived) = extensions.get::<Arrived>().cloned() {
         arrived.check(&mut request, routing).await?;
         // It came from another node, so it never goes on to a third one.
-        return Ok(next.run(request).await);
+        let response = next.run(request).await;
+        if let Some(sandbox) = arrived.sandbox() {
+            joined.fleet.settle(&caller.tenant, sandbox);
+        }
+        return Ok(response);
     }
     let work = Work { app, joined, caller: &caller };
     match routing {
@@ -117,7 +121,7 @@ impl Work<'_> {
         if !matches!(located.owner, Whereabouts::There { .. }) {
             request.extensions_mut().insert(ClaimedId(named.id.clone()));
             let response = next.run(request).await;
-            self.release_unused(&named, &located.owner, &response);
+            self.settle(&named);
             return Ok(response);
         }
         let permit = self.port_permit(&request)?;
@@ -129,7 +133,9 @@ impl Work<'_> {
                 request.extensions_mut().insert(ClaimedId(named.id.clone()));
                 // Its handler counts the request itself.
                 drop(permit);
-                return Ok(next.run(request).await);
+                let response = next.run(request).await;
+                self.settle(&named);
+                return Ok(response);
             };
             let target = PeerTarget {
                 tenant: self.caller.tenant.clone(),
@@ -228,6 +234,13 @@ impl Work<'_> {
             disk_mib: wish.disk_mib,
             node,
         })
+    }
+
+    /// On the owner: gives up the ownership of a sandbox that was not created.
+    fn settle(&self, named: &NamedSandbox) {
+        if named.creates {
+            self.fleet().settle(&self.caller.tenant, &named.id);
+        }
     }
 
     /// Gives up the ownership of a sandbox that was not created and that nobody else can name.

@@ -87,6 +87,8 @@ pub(crate) struct TestNode {
     listening: Mutex<Option<JoinHandle<()>>>,
     /// The heads of the requests that other nodes have sent to this one.
     pub(crate) received: Arc<Mutex<Vec<(Uri, HeaderMap)>>>,
+    /// The sandboxes that this node was asked to settle.
+    settled: Mutex<Vec<Key>>,
 }
 
 impl TestNode {
@@ -99,6 +101,7 @@ impl TestNode {
             handler: OnceLock::new(),
             listening: Mutex::default(),
             received: Arc::default(),
+            settled: Mutex::default(),
         })
     }
 
@@ -107,6 +110,11 @@ impl TestNode {
         let node = NodeName::parse(node).expect("a name");
         let peer = self.directory.peer(&node).expect("a member");
         lock(&self.known).insert(key(tenant, sandbox), Whereabouts::There { peer, epoch });
+    }
+
+    /// The ids of the sandboxes that this node was asked to settle.
+    pub(crate) fn settled(&self) -> Vec<String> {
+        lock(&self.settled).iter().map(|(_, id)| id.to_string()).collect()
     }
 
     /// Stops listening and cuts the connections of other nodes. The node stays a member.
@@ -255,6 +263,10 @@ impl Fleet for TestNode {
             lock(&self.directory.next).take();
             true
         })
+    }
+
+    fn settle(&self, tenant: &TenantId, sandbox: &SandboxId) {
+        lock(&self.settled).push((tenant.clone(), sandbox.clone()));
     }
 
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {

@@ -105,6 +105,20 @@ fn a_new_sandbox_goes_to_another_node_if_the_chosen_one_cannot_be_reached() {
 
 /// Promises: FW6.
 #[test]
+fn the_owner_looks_whether_a_create_has_left_a_sandbox() {
+    let cluster = Cluster::start(2);
+    let http = cluster.node("a").http();
+    let refused = http.post("/v1/sandboxes", &json!({"id": "bad", "image": "NOT AN IMAGE"}));
+    assert!((400..500).contains(&refused.status), "{}", refused.text());
+    assert_eq!(cluster.node("b").fleet.settled(), ["bad"]);
+    assert!(cluster.node("a").fleet.settled().is_empty());
+    cluster.directory.place_on("a");
+    http.post("/v1/sandboxes", &json!({"id": "worse", "image": "NOT AN IMAGE"}));
+    assert_eq!(cluster.node("a").fleet.settled(), ["worse"]);
+}
+
+/// Promises: FW6.
+#[test]
 fn every_sandbox_has_an_owner_whichever_call_created_it() {
     let cluster = Cluster::start(2);
     let held = |node| cluster.node(node).service().quota(&TenantId::default_tenant()).0;
