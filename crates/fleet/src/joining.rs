@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// How long a server tries to join while etcd does not answer.
@@ -67,6 +68,8 @@ impl Node {
             membership: Mutex::new(Some(membership)),
             listener: Mutex::new(Some(listener)),
             tasks: Mutex::default(),
+            serving: Mutex::default(),
+            stopped: CancellationToken::new(),
             settings,
         });
         node.report_load();

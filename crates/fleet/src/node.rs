@@ -1,21 +1,26 @@
 //! A node: what it consists of, and how it stops.
 
+use crate::listener;
 use crate::outgoing::Outgoing;
 use crate::release::Release;
 use crate::reservations::Reservations;
 use isolet_cluster::membership::{MemberState, Membership};
 use isolet_cluster::model::{ClusterSettings, Member, Members, ReportedState, SandboxKey};
 use isolet_cluster::ownership::Ownership;
+use isolet_http::fleet::PeerHandler;
 use isolet_peer::PeerListener;
 use isolet_sandbox::{SandboxId, Service, TenantId};
 use isolet_wire::node::NodeName;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+/// How long requests of other nodes may take after the server was asked to stop.
+const DRAIN_WAIT: Duration = Duration::from_secs(2);
 /// How long leaving the lease to the next server may take.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
@@ -34,6 +39,9 @@ pub struct Node {
     /// `None` once it accepts.
     pub(crate) listener: Mutex<Option<PeerListener>>,
     pub(crate) tasks: Mutex<JoinSet<()>>,
+    /// The task that answers requests of other nodes.
+    pub(crate) serving: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) stopped: CancellationToken,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -48,15 +56,32 @@ impl Node {
         }
     }
 
-    /// Stops listening for other nodes, and leaves the lease to the next server of this node.
+    /// Stops listening for other nodes, waits for their requests that are under way, and leaves the
+    /// lease to the next server of this node.
     pub async fn stop(&self) {
-        lock(&self.tasks).abort_all();
         lock(&self.listener).take();
+        self.stopped.cancel();
+        let serving = lock(&self.serving).take();
+        if let Some(mut serving) = serving
+            && timeout(DRAIN_WAIT, &mut serving).await.is_err()
+        {
+            warn!("requests of other nodes did not end in time");
+            serving.abort();
+        }
+        lock(&self.tasks).abort_all();
         let membership = lock(&self.membership).take();
         let Some(membership) = membership else { return };
         if timeout(STOP_WAIT, membership.stop()).await.is_err() {
             warn!("the lease of this node was not left in time; the next server continues it");
         }
+    }
+
+    /// Answers requests of other nodes. Returns whether that has begun.
+    pub(crate) fn begin_serving(&self, handler: PeerHandler) -> bool {
+        let Some(listener) = lock(&self.listener).take() else { return false };
+        let serving = listener::serve(listener, handler, self.stopped.clone());
+        *lock(&self.serving) = Some(tokio::spawn(serving));
+        true
     }
 
     /// Runs a task until the node stops.
@@ -69,11 +94,6 @@ impl Node {
         if let Some(membership) = &*lock(&self.membership) {
             call(membership);
         }
-    }
-
-    /// The listener, once.
-    pub(crate) fn take_listener(&self) -> Option<PeerListener> {
-        lock(&self.listener).take()
     }
 
     /// What this node knows of another one, or of itself.

@@ -64,12 +64,13 @@ impl Node {
     /// Makes this node the owner of sandboxes that it has just created.
     ///
     /// # Errors
-    /// [`FleetError::Unavailable`], and then it owns none of them.
+    /// [`FleetError::Unavailable`] or [`FleetError::TooManySandboxes`], and then it owns none of them.
     pub(crate) async fn adopt_new(
         &self,
         tenant: &TenantId,
         sandboxes: &[SandboxId],
     ) -> Result<(), FleetError> {
+        self.check_count(tenant, sandboxes.len() as u64).await?;
         let keys: Vec<SandboxKey> = sandboxes.iter().filter_map(|id| key(tenant, id)).collect();
         let claimed = self.claim_all(&keys, "forked on its node").await;
         let taken = |claimed: &Claimed| match claimed {

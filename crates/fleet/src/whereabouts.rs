@@ -1,7 +1,6 @@
 //! What the HTTP server asks of the fleet.
 
 use crate::error::unavailable;
-use crate::listener;
 use crate::node::{Node, key};
 use crate::outgoing::Unsent;
 use crate::release::Release;
@@ -183,9 +182,8 @@ impl Fleet for Node {
     }
 
     fn serve(&self, handler: PeerHandler) {
-        match self.take_listener() {
-            Some(listener) => self.spawn(listener::serve(listener, handler)),
-            None => error!("requests of other nodes are answered already"),
+        if !self.begin_serving(handler) {
+            error!("requests of other nodes are answered already");
         }
     }
 }
