@@ -20,6 +20,7 @@ mod cache;
 mod error;
 mod fence;
 mod list;
+mod of_node;
 mod transfer;
 
 use crate::etcd::Compare;
@@ -37,6 +38,7 @@ pub use error::OwnershipError;
 pub use fence::{FENCED_BYTES_MAX, FENCED_NAME_BYTES_MAX, Fence, Fenced};
 use isolet_wire::node::NodeName;
 pub use list::{HeldPage, HeldSandbox, ListCursor, OwnedSandbox, OwnerPage};
+pub use of_node::{OWNED_FIRST_MAX, OWNED_READ_MAX, OwnedByNode};
 use std::sync::Arc;
 use tokio::sync::watch;
 

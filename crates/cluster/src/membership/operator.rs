@@ -2,18 +2,24 @@
 
 use crate::etcd::Compare;
 use crate::etcd::Etcd;
+use crate::etcd::EtcdError;
 use crate::etcd::Operation;
 use crate::etcd::Transaction;
+use crate::membership::directory;
 use crate::membership::error::OperatorError;
+use crate::membership::table::Suspects;
+use crate::membership::table::Table;
 use crate::model::Keys;
+use crate::model::Member;
+use crate::model::Members;
 use crate::model::NodeKey;
 use isolet_wire::node::NodeName;
 
 /// Commands about nodes. They write keys of their own, never the record of a node.
 #[derive(Debug, Clone)]
 pub struct Operator {
-    etcd: Etcd,
-    keys: Keys,
+    pub(crate) etcd: Etcd,
+    pub(crate) keys: Keys,
 }
 
 impl Operator {
@@ -21,6 +27,34 @@ impl Operator {
     #[must_use]
     pub fn new(etcd: Etcd, keys: Keys) -> Self {
         Self { etcd, keys }
+    }
+
+    /// All nodes, read from etcd. None is suspect: only a node knows which others it cannot reach.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub async fn members(&self) -> Result<Members, EtcdError> {
+        Ok(directory::list(&self.etcd, &self.keys).await?.members(&Suspects::default()))
+    }
+
+    /// One node, read from etcd; `None`: it never was a member, it was removed, or its record cannot
+    /// be read.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub async fn member(&self, name: &NodeName) -> Result<Option<Member>, EtcdError> {
+        let get = |kind: fn(NodeName) -> NodeKey| Operation::Get { key: self.key(kind, name) };
+        let kinds = [NodeKey::Live, NodeKey::Known, NodeKey::Cordoned, NodeKey::Dead];
+        let then = kinds.map(get).into();
+        let read = Transaction { then, ..Transaction::default() };
+        let outcome = self.etcd.transaction(read).await?;
+        let mut table = Table::new(self.keys.clone(), outcome.revision);
+        for index in 0..kinds.len() {
+            if let Some(pair) = outcome.pair(index) {
+                table.put(pair.clone());
+            }
+        }
+        Ok(table.members(&Suspects::default()).get(name).cloned())
     }
 
     /// Excludes a node from placement. Its sandboxes stay.
@@ -114,7 +148,7 @@ impl Operator {
         }
     }
 
-    fn key(&self, kind: impl Fn(NodeName) -> NodeKey, name: &NodeName) -> Vec<u8> {
+    pub(crate) fn key(&self, kind: impl Fn(NodeName) -> NodeKey, name: &NodeName) -> Vec<u8> {
         self.keys.node(&kind(name.clone()))
     }
 }

@@ -45,6 +45,9 @@ pub struct NodeRecord {
     /// Whether the node accepts new sandboxes.
     #[serde(default)]
     pub state: ReportedState,
+    /// When its server started, in milliseconds since 1970; 0: a version wrote it that does not say.
+    #[serde(default)]
+    pub started_at_ms: i64,
 }
 
 /// What a node has for all its sandboxes.
@@ -126,6 +129,7 @@ impl NodeRecord {
             load: Load::default(),
             store: false,
             state: ReportedState::Ready,
+            started_at_ms: isolet_clock::now_ms(),
         }
     }
 

@@ -133,7 +133,7 @@ pub(super) fn held_value(class: Class) -> Vec<u8> {
     class.into()
 }
 
-fn read_held_value(value: &[u8]) -> Option<Class> {
+pub(super) fn read_held_value(value: &[u8]) -> Option<Class> {
     match value {
         b"node" => Some(Class::Node),
         b"store" => Some(Class::Store),

@@ -124,3 +124,55 @@ async fn a_node_that_a_peer_cannot_reach_is_suspect_until_its_mark_ends() {
     one.wait_for_node(&two.name, NodeState::Ready).await;
     one.membership.suspect(&NodeName::parse("unknown").unwrap());
 }
+
+#[tokio::test]
+async fn an_operator_reads_nodes_and_their_sandboxes_without_a_server() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let operator = operator(&server);
+    one.own("files", Class::Node).await;
+    one.own("pushed", Class::Store).await;
+    operator.cordon(&one.name).await.unwrap();
+    let members = operator.members().await.unwrap();
+    assert_eq!(members.len(), 1);
+    let member = operator.member(&one.name).await.unwrap().unwrap();
+    assert_eq!(members.get(&one.name), Some(&member));
+    assert!(member.cordoned && member.registration.is_some());
+    assert_eq!(member.state, NodeState::Ready);
+    assert!(member.record.started_at_ms > 0);
+    let owned = operator.owned(&one.name).await.unwrap();
+    assert_eq!((owned.node, owned.store, owned.is_cut), (1, 1, false));
+    assert_eq!(owned.first, [crate::fleet::sandbox("files")]);
+    let unknown = NodeName::parse("unknown").unwrap();
+    assert_eq!(operator.member(&unknown).await.unwrap(), None);
+    assert_eq!(operator.owned(&unknown).await.unwrap(), Default::default());
+}
+
+#[tokio::test]
+async fn the_sandboxes_of_a_dead_node_can_be_given_up_and_those_of_the_store_stay() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let two = Node::join_briefly(&server, "two").await;
+    let name = two.name.clone();
+    let operator = operator(&server);
+    two.own("a", Class::Node).await;
+    two.own("b", Class::Node).await;
+    two.own("pushed", Class::Store).await;
+    one.own("other", Class::Node).await;
+    let alive = operator.release_lost(&name).await;
+    assert!(matches!(alive, Err(OperatorError::Alive { .. })), "{alive:?}");
+    two.kill();
+    wait_for_end(&server, "two").await;
+    let lost = operator.release_lost(&name).await;
+    assert!(matches!(lost, Err(OperatorError::NotDead { .. })), "{lost:?}");
+    operator.declare_dead(&name).await.unwrap();
+    assert_eq!(operator.release_lost(&name).await.unwrap(), 2);
+    assert_eq!(operator.release_lost(&name).await.unwrap(), 0, "nothing is left");
+    let of = |id: &str| crate::fleet::sandbox(id);
+    assert_eq!(one.ownership.owner_in_etcd(&of("a")).await.unwrap(), None);
+    assert!(one.ownership.owner_in_etcd(&of("pushed")).await.unwrap().is_some());
+    assert!(one.ownership.owner_in_etcd(&of("other")).await.unwrap().is_some());
+    let owns = operator.forget(&name).await;
+    assert!(matches!(owns, Err(OperatorError::OwnsSandboxes { sandboxes: 1, .. })), "{owns:?}");
+    one.own("a", Class::Node).await;
+}
