@@ -21,18 +21,27 @@ pub(crate) fn of_directory(data_dir: &Path) -> Result<String, NodeError> {
     read_or_make(data_dir, &path).map_err(|source| NodeError::Identity { path, source })
 }
 
-fn read_or_make(data_dir: &Path, path: &Path) -> io::Result<String> {
+/// The identity of a data directory, if a server has joined a fleet on it. Blocks.
+///
+/// # Errors
+/// Those of the kernel.
+pub fn recorded(data_dir: &Path) -> io::Result<Option<String>> {
     let directory = directory_id(data_dir)?;
-    match std::fs::read_to_string(path) {
+    match std::fs::read_to_string(data_dir.join(FILE)) {
         Ok(text) => {
             let recorded = text.trim().split_once(' ');
-            if let Some((identity, _)) = recorded.filter(|(_, of)| *of == directory) {
-                return Ok(identity.to_owned());
-            }
+            Ok(recorded.filter(|(_, of)| *of == directory).map(|(own, _)| own.to_owned()))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+fn read_or_make(data_dir: &Path, path: &Path) -> io::Result<String> {
+    if let Some(identity) = recorded(data_dir)? {
+        return Ok(identity);
+    }
+    let directory = directory_id(data_dir)?;
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
     let identity = hex::encode(random);
@@ -70,6 +79,8 @@ mod tests {
         let (first, copy) = (directory("first"), directory("copy"));
         let identity = of_directory(&first).unwrap();
         assert_eq!(of_directory(&first).unwrap(), identity);
+        assert_eq!(recorded(&first).unwrap(), Some(identity.clone()));
+        assert_eq!(recorded(&copy).unwrap(), None);
         std::fs::copy(first.join(FILE), copy.join(FILE)).unwrap();
         assert_ne!(of_directory(&copy).unwrap(), identity);
         let moved = folder.path().join("moved");

@@ -2,6 +2,7 @@
 
 use crate::error::NodeError;
 use crate::node::Node;
+use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
 use crate::reservations::Reservations;
 use crate::{identity, load, releases, sweep};
@@ -59,6 +60,7 @@ impl Node {
         let (releases, queue) = mpsc::channel(RELEASES_MAX);
         let node = Arc::new(Self {
             service: service.clone(),
+            nodes: Nodes::new(etcd.clone(), keys.clone()),
             ownership: Ownership::new(etcd, keys, name.clone(), state.clone()),
             members: membership.members(),
             state,

@@ -7,7 +7,7 @@
 //!
 //! # Layers
 //!
-//! `error`, `identity`, `listener`, `outgoing`, `reservations`, `release`, `node`, then its parts
+//! `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`, `node`, then its parts
 //! (`load`, `placing`, `releases`, `sweep`, `whereabouts`), `joining`; each uses only those before it.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod joining;
 mod listener;
 mod load;
 mod node;
+mod nodes;
 mod outgoing;
 mod placing;
 mod release;
@@ -26,4 +27,6 @@ mod sweep;
 mod whereabouts;
 
 pub use error::NodeError;
+pub use identity::recorded as recorded_identity;
 pub use node::Node;
+pub use nodes::Nodes;

@@ -1,6 +1,7 @@
 //! A node: what it consists of, and how it stops.
 
 use crate::listener;
+use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
 use crate::release::Release;
 use crate::reservations::Reservations;
@@ -29,6 +30,7 @@ pub struct Node {
     pub(crate) settings: ClusterSettings,
     pub(crate) service: Service,
     pub(crate) ownership: Ownership,
+    pub(crate) nodes: Nodes,
     pub(crate) members: watch::Receiver<Members>,
     pub(crate) state: watch::Receiver<MemberState>,
     pub(crate) outgoing: Outgoing,

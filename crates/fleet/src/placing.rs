@@ -3,8 +3,9 @@
 use crate::error::unavailable;
 use crate::load::short_digest;
 use crate::node::{Node, key};
+use crate::nodes::demanded;
 use futures_util::future::try_join_all;
-use isolet_cluster::model::{Class, Epoch, Labels, NodeState, Owner, SandboxKey};
+use isolet_cluster::model::{Class, Epoch, Label, Labels, Member, NodeState, Owner, SandboxKey};
 use isolet_cluster::ownership::{Claim, Claimed, OwnershipError};
 use isolet_cluster::placement::{Placed, PlacementRequest, place};
 use isolet_http::fleet::{FleetError, PlacementWish, Whereabouts};
@@ -143,17 +144,19 @@ impl Node {
         wish: &PlacementWish,
         memory_mib: u64,
     ) -> Result<Placed, FleetError> {
+        let (region, labels) = demanded(wish.region.as_deref(), &wish.labels)
+            .map_err(|(field, reason)| FleetError::BadWish { field, reason })?;
         if let Some(node) = &wish.node {
-            return self.node_of_snapshot(node);
+            return self.node_of_snapshot(node, region.as_ref(), &labels);
         }
         let image = wish.image.as_deref();
         let image = image.and_then(|name| self.service.find_image(tenant, name).ok());
         let request = PlacementRequest {
             sandbox: key.clone(),
             origin: self.settings.node.clone(),
-            region: self.settings.region.clone(),
+            region: region.unwrap_or_else(|| self.settings.region.clone()),
             class: Class::Node,
-            labels: Labels::new(),
+            labels,
             image: image.map(|image| short_digest(&image.digest)),
             snapshot_nodes: Vec::new(),
             memory_mib,
@@ -168,14 +171,31 @@ impl Node {
     }
 
     /// The only node that can create a sandbox from a snapshot that is not in the object store.
-    fn node_of_snapshot(&self, node: &NodeName) -> Result<Placed, FleetError> {
-        let member = self.member(node).filter(isolet_cluster::model::Member::accepts_sandboxes);
+    fn node_of_snapshot(
+        &self,
+        node: &NodeName,
+        region: Option<&Label>,
+        labels: &Labels,
+    ) -> Result<Placed, FleetError> {
+        let full = |missing| FleetError::Full { missing, retry_after_s: SNAPSHOT_RETRY_S };
+        let member = self.member(node).filter(Member::accepts_sandboxes);
         let Some(member) = member else {
-            return Err(FleetError::Full {
-                missing: format!("the node {node} has the snapshot, and accepts no sandboxes"),
-                retry_after_s: SNAPSHOT_RETRY_S,
-            });
+            return Err(full(format!(
+                "the node {node} has the snapshot, and accepts no sandboxes"
+            )));
         };
+        if let Some(region) = region.filter(|region| **region != member.record.region) {
+            let own = &member.record.region;
+            return Err(full(format!(
+                "the node {node} has the snapshot, and is in {own}, not {region}"
+            )));
+        }
+        let has = |(name, value)| member.record.labels.get(name) == Some(value);
+        if let Some((name, value)) = labels.iter().find(|label| !has(*label)) {
+            return Err(full(format!(
+                "the node {node} has the snapshot, and no label {name}={value}"
+            )));
+        }
         let reason = "has the snapshot".to_owned();
         Ok(Placed { node: node.clone(), region: member.record.region, reason })
     }

@@ -2,14 +2,15 @@
 
 use crate::error::unavailable;
 use crate::node::{Node, key};
+use crate::nodes;
 use crate::outgoing::Unsent;
 use crate::release::Release;
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner};
 use isolet_http::fleet::{
-    Fleet, FleetError, FleetFuture, Peer, PeerHandler, PeerResponse, PlacementWish, SendFailure,
-    Whereabouts,
+    Fleet, FleetError, FleetFuture, NodeChange, NodeError, NodeInfo, NodeList, Peer, PeerHandler,
+    PeerResponse, Placement, PlacementWish, SendFailure, Whereabouts,
 };
 use isolet_metrics::FleetMetrics;
 use isolet_sandbox::{OwnedId, SandboxId, TenantId};
@@ -145,6 +146,44 @@ impl Fleet for Node {
             address: member.record.address.as_str().into(),
         };
         others.map(peer).collect()
+    }
+
+    fn placement_of(&self, tenant: &TenantId, sandbox: &SandboxId) -> Placement {
+        // The owner was looked up before a request for the sandbox came here. A list has not looked.
+        match key(tenant, sandbox).and_then(|key| self.ownership.cached(&key)) {
+            Some(owner) => {
+                Placement { node: owner.node, region: owner.region, reason: Some(owner.reason) }
+            }
+            None => Placement {
+                node: self.settings.node.clone(),
+                region: self.settings.region.to_string(),
+                reason: None,
+            },
+        }
+    }
+
+    fn nodes(&self) -> NodeList {
+        nodes::shown(&self.members.borrow(), &self.settings.node)
+    }
+
+    fn node<'a>(&'a self, name: &'a NodeName) -> FleetFuture<'a, Result<NodeInfo, NodeError>> {
+        Box::pin(self.nodes.get(name))
+    }
+
+    fn change_node<'a>(
+        &'a self,
+        name: &'a NodeName,
+        change: NodeChange,
+    ) -> FleetFuture<'a, Result<NodeInfo, NodeError>> {
+        Box::pin(self.nodes.change(name, change))
+    }
+
+    fn forget_node<'a>(
+        &'a self,
+        name: &'a NodeName,
+        release: bool,
+    ) -> FleetFuture<'a, Result<usize, NodeError>> {
+        Box::pin(self.nodes.forget(name, release))
     }
 
     fn send<'a>(

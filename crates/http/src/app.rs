@@ -5,13 +5,14 @@ use crate::auth::cancellation::CancellationRegistry;
 use crate::auth::tickets::Tickets;
 use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
+use crate::fleet::Placement;
 use crate::fleet::joined::JoinedFleet;
 use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Sandbox, SandboxInfo, Service};
+use isolet_sandbox::{Sandbox, SandboxId, SandboxInfo, Service};
 use std::sync::Arc;
 
 /// The state that all handlers share. Clones are cheap.
@@ -41,6 +42,12 @@ impl App {
     /// Finds the sandbox that a path names without creating or waking it.
     pub(crate) async fn look(&self, caller: &Caller, ids: &PathIds) -> Result<Sandbox, ApiError> {
         Ok(self.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await?)
+    }
+
+    /// In a fleet: the node of a sandbox of this server, its region, and why it is there.
+    pub(crate) fn placement_of(&self, caller: &Caller, sandbox: &SandboxId) -> Option<Placement> {
+        let joined = self.fleet.as_ref()?;
+        Some(joined.fleet.placement_of(&caller.tenant, sandbox))
     }
 
     /// In a fleet: makes this node the owner of sandboxes that it has just forked.

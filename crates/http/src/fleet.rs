@@ -4,11 +4,17 @@
 //! and none of the code in `forwarding` runs.
 
 pub(crate) mod joined;
+mod nodes;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
 use isolet_sandbox::{SandboxId, TenantId};
 use isolet_wire::node::NodeName;
+pub use nodes::{
+    NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo, NodeList, NodeLoad, NodeState,
+    OwnedSandboxes, Placement, SkippedKey,
+};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -77,6 +83,10 @@ pub struct PlacementWish {
     pub disk_mib: Option<u64>,
     /// The node that holds the snapshot to start from. No other node can create the sandbox.
     pub node: Option<NodeName>,
+    /// The region as the client named it; `None`: that of the node that received the request.
+    pub region: Option<String>,
+    /// The labels that the node must have, as the client named them.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Why a fleet does not say where a sandbox is.
@@ -85,6 +95,14 @@ pub enum FleetError {
     /// The records of ownership cannot be read or written.
     #[error("the records of the fleet are unavailable: {0}")]
     Unavailable(String),
+    /// The request names a region or labels that no node can have.
+    #[error("{field}: {reason}")]
+    BadWish {
+        /// The field of the request.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No node can take the sandbox.
     #[error("no node can take the sandbox: {missing}")]
     Full {
@@ -174,6 +192,39 @@ pub trait Fleet: Send + Sync + 'static {
 
     /// The other nodes of the fleet, sorted by name.
     fn peers(&self) -> Vec<Peer>;
+
+    /// Where a sandbox of this node is and why, without asking anyone.
+    fn placement_of(&self, tenant: &TenantId, sandbox: &SandboxId) -> Placement;
+
+    /// All nodes, without asking anyone.
+    fn nodes(&self) -> NodeList;
+
+    /// One node with the sandboxes that it owns, read from the records.
+    ///
+    /// # Errors
+    /// [`NodeError::Unknown`], [`NodeError::Unavailable`].
+    fn node<'a>(&'a self, name: &'a NodeName) -> FleetFuture<'a, Result<NodeInfo, NodeError>>;
+
+    /// Changes a node, which need not run, and returns it.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    fn change_node<'a>(
+        &'a self,
+        name: &'a NodeName,
+        change: NodeChange,
+    ) -> FleetFuture<'a, Result<NodeInfo, NodeError>>;
+
+    /// Forgets a node that was declared dead. With `release`, the ownership of its sandboxes of the
+    /// class `node` is given up before. Returns for how many.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    fn forget_node<'a>(
+        &'a self,
+        name: &'a NodeName,
+        release: bool,
+    ) -> FleetFuture<'a, Result<usize, NodeError>>;
 
     /// Sends a request to another node and returns the head of its response. The request has a path
     /// as its URI. Dropping the future or the body of the response cancels the request. There is no

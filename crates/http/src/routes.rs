@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod images;
 pub(crate) mod metrics;
+pub(crate) mod nodes;
 pub(crate) mod ports;
 pub(crate) mod processes;
 pub(crate) mod sandboxes;

@@ -233,6 +233,8 @@ impl Work<'_> {
             memory_mib: wish.memory_mib,
             disk_mib: wish.disk_mib,
             node,
+            region: wish.region(),
+            labels: wish.labels(),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Errors of requests that another node answers.
 
-use crate::fleet::{FleetError, Peer, SendFailure};
+use crate::fleet::{FleetError, NodeError, Peer, SendFailure};
 use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
 use isolet_sandbox::SandboxId;
@@ -61,6 +61,7 @@ impl From<FleetError> for ApiError {
                 message,
                 "retry in a moment; sandboxes that this node knows still work",
             ),
+            FleetError::BadWish { field, reason } => Self::bad_field(field, &reason),
             FleetError::Full { retry_after_s, .. } => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "fleet_full",
@@ -71,6 +72,49 @@ impl From<FleetError> for ApiError {
             FleetError::TooManySandboxes { max } => {
                 isolet_sandbox::Error::TooManySandboxes { max }.into()
             }
+        }
+    }
+}
+
+/// A server without `[cluster]`: 501 for a route, and 422 for a field of a new sandbox.
+pub(crate) fn not_a_fleet(status: StatusCode, message: &str, hint: &str) -> ApiError {
+    ApiError::new(status, "not_a_fleet", message, hint)
+}
+
+impl From<NodeError> for ApiError {
+    fn from(error: NodeError) -> Self {
+        let message = error.to_string();
+        match error {
+            NodeError::Unavailable(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "fleet_unavailable",
+                message,
+                "retry in a moment",
+            ),
+            NodeError::Unknown(_) => Self::new(
+                StatusCode::NOT_FOUND,
+                "no_node",
+                message,
+                "GET /v1/nodes lists all nodes",
+            ),
+            NodeError::Alive(_) => Self::new(
+                StatusCode::CONFLICT,
+                "node_alive",
+                message,
+                "stop its server, and wait until its lease has ended; cordon it to keep new sandboxes away",
+            ),
+            NodeError::NotDead(_) => Self::new(
+                StatusCode::CONFLICT,
+                "node_not_dead",
+                message,
+                "declare it dead first, if it will not return",
+            ),
+            NodeError::OwnsSandboxes { .. } => Self::new(
+                StatusCode::CONFLICT,
+                "node_owns_sandboxes",
+                message,
+                "give their ids up with ?release=true, or wait until others have taken them over",
+            ),
         }
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     use crate::router::native::native;
 
     /// Routes that the node that received the request answers, and why.
-    const LOCAL: [(&str, &str); 24] = [
+    const LOCAL: [(&str, &str); 30] = [
         ("GET /health", "is about this node"),
         ("GET /metrics", "is about this node"),
         ("GET /v1/audit", "each node has a log of its own"),
@@ -156,6 +156,12 @@ mod tests {
         ("GET /v1/network-profiles/{name}", "every node has all profiles"),
         ("PUT /v1/network-profiles/{name}", "every node has all profiles"),
         ("DELETE /v1/network-profiles/{name}", "every node has all profiles"),
+        ("GET /v1/nodes", "every node knows all nodes"),
+        ("GET /v1/nodes/{node}", "every node knows all nodes"),
+        ("DELETE /v1/nodes/{node}", "every node can write the records of nodes"),
+        ("POST /v1/nodes/{node}/cordon", "every node can write the records of nodes"),
+        ("POST /v1/nodes/{node}/uncordon", "every node can write the records of nodes"),
+        ("POST /v1/nodes/{node}/declare-dead", "every node can write the records of nodes"),
         ("GET /v1/pool/stats", "each node has a warm pool of its own"),
         ("POST /v1/pool/prime", "each node has a warm pool of its own"),
         ("POST /v1/pool/shutdown-prewarmed", "each node has a warm pool of its own"),

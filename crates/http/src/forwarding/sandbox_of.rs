@@ -10,7 +10,9 @@ use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, Uri};
 use isolet_sandbox::{HOME, SandboxId, SnapshotId, TenantId, ids};
 use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// The sandbox that a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,22 @@ pub(crate) struct Wish {
     #[serde(alias = "mem_mib")]
     pub(crate) memory_mib: Option<u64>,
     pub(crate) disk_mib: Option<u64>,
+    // Of any type: these fields may mean something else in other bodies than `POST /v1/sandboxes`.
+    region: Option<Value>,
+    labels: Option<Value>,
+}
+
+impl Wish {
+    /// The region that the node must be in.
+    pub(crate) fn region(&self) -> Option<String> {
+        Some(self.region.as_ref()?.as_str()?.to_owned())
+    }
+
+    /// The labels that the node must have.
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        let all = self.labels.iter().filter_map(Value::as_object).flatten();
+        all.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+    }
 }
 
 impl NamedSandbox {
@@ -95,7 +113,10 @@ pub(crate) async fn in_body(
 ) -> Result<(Request, Option<NamedSandbox>), ApiError> {
     let (request, raw) = read(request).await?;
     let named = raw.and_then(|raw| {
-        let wish = parse(&raw)?;
+        let mut wish = parse(&raw)?;
+        if field.name != Some("id") {
+            (wish.region, wish.labels) = (None, None);
+        }
         let text = match field.name {
             Some("id") => wish.id.as_deref(),
             Some("sandbox_id") => wish.sandbox_id.as_deref(),
@@ -204,6 +225,12 @@ mod tests {
         assert_eq!((named.id.as_str(), named.creates), ("box", true));
         assert_eq!(named.wish.memory_mib, Some(64));
         assert_eq!(named.wish.snapshot.as_deref(), Some("s"));
+        let body = r#"{"region":"eu","labels":{"gpu":"yes"}}"#;
+        let of_node = of_body("/v1/sandboxes", &[], body).await.unwrap().wish;
+        assert_eq!(of_node.region().as_deref(), Some("eu"));
+        assert_eq!(of_node.labels(), BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]));
+        let other = of_body("/v1/runs", &[], body).await.unwrap().wish;
+        assert_eq!((other.region(), other.labels().len()), (None, 0));
         let ticket = of_body("/v1/tickets", &[], r#"{"sandbox":"box"}"#).await.unwrap();
         assert_eq!((ticket.id.as_str(), ticket.creates), ("box", false));
         let session = of_body("/v1/sessions", &[], "").await.unwrap();

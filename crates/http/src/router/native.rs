@@ -6,8 +6,8 @@ use crate::routes::ports::{self, links, tcp};
 use crate::routes::sandboxes::{self, network};
 use crate::routes::terminals::{self, recordings, socket};
 use crate::routes::{
-    audit, contexts, events, exec, files, health, images, metrics, processes, sessions, shell,
-    snapshots, tickets,
+    audit, contexts, events, exec, files, health, images, metrics, nodes, processes, sessions,
+    shell, snapshots, tickets,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -17,6 +17,11 @@ pub(crate) fn native() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(health::health))
         .routes(routes!(metrics::read))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get, nodes::forget))
+        .routes(routes!(nodes::cordon))
+        .routes(routes!(nodes::uncordon))
+        .routes(routes!(nodes::declare_dead))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::patch, sandboxes::delete))
         .routes(routes!(sandboxes::sleep))

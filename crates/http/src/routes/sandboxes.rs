@@ -6,6 +6,7 @@ pub(crate) mod view;
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::forwarding::errors;
 use crate::foundation::creation::{created, idempotency_key};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::ClaimedId;
@@ -17,14 +18,14 @@ use crate::routes::sandboxes::credentials::{CredentialBody, CredentialList};
 use crate::routes::sandboxes::network::NetworkBody;
 use crate::routes::sandboxes::view::{RecoveredView, SandboxView};
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use axum::{Extension, Json};
 use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
-    AutoSnapshotsChange, Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxSpec,
-    SnapshotId,
+    AutoSnapshotsChange, Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxInfo,
+    SandboxSpec, SnapshotId,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -130,11 +131,28 @@ pub(crate) struct CreateSandbox {
     #[serde(deserialize_with = "not_null")]
     #[schema(nullable = false)]
     snapshot_on_destroy: Option<bool>,
+    /// In a fleet: the region of the node. Defaults to the region of the node that receives the
+    /// request. A server that is no node of a fleet refuses it with 422 `not_a_fleet`.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    region: Option<String>,
+    /// In a fleet: labels that the node must have, at most 32. A server that is no node of a fleet
+    /// refuses them with 422 `not_a_fleet`.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    labels: UniqueMap<String>,
 }
 
 impl CreateSandbox {
     async fn wish(self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
         self.file_access.reject("file_access", NO_FILE_ACCESS)?;
+        // In a fleet, the node that received the request has chosen this one by them.
+        if app.fleet.is_none() && (self.region.is_some() || !self.labels.0.is_empty()) {
+            return Err(errors::not_a_fleet(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "region and labels choose a node, and this server is no node of a fleet",
+                "leave both out, or send the request to a server with [cluster] in its configuration",
+            ));
+        }
         let env = Environment::parse(self.env.0)?;
         Ok(SandboxSpec {
             id: self.id.map(|id| SandboxId::parse(&id)).transpose().map_err(input::bad_id)?,
@@ -224,6 +242,12 @@ pub(crate) struct ChangeSandbox {
     snapshot_on_destroy: Option<bool>,
 }
 
+/// A sandbox of this server as a response has it.
+fn view(app: &App, caller: &Caller, info: SandboxInfo) -> SandboxView {
+    let placement = app.placement_of(caller, &info.id);
+    SandboxView::from(info).placed(placement)
+}
+
 /// Create a sandbox
 ///
 /// Answers once the agent inside the sandbox is ready. You rarely need this call to get started:
@@ -251,7 +275,8 @@ pub(crate) async fn create(
     let wish = ClaimedId::complete(claimed, wish);
     let created_now = app.service.create(&caller.tenant, wish, once).await?;
     let location = format!("/v1/sandboxes/{}", created_now.info.id);
-    Ok(created(&location, created_now.replayed, Json(SandboxView::from(created_now.info))))
+    let view = view(&app, &caller, created_now.info);
+    Ok(created(&location, created_now.replayed, Json(view)))
 }
 
 /// List sandboxes
@@ -274,8 +299,9 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let paging = Pagination::of(&uri, PAGE)?;
     let page = app.service.list(&caller.tenant, paging.after.as_ref(), paging.limit).await?;
-    let page = IdPage { items: page.items, last: page.next.map(String::from) };
-    Ok(paging.answer::<_, SandboxView>("/v1/sandboxes", page))
+    let items = page.items.into_iter().map(|info| view(&app, &caller, info)).collect();
+    let page = IdPage { items, last: page.next.map(String::from) };
+    Ok(paging.answer::<SandboxView, SandboxView>("/v1/sandboxes", page))
 }
 
 /// Get a sandbox
@@ -299,7 +325,7 @@ pub(crate) async fn get(
     let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
     // To reach a sandbox that is being created would wait for its creation.
     if !matches!(info.state, SandboxState::Running | SandboxState::Paused) {
-        return Ok(Json(SandboxView::from(info)));
+        return Ok(Json(view(&app, &caller, info)));
     }
     let usage = match app.service.reach(&caller.tenant, &ids.sandbox, Access::Look).await {
         Ok(sandbox) => sandbox.usage().await.ok(),
@@ -310,7 +336,7 @@ pub(crate) async fn get(
         // Reaching the sandbox may have revealed that it has failed.
         None => app.service.get(&caller.tenant, &ids.sandbox).await?,
     };
-    Ok(Json(SandboxView::from(info).using(usage)))
+    Ok(Json(view(&app, &caller, info).using(usage)))
 }
 
 /// Update a sandbox
@@ -352,7 +378,7 @@ pub(crate) async fn patch(
         },
     };
     let info = app.service.patch(&caller.tenant, &ids.sandbox, patch).await?;
-    Ok(Json(SandboxView::from(info)))
+    Ok(Json(view(&app, &caller, info)))
 }
 
 /// Delete a sandbox
@@ -378,11 +404,12 @@ pub(crate) async fn delete(
     uri: Uri,
 ) -> Result<Json<SandboxView>, ApiError> {
     let force = Query::of(&uri, &["force"])?.flag("force")?;
+    let placement = app.placement_of(&caller, &ids.sandbox);
     let ended = match force {
         true => app.service.delete_without_snapshot(&caller.tenant, &ids.sandbox).await?,
         false => app.service.delete(&caller.tenant, &ids.sandbox).await?,
     };
-    Ok(Json(SandboxView::from(ended)))
+    Ok(Json(SandboxView::from(ended).placed(placement)))
 }
 
 /// Recover a failed sandbox
@@ -429,7 +456,7 @@ pub(crate) async fn pause(
     ids: PathIds,
 ) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.pause(&caller.tenant, &ids.sandbox).await?;
-    Ok(Json(SandboxView::from(info)))
+    Ok(Json(view(&app, &caller, info)))
 }
 
 /// Resume a paused sandbox
@@ -451,7 +478,7 @@ pub(crate) async fn resume(
     ids: PathIds,
 ) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.resume(&caller.tenant, &ids.sandbox).await?;
-    Ok(Json(SandboxView::from(info)))
+    Ok(Json(view(&app, &caller, info)))
 }
 
 /// Put a sandbox to sleep
@@ -476,5 +503,5 @@ pub(crate) async fn sleep(
     ids: PathIds,
 ) -> Result<Json<SandboxView>, ApiError> {
     let info = app.service.sleep(&caller.tenant, &ids.sandbox).await?;
-    Ok(Json(SandboxView::from(info)))
+    Ok(Json(view(&app, &caller, info)))
 }

@@ -17,7 +17,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use isolet_sandbox::{Metadata, SandboxId, SnapshotId, SnapshotSpec};
+use isolet_sandbox::{Metadata, SandboxId, SandboxInfo, SnapshotId, SnapshotSpec};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -225,7 +225,11 @@ pub(crate) async fn fork(
     let count = body.value.count();
     let (forks, replayed) = app.service.fork(&caller.tenant, &ids.sandbox, count, once).await?;
     app.adopt(&caller, &forks).await?;
-    let forks = forks.into_iter().map(SandboxView::from).collect();
+    let view = |fork: SandboxInfo| {
+        let placement = app.placement_of(&caller, &fork.id);
+        SandboxView::from(fork).placed(placement)
+    };
+    let forks = forks.into_iter().map(view).collect();
     Ok(done(replayed, (StatusCode::CREATED, Json(ForksView { forks }))))
 }
 

@@ -8,12 +8,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use isolet_http::fleet::{
-    Fleet, FleetError, FleetFuture, Peer, PeerHandler, PeerResponse, PlacementWish, SendFailure,
-    TunnelIo, Whereabouts,
+    Fleet, FleetError, FleetFuture, NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo,
+    NodeList, NodeLoad, NodeState, Peer, PeerHandler, PeerResponse, Placement, PlacementWish,
+    SendFailure, SkippedKey, TunnelIo, Whereabouts,
 };
 use isolet_sandbox::{SandboxId, TenantId};
 use isolet_wire::node::NodeName;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,6 +33,12 @@ pub(crate) struct Directory {
     /// Where the next new sandbox goes, if not to the node that places it.
     next: Mutex<Option<NodeName>>,
     revision: AtomicU64,
+    /// Nodes that an operator has excluded from placement.
+    cordoned: Mutex<BTreeSet<NodeName>>,
+    /// Nodes that an operator has declared dead.
+    dead: Mutex<BTreeSet<NodeName>>,
+    /// What the last request for a new sandbox demanded of its node.
+    pub(crate) wish: Mutex<PlacementWish>,
     /// How often a record was read.
     pub(crate) reads: AtomicUsize,
 }
@@ -63,6 +70,33 @@ impl Directory {
 
     fn epoch(&self) -> u64 {
         self.revision.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn shown(&self, name: &NodeName) -> Option<NodeInfo> {
+        let address = *lock(&self.members).get(name)?;
+        let is_dead = lock(&self.dead).contains(name);
+        Some(NodeInfo {
+            name: name.to_string(),
+            region: "here".into(),
+            labels: BTreeMap::new(),
+            state: if is_dead { NodeState::Dead } else { NodeState::Ready },
+            cordoned: lock(&self.cordoned).contains(name),
+            details: Some(NodeDetails {
+                address: address.to_string(),
+                version: "1".into(),
+                started_at_ms: 0,
+                registered_epoch: Some(1),
+                store: false,
+                capacity: NodeCapacity { memory_mib: 1, cpu_millis: 1, disk_mib: 1, sandboxes: 1 },
+                load: NodeLoad {
+                    memory_reserved_mib: 0,
+                    disk_used_mib: 0,
+                    sandboxes: 0,
+                    running: 0,
+                },
+            }),
+            owned: None,
+        })
     }
 
     fn peer(&self, node: &NodeName) -> Option<Peer> {
@@ -220,6 +254,7 @@ impl Fleet for TestNode {
                 let missing = "4095 MiB of memory".to_owned();
                 return Err(FleetError::Full { missing, retry_after_s: 17 });
             }
+            *lock(&self.directory.wish) = wish.clone();
             let next = lock(&self.directory.next).clone();
             let node = wish.node.clone().or(next).unwrap_or_else(|| self.name.clone());
             let key = (tenant.clone(), sandbox.clone());
@@ -286,6 +321,71 @@ impl Fleet for TestNode {
             address: address.to_string().into(),
         };
         others.map(peer).collect()
+    }
+
+    fn placement_of(&self, _: &TenantId, sandbox: &SandboxId) -> Placement {
+        let reason = Some(format!("a test wants {sandbox} here"));
+        Placement { node: self.name.clone(), region: "here".into(), reason }
+    }
+
+    fn nodes(&self) -> NodeList {
+        let names: Vec<NodeName> = lock(&self.directory.members).keys().cloned().collect();
+        let nodes = names.iter().filter_map(|name| self.directory.shown(name)).collect();
+        let skipped = SkippedKey { key: "isolet/nodes/x".into(), reason: "unknown".into() };
+        NodeList {
+            here: self.name.to_string(),
+            is_current: true,
+            nodes,
+            skipped: Some(vec![skipped]),
+        }
+    }
+
+    fn node<'a>(&'a self, name: &'a NodeName) -> FleetFuture<'a, Result<NodeInfo, NodeError>> {
+        Box::pin(async {
+            self.directory.shown(name).ok_or_else(|| NodeError::Unknown(name.clone()))
+        })
+    }
+
+    fn change_node<'a>(
+        &'a self,
+        name: &'a NodeName,
+        change: NodeChange,
+    ) -> FleetFuture<'a, Result<NodeInfo, NodeError>> {
+        Box::pin(async move {
+            if self.directory.shown(name).is_none() {
+                return Err(NodeError::Unknown(name.clone()));
+            }
+            match change {
+                NodeChange::Cordon => drop(lock(&self.directory.cordoned).insert(name.clone())),
+                NodeChange::Uncordon => drop(lock(&self.directory.cordoned).remove(name)),
+                NodeChange::DeclareDead if *name == self.name => {
+                    return Err(NodeError::Alive(name.clone()));
+                }
+                NodeChange::DeclareDead => drop(lock(&self.directory.dead).insert(name.clone())),
+            }
+            self.node(name).await
+        })
+    }
+
+    fn forget_node<'a>(
+        &'a self,
+        name: &'a NodeName,
+        release: bool,
+    ) -> FleetFuture<'a, Result<usize, NodeError>> {
+        Box::pin(async move {
+            if !lock(&self.directory.dead).contains(name) {
+                return Err(NodeError::NotDead(name.clone()));
+            }
+            let owned = |owner: &(NodeName, u64)| owner.0 == *name;
+            let count = lock(&self.directory.owners).values().filter(|owner| owned(owner)).count();
+            if count > 0 && !release {
+                let sandboxes = u64::try_from(count).expect("small");
+                return Err(NodeError::OwnsSandboxes { node: name.clone(), sandboxes });
+            }
+            lock(&self.directory.owners).retain(|_, owner| !owned(owner));
+            lock(&self.directory.members).remove(name);
+            Ok(count)
+        })
     }
 
     fn send<'a>(

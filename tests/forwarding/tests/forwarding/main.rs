@@ -6,6 +6,7 @@ mod cluster;
 mod directory;
 mod disconnects;
 mod lists;
+mod nodes;
 mod ownership;
 mod programs;
 mod protocols;

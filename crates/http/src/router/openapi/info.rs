@@ -60,6 +60,7 @@ should compare the code; the schema `Error` lists all of them. New codes may be 
         (name = "snapshots", description = "The files and shells of a sandbox at one moment, and sandboxes that start from them."),
         (name = "events", description = "Streams of what happens to sandboxes."),
         (name = "audit", description = "The signed log of the calls that clients made."),
+        (name = "nodes", description = "The nodes of a fleet."),
         (name = "server", description = "The state of the server."),
         (name = "cloudflare", description = "The dialect of the bridge of Cloudflare's sandboxes. Its errors are `BridgeError` objects."),
         (name = "isorun", description = "The dialect of Isorun: runs, and network profiles for all sandboxes."),

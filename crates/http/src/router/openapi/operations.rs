@@ -12,7 +12,7 @@ use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, RefOr, Response, ResponseBuilder};
 
 /// Parameters that mean the same in every call, by name.
-const PARAMETERS: [(&str, &str); 13] = [
+const PARAMETERS: [(&str, &str); 14] = [
     (
         "Idempotency-Key",
         "1 to 255 visible ASCII characters. A second request with the same key and body returns what the first one created; with another body it is refused with 422 `idempotency_mismatch`.",
@@ -30,6 +30,7 @@ const PARAMETERS: [(&str, &str); 13] = [
     ("id", "The id of the sandbox."),
     ("limit", "The most entries in the page, 1 to 1000."),
     ("name", "The name of the network profile."),
+    ("node", "The name of the node."),
     ("port", "The port, 1 to 65535."),
     ("process", "The id of the process."),
     ("recording", "The id of the recording."),

@@ -1,5 +1,6 @@
 //! A sandbox, as the native API writes it.
 
+use crate::fleet::Placement;
 use crate::foundation::lost::{LostFields, LostStateView};
 use isolet_sandbox::{EndedSandbox, RecoveredSandbox, SandboxInfo, Traffic, Usage};
 use serde::Serialize;
@@ -83,6 +84,19 @@ pub(crate) struct SandboxView {
     /// Whether the agent was started by an earlier version of Isolet. It is replaced when the
     /// sandbox sleeps and wakes.
     agent_outdated: bool,
+    /// In a fleet: the node that has the sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    node: Option<String>,
+    /// In a fleet: the region in which it was placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    region: Option<String>,
+    /// In a fleet: why it was placed on this node, for people. Absent in lists after a restart of the
+    /// server, until the sandbox is requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    placement_reason: Option<String>,
     /// The resource usage. Present when a single running or paused sandbox is requested, and after a
     /// delete.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,12 +232,25 @@ impl From<SandboxInfo> for SandboxView {
             env_names: info.env_names,
             created_at_ms: info.created_at_ms,
             create_ms: info.create_ms,
+            node: None,
+            region: None,
+            placement_reason: None,
             usage: None,
         }
     }
 }
 
 impl SandboxView {
+    /// Sets the fields about its place in a fleet, or leaves them out.
+    pub(crate) fn placed(mut self, placement: Option<Placement>) -> Self {
+        if let Some(Placement { node, region, reason }) = placement {
+            self.node = Some(node.to_string());
+            self.region = Some(region);
+            self.placement_reason = reason;
+        }
+        self
+    }
+
     /// Sets the field `usage`, or leaves it out.
     pub(crate) fn using(mut self, usage: Option<Usage>) -> Self {
         self.usage = usage.map(UsageView::from);
