@@ -134,5 +134,4 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-#[path = "tls_test.rs"]
 mod tests;
