@@ -14,7 +14,7 @@ pub(crate) mod mcp;
 pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod processes;
-mod server_error;
+pub(crate) mod server_error;
 pub(crate) mod shell;
 mod shell_client;
 mod socket;

@@ -6,6 +6,7 @@ mod control_groups;
 mod egress;
 mod exposure;
 mod finding;
+mod fleet;
 mod host;
 mod kernel;
 mod limits;
@@ -81,6 +82,7 @@ fn all(settings: &ServerSettings) -> Vec<Finding> {
     all.extend(listen::check(settings, &config.data_dir));
     all.extend(exposure::check(settings));
     all.extend(snapshot_store::check(config.store.as_ref()));
+    all.extend(fleet::check(settings.cluster.as_ref(), &config.data_dir));
     all
 }
 

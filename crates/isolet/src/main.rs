@@ -13,6 +13,7 @@ mod generate;
 mod keys;
 mod log_level;
 mod logging;
+mod node;
 mod restore;
 mod serve;
 mod store;
@@ -103,6 +104,8 @@ enum Command {
     Store(store::Args),
     /// Create the certificates by which nodes of a fleet trust each other (on the operator's machine).
     Cluster(cluster::Args),
+    /// List, cordon and remove the nodes of a fleet.
+    Node(node::Args),
     /// Create copies of a sandbox.
     Fork(client::lifecycle::snapshot::ForkArgs),
     /// Start a program in the background.
@@ -175,6 +178,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => client::run(1, client::lifecycle::snapshot::run(args)),
         Command::Store(args) => store::run(args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Node(args) => client::run(1, node::run(args)),
         Command::Fork(args) => client::run(1, client::lifecycle::snapshot::fork(args)),
         Command::Start(args) => client::run(1, client::processes::start::run(args)),
         Command::Ps(args) => client::run(1, client::processes::list::run(args)),

@@ -23,6 +23,7 @@ and network. A rule is HOST, *.HOST, an address, a network (10.0.0.0/8) or *, ea
   isolet create --memory 2048 --ttl 3600
   isolet create --snapshot ready
   isolet create demo --snapshot-every 1h --keep 24 --snapshot-on-destroy
+  isolet create demo --region eu --node-label gpu=yes
   isolet create demo --allow api.example.com --credential api.example.com:Authorization=@key.txt
 
 The egress proxy injects a credential into requests to its host; the sandbox never sees the value.
@@ -67,6 +68,12 @@ pub(crate) struct Args {
     /// Inject a credential into requests to its host; the value is never visible inside. Repeatable
     #[arg(long, value_name = "HOST:HEADER=SOURCE", value_parser = credential)]
     credential: Vec<Credential>,
+    /// In a fleet: place it in this region [default: that of the node that gets the request]
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+    /// In a fleet: place it on a node with this label. Repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    node_label: Vec<(String, String)>,
     /// Take a snapshot at this interval (90s, 30m, 1h, 1d), while the sandbox changes
     #[arg(long, value_name = "TIME", value_parser = interval)]
     snapshot_every: Option<u64>,
@@ -119,6 +126,7 @@ fn wish(args: &Args) -> Map<String, Value> {
         ("image", &args.image),
         ("snapshot", &args.snapshot),
         ("network_profile", &args.profile),
+        ("region", &args.region),
     ] {
         if let Some(value) = value {
             body.insert(name.into(), json!(value));
@@ -138,10 +146,12 @@ fn wish(args: &Args) -> Map<String, Value> {
     if args.snapshot_on_destroy {
         body.insert("snapshot_on_destroy".into(), json!(true));
     }
-    if !args.env.is_empty() {
-        let env: Map<String, Value> =
-            args.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        body.insert("env".into(), env.into());
+    for (name, pairs) in [("env", &args.env), ("labels", &args.node_label)] {
+        if !pairs.is_empty() {
+            let all: Map<String, Value> =
+                pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+            body.insert(name.into(), all.into());
+        }
     }
     if let Some(word) = &args.network {
         body.insert("network".into(), json!(word));
@@ -169,6 +179,9 @@ mod tests {
         assert_eq!(asked_for(&flags).unwrap(), rules);
         let profile = json!({"network_profile": "packages"});
         assert_eq!(asked_for(&["--profile", "packages"]).unwrap(), profile);
+        let flags = ["--region", "eu", "--node-label", "gpu=yes", "--node-label", "disk=nvme"];
+        let node = json!({"region": "eu", "labels": {"gpu": "yes", "disk": "nvme"}});
+        assert_eq!(asked_for(&flags).unwrap(), node);
         let flags = ["--snapshot-every", "1h", "--keep", "7", "--snapshot-on-destroy"];
         let snapshots = json!({"snapshot_every_s": 3600, "keep": 7, "snapshot_on_destroy": true});
         assert_eq!(asked_for(&flags).unwrap(), snapshots);
@@ -177,6 +190,7 @@ mod tests {
         for wrong in [
             &["--network", "rules"][..],
             &["--keep", "3"],
+            &["--node-label", "gpu"],
             &["--snapshot-every", "h"],
             &["--snapshot-every", "1w"],
             &["--snapshot-every", "18446744073709551615d"],

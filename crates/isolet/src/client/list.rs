@@ -130,7 +130,7 @@ fn outdated(sandbox: &Value) -> bool {
     sandbox["agent_outdated"] == true
 }
 
-pub(super) fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), sanitize)
 }
 

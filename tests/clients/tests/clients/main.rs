@@ -11,6 +11,7 @@ mod https;
 mod isorun;
 mod mcp;
 mod newcomer;
+mod nodes;
 mod openai_agents;
 mod programs;
 mod recover;
