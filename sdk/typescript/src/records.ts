@@ -53,6 +53,12 @@ export interface SandboxInfo {
   keep: number;
   /** The server takes a snapshot before it deletes the sandbox. */
   snapshotOnDestroy: boolean;
+  /** In a fleet: the node that has it. */
+  node: string | undefined;
+  /** In a fleet: the region in which it was placed. */
+  region: string | undefined;
+  /** In a fleet: why it was placed on this node, for people. */
+  placementReason: string | undefined;
   memoryMib: number;
   /** CPU limit in thousandths of a core. */
   cpuMillis: number;
@@ -139,6 +145,9 @@ export interface SandboxJson {
   snapshot_every_s?: number | null;
   keep?: number;
   snapshot_on_destroy?: boolean;
+  node?: string;
+  region?: string;
+  placement_reason?: string;
   memory_mib: number;
   cpu_millis: number;
   pids: number;
@@ -205,6 +214,9 @@ export function sandboxInfo(json: SandboxJson): SandboxInfo {
     snapshotEvery: json.snapshot_every_s ?? undefined,
     keep: json.keep ?? 5,
     snapshotOnDestroy: json.snapshot_on_destroy ?? false,
+    node: json.node,
+    region: json.region,
+    placementReason: json.placement_reason,
     memoryMib: json.memory_mib,
     cpuMillis: json.cpu_millis,
     diskMib: json.disk_mib,

@@ -48,6 +48,10 @@ export interface SandboxOptions {
   network?: Network;
   /** Name of a network profile, instead of `network`. */
   networkProfile?: string;
+  /** In a fleet: region of its node; that of the node that gets the request by default. */
+  region?: string;
+  /** In a fleet: labels that its node must have. */
+  labels?: Record<string, string>;
   /** Secrets that the egress proxy injects into requests to given hosts; never visible inside. */
   credentials?: Credential[];
 }

@@ -62,7 +62,7 @@ export class Sandbox extends Workspace {
 
   async #create(): Promise<void> {
     const { sleepAfter, keepAlive, persistent, image, diskMib, env, network, networkProfile, credentials } = this.#options;
-    const { snapshot } = this.#options;
+    const { snapshot, region, labels } = this.#options;
     const json = limits(this.#options);
     json["id"] = this.id;
     if (snapshot !== undefined) json["snapshot"] = snapshot;
@@ -75,6 +75,8 @@ export class Sandbox extends Workspace {
     if (env) json["env"] = env;
     if (network !== undefined) json["network"] = network;
     if (networkProfile !== undefined) json["network_profile"] = networkProfile;
+    if (region !== undefined) json["region"] = region;
+    if (labels) json["labels"] = labels;
     if (credentials !== undefined) json["credentials"] = credentials;
     try {
       await this.client.send("/v1/sandboxes", { json });

@@ -99,6 +99,8 @@ def create_sandbox(
     snapshot_every: Duration | None = None,
     keep: int | None = None,
     snapshot_on_destroy: bool | None = None,
+    region: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Call:
     """Create a sandbox."""
     body = without_none(
@@ -121,6 +123,8 @@ def create_sandbox(
         snapshot_every_s=None if snapshot_every is None else whole_seconds(snapshot_every),
         keep=keep,
         snapshot_on_destroy=snapshot_on_destroy,
+        region=region,
+        labels=None if labels is None else dict(labels),
     )
     return create_call("/v1/sandboxes", body)
 

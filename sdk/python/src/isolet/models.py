@@ -92,6 +92,9 @@ class SandboxInfo:
     snapshot_every: int | None = None  #: Seconds between snapshots that the server takes; ``None``: never.
     keep: int = 5  #: How many snapshots at intervals exist at most.
     snapshot_on_destroy: bool = False  #: The server takes a snapshot before it deletes the sandbox.
+    node: str | None = None  #: In a fleet: the node that has it.
+    region: str | None = None  #: In a fleet: the region in which it was placed.
+    placement_reason: str | None = None  #: In a fleet: why it was placed on this node, for people.
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SandboxInfo:
@@ -115,6 +118,9 @@ class SandboxInfo:
             snapshot_every=body.get("snapshot_every_s"),
             keep=body.get("keep", 5),
             snapshot_on_destroy=body.get("snapshot_on_destroy", False),
+            node=body.get("node"),
+            region=body.get("region"),
+            placement_reason=body.get("placement_reason"),
             sleep_after=body.get("sleep_after_s"),
             ttl=body.get("ttl_s"),
             env_names=tuple(body["env_names"]),

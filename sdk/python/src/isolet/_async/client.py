@@ -215,6 +215,8 @@ class AsyncIsolet(AsyncTenantSessions):
         snapshot_every: Duration | None = None,
         keep: int | None = None,
         snapshot_on_destroy: bool | None = None,
+        region: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> AsyncSandbox:
         """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
@@ -246,6 +248,8 @@ class AsyncIsolet(AsyncTenantSessions):
             snapshot_every: time between snapshots that the server takes, such as ``"1h"``; never by default.
             keep: how many of them exist, 1 to 100; the oldest ones are deleted; 5 by default.
             snapshot_on_destroy: take a snapshot before the sandbox is deleted; false by default.
+            region: in a fleet: region of its node; that of the node that gets the request by default.
+            labels: in a fleet: labels that its node must have.
 
         Returns:
             the sandbox. In ``async with``, it is deleted at the end.
@@ -274,6 +278,8 @@ class AsyncIsolet(AsyncTenantSessions):
             snapshot_every=snapshot_every,
             keep=keep,
             snapshot_on_destroy=snapshot_on_destroy,
+            region=region,
+            labels=labels,
         )
         return AsyncSandbox(self._connection, id, call, default_session)
 
@@ -300,6 +306,8 @@ class AsyncIsolet(AsyncTenantSessions):
         snapshot_every: Duration | None = None,
         keep: int | None = None,
         snapshot_on_destroy: bool | None = None,
+        region: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> AsyncSandbox:
         """Create a sandbox now.
 
@@ -336,6 +344,8 @@ class AsyncIsolet(AsyncTenantSessions):
             snapshot_every=snapshot_every,
             keep=keep,
             snapshot_on_destroy=snapshot_on_destroy,
+            region=region,
+            labels=labels,
         )
         info = SandboxInfo.from_json(await self._connection.json(call))
         return AsyncSandbox(self._connection, info.id, None, default_session)

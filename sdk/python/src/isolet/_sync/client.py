@@ -216,6 +216,8 @@ class Isolet(TenantSessions):
         snapshot_every: Duration | None = None,
         keep: int | None = None,
         snapshot_on_destroy: bool | None = None,
+        region: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Sandbox:
         """Get a sandbox by id. Its first use creates it; nothing is sent before.
 
@@ -247,6 +249,8 @@ class Isolet(TenantSessions):
             snapshot_every: time between snapshots that the server takes, such as ``"1h"``; never by default.
             keep: how many of them exist, 1 to 100; the oldest ones are deleted; 5 by default.
             snapshot_on_destroy: take a snapshot before the sandbox is deleted; false by default.
+            region: in a fleet: region of its node; that of the node that gets the request by default.
+            labels: in a fleet: labels that its node must have.
 
         Returns:
             the sandbox. In ``with``, it is deleted at the end.
@@ -275,6 +279,8 @@ class Isolet(TenantSessions):
             snapshot_every=snapshot_every,
             keep=keep,
             snapshot_on_destroy=snapshot_on_destroy,
+            region=region,
+            labels=labels,
         )
         return Sandbox(self._connection, id, call, default_session)
 
@@ -301,6 +307,8 @@ class Isolet(TenantSessions):
         snapshot_every: Duration | None = None,
         keep: int | None = None,
         snapshot_on_destroy: bool | None = None,
+        region: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Sandbox:
         """Create a sandbox now.
 
@@ -337,6 +345,8 @@ class Isolet(TenantSessions):
             snapshot_every=snapshot_every,
             keep=keep,
             snapshot_on_destroy=snapshot_on_destroy,
+            region=region,
+            labels=labels,
         )
         info = SandboxInfo.from_json(self._connection.json(call))
         return Sandbox(self._connection, info.id, None, default_session)
