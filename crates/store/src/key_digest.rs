@@ -18,13 +18,15 @@ impl KeyDigest {
         Self(Sha256::digest(secret.as_bytes()).into())
     }
 
-    /// A digest that was read from the records.
-    pub(crate) fn from_record(bytes: [u8; 32]) -> Self {
+    /// A digest that was stored.
+    #[must_use]
+    pub fn from_record(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes that the records store.
-    pub(crate) fn bytes(&self) -> &[u8; 32] {
+    /// The bytes to store.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }

@@ -1,11 +1,14 @@
 //! API keys, of which only the SHA-256 digest is stored.
 
+mod replicated;
+
 use crate::error::Error;
 use crate::key_digest::KeyDigest;
 use crate::records::apply;
 use crate::schema;
 use crate::tombstones::{KEY_RESERVE, Removal, Tombstones};
 use isolet_clock::now_ms;
+pub use replicated::{KeyRecord, MergedKeys};
 use rusqlite::{Connection, OpenFlags, params};
 use std::collections::HashMap;
 use std::fs;
@@ -111,6 +114,8 @@ struct KeyCache {
     connection: Connection,
     /// SQLite's counter of commits by other connections. Once it changes, the keys are read again.
     version: i64,
+    /// Changes whenever a key was added or revoked; see [`Keys::generation`].
+    generation: u64,
     by_hash: HashMap<KeyDigest, CachedKey>,
     /// The file of the records.
     file: PathBuf,
@@ -133,6 +138,7 @@ impl Keys {
         let mut cache = KeyCache {
             connection,
             version: -1,
+            generation: 0,
             by_hash: HashMap::new(),
             file: file.to_owned(),
             revoked: Tombstones::open(file, KEY_RESERVE)?,
@@ -343,14 +349,23 @@ impl KeyCache {
             let known = self.by_hash.get(digest).and_then(|one| one.key.last_used_at_ms);
             key.last_used_at_ms = key.last_used_at_ms.max(known);
         }
-        self.by_hash = by_hash;
         let revoked = &self.revoked;
-        for CachedKey { key, .. } in self.by_hash.values_mut() {
+        for CachedKey { key, .. } in by_hash.values_mut() {
             if key.revoked_at_ms.is_none() && revoked.contains(&Removal::Key { id: key.id.clone() })
             {
                 key.revoked_at_ms = Some(now_ms());
             }
         }
+        // Keys are neither deleted nor changed otherwise.
+        let is_same = by_hash.len() == self.by_hash.len()
+            && by_hash.iter().all(|(digest, CachedKey { key, .. })| {
+                let known = self.by_hash.get(digest).map(|one| one.key.revoked_at_ms.is_some());
+                known == Some(key.revoked_at_ms.is_some())
+            });
+        if !is_same {
+            self.generation += 1;
+        }
+        self.by_hash = by_hash;
         self.version = version;
         Ok(())
     }

@@ -24,4 +24,4 @@ pub use rows::{
     ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, SnapshotRow,
     StoredAnswer, UsageTotals,
 };
-pub use store::Store;
+pub use store::{ProfileRow, Store};

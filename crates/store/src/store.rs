@@ -7,6 +7,8 @@ mod removals;
 mod sandboxes;
 mod snapshots;
 
+pub use profiles::ProfileRow;
+
 use crate::error::Error;
 use crate::records::Records;
 use crate::schema;

@@ -1,6 +1,7 @@
 //! The history of ended sandboxes, and network profiles: by tenant, and bounded.
 
-use isolet_store::{EndedSandbox, HISTORY_MAX, SandboxRow, Store, UsageTotals};
+use isolet_store::{EndedSandbox, HISTORY_MAX, ProfileRow, SandboxRow, Store, UsageTotals};
+use std::collections::HashSet;
 
 fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -70,4 +71,24 @@ async fn profiles_are_a_tenants_own_and_bounded() {
     assert!(!store.remove_profile("u", "b").await.unwrap());
     assert!(store.remove_profile("t", "b").await.unwrap());
     assert_eq!(store.profiles("u").await.unwrap(), [("a".to_owned(), "u a".to_owned())]);
+}
+
+#[tokio::test]
+async fn profiles_are_replaced_by_those_of_another_node() {
+    let (_dir, store) = store();
+    let row = |tenant: &str, name: &str, body: &str| ProfileRow {
+        tenant: tenant.into(),
+        name: name.into(),
+        body: body.into(),
+    };
+    store.set_profiles(vec![row("t", "a", "1"), row("u", "a", "2")]).await.unwrap();
+    store.set_profiles(vec![row("t", "b", "3"), row("t", "a", "4")]).await.unwrap();
+    let start = (String::new(), String::new());
+    let all = store.all_profiles(start.clone(), 9).await.unwrap();
+    assert_eq!(all, [row("t", "a", "4"), row("t", "b", "3"), row("u", "a", "2")]);
+    let page = store.all_profiles(("t".into(), "a".into()), 1).await.unwrap();
+    assert_eq!(page, [row("t", "b", "3")]);
+    let kept = HashSet::from([("t".to_owned(), "b".to_owned()), ("v".into(), "a".into())]);
+    assert_eq!(store.retain_profiles(kept).await.unwrap(), 2);
+    assert_eq!(store.all_profiles(start, 9).await.unwrap(), [row("t", "b", "3")]);
 }
