@@ -50,7 +50,7 @@ impl Check {
 #[must_use]
 pub fn inspect(files: &PeerFiles, node: Option<&NodeName>, now_s: i64) -> Vec<Check> {
     let mut checks = vec![key_file(files)];
-    let identity = match Identity::load(files) {
+    let identity = match Identity::load(files, &[]) {
         Ok(identity) => identity,
         Err(error) => {
             let remedy = remedy_of(&error);

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use isolet_wire::node::NodeName;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use sha2::{Digest, Sha256};
 use std::borrow::Borrow;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::revocation_list::CertificateRevocationList;
@@ -55,6 +56,8 @@ impl Leaf {
 #[derive(Debug, Clone)]
 pub(crate) struct Anchor {
     pub(crate) name: String,
+    /// SHA-256 of the certificate, in hexadecimal digits.
+    pub(crate) fingerprint: String,
     /// Seconds since 1970.
     pub(crate) expires_at_s: i64,
     pub(crate) der: CertificateDer<'static>,
@@ -68,7 +71,9 @@ impl Anchor {
         }
         let name = parsed.subject().to_string();
         let expires_at_s = parsed.validity().not_after.timestamp();
-        Ok(Self { name, expires_at_s, der })
+        let bytes: &[u8] = der.borrow();
+        let fingerprint = hex::encode(Sha256::digest(bytes));
+        Ok(Self { name, fingerprint, expires_at_s, der })
     }
 }
 

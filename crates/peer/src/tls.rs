@@ -8,22 +8,23 @@ mod handshake;
 mod identity;
 mod links;
 mod reload;
+mod revocation;
 mod stream;
 pub mod watched_files;
 
 pub use error::{HandshakeError, LoadError};
+pub use revocation::{ListNumber, SignedList};
 pub use stream::PeerStream;
 
 pub(crate) use handshake::OpenConnection;
-pub(crate) use identity::{Identity, lists_by_authority};
+pub(crate) use identity::{Identity, lists_by_authority, lists_text};
 pub(crate) use links::LinkState;
 
-use crate::files::{self, PeerFiles};
-use crate::parsed::RevocationList;
+use crate::files::PeerFiles;
 use isolet_wire::node::NodeName;
 use links::Links;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::task::JoinHandle;
 use tracing::error;
 
@@ -40,8 +41,10 @@ struct Shared {
 struct TlsState {
     files: PeerFiles,
     links: Arc<Links>,
-    /// Held while files are read or replaced, so that an earlier reading never replaces a later one.
-    loading: Mutex<()>,
+    /// Revocation lists that came from other nodes, at most one for each authority. Files that are
+    /// older do not replace them. Locked while files are read or replaced, so that an earlier reading
+    /// never replaces a later one.
+    received: Mutex<String>,
 }
 
 impl fmt::Debug for PeerTls {
@@ -68,10 +71,10 @@ impl PeerTls {
     /// Outside a Tokio runtime.
     pub fn open(files: PeerFiles) -> Result<Self, LoadError> {
         let watched = watched_files::WatchedFiles::new(files.all());
-        let identity = Identity::load(&files)?;
+        let identity = Identity::load(&files, &[])?;
         report_refused(&identity);
         let links = Arc::new(Links::new(identity));
-        let state = Arc::new(TlsState { files, links, loading: Mutex::new(()) });
+        let state = Arc::new(TlsState { files, links, received: Mutex::default() });
         let reloading = tokio::spawn(reload::keep_current(Arc::clone(&state), watched));
         Ok(Self(Arc::new(Shared { state, reloading })))
     }
@@ -92,38 +95,6 @@ impl PeerTls {
     #[must_use]
     pub fn authorities(&self) -> usize {
         self.identity().anchors.len()
-    }
-
-    /// Revocation lists as PEM, for other nodes.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn revocation_lists(&self) -> std::io::Result<Vec<u8>> {
-        files::read(&self.0.state.files.revoked)
-    }
-
-    /// Takes revocation lists into use that came from elsewhere, and writes them to the file.
-    /// Returns whether they were newer. They need no trust in who passed them on, because they
-    /// are signed by the CA, and the number of a list never decreases. Blocks.
-    ///
-    /// # Errors
-    /// A trusted CA has no list among them, or the file cannot be written.
-    pub fn install_revoked(&self, lists: &[u8]) -> Result<bool, LoadError> {
-        let state = &self.0.state;
-        let _loading = state.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = self.identity();
-        let offered = lists_by_authority(&current.anchors, lists).map_err(LoadError::offered)?;
-        let numbers: Vec<u64> = offered.iter().map(|list| list.number).collect();
-        let is_older = current.list_numbers.iter().zip(&numbers).any(|(own, new)| new < own);
-        if current.list_numbers == numbers || is_older {
-            return Ok(false);
-        }
-        // Nothing else of the text: it came from elsewhere.
-        let text: String = offered.iter().map(RevocationList::to_pem).collect();
-        let path = &state.files.revoked;
-        files::replace(path, text.as_bytes()).map_err(LoadError::unreadable(path))?;
-        reload::load(state)?;
-        Ok(true)
     }
 
     pub(crate) fn identity(&self) -> Arc<Identity> {

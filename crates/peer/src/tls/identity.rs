@@ -44,10 +44,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads all files. Blocks.
-    pub(crate) fn load(files: &PeerFiles) -> Result<Self, LoadError> {
+    /// Reads all files. `received` are revocation lists that came from other nodes: the newest of
+    /// each authority counts. Blocks.
+    pub(crate) fn load(files: &PeerFiles, received: &[u8]) -> Result<Self, LoadError> {
         let anchors = anchors(&files.ca, isolet_clock::now_ms() / 1000)?;
-        let lists = read(&files.revoked)?;
+        let lists = lists_text(files, received)?;
         let lists =
             lists_by_authority(&anchors, &lists).map_err(|problem| problem.at(&files.revoked))?;
         let chain = certificates(&files.certificate)?;
@@ -188,6 +189,11 @@ fn client(
     // A node has one certificate, so the name need not be sent in plain text.
     config.enable_sni = false;
     Ok(Arc::new(config))
+}
+
+/// The revocation lists of the file, and those that other nodes have sent.
+pub(crate) fn lists_text(files: &PeerFiles, received: &[u8]) -> Result<Vec<u8>, LoadError> {
+    Ok([read(&files.revoked)?.as_slice(), b"\n", received].concat())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {

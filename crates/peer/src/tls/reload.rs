@@ -41,8 +41,8 @@ pub(super) async fn keep_current(state: Arc<TlsState>, mut watched: WatchedFiles
 
 /// Reads the files when no other thread does. Blocks.
 fn reload(state: &TlsState) -> Result<(), LoadError> {
-    let _loading = state.loading.lock().unwrap_or_else(PoisonError::into_inner);
-    load(state)
+    let received = state.received.lock().unwrap_or_else(PoisonError::into_inner);
+    load(state, received.as_bytes())
 }
 
 /// Logs that the certificate of this node ends soon, once a day.
@@ -56,10 +56,10 @@ fn warn_of_expiry(state: &TlsState, now_s: i64, next_s: &mut i64) {
     }
 }
 
-/// Reads the files, and verifies all open connections with them. The caller holds `loading`.
-/// Blocks.
-pub(super) fn load(state: &TlsState) -> Result<(), LoadError> {
-    let identity = Identity::load(&state.files)?;
+/// Reads the files, and verifies all open connections with them. The caller has
+/// locked `received`. Blocks.
+pub(super) fn load(state: &TlsState, received: &[u8]) -> Result<(), LoadError> {
+    let identity = Identity::load(&state.files, received)?;
     let own = state.links.identity().own.node.clone();
     if identity.own.node != own {
         let path = state.files.certificate.clone();

@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, Pool, get, name, now_s, pool, soon, text, wait_until};
 use crate::server::TestServer;
 use isolet_peer::certificates::Revocation;
-use isolet_peer::{PeerError, PeerTls, PeerTunnel};
+use isolet_peer::{PeerError, PeerFiles, PeerTls, PeerTunnel};
 use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -117,6 +117,71 @@ async fn only_newer_lists_of_the_same_authority_are_installed() {
     assert!(tls.install_revoked(&foreign).is_err());
     assert!(tls.install_revoked(b"garbage").is_err());
     assert_eq!(tls.revocation_lists().unwrap(), second);
+}
+
+/// Lists arrive one by one, and a rotation gives some nodes an authority that others lack.
+#[tokio::test]
+async fn a_list_of_one_authority_is_merged_with_those_of_others() {
+    let mut fleet = Fleet::new();
+    let tls = fleet.node("node-1");
+    let before = tls.list_numbers();
+    fleet.cluster.start_rotation(now_s()).unwrap();
+    fleet.distribute("node-1");
+    wait_until("both authorities", || tls.list_numbers().len() == 2).await;
+    let first = tls.signed_lists().unwrap();
+    fleet.issue("node-2");
+    fleet.cluster.revoke(&Revocation::Node(name("node-2")), now_s()).unwrap();
+    let revoking = std::fs::read(fleet.cluster.lists_file()).unwrap();
+    let of_old = &before[0].authority;
+    let newer = tls.number_of_list(of_old, &revoking).unwrap();
+    assert!(newer > first[0].number.number);
+    assert_eq!(tls.number_of_list("00", &revoking), None);
+    assert_eq!(tls.number_of_list(of_old, first[1].pem.as_bytes()), None, "of the other one");
+    let foreign = std::fs::read(Fleet::new().cluster.lists_file()).unwrap();
+    assert_eq!(tls.number_of_list(of_old, &foreign), None);
+    // Another node, which has both lists, offers that of the old authority alone.
+    fleet.issue("node-3");
+    fleet.distribute("node-3");
+    let other = PeerTls::open(PeerFiles::in_directory(&fleet.directory("node-3"))).unwrap();
+    let lists = other.signed_lists().unwrap();
+    let old = lists.iter().find(|list| list.number.authority == *of_old).unwrap();
+    assert!(tls.install_revoked(old.pem.as_bytes()).is_err(), "one of two");
+    assert!(tls.merge_revoked(old.pem.as_bytes()).unwrap());
+    assert!(!tls.merge_revoked(old.pem.as_bytes()).unwrap(), "the same");
+    let now = tls.list_numbers();
+    let number = |of: &str| now.iter().find(|list| list.authority == of).unwrap().number;
+    assert_eq!(number(of_old), old.number.number);
+    assert_eq!(number(&first[1].number.authority), first[1].number.number);
+}
+
+/// As on a machine where the directory is read-only.
+#[tokio::test]
+async fn lists_that_cannot_be_written_are_in_use_and_older_files_do_not_replace_them() {
+    let mut fleet = Fleet::new();
+    let files = fleet.issue("node-1");
+    let tls = PeerTls::open(files.clone()).unwrap();
+    let first = std::fs::read(&files.revoked).unwrap();
+    // The name under which the file is written first.
+    std::fs::create_dir(fleet.directory("node-1").join("revoked.pem.new")).unwrap();
+    fleet.issue("node-2");
+    fleet.cluster.revoke(&Revocation::Node(name("node-2")), now_s()).unwrap();
+    let second = std::fs::read(fleet.cluster.lists_file()).unwrap();
+    assert!(tls.merge_revoked(&second).unwrap());
+    let installed = tls.list_numbers();
+    assert_eq!(std::fs::read(&files.revoked).unwrap(), first);
+    assert_eq!(tls.signed_lists().unwrap()[0].pem.as_bytes(), second);
+    // Another certificate of this node makes it read all files again.
+    fleet.issue("node-4");
+    let serial = tls.expires_at_s();
+    fleet
+        .cluster
+        .issue_until(&name("node-1"), serial - 60, &fleet.directory("renewed"), now_s())
+        .unwrap();
+    let renewed = PeerFiles::in_directory(&fleet.directory("renewed"));
+    std::fs::copy(renewed.certificate, &files.certificate).unwrap();
+    std::fs::copy(renewed.key, &files.key).unwrap();
+    wait_until("the certificate is in use", || tls.expires_at_s() == serial - 60).await;
+    assert_eq!(tls.list_numbers(), installed);
 }
 
 /// A node with unusable files continues with the previous ones.
