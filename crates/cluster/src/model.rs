@@ -8,6 +8,7 @@ mod node_record;
 mod owner;
 mod sandbox_key;
 mod settings;
+mod shared_keys;
 
 pub use boot_time::{BootTime, LeaseDeadline};
 pub use keys::{BadPrefix, Keys, NodeKey, PREFIX_BYTES_MAX};

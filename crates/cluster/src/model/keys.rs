@@ -140,7 +140,7 @@ impl Keys {
         format!("{}/fenced/{}/", self.prefix, sandbox.path()).into_bytes()
     }
 
-    fn below<'a>(&self, key: &'a [u8], kind: &str) -> Option<&'a str> {
+    pub(super) fn below<'a>(&self, key: &'a [u8], kind: &str) -> Option<&'a str> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(&*self.prefix)?;
         rest.strip_prefix('/')?.strip_prefix(kind)?.strip_prefix('/')
     }

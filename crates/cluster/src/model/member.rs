@@ -92,6 +92,18 @@ impl Members {
         self.nodes.values()
     }
 
+    /// The nodes that hold their lease and have other limits of tenants in their configuration files
+    /// than those with this digest, in the order of their names.
+    #[must_use]
+    pub fn with_other_limits(&self, digest: &str) -> Vec<NodeName> {
+        let holds = |state: NodeState| matches!(state, NodeState::Ready | NodeState::Suspect);
+        let differs = |member: &&Member| {
+            let other = member.record.limits_digest.as_deref();
+            holds(member.state) && other.is_some_and(|other| other != digest)
+        };
+        self.iter().filter(differs).map(|member| member.record.name.clone()).collect()
+    }
+
     /// The number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -108,5 +120,33 @@ impl Members {
     #[must_use]
     pub fn skipped(&self) -> &[SkippedKey] {
         &self.skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::label::Label;
+
+    #[test]
+    fn only_living_nodes_with_other_limits_are_reported() {
+        let nodes = [
+            ("a", Some("1"), NodeState::Ready),
+            ("b", Some("2"), NodeState::Ready),
+            ("c", Some("2"), NodeState::Lost),
+            ("d", None, NodeState::Ready),
+            ("e", Some("3"), NodeState::Suspect),
+        ];
+        let member = |(name, digest, state): (&str, Option<&str>, NodeState)| {
+            let name = NodeName::parse(name).unwrap();
+            let region = Label::parse("eu").unwrap();
+            let mut record = NodeRecord::new(name.clone(), "i".into(), "h:1".into(), region);
+            record.limits_digest = digest.map(str::to_owned);
+            (name, Member { record, registration: None, state, cordoned: false })
+        };
+        let all = Members::new(1, nodes.into_iter().map(member).collect(), Vec::new());
+        let names: Vec<String> =
+            all.with_other_limits("1").iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["b", "e"]);
     }
 }

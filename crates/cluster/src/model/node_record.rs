@@ -39,6 +39,10 @@ pub struct NodeRecord {
     pub capacity: Capacity,
     /// What is in use.
     pub load: Load,
+    /// A digest of the limits of tenants in the node's configuration file; `None`: an earlier version
+    /// wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits_digest: Option<String>,
     /// Whether sandboxes of the class `store` can be placed here.
     #[serde(default)]
     pub store: bool,
@@ -127,6 +131,7 @@ impl NodeRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capacity: Capacity::default(),
             load: Load::default(),
+            limits_digest: None,
             store: false,
             state: ReportedState::Ready,
             started_at_ms: isolet_clock::now_ms(),
@@ -182,6 +187,8 @@ impl NodeRecord {
         within("the identity", self.identity.len(), TEXT_BYTES_MAX)?;
         within("the address", self.address.len(), TEXT_BYTES_MAX)?;
         within("the version", self.version.len(), TEXT_BYTES_MAX)?;
+        let digest = self.limits_digest.as_ref().map(String::len);
+        within("the digest of limits", digest.unwrap_or_default(), TEXT_BYTES_MAX)?;
         let longest = self.load.images.iter().map(String::len).max();
         within("the digest of an image", longest.unwrap_or_default(), TEXT_BYTES_MAX)
     }

@@ -78,7 +78,7 @@ pub(super) fn encoded(text: &str) -> String {
 }
 
 /// The text of a code; `None` if [`encoded`] cannot have written it.
-fn decoded(code: &str) -> Option<String> {
+pub(super) fn decoded(code: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(code.len());
     let mut rest = code.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
