@@ -1,5 +1,6 @@
 //! Why a server does not become a node, and errors of the parts as those of the HTTP server.
 
+use crate::replication::ReplicationError;
 use isolet_cluster::etcd::EtcdError;
 use isolet_cluster::membership::JoinError;
 use isolet_cluster::ownership::OwnershipError;
@@ -57,6 +58,9 @@ pub enum NodeError {
     /// The records of ownership cannot be read or written.
     #[error("cannot compare the records of ownership: {0}")]
     Ownership(#[from] OwnershipError),
+    /// Keys, network profiles or revocation lists cannot be exchanged with the fleet.
+    #[error("cannot take what all nodes of the fleet share: {0}")]
+    Replication(#[from] ReplicationError),
     /// etcd did not answer for too long.
     #[error(
         "cannot join the fleet within {} s: {last}; sandboxes keep running, and the server has to be \

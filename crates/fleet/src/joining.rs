@@ -4,8 +4,9 @@ use crate::error::NodeError;
 use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
+use crate::replication::{Replication, ReplicationParts};
 use crate::reservations::Reservations;
-use crate::{identity, load, releases, sweep};
+use crate::{identity, limits, load, releases, sweep};
 use isolet_cluster::etcd::{Etcd, EtcdError};
 use isolet_cluster::membership::{JoinError, Membership};
 use isolet_cluster::model::{Capacity, ClusterSettings, NodeRecord};
@@ -55,6 +56,16 @@ impl Node {
         let record = describe(&settings, service, identity);
         let removals = service.removals();
         let membership = join(&etcd, &settings, &record).await?;
+        // Before anything is served: keys that were revoked while this node was away open nothing.
+        let replication = Replication::start(ReplicationParts {
+            etcd: etcd.clone(),
+            names: settings.keys.clone(),
+            api_keys: service.keys().clone(),
+            store: service.store().clone(),
+            data_dir: service.data_dir().to_owned(),
+            tls: tls.clone(),
+        })
+        .await?;
         let state = membership.state();
         let keys = settings.keys.clone();
         let (releases, queue) = mpsc::channel(RELEASES_MAX);
@@ -65,6 +76,7 @@ impl Node {
             members: membership.members(),
             state,
             outgoing: Outgoing::new(tls),
+            replication,
             reservations: Reservations::default(),
             releases,
             membership: Mutex::new(Some(membership)),
@@ -78,6 +90,7 @@ impl Node {
         let mut absent = sweep::Absent::default();
         node.sweep(&mut absent).await?;
         node.spawn(load::keep(Arc::clone(&node)));
+        node.spawn(limits::watch(node.members.clone(), service.limits_digest()));
         node.spawn(releases::work(Arc::clone(&node), queue));
         node.spawn(sweep::keep(Arc::clone(&node), removals, absent));
         let address = &node.settings.advertise;
@@ -162,6 +175,7 @@ fn describe(settings: &ClusterSettings, service: &Service, identity: String) -> 
     );
     record.labels = settings.labels.clone();
     record.store = settings.store;
+    record.limits_digest = Some(service.limits_digest());
     record.capacity = capacity(service.data_dir());
     record
 }

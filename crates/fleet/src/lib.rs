@@ -7,13 +7,15 @@
 //!
 //! # Layers
 //!
-//! `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`, `node`, then its parts
-//! (`load`, `placing`, `releases`, `sweep`, `whereabouts`), `joining`; each uses only those before it.
+//! `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`,
+//! `node`, then its parts (`limits`, `load`, `placing`, `releases`, `sweep`, `whereabouts`), `joining`;
+//! each uses only those before it.
 #![forbid(unsafe_code)]
 
 mod error;
 mod identity;
 mod joining;
+mod limits;
 mod listener;
 mod load;
 mod node;
@@ -22,6 +24,7 @@ mod outgoing;
 mod placing;
 mod release;
 mod releases;
+pub mod replication;
 mod reservations;
 mod sweep;
 mod whereabouts;

@@ -4,6 +4,7 @@ use crate::listener;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
 use crate::release::Release;
+use crate::replication::Replication;
 use crate::reservations::Reservations;
 use isolet_cluster::membership::{MemberState, Membership};
 use isolet_cluster::model::{ClusterSettings, Member, Members, ReportedState, SandboxKey};
@@ -34,6 +35,7 @@ pub struct Node {
     pub(crate) members: watch::Receiver<Members>,
     pub(crate) state: watch::Receiver<MemberState>,
     pub(crate) outgoing: Outgoing,
+    pub(crate) replication: Replication,
     pub(crate) reservations: Reservations,
     pub(crate) releases: mpsc::Sender<Release>,
     /// `None` after [`Node::stop`].
@@ -71,6 +73,7 @@ impl Node {
             serving.abort();
         }
         lock(&self.tasks).abort_all();
+        self.replication.stop();
         let membership = lock(&self.membership).take();
         let Some(membership) = membership else { return };
         if timeout(STOP_WAIT, membership.stop()).await.is_err() {

@@ -5,6 +5,7 @@ use crate::node::{Node, key};
 use crate::nodes;
 use crate::outgoing::Unsent;
 use crate::release::Release;
+use crate::replication::PutProfile;
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner};
@@ -13,6 +14,7 @@ use isolet_http::fleet::{
     PeerResponse, Placement, PlacementWish, SendFailure, Whereabouts,
 };
 use isolet_metrics::FleetMetrics;
+use isolet_sandbox::profiles::Profile;
 use isolet_sandbox::{OwnedId, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 use tracing::{error, warn};
@@ -217,6 +219,32 @@ impl Fleet for Node {
                 }
                 unsent.failure
             })
+        })
+    }
+
+    fn put_profile<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        profile: &'a Profile,
+    ) -> FleetFuture<'a, Result<bool, FleetError>> {
+        Box::pin(async move {
+            match self.replication.put_profile(tenant.as_str(), profile).await {
+                Ok(PutProfile::Created) => Ok(true),
+                Ok(PutProfile::Replaced) => Ok(false),
+                Ok(PutProfile::TooMany { max }) => Err(FleetError::TooManyProfiles { max }),
+                Err(error) => Err(FleetError::Unavailable(error.to_string())),
+            }
+        })
+    }
+
+    fn remove_profile<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        name: &'a str,
+    ) -> FleetFuture<'a, Result<bool, FleetError>> {
+        Box::pin(async move {
+            let removed = self.replication.remove_profile(tenant.as_str(), name).await;
+            removed.map_err(|error| FleetError::Unavailable(error.to_string()))
         })
     }
 

@@ -8,6 +8,7 @@ mod nodes;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
+use isolet_sandbox::profiles::Profile;
 use isolet_sandbox::{SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 pub use nodes::{
@@ -116,6 +117,12 @@ pub enum FleetError {
     TooManySandboxes {
         /// The limit.
         max: u32,
+    },
+    /// The tenant, or the fleet, has as many network profiles as it may have.
+    #[error("at most {max} network profiles")]
+    TooManyProfiles {
+        /// The limit.
+        max: usize,
     },
 }
 
@@ -237,6 +244,28 @@ pub trait Fleet: Send + Sync + 'static {
         peer: &'a Peer,
         request: Request<Body>,
     ) -> FleetFuture<'a, Result<PeerResponse, SendFailure>>;
+
+    /// Writes a network profile, which the caller has checked, for all nodes. Returns `true` if there
+    /// was none of this name. When it returns, this node has it too.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`], and then nothing was changed, unless the answer was lost and it was
+    /// changed for all nodes; [`FleetError::TooManyProfiles`].
+    fn put_profile<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        profile: &'a Profile,
+    ) -> FleetFuture<'a, Result<bool, FleetError>>;
+
+    /// Deletes a network profile for all nodes. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`], as for [`Self::put_profile`].
+    fn remove_profile<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        name: &'a str,
+    ) -> FleetFuture<'a, Result<bool, FleetError>>;
 
     /// Called once, when this server can answer requests of other nodes. `handler` answers 503 once
     /// the server stops.

@@ -72,6 +72,9 @@ impl From<FleetError> for ApiError {
             FleetError::TooManySandboxes { max } => {
                 isolet_sandbox::Error::TooManySandboxes { max }.into()
             }
+            FleetError::TooManyProfiles { max } => {
+                isolet_sandbox::Error::TooManyProfiles { max }.into()
+            }
         }
     }
 }

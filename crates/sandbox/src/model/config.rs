@@ -1,5 +1,7 @@
 //! The configuration of the service.
 
+mod limits_digest;
+
 use crate::model::ids::TenantId;
 use isolet_wire::launcher::Limits;
 use std::collections::BTreeMap;

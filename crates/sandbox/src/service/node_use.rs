@@ -3,6 +3,7 @@
 use crate::model::ids::{OwnedId, SandboxId, TenantId};
 use crate::model::state::State;
 use crate::service::Service;
+use isolet_store::Store;
 use isolet_wire::launcher::Limits;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,6 +68,19 @@ impl Service {
     #[must_use]
     pub fn image_digests(&self) -> Vec<String> {
         self.inner.images.digests()
+    }
+
+    /// A digest of the limits and quotas of tenants and of the operator's network profiles, which
+    /// should be the same on all nodes of a fleet.
+    #[must_use]
+    pub fn limits_digest(&self) -> String {
+        self.inner.config.limits_digest()
+    }
+
+    /// The records, for what the nodes of a fleet copy from each other.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.inner.store
     }
 
     /// The data directory.

@@ -35,8 +35,7 @@ impl Service {
     /// # Errors
     /// [`Error::BadField`], [`Error::TooManyProfiles`], and errors of the store.
     pub async fn put_profile(&self, tenant: &TenantId, profile: &Profile) -> Result<bool, Error> {
-        profile.check()?;
-        self.own(&profile.name)?;
+        self.check_profile(profile)?;
         let body =
             serde_json::to_string(profile).map_err(|error| Error::Fault(error.to_string()))?;
         let tenant = tenant.as_str();
@@ -51,7 +50,7 @@ impl Service {
     /// [`Error::NoProfile`], [`Error::BadField`] if the profile is not the tenant's own, and errors
     /// of the store.
     pub async fn remove_profile(&self, tenant: &TenantId, name: &str) -> Result<(), Error> {
-        self.own(name)?;
+        self.check_own_profile(name)?;
         let gone = self.inner.store.remove_profile(tenant.as_str(), name).await?;
         if gone { Ok(()) } else { Err(no(name)) }
     }
@@ -61,8 +60,20 @@ impl Service {
             || built_in().iter().any(|profile| profile.name == name)
     }
 
+    /// Checks a profile that a tenant wants to store.
+    ///
+    /// # Errors
+    /// [`Error::BadField`].
+    pub fn check_profile(&self, profile: &Profile) -> Result<(), Error> {
+        profile.check()?;
+        self.check_own_profile(&profile.name)
+    }
+
     /// Refuses the names of profiles that a tenant cannot change.
-    fn own(&self, name: &str) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::BadField`].
+    pub fn check_own_profile(&self, name: &str) -> Result<(), Error> {
         if !self.taken(name) {
             return Ok(());
         }

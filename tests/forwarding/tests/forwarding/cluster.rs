@@ -134,6 +134,7 @@ async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits) -> Node {
         let _ = stopped.await;
     });
     let serving = tokio::spawn(served);
+    fleet.directory.services.lock().expect("no test panics with it").push(service.clone());
     fleet.listen().await;
     Node { folder, fleet, service: Some(service), port, stop: Some(stop), serving: Some(serving) }
 }
@@ -151,6 +152,7 @@ impl Drop for Cluster {
             if let Some(serving) = node.serving.take() {
                 let _ = self.runtime.block_on(serving);
             }
+            self.directory.services.lock().expect("no test panics with it").clear();
             if let Some(service) = node.service.take() {
                 self.runtime.block_on(service.shutdown());
             }

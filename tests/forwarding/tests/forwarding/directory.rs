@@ -12,13 +12,14 @@ use isolet_http::fleet::{
     NodeList, NodeLoad, NodeState, Peer, PeerHandler, PeerResponse, Placement, PlacementWish,
     SendFailure, SkippedKey, TunnelIo, Whereabouts,
 };
-use isolet_sandbox::{SandboxId, TenantId};
+use isolet_sandbox::profiles::Profile;
+use isolet_sandbox::{SandboxId, Service, TenantId};
 use isolet_wire::node::NodeName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -39,8 +40,16 @@ pub(crate) struct Directory {
     dead: Mutex<BTreeSet<NodeName>>,
     /// What the last request for a new sandbox demanded of its node.
     pub(crate) wish: Mutex<PlacementWish>,
+    /// The servers, which all have the same network profiles.
+    pub(crate) services: Mutex<Vec<Service>>,
+    /// Whether the records cannot be reached.
+    pub(crate) is_cut_off: AtomicBool,
     /// How often a record was read.
     pub(crate) reads: AtomicUsize,
+}
+
+fn unavailable(error: isolet_sandbox::Error) -> FleetError {
+    FleetError::Unavailable(error.to_string())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,6 +75,14 @@ impl Directory {
     /// How many sandboxes have an owner.
     pub(crate) fn count(&self) -> usize {
         lock(&self.owners).len()
+    }
+
+    /// All servers.
+    fn reachable_services(&self) -> Result<Vec<Service>, FleetError> {
+        match self.is_cut_off.load(Ordering::SeqCst) {
+            true => Err(FleetError::Unavailable("no answer".to_owned())),
+            false => Ok(lock(&self.services).clone()),
+        }
     }
 
     fn epoch(&self) -> u64 {
@@ -410,6 +427,34 @@ impl Fleet for TestNode {
                 })
             });
             Ok(PeerResponse { response: response.map(Body::new), tunnel })
+        })
+    }
+
+    fn put_profile<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        profile: &'a Profile,
+    ) -> FleetFuture<'a, Result<bool, FleetError>> {
+        Box::pin(async move {
+            let mut is_new = false;
+            for service in self.directory.reachable_services()? {
+                is_new = service.put_profile(tenant, profile).await.map_err(unavailable)?;
+            }
+            Ok(is_new)
+        })
+    }
+
+    fn remove_profile<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        name: &'a str,
+    ) -> FleetFuture<'a, Result<bool, FleetError>> {
+        Box::pin(async move {
+            let mut existed = false;
+            for service in self.directory.reachable_services()? {
+                existed = service.remove_profile(tenant, name).await.is_ok();
+            }
+            Ok(existed)
         })
     }
 

@@ -114,7 +114,13 @@ pub(crate) async fn put(
         allow: allow.unwrap_or_default(),
         deny: deny.unwrap_or_default(),
     };
-    let new = app.service.put_profile(&caller.tenant, &profile).await?;
+    let new = match &app.fleet {
+        Some(joined) => {
+            app.service.check_profile(&profile)?;
+            joined.fleet.put_profile(&caller.tenant, &profile).await?
+        }
+        None => app.service.put_profile(&caller.tenant, &profile).await?,
+    };
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(profile.into())))
 }
@@ -134,6 +140,13 @@ pub(crate) async fn delete(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    app.service.remove_profile(&caller.tenant, &name).await?;
+    let Some(joined) = &app.fleet else {
+        app.service.remove_profile(&caller.tenant, &name).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    };
+    app.service.check_own_profile(&name)?;
+    if !joined.fleet.remove_profile(&caller.tenant, &name).await? {
+        return Err(isolet_sandbox::profiles::no(&name).into());
+    }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -127,7 +127,9 @@ pub fn network(name: &str, own: &[Profile]) -> Result<Network, Error> {
     }
 }
 
-pub(crate) fn no(name: &str) -> Error {
+/// The error for a profile that does not exist.
+#[must_use]
+pub fn no(name: &str) -> Error {
     Error::NoProfile(name.chars().take(NAME_BYTES_MAX).collect())
 }
 
