@@ -92,17 +92,7 @@ pub(crate) struct RevocationList {
 impl RevocationList {
     /// The list as PEM.
     pub(crate) fn to_pem(&self) -> String {
-        let encoded = STANDARD.encode(&self.der);
-        let mut text = String::from("-----BEGIN X509 CRL-----\n");
-        let mut rest = encoded.as_str();
-        while !rest.is_empty() {
-            let (line, after) = rest.split_at(rest.len().min(PEM_COLUMNS));
-            text.push_str(line);
-            text.push('\n');
-            rest = after;
-        }
-        text.push_str("-----END X509 CRL-----\n");
-        text
+        list_to_pem(&self.der)
     }
 
     /// The newest of several lists that an authority signed, if any. Lists of other authorities,
@@ -146,6 +136,21 @@ pub(crate) fn certificates_of(text: &[u8]) -> Result<Vec<CertificateDer<'static>
     let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
     let all = all.map_err(|error| BadCertificate::Pem(error.to_string()))?;
     if all.is_empty() { Err(BadCertificate::Empty("CERTIFICATE")) } else { Ok(all) }
+}
+
+/// A revocation list as PEM.
+pub(crate) fn list_to_pem(list: &CertificateRevocationListDer<'static>) -> String {
+    let encoded = STANDARD.encode(list);
+    let mut text = String::from("-----BEGIN X509 CRL-----\n");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(PEM_COLUMNS));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text.push_str("-----END X509 CRL-----\n");
+    text
 }
 
 /// The revocation lists of a PEM file, maybe none.

@@ -1,7 +1,7 @@
 //! Revocation lists that nodes exchange.
 
 use crate::files;
-use crate::parsed::{Anchor, RevocationList, lists_of};
+use crate::parsed::{Anchor, RevocationList, list_to_pem, lists_of};
 use crate::tls::{LoadError, PeerTls, lists_by_authority, lists_text, reload};
 use std::sync::PoisonError;
 use tracing::warn;
@@ -22,6 +22,19 @@ pub struct SignedList {
     pub number: ListNumber,
     /// The list as PEM.
     pub pem: String,
+}
+
+/// The lists in a text whose authorities a node does not trust. An operator may just be copying the
+/// file of the new authority, which needs them.
+fn lists_of_others(anchors: &[Anchor], text: &[u8]) -> String {
+    let mut all = lists_of(text).unwrap_or_default();
+    all.retain(|list| {
+        let alone = std::slice::from_ref(list);
+        let signed =
+            |anchor| RevocationList::newest_of(anchor, alone).is_ok_and(|own| own.is_some());
+        !anchors.iter().any(signed)
+    });
+    all.iter().map(list_to_pem).collect()
 }
 
 impl PeerTls {
@@ -71,7 +84,8 @@ impl PeerTls {
         // Nothing else of the text: it came from elsewhere.
         *received = offered.iter().map(RevocationList::to_pem).collect();
         let path = &state.files.revoked;
-        if let Err(error) = files::replace(path, received.as_bytes()) {
+        let kept = lists_of_others(&current.anchors, &files::read(path).unwrap_or_default());
+        if let Err(error) = files::replace(path, format!("{received}{kept}").as_bytes()) {
             warn!(
                 path = %path.display(),
                 %error,
