@@ -50,7 +50,7 @@ pub enum ReplicationError {
 }
 
 impl ReplicationError {
-    /// Whether the disk of this node is full. Revocations are written all the same.
+    /// Whether the disk of this node is full. Revocations are still written.
     pub(super) fn is_full_disk(&self) -> bool {
         matches!(self, Self::Store(isolet_store::Error::Full))
     }
