@@ -2,10 +2,9 @@
 //! registration of the one before, and another server with the same name cannot.
 
 use crate::error::NodeError;
-use rustix::fs::{AtFlags, CWD, StatxFlags};
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use isolet_peer::replace_file;
+use isolet_sandbox::DirectoryId;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// The file in the data directory: a random number, and which directory it was written in.
@@ -26,7 +25,7 @@ pub(crate) fn of_directory(data_dir: &Path) -> Result<String, NodeError> {
 /// # Errors
 /// Those of the kernel.
 pub fn recorded(data_dir: &Path) -> io::Result<Option<String>> {
-    let directory = directory_id(data_dir)?;
+    let directory = DirectoryId::of(data_dir)?.to_string();
     match std::fs::read_to_string(data_dir.join(FILE)) {
         Ok(text) => {
             let recorded = text.trim().split_once(' ');
@@ -41,27 +40,12 @@ fn read_or_make(data_dir: &Path, path: &Path) -> io::Result<String> {
     if let Some(identity) = recorded(data_dir)? {
         return Ok(identity);
     }
-    let directory = directory_id(data_dir)?;
+    let directory = DirectoryId::of(data_dir)?.to_string();
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
     let identity = hex::encode(random);
-    let temporary = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    writeln!(file, "{identity} {directory}")?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    std::fs::File::open(data_dir)?.sync_all()?;
+    replace_file(path, format!("{identity} {directory}\n").as_bytes())?;
     Ok(identity)
-}
-
-/// Identifies a directory independently of its path: device, inode, and time of creation.
-fn directory_id(path: &Path) -> io::Result<String> {
-    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), flags)?;
-    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    let created = stat.stx_btime;
-    Ok(format!("{device}-{}-{}.{:09}", stat.stx_ino, created.tv_sec, created.tv_nsec))
 }
 
 #[cfg(test)]
@@ -76,7 +60,8 @@ mod tests {
             std::fs::create_dir(&path).unwrap();
             path
         };
-        let (first, copy) = (directory("first"), directory("copy"));
+        let first = directory("first");
+        let copy = directory("copy");
         let identity = of_directory(&first).unwrap();
         assert_eq!(of_directory(&first).unwrap(), identity);
         assert_eq!(recorded(&first).unwrap(), Some(identity.clone()));

@@ -206,7 +206,8 @@ mod tests {
             let member = Member { record, registration: None, state, cordoned: false };
             shown_node(&member).state.word()
         };
-        let (ready, stopping) = (ReportedState::Ready, ReportedState::Stopping);
+        let ready = ReportedState::Ready;
+        let stopping = ReportedState::Stopping;
         assert_eq!(of(NodeState::Ready, ready), "ready");
         assert_eq!(of(NodeState::Suspect, ready), "suspect");
         assert_eq!(of(NodeState::Ready, stopping), "stopping");

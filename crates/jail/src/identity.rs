@@ -23,6 +23,7 @@ use crate::kernel::helper_socket::HelperSocket;
 use crate::orphan::{self, AgentProcess};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -65,7 +66,7 @@ pub struct Identity {
 
 /// Identifies a directory independently of its path and its mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct DirectoryId {
+pub struct DirectoryId {
     device: u64,
     inode: u64,
     /// The time of its creation, `SECONDS.NANOSECONDS`, or `unknown`. Inodes are reused.
@@ -91,7 +92,11 @@ enum Ownership {
 }
 
 impl DirectoryId {
-    fn of(path: &Path) -> io::Result<Self> {
+    /// Identifies a directory.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn of(path: &Path) -> io::Result<Self> {
         let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), flags)?;
         let has_created = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
@@ -101,6 +106,12 @@ impl DirectoryId {
         };
         let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
         Ok(Self { device, inode: stat.stx_ino, created })
+    }
+}
+
+impl fmt::Display for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.device, self.inode, self.created)
     }
 }
 

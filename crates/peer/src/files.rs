@@ -58,7 +58,10 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Replaces a file in one step, readable by its owner only. After that, the content is on the disk.
 /// Blocks.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// The file cannot be written. It has its former content then.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);

@@ -32,6 +32,6 @@ mod parsed;
 pub mod tls;
 pub mod transport;
 
-pub use files::PeerFiles;
+pub use files::{PeerFiles, replace as replace_file};
 pub use tls::{PeerStream, PeerTls};
 pub use transport::{PeerBody, PeerError, PeerListener, PeerPool, PeerTunnel, SendError};

@@ -26,6 +26,7 @@ pub mod service;
 pub use agent_client::connection::{ExecConnection, ShellConnection};
 pub use agent_client::wire::AgentEvent;
 pub use isolet_image as image;
+pub use isolet_jail::identity::DirectoryId;
 pub use isolet_jail::{Ended, SLOTS as SANDBOXES_MAX};
 pub use isolet_repository as repository;
 pub use isolet_storage as storage;

@@ -11,13 +11,11 @@ use isolet_cluster::etcd::EtcdError;
 use isolet_cluster::etcd::Operation;
 use isolet_cluster::etcd::Transaction;
 use isolet_cluster::model::Keys as KeyNames;
+use isolet_peer::replace_file;
 use std::fs::File;
-use std::fs::OpenOptions;
 use std::io;
 use std::io::ErrorKind;
 use std::io::Read;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The file in the data directory.
@@ -69,20 +67,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, ReplicationError> {
 
 /// Replaces the id in the data directory. Blocks until it is on the disk.
 pub(super) fn write(path: &Path, id: &str) -> Result<(), ReplicationError> {
-    let replace = || -> io::Result<()> {
-        let new = path.with_extension("new");
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
-        let mut file = file?;
-        writeln!(file, "{id}")?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-    };
-    replace().map_err(failed(path))
+    replace_file(path, format!("{id}\n").as_bytes()).map_err(failed(path))
 }
 
 fn is_id(text: &str) -> bool {

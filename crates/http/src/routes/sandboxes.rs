@@ -243,7 +243,7 @@ pub(crate) struct ChangeSandbox {
 }
 
 /// A sandbox of this server as a response has it.
-fn view(app: &App, caller: &Caller, info: SandboxInfo) -> SandboxView {
+pub(crate) fn view(app: &App, caller: &Caller, info: SandboxInfo) -> SandboxView {
     let placement = app.placement_of(caller, &info.id);
     SandboxView::from(info).placed(placement)
 }

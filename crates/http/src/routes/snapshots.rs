@@ -11,13 +11,13 @@ use crate::foundation::error::ApiError;
 use crate::foundation::input::{PathIds, bad_id};
 use crate::foundation::json::{Object, StrictJson, not_null};
 use crate::foundation::query::Query;
-use crate::routes::sandboxes::view::SandboxView;
+use crate::routes::sandboxes;
 use crate::routes::snapshots::view::{ForksView, RestoredView, SnapshotListView, SnapshotView};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use isolet_sandbox::{Metadata, SandboxId, SandboxInfo, SnapshotId, SnapshotSpec};
+use isolet_sandbox::{Metadata, SandboxId, SnapshotId, SnapshotSpec};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -225,11 +225,7 @@ pub(crate) async fn fork(
     let count = body.value.count();
     let (forks, replayed) = app.service.fork(&caller.tenant, &ids.sandbox, count, once).await?;
     app.adopt(&caller, &forks).await?;
-    let view = |fork: SandboxInfo| {
-        let placement = app.placement_of(&caller, &fork.id);
-        SandboxView::from(fork).placed(placement)
-    };
-    let forks = forks.into_iter().map(view).collect();
+    let forks = forks.into_iter().map(|fork| sandboxes::view(&app, &caller, fork)).collect();
     Ok(done(replayed, (StatusCode::CREATED, Json(ForksView { forks }))))
 }
 

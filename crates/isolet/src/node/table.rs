@@ -71,7 +71,8 @@ fn row(node: &Value) -> Row {
     let labels = node["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> =
         labels.map(|(name, value)| format!("{}={}", sanitize(name), text(value))).collect();
-    let (load, capacity) = (&details["load"], &details["capacity"]);
+    let load = &details["load"];
+    let capacity = &details["capacity"];
     [
         text(&node["name"]),
         state,

@@ -144,9 +144,9 @@ impl Registry {
             }
             map.free_slots.push_back(entry.slot);
             drop(map);
-            let (tenant, id) = (entry.tenant.clone(), entry.id.clone());
+            let removed = OwnedId { tenant: entry.tenant.clone(), id: entry.id.clone() };
             // Nobody listens on a server that is no node of a fleet.
-            let _ = self.removals.send(Arc::new(OwnedId { tenant, id }));
+            let _ = self.removals.send(Arc::new(removed));
         }
     }
 
