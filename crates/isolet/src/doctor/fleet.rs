@@ -34,14 +34,19 @@ pub(super) fn check(settings: Option<&ClusterSettings>, data_dir: &Path) -> Vec<
             return all;
         }
     };
-    let is_running = matches!(AdminClient::connect(data_dir), Ok(Some(_)));
+    // Only the server's own user and root may ask.
+    let is_running = AdminClient::connect(data_dir).ok().map(|server| server.is_some());
     all.extend(runtime.block_on(node(settings, data_dir, is_running)));
     // The lookup of a name may still block a thread.
     runtime.shutdown_background();
     all
 }
 
-async fn node(settings: &ClusterSettings, data_dir: &Path, is_running: bool) -> Vec<Finding> {
+async fn node(
+    settings: &ClusterSettings,
+    data_dir: &Path,
+    is_running: Option<bool>,
+) -> Vec<Finding> {
     let mut all = Vec::new();
     match Etcd::new(settings.etcd.clone()) {
         Err(error) => all.push(unusable(&error)),
@@ -56,7 +61,10 @@ async fn node(settings: &ClusterSettings, data_dir: &Path, is_running: bool) -> 
             }
         }
     }
-    all.push(address(settings, is_running).await);
+    all.push(match is_running {
+        Some(is_running) => address(settings, is_running).await,
+        None => Finding::needs_root(GROUP, "address"),
+    });
     all
 }
 
@@ -173,7 +181,7 @@ async fn records(
     settings: &ClusterSettings,
     etcd: &Etcd,
     data_dir: &Path,
-    is_running: bool,
+    is_running: Option<bool>,
 ) -> Vec<Finding> {
     let operator = Operator::new(etcd.clone(), settings.keys.clone());
     let members = match operator.members().await {
@@ -183,9 +191,15 @@ async fn records(
             return vec![Finding::failure(GROUP, "prefix", error.to_string(), remedy)];
         }
     };
-    let identity = isolet_fleet::recorded_identity(data_dir).ok().flatten();
-    let own = members.get(&settings.node);
-    vec![prefix(settings, &members), registration(settings, own, identity.as_deref(), is_running)]
+    let identity = isolet_fleet::recorded_identity(data_dir).ok();
+    let registration = match identity.zip(is_running) {
+        Some((identity, is_running)) => {
+            let own = members.get(&settings.node);
+            registration(settings, own, identity.as_deref(), is_running)
+        }
+        None => Finding::needs_root(GROUP, "registration"),
+    };
+    vec![prefix(settings, &members), registration]
 }
 
 fn prefix(settings: &ClusterSettings, members: &Members) -> Finding {
