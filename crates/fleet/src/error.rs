@@ -74,6 +74,19 @@ pub enum NodeError {
     },
 }
 
+impl NodeError {
+    /// The error of etcd, if another attempt may succeed.
+    pub(crate) fn of_etcd(&self) -> Option<&EtcdError> {
+        let error = match self {
+            Self::Join(JoinError::Etcd(error))
+            | Self::Ownership(OwnershipError::Etcd(error))
+            | Self::Replication(ReplicationError::Etcd(error)) => error,
+            _ => return None,
+        };
+        (!matches!(error, EtcdError::Settings { .. })).then_some(error)
+    }
+}
+
 impl From<EtcdError> for NodeError {
     fn from(error: EtcdError) -> Self {
         Self::Join(error.into())

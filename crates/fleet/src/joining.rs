@@ -7,8 +7,8 @@ use crate::outgoing::Outgoing;
 use crate::replication::{Replication, ReplicationParts};
 use crate::reservations::Reservations;
 use crate::{identity, limits, load, releases, sweep};
-use isolet_cluster::etcd::{Etcd, EtcdError};
-use isolet_cluster::membership::{JoinError, Membership};
+use isolet_cluster::etcd::Etcd;
+use isolet_cluster::membership::Membership;
 use isolet_cluster::model::{Capacity, ClusterSettings, NodeRecord};
 use isolet_cluster::ownership::Ownership;
 use isolet_peer::transport::ListenerLimits;
@@ -55,17 +55,21 @@ impl Node {
         let etcd = Etcd::new(settings.etcd.clone())?;
         let record = describe(&settings, service, identity);
         let removals = service.removals();
-        let membership = join(&etcd, &settings, &record).await?;
+        let until = Instant::now() + JOIN_WAIT;
+        let membership = retried(until, async || {
+            Membership::join(etcd.clone(), &settings, record.clone()).await
+        })
+        .await?;
         // Before anything is served: keys that were revoked while this node was away open nothing.
-        let replication = Replication::start(ReplicationParts {
+        let shared = ReplicationParts {
             etcd: etcd.clone(),
             names: settings.keys.clone(),
             api_keys: service.keys().clone(),
             store: service.store().clone(),
             data_dir: service.data_dir().to_owned(),
             tls: tls.clone(),
-        })
-        .await?;
+        };
+        let replication = retried(until, async || Replication::start(shared.clone()).await).await?;
         let state = membership.state();
         let keys = settings.keys.clone();
         let (releases, queue) = mpsc::channel(RELEASES_MAX);
@@ -87,12 +91,11 @@ impl Node {
             settings,
         });
         node.report_load();
-        let mut absent = sweep::Absent::default();
-        node.sweep(&mut absent).await?;
+        retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;
         node.spawn(load::keep(Arc::clone(&node)));
         node.spawn(limits::watch(node.members.clone(), service.limits_digest()));
         node.spawn(releases::work(Arc::clone(&node), queue));
-        node.spawn(sweep::keep(Arc::clone(&node), removals, absent));
+        node.spawn(sweep::keep(Arc::clone(&node), removals));
         let address = &node.settings.advertise;
         info!(node = %name, region = %node.settings.region, %address, "joined the fleet");
         Ok(node)
@@ -143,23 +146,22 @@ async fn listen(settings: &ClusterSettings, tls: &PeerTls) -> Result<PeerListene
     PeerListener::new(listener, tls.clone(), ListenerLimits::default()).map_err(failed)
 }
 
-/// Registers, and tries again while etcd does not answer.
-async fn join(
-    etcd: &Etcd,
-    settings: &ClusterSettings,
-    record: &NodeRecord,
-) -> Result<Membership, NodeError> {
-    let until = Instant::now() + JOIN_WAIT;
+/// Tries again while etcd does not answer.
+async fn retried<T, E: Into<NodeError>>(
+    until: Instant,
+    attempt: impl AsyncFn() -> Result<T, E>,
+) -> Result<T, NodeError> {
     loop {
-        match Membership::join(etcd.clone(), settings, record.clone()).await {
-            Ok(membership) => return Ok(membership),
-            Err(JoinError::Etcd(error)) if !matches!(error, EtcdError::Settings { .. }) => {
-                if Instant::now() >= until {
-                    return Err(NodeError::TooLate { after: JOIN_WAIT, last: error.to_string() });
-                }
-                warn!(%error, "cannot join the fleet yet");
+        let error = match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error.into(),
+        };
+        match error.of_etcd() {
+            None => return Err(error),
+            Some(cause) if Instant::now() >= until => {
+                return Err(NodeError::TooLate { after: JOIN_WAIT, last: cause.to_string() });
             }
-            Err(error) => return Err(error.into()),
+            Some(cause) => warn!(error = %cause, "cannot join the fleet yet"),
         }
         sleep(JOIN_PAUSE).await;
     }

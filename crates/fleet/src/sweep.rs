@@ -37,11 +37,8 @@ struct FirstSeen {
 }
 
 /// Compares until the task is aborted, and gives up what is removed.
-pub(crate) async fn keep(
-    node: Arc<Node>,
-    mut removals: broadcast::Receiver<Arc<OwnedId>>,
-    mut absent: Absent,
-) {
+pub(crate) async fn keep(node: Arc<Node>, mut removals: broadcast::Receiver<Arc<OwnedId>>) {
+    let mut absent = Absent::default();
     let mut state = node.state.clone();
     let mut registration = state.borrow_and_update().registration();
     let mut clock = interval_at(tokio::time::Instant::now() + SWEEP_EVERY, SWEEP_EVERY);

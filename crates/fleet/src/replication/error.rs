@@ -3,6 +3,7 @@
 use isolet_cluster::etcd::EtcdError;
 use isolet_peer::tls::LoadError;
 use std::io;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// Why the records of this node and those of the fleet could not be made equal. Contains no digest
@@ -52,7 +53,13 @@ pub enum ReplicationError {
 impl ReplicationError {
     /// Whether the disk of this node is full. Revocations are still written.
     pub(super) fn is_full_disk(&self) -> bool {
-        matches!(self, Self::Store(isolet_store::Error::Full))
+        match self {
+            Self::Store(error) => matches!(error, isolet_store::Error::Full),
+            Self::File { source, .. } => {
+                matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
     }
 }
 

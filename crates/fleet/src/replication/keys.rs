@@ -168,7 +168,10 @@ impl KeyReplica {
 
     /// Adds keys that etcd lacks.
     async fn add(&mut self, mut keys: Vec<KeyRecord>) -> Result<(), ReplicationError> {
-        let left = KEYS_MAX.saturating_sub(self.known.len());
+        // A revocation is never left out: another node may still accept the key.
+        keys.sort_by_key(|key| key.revoked_at_ms.is_none());
+        let revoked = keys.partition_point(|key| key.revoked_at_ms.is_some());
+        let left = KEYS_MAX.saturating_sub(self.known.len()).max(revoked);
         if keys.len() > left {
             if !self.is_full {
                 error!(
