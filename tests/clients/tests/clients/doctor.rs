@@ -34,7 +34,7 @@ impl Diagnosis {
 }
 
 /// A port that is free at the moment.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("binds").port()
 }
 

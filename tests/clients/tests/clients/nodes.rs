@@ -1,17 +1,16 @@
 //! `isolet node`, the fields about nodes, and `isolet doctor`, with a real etcd and a fleet of one
 //! server.
 
+use crate::doctor::free_port;
 use crate::programs::{ProgramOutput, fetched, run};
-use isolet_kit::{Options, SOON, Server, Value, json, programs, wait_until};
+use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, programs, wait_until};
+use std::fs::Permissions;
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("binds").port()
-}
 
 /// An etcd with one member. It ends when it is dropped.
 struct Etcd {
@@ -30,9 +29,9 @@ impl Drop for Etcd {
 impl Etcd {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a directory in /tmp");
-        let (port, peers) = (free_port(), free_port());
-        let (client, peer) =
-            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+        let port = free_port();
+        let client = format!("http://127.0.0.1:{port}");
+        let peer = format!("http://127.0.0.1:{}", free_port());
         let mut command = Command::new(fetched("etcd/usr/bin/etcd"));
         command
             .args(["--name", "one", "--data-dir"])
@@ -66,16 +65,34 @@ impl Etcd {
         assert!(child.wait().expect("it ends").success());
     }
 
-    /// The configuration of a node, with a certificate of a new authority.
+    /// The value of a key as text; empty if there is none.
+    fn value(&self, key: &str) -> String {
+        let mut command = Command::new(fetched("etcd/usr/bin/etcdctl"));
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "get", key]);
+        run(command.arg("--print-value-only")).well().out
+    }
+
+    /// Runs `isolet cluster` beside the authority.
+    fn authority(&self, line: &str) {
+        let mut isolet = Command::new(programs().join("isolet"));
+        isolet.arg("cluster").args(line.split(' ')).args(["--dir", "ca"]);
+        run(isolet.current_dir(self.folder.path())).well();
+    }
+
+    /// The configuration of the node `one`, with a certificate of a new authority.
     fn config(&self) -> String {
-        let folder = self.folder.path();
-        for line in ["cluster init --dir ca", "cluster issue one --dir ca --out peer"] {
-            let mut isolet = Command::new(programs().join("isolet"));
-            run(isolet.args(line.split(' ')).current_dir(folder)).well();
-        }
-        let (url, port, peer) = (self.url(), free_port(), folder.join("peer"));
+        self.authority("init");
+        self.config_of("one")
+    }
+
+    /// The configuration of a node, with a certificate.
+    fn config_of(&self, node: &str) -> String {
+        self.authority(&format!("issue {node} --out {node}"));
+        let url = self.url();
+        let port = free_port();
+        let peer = self.folder.path().join(node);
         format!(
-            "[cluster]\netcd = [\"{url}\"]\nnode = \"one\"\nregion = \"eu\"\n\
+            "[cluster]\netcd = [\"{url}\"]\nnode = \"{node}\"\nregion = \"eu\"\n\
              advertise = \"127.0.0.1:{port}\"\nlisten = \"127.0.0.1:{port}\"\npeer_dir = \"{}\"\n\
              lease_ttl_s = 60\n[cluster.labels]\ngpu = \"yes\"\n",
             peer.display()
@@ -106,8 +123,12 @@ fn typed(server: &Server, line: &str) -> ProgramOutput {
 
 /// The finding of a check in `isolet doctor`, with its status.
 fn findings(server: &Server, config: &Path) -> Vec<Value> {
-    let output = run(server.program().args(["doctor", "--json", "--config"]).arg(config));
-    let report: Value = output.out.parse().expect("JSON");
+    fleet_findings(server.program().args(["doctor", "--json", "--config"]).arg(config))
+}
+
+/// The findings about the fleet.
+fn fleet_findings(doctor: &mut Command) -> Vec<Value> {
+    let report: Value = run(doctor).out.parse().expect("JSON");
     let all = report["findings"].as_array().expect("a list").iter();
     all.filter(|one| one["group"] == "fleet").cloned().collect()
 }
@@ -137,6 +158,8 @@ fn an_operator_lists_cordons_and_removes_nodes() {
         assert_eq!(list["nodes"][1]["name"], "one", "{list}");
         assert_eq!(list["nodes"][1]["cordoned"], true, "{list}");
         typed(&server, &format!("node uncordon one{how}")).well();
+        let list: Value = typed(&server, "node ls --json --etcd").well().out.parse().expect("JSON");
+        assert_eq!(list["nodes"][1]["cordoned"], false, "{list}");
     }
     let alive = typed(&server, "node rm one --yes");
     assert!(alive.code == Some(1) && alive.err.contains("stop its server"), "{}", alive.err);
@@ -180,12 +203,97 @@ fn a_sandbox_says_where_it_is_and_a_demand_that_no_node_meets_is_refused() {
     }
 }
 
+/// The number of sandboxes that a node owns.
+fn owned(server: &Server, node: &str) -> Value {
+    server.http().get(&format!("/v1/nodes/{node}")).expect(200).json()["owned"]["node"].clone()
+}
+
+/// Promises: FW3, FW6, FW8, FW9.
+#[test]
+fn two_servers_are_one_fleet() {
+    let etcd = Etcd::start();
+    etcd.authority("init");
+    let start =
+        |name: &str| Options::new().key("a-key-of-both").config(&etcd.config_of(name)).start();
+    let one = start("one");
+    let mut two = start("two");
+    wait_until("one knows two", SOON, || {
+        typed(&one, "node ls").well().out.contains("two").then_some(())
+    });
+    let create = |id: &str| {
+        let made = one.http().post("/v1/sandboxes", &json!({ "id": id })).expect(201).json();
+        made["node"].as_str().expect("a name").to_owned()
+    };
+    let placed: Vec<String> = ["a", "b", "c", "d"].map(|id| create(id)).into();
+    assert_eq!(placed.iter().filter(|node| *node == "two").count(), 2, "{placed:?}: spread");
+    assert_eq!((owned(&one, "one"), owned(&two, "two")), (json!(2), json!(2)));
+    let metrics = one.http().get("/metrics").expect(200).text();
+    for counted in
+        ["placements_total{result=\"here\"} 2", "placements_total{result=\"elsewhere\"} 2"]
+    {
+        assert!(metrics.contains(&format!("isolet_fleet_{counted}")), "{metrics}");
+    }
+
+    // A node that fails is avoided, and its sandboxes continue when it returns.
+    let away = ["a", "b", "c", "d"].into_iter().zip(&placed).find(|(_, node)| *node == "two");
+    let away = Sandbox { id: away.expect("one of two").0.to_owned(), http: one.http() };
+    away.says("sleep 1000 >/dev/null 2>&1 & echo $! >pid");
+    let key = typed(&one, "keys add --label shared").well().out;
+    let secret = key.split_whitespace().find(|word| word.starts_with("isolet_"));
+    let secret = secret.expect("printed once").to_owned();
+    let accepted = |server: &Server| server.client(Some(&secret)).get("/v1/sandboxes").status;
+    wait_until("the key reaches two", SOON, || (accepted(&two) == 200).then_some(()));
+    let profile = json!({"allow": ["example.com:443"]}).to_string();
+    let path = "/v1/network-profiles/web";
+    let put = one.http().send("PUT", path, Some(profile.as_bytes()));
+    assert!(put.status < 300, "{}", put.text());
+    wait_until("the profile reaches two", SOON, || {
+        (two.http().get(path).status == 200).then_some(())
+    });
+    two.kill();
+    assert_eq!(away.http.get(&away.path("")).expect(503).error(), "node_unreachable");
+    for id in ["e", "f", "g"] {
+        assert_eq!(create(id), "one", "two holds its lease and has more memory, but fails");
+    }
+    let listed = typed(&one, "keys ls").well().out;
+    let id = listed.lines().find(|line| line.contains("shared")).expect("listed");
+    let id = id.split_whitespace().find(|word| word.starts_with("key_")).expect("an id");
+    let record = || etcd.value(&format!("isolet/keys/{id}"));
+    let valid = record();
+    assert!(valid.contains("shared") && !valid.contains(&secret), "{valid}");
+    typed(&one, &format!("keys revoke {id}")).well();
+    wait_until("the fleet knows the revocation", SOON, || (record() != valid).then_some(()));
+    two.launch();
+    assert_eq!(accepted(&two), 401, "the first answer after a start knows the revocation");
+    assert_eq!(away.says("kill -0 $(cat pid) && echo alive"), "alive\n");
+
+    // What does not exist is not owned.
+    let refused = one.http().post("/v1/sandboxes", &json!({"id": "bad", "image": "NOT AN IMAGE"}));
+    assert!((400..500).contains(&refused.status), "{}", refused.text());
+    let forked = away.post("/fork", &json!({"count": 2})).expect(201).json();
+    let forks = forked["forks"].as_array().expect("a list").clone();
+    wait_until("the forks are owned, and what was refused is not", SOON, || {
+        (owned(&one, "one") == 5 && owned(&one, "two") == 4).then_some(())
+    });
+    let forks = forks.iter().map(|fork| fork["id"].as_str().expect("an id").to_owned());
+    for id in ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned).into_iter().chain(forks) {
+        one.http().delete(&format!("/v1/sandboxes/{id}")).expect(200);
+    }
+    wait_until("nothing is owned", SOON, || {
+        (owned(&one, "one") == 0 && owned(&one, "two") == 0).then_some(())
+    });
+}
+
 #[test]
 fn the_doctor_checks_a_node_while_its_server_runs_and_while_it_does_not() {
     let mut etcd = Etcd::start();
     let config = etcd.config();
     let file = etcd.folder.path().join("node.toml");
     std::fs::write(&file, &config).expect("written");
+    let open = Permissions::from_mode(0o755);
+    let shared = tempfile::Builder::new().permissions(open).tempdir().expect("in /tmp");
+    let readable = shared.path().join("node.toml");
+    std::fs::write(&readable, &config).expect("written");
     let mut server = Options::new().config(&config).start();
     let all = findings(&server, &file);
     assert_eq!(status(&all, "etcd", "version 3."), "ok");
@@ -196,6 +304,15 @@ fn the_doctor_checks_a_node_while_its_server_runs_and_while_it_does_not() {
     typed(&server, "node cordon one").well();
     assert_eq!(status(&findings(&server, &file), "registration", "cordoned"), "warning");
     typed(&server, "node uncordon one").well();
+    // Without root, what is not known is no failure.
+    let mut doctor = Command::new("setpriv");
+    doctor.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    doctor.arg(programs().join("isolet")).args(["doctor", "--json", "--config"]).arg(&readable);
+    doctor.env("ISOLET_DATA_DIR", server.data());
+    let all = fleet_findings(&mut doctor);
+    for check in ["registration", "address"] {
+        assert_eq!(status(&all, check, "not checked"), "warning");
+    }
     server.stop();
     let all = findings(&server, &file);
     assert_eq!(status(&all, "registration", "node one"), "ok");
@@ -204,9 +321,7 @@ fn the_doctor_checks_a_node_while_its_server_runs_and_while_it_does_not() {
     let other = tempfile::tempdir().expect("a directory in /tmp");
     let mut doctor = server.program();
     doctor.args(["doctor", "--json", "--config"]).arg(&file).env("ISOLET_DATA_DIR", other.path());
-    let report: Value = run(&mut doctor).out.parse().expect("JSON");
-    let taken = report["findings"].as_array().expect("a list").iter();
-    let taken: Vec<Value> = taken.filter(|one| one["group"] == "fleet").cloned().collect();
+    let taken = fleet_findings(&mut doctor);
     assert_eq!(status(&taken, "registration", "taken by another data directory"), "failure");
     etcd.process.kill().expect("it runs");
     etcd.process.wait().expect("it ends");
