@@ -252,6 +252,10 @@ fn two_servers_are_one_fleet() {
     });
     two.kill();
     assert_eq!(away.http.get(&away.path("")).expect(503).error(), "node_unreachable");
+    wait_until("one suspects two", SOON, || {
+        let list = one.http().get("/v1/nodes").expect(200).json();
+        (list["nodes"][1]["state"] == "suspect").then_some(())
+    });
     for id in ["e", "f", "g"] {
         assert_eq!(create(id), "one", "two holds its lease and has more memory, but fails");
     }
