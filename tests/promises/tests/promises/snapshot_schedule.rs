@@ -153,7 +153,10 @@ fn the_last_snapshot_has_everything_that_was_written() {
         let sandbox = server.sandbox_with(&spec);
         sandbox.command("dev", "echo data >/workspace/data; cd /usr; X=5");
         // It writes until it is killed.
-        sandbox.exec("(while :; do echo line >>/workspace/log; done) & disown");
+        sandbox.exec(
+            "(while :; do echo line >>/workspace/log; done) & disown; \
+             until [ -s /workspace/log ]; do sleep 0.01; done",
+        );
         match state {
             "paused" => _ = sandbox.post("/pause", &json!({})).expect(200),
             "sleeping" => wait_until("it sleeps", SOON, || {
