@@ -224,7 +224,7 @@ fn two_servers_are_one_fleet() {
         let made = one.http().post("/v1/sandboxes", &json!({ "id": id })).expect(201).json();
         made["node"].as_str().expect("a name").to_owned()
     };
-    let placed: Vec<String> = ["a", "b", "c", "d"].map(|id| create(id)).into();
+    let placed: Vec<String> = ["a", "b", "c", "d"].map(create).into();
     assert_eq!(placed.iter().filter(|node| *node == "two").count(), 2, "{placed:?}: spread");
     assert_eq!((owned(&one, "one"), owned(&two, "two")), (json!(2), json!(2)));
     let metrics = one.http().get("/metrics").expect(200).text();
