@@ -1,6 +1,5 @@
 //! Nodes, owners, their names and keys in etcd, and the settings of a node.
 
-mod boot_time;
 mod keys;
 mod label;
 mod member;
@@ -10,13 +9,13 @@ mod sandbox_key;
 mod settings;
 mod shared_keys;
 
-pub use boot_time::{BootTime, LeaseDeadline};
+pub use isolet_wire::lease::{BootTime, Epoch, LeaseDeadline};
 pub use keys::{BadPrefix, Keys, NodeKey, PREFIX_BYTES_MAX};
 pub use label::{BadLabel, LABEL_BYTES_MAX, LABELS_MAX, Label, Labels};
 pub use member::{Member, Members, NODES_MAX, NodeState, SKIPPED_MAX, SkippedKey};
 pub use node_record::{
     BadRecord, Capacity, IMAGES_MAX, Load, NodeRecord, RECORD_BYTES_MAX, ReportedState,
 };
-pub use owner::{Class, Epoch, Owner, OwnerValue, REASON_BYTES_MAX};
+pub use owner::{Class, Owner, OwnerValue, REASON_BYTES_MAX};
 pub use sandbox_key::{BadSandboxKey, ID_BYTES_MAX, SandboxKey};
 pub use settings::{ClusterFile, ClusterSettings, LEASE_TTL_S, PlacementStrategy, SettingsError};

@@ -1,7 +1,7 @@
 //! What a node does with a sandbox when it gains, loses and regains the right to run it.
 //!
 //! [`step`] is a pure function of the node's view of one sandbox and of an event; it returns the next
-//! view and actions. [`Guard`] is the state of the process that outlives the server: it alone lets
+//! view and actions. [`Guard`] (in `isolet-wire`) is the state of the process that outlives the server: it alone lets
 //! sandboxes of the class `store` run, and freezes them when the node's lease may end. The test
 //! `model` checks both together with etcd, two nodes, drifting clocks, and servers that stop at any
 //! point.
@@ -34,16 +34,16 @@
 //!   returns the actions that may have been lost.
 //! - `Admit` is a request to the guard, which refuses it if the registration is not the one that it
 //!   knows or if the deadline has passed ([`Guard::admits`]). A request that a stopped server sent
-//!   long ago can therefore do no harm. Each new process tree of a sandbox of the class `store` starts
-//!   frozen, and only `Admit` thaws it.
+//!   long ago can therefore do no harm. Each new process tree of a sandbox of the class `store` is
+//!   admitted just before it starts. One that a server starts although the deadline has passed since,
+//!   because the server was stopped in between, is frozen by the guard within 100 ms.
 //! - If the node holds its lease when the guard refuses, the driver repeats [`Event::LeaseRegained`]
 //!   after [`Event::NotAdmitted`], so that the epoch is compared.
 //! - When its deadline passes, the guard freezes all sandboxes of the class `store` and cuts their
 //!   egress. They stay frozen, each until it is admitted again, also when the deadline is renewed.
 //! - Events about an epoch other than the current one are answers to outdated questions, and ignored.
 
-mod guard;
 mod state;
 
-pub use guard::Guard;
+pub use isolet_wire::lease::Guard;
 pub use state::{Action, Event, Phase, View, step};

@@ -9,26 +9,34 @@
 //!
 //! ```mermaid
 //! stateDiagram-v2
-//!   [*] --> Watched: Guard, before the deadline
-//!   Watched --> [*]: Release
-//!   Watched --> Stopped: the deadline passes
+//!   [*] --> Watched: Admit, before the deadline of the registration
+//!   [*] --> Stopped: Stop
+//!   Watched --> [*]: Release, Free
+//!   Watched --> Stopped: the deadline passes, another registration, Stop
 //!   Watched --> Killed: it cannot be frozen or cut off
-//!   Stopped --> Watched: Resume, with a later deadline
+//!   Stopped --> Watched: Admit, under the current registration
 //!   Stopped --> Killed: a process ran again and cannot be frozen
-//!   Stopped --> [*]: Release
+//!   Stopped --> [*]: Release, Free
+//!   Killed --> Watched: Admit, when nothing is left
 //!   Killed --> [*]: Release
 //! ```
 //!
+//! - [`isolet_wire::lease::Guard`] decides, which the model checker of the protocol tries: a deadline
+//!   belongs to a registration, late messages neither extend nor revive it, and what was admitted
+//!   under a former registration is stopped.
+//! - A process tree is admitted before it starts. `Free` is for sandboxes of the class `node`, which
+//!   are stopped only while their node knows that it was declared dead.
 //! - The deadline is a time of `CLOCK_BOOTTIME`, which the wall clock does not move. It counts from
 //!   before the extension was sent, so it is earlier than the end of the lease in etcd.
 //! - All sandboxes are frozen first, then those that do not freeze within [`FREEZE_WAIT`] are
 //!   killed. Packets that the kernel still sends for frozen processes, such as repetitions, are
 //!   dropped by a table of the packet filter in the network namespace of the sandbox.
-//! - A server that was stopped and continues may thaw a sandbox, or start one that it had announced.
-//!   So the guard looks at stopped sandboxes every [`ENFORCE_INTERVAL`], and freezes again what runs.
+//! - A server that was stopped and continues may thaw a sandbox, or start one that was admitted
+//!   before. So the guard looks at stopped sandboxes every [`ENFORCE_INTERVAL`], and freezes again
+//!   what runs.
 //! - A server that starts must ask which sandboxes still belong to the node before it resumes them.
-//! - If the guard is killed, the server starts another one. If both are killed at the same time,
-//!   nothing stops the sandboxes until the next server has started.
+//! - If the guard is killed, the server starts another one, and announces all sandboxes again. If both
+//!   are killed at the same time, nothing stops the sandboxes until the next server has started.
 
 pub(crate) mod client;
 mod event_loop;
@@ -43,10 +51,3 @@ use std::time::Duration;
 const FREEZE_WAIT: Duration = Duration::from_secs(1);
 /// The interval at which stopped sandboxes are checked.
 const ENFORCE_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The time since the start of the machine, in ms.
-fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
-}

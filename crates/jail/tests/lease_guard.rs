@@ -2,6 +2,7 @@
 
 use isolet_jail::{Config, GuardError, LeaseGuard, SandboxHandle};
 use isolet_kit::{SOON, Sandbox, Server, json, process, wait_until};
+use isolet_wire::lease::{BootTime, Epoch, LeaseDeadline};
 use isolet_wire::lease_guard::{GuardedSandbox, GuardedState};
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -16,9 +17,14 @@ const LATER_MS: u64 = 600_000;
 /// A deadline that passes soon.
 const SOON_MS: u64 = 300;
 
-fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+fn of(registration: i64) -> Epoch {
+    Epoch::of_revision(registration)
+}
+
+/// A deadline of a registration, some milliseconds from now.
+fn within(registration: i64, millis: u64) -> LeaseDeadline {
+    let at = BootTime::now().after(Duration::from_millis(millis));
+    LeaseDeadline { registration: of(registration), at }
 }
 
 struct Fixture {
@@ -95,29 +101,70 @@ impl Fixture {
 
 /// Promises: FL1.
 #[test]
-fn a_sandbox_stops_at_the_deadline_and_continues_only_when_it_is_told_to() {
+fn a_sandbox_stops_at_the_deadline_and_continues_only_when_it_is_admitted_again() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    assert!(matches!(guard.guard(&fixture.name), Err(GuardError::Expired)), "no deadline yet");
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.guard(&fixture.name).expect("guarded");
+    let name = fixture.name.as_str();
+    assert!(matches!(guard.admit(name, of(1)), Err(GuardError::Expired)), "no deadline yet");
+    assert_eq!(guard.extend(within(1, SOON_MS)).expect("extended"), 0);
+    assert!(matches!(guard.admit(name, of(2)), Err(GuardError::Expired)), "not this registration");
+    guard.admit(name, of(1)).expect("admitted");
     fixture.counts();
-    assert!(fixture.sends());
-    guard.extend(now_ms() + SOON_MS).expect("an earlier deadline is no error");
     fixture.wait_for(&guard, GuardedState::Stopped);
     fixture.stands();
     assert!(!fixture.sends(), "a packet left a stopped sandbox");
-    assert!(matches!(guard.resume(&fixture.name), Err(GuardError::Expired)));
-    guard.extend(now_ms() + LATER_MS).expect("extended");
+    assert!(matches!(guard.admit(name, of(1)), Err(GuardError::Expired)));
+    assert_eq!(guard.extend(within(1, LATER_MS)).expect("extended"), 1);
     fixture.stands();
-    assert!(matches!(guard.guard(&fixture.name), Err(GuardError::Refused(_))));
-    guard.resume(&fixture.name).expect("resumed");
+    guard.admit(name, of(1)).expect("admitted");
     fixture.counts();
     assert!(fixture.sends());
     assert_eq!(fixture.sandbox.says("echo works"), "works\n");
-    guard.release(&fixture.name).expect("released");
-    guard.extend(now_ms()).expect("extended");
+    guard.release(name).expect("released");
+    guard.extend(within(2, 0)).expect("extended");
     fixture.counts();
+}
+
+/// A message of a server that hung for long must not extend the next registration, and a request of
+/// the former registration must not let a sandbox continue.
+/// Promises: FL1.
+#[test]
+fn late_messages_neither_extend_a_lease_nor_wake_a_sandbox() {
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let name = fixture.name.as_str();
+    guard.extend(within(1, LATER_MS)).expect("extended");
+    guard.admit(name, of(1)).expect("admitted");
+    fixture.counts();
+    // The lease of the first registration was revoked, so its deadline is void.
+    assert_eq!(guard.extend(within(2, LATER_MS)).expect("extended"), 1);
+    fixture.wait_for(&guard, GuardedState::Stopped);
+    fixture.stands();
+    assert!(matches!(guard.admit(name, of(1)), Err(GuardError::Expired)));
+    guard.extend(within(1, LATER_MS)).expect("it is ignored");
+    assert!(matches!(guard.admit(name, of(1)), Err(GuardError::Expired)));
+    guard.extend(within(2, 0)).expect("it is ignored");
+    guard.admit(name, of(2)).expect("admitted");
+    fixture.counts();
+    guard.release(name).expect("released");
+}
+
+/// A node of which it is known that others may own its sandboxes stops them before any deadline.
+/// Promises: FL1.
+#[test]
+fn a_sandbox_can_be_stopped_at_once_and_freed_without_a_lease() {
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    guard.stop(std::slice::from_ref(&fixture.name)).expect("stopped");
+    fixture.wait_for(&guard, GuardedState::Stopped);
+    fixture.stands();
+    assert!(!fixture.sends());
+    guard.stop(std::slice::from_ref(&fixture.name)).expect("it is stopped already");
+    guard.free(&fixture.name).expect("freed");
+    fixture.counts();
+    assert!(fixture.sends());
+    assert!(guard.list().expect("it answers").is_empty());
+    guard.free(&fixture.name).expect("it is not guarded");
 }
 
 /// A server that hangs or dies cannot keep a sandbox running, and one that continues later cannot
@@ -127,8 +174,8 @@ fn a_sandbox_stops_at_the_deadline_and_continues_only_when_it_is_told_to() {
 fn neither_a_killed_nor_a_stopped_server_keeps_a_sandbox_running() {
     let mut fixture = Fixture::new();
     let guard = fixture.guard();
-    guard.extend(now_ms() + SOON_MS).expect("extended");
-    guard.guard(&fixture.name).expect("guarded");
+    guard.extend(within(1, SOON_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
     process::signal(fixture.server.pid(), Signal::STOP);
     drop(guard);
     wait_until("it is frozen", SOON, || fixture.handle().is_frozen().unwrap().then_some(()));
@@ -140,10 +187,10 @@ fn neither_a_killed_nor_a_stopped_server_keeps_a_sandbox_running() {
     fixture.stands();
     fixture.server.kill();
     let guard = fixture.guard();
-    assert!(guard.found_deadline_ms.is_some_and(|deadline| deadline <= now_ms()));
+    assert!(guard.found_deadline.is_some_and(|deadline| deadline.at <= BootTime::now()));
     fixture.wait_for(&guard, GuardedState::Stopped);
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.resume(&fixture.name).expect("resumed");
+    guard.extend(within(1, LATER_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
     fixture.counts();
     fixture.server.launch();
     fixture.server.wait_until_ready();
@@ -156,20 +203,19 @@ fn neither_a_killed_nor_a_stopped_server_keeps_a_sandbox_running() {
 fn a_paused_sandbox_stays_paused_when_the_node_keeps_it() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.guard(&fixture.name).expect("guarded");
+    guard.extend(within(1, LATER_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
     fixture.sandbox.post("/pause", &json!({})).expect(200);
-    guard.extend(now_ms()).expect("extended");
+    guard.extend(within(2, LATER_MS)).expect("extended");
     fixture.wait_for(&guard, GuardedState::Stopped);
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.resume(&fixture.name).expect("resumed");
+    guard.admit(&fixture.name, of(2)).expect("admitted");
     fixture.stands();
     fixture.sandbox.post("/resume", &json!({})).expect(200);
     fixture.counts();
     guard.release(&fixture.name).expect("released");
 }
 
-/// A sandbox that was announced, and is started only after the deadline.
+/// A sandbox that was admitted, and is started only after the deadline.
 /// Promises: FL1.
 #[test]
 fn a_sandbox_that_starts_after_the_deadline_is_stopped() {
@@ -181,9 +227,9 @@ fn a_sandbox_that_starts_after_the_deadline_is_stopped() {
     });
     let count = "while :; do echo x >>/workspace/count; sleep 0.01; done & echo started";
     wait_until("it sleeps", SOON, || (!fixture.handle().populated()).then_some(()));
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.guard(&fixture.name).expect("guarded");
-    guard.extend(now_ms()).expect("extended");
+    guard.extend(within(1, LATER_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
+    guard.extend(within(2, 0)).expect("extended");
     fixture.wait_for(&guard, GuardedState::Stopped);
     // The server knows nothing of the guard here, and wakes it.
     let sandbox = fixture.server.named(fixture.sandbox.info()["id"].as_str().unwrap());
@@ -193,8 +239,8 @@ fn a_sandbox_that_starts_after_the_deadline_is_stopped() {
         (handle.populated() && handle.is_frozen().unwrap_or(false)).then_some(())
     });
     fixture.stands();
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.resume(&fixture.name).expect("resumed");
+    guard.extend(within(2, LATER_MS)).expect("extended");
+    guard.admit(&fixture.name, of(2)).expect("admitted");
     assert_eq!(woken.join().unwrap()["stdout"], "started\n");
     fixture.counts();
     guard.release(&fixture.name).expect("released");
@@ -205,8 +251,8 @@ fn a_sandbox_that_starts_after_the_deadline_is_stopped() {
 fn a_killed_guard_is_noticed_and_replaced() {
     let fixture = Fixture::new();
     let guard = fixture.guard();
-    guard.extend(now_ms() + LATER_MS).expect("extended");
-    guard.guard(&fixture.name).expect("guarded");
+    guard.extend(within(1, LATER_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
     let flag = format!("--lease-guard\0--data\0{}\0", fixture.server.data().display());
     let found = process::all().into_iter().find(|pid| process::arguments(*pid).contains(&flag));
     let found = found.or_else(|| {
@@ -215,16 +261,15 @@ fn a_killed_guard_is_noticed_and_replaced() {
     });
     process::kill(found.expect("the guard runs"));
     wait_until("the guard is gone", SOON, || {
-        matches!(guard.extend(now_ms() + LATER_MS), Err(GuardError::Gone(_))).then_some(())
+        matches!(guard.extend(within(1, LATER_MS)), Err(GuardError::Gone(_))).then_some(())
     });
     drop(guard);
     let guard = fixture.guard();
-    assert_eq!(guard.found_deadline_ms, None);
+    assert_eq!(guard.found_deadline, None);
     assert!(guard.list().expect("it answers").is_empty());
-    guard.extend(now_ms() + SOON_MS).expect("extended");
-    guard.guard(&fixture.name).expect("guarded");
+    guard.extend(within(1, SOON_MS)).expect("extended");
+    guard.admit(&fixture.name, of(1)).expect("admitted");
     fixture.wait_for(&guard, GuardedState::Stopped);
-    guard.release(&fixture.name).expect("released");
-    fixture.handle().freeze(false).expect("thawed");
+    guard.free(&fixture.name).expect("freed");
     fixture.counts();
 }

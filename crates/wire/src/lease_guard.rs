@@ -2,9 +2,10 @@
 //! the lease of the node ends, whatever has become of the server. Each packet of a `SOCK_SEQPACKET`
 //! connection holds one postcard value. Every request gets one answer, in order.
 
+use crate::lease::{Epoch, LeaseDeadline};
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of sandboxes in one answer, so that it fits into a packet.
+/// Maximum number of sandboxes in one message, so that it fits into a packet.
 pub const LIST_MAX: usize = 256;
 
 /// Requests from the server.
@@ -15,27 +16,36 @@ pub enum GuardRequest {
         /// The highest version that the server speaks; see [`crate::version`].
         version: u16,
     },
-    /// The lease of the node was extended. Answered with [`GuardResponse::Done`].
+    /// The lease of the node was extended. Answered with [`GuardResponse::Extended`]. A deadline of an
+    /// earlier registration, or an earlier one of the same registration, changes nothing.
     Extend {
-        /// The time of `CLOCK_BOOTTIME`, in ms, at which the guard stops the sandboxes. An earlier one
-        /// than the last is no error.
-        deadline_ms: u64,
+        /// The time at which the guard stops the sandboxes, and the registration.
+        deadline: LeaseDeadline,
     },
-    /// A sandbox that another node may take over is about to run. Refused when the deadline has
-    /// passed.
-    Guard {
+    /// A sandbox that another node may take over is about to run, or may continue. Refused when the
+    /// deadline has passed, when the registration is not the one of the deadline, or when processes
+    /// are left that had to be killed.
+    Admit {
+        /// The internal name of the sandbox.
+        name: String,
+        /// The registration under which its ownership was last confirmed.
+        registration: Epoch,
+    },
+    /// Another node may own these sandboxes, at most [`LIST_MAX`]: stops them now. Each stays stopped
+    /// until it is admitted or freed.
+    Stop {
+        /// The internal names of the sandboxes.
+        names: Vec<String>,
+    },
+    /// No other node may take the sandbox over: lets it continue if it is stopped, and forgets it. No
+    /// error if it is not guarded.
+    Free {
         /// The internal name of the sandbox.
         name: String,
     },
-    /// The sandbox does not run here any more, or no other node may take it over. No error if it is
-    /// not guarded.
+    /// The sandbox does not run here any more: forgets it. What is left of it stays as it is. No error
+    /// if it is not guarded.
     Release {
-        /// The internal name of the sandbox.
-        name: String,
-    },
-    /// The sandbox still belongs to this node: lets it continue. Refused when the deadline has passed,
-    /// or when its processes had to be killed.
-    Resume {
         /// The internal name of the sandbox.
         name: String,
     },
@@ -54,11 +64,16 @@ pub enum GuardResponse {
         /// The version of the connection.
         version: u16,
         /// The deadline that an earlier server set.
-        deadline_ms: Option<u64>,
+        deadline: Option<LeaseDeadline>,
+    },
+    /// The deadline is known.
+    Extended {
+        /// The number of guarded sandboxes that are stopped.
+        stopped: u32,
     },
     /// The request was carried out.
     Done,
-    /// Refused, because the deadline has passed or was never set.
+    /// Refused, because the deadline has passed, was never set, or has another registration.
     Expired,
     /// Refused for another reason.
     Refused {

@@ -6,9 +6,10 @@
 //! topics have modules of their own: [`activity`], [`terminal`], [`process`], [`context`] and
 //! [`port`]. [`launcher`], [`veth`], [`lease_guard`] and [`network`] hold the messages of the privileged
 //! processes.
-//! [`node`] has the name of a node of a fleet. [`version`] says which versions work together.
+//! [`node`] has the name of a node of a fleet, and [`lease`] what its programs know of its lease. [`version`] says which versions work together.
 //!
-//! This crate does no I/O: the owner of a socket passes the bytes.
+//! This crate does no I/O: the owner of a socket passes the bytes. It only reads the clock of
+//! [`lease::BootTime`].
 #![forbid(unsafe_code)]
 
 pub mod activity;
@@ -16,6 +17,7 @@ pub mod context;
 pub mod credential;
 pub mod frame;
 pub mod launcher;
+pub mod lease;
 pub mod lease_guard;
 pub mod network;
 pub mod node;

@@ -2,7 +2,7 @@
 
 use crate::model::node_record::NodeRecord;
 use crate::model::node_record::ReportedState;
-use crate::model::owner::Epoch;
+use isolet_wire::lease::Epoch;
 use isolet_wire::node::NodeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;

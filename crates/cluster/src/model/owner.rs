@@ -1,41 +1,15 @@
 //! Which node owns a sandbox, and since when.
 
+use isolet_wire::lease::Epoch;
 use isolet_wire::node::NodeName;
 use serde::Deserialize;
 use serde::Serialize;
-use std::fmt;
 use thiserror::Error;
 
 /// Maximum length of the reason for a placement, in bytes.
 pub const REASON_BYTES_MAX: usize = 200;
 /// The version of the stored value. A node skips values of a later one.
 const VERSION: u8 = 1;
-
-/// A revision of etcd at which a node became the owner of a sandbox, or a member of the fleet. Later
-/// owners have greater epochs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Epoch(i64);
-
-impl Epoch {
-    /// The epoch of this revision of etcd.
-    #[must_use]
-    pub fn of_revision(revision: i64) -> Self {
-        Self(revision)
-    }
-
-    /// The revision of etcd.
-    #[must_use]
-    pub fn revision(self) -> i64 {
-        self.0
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Whether a sandbox survives its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -98,7 +72,7 @@ impl Owner {
         }
         Ok(Self {
             node: read.node,
-            epoch: Epoch(revision),
+            epoch: Epoch::of_revision(revision),
             class: read.class,
             region: read.region,
             reason: read.reason,
@@ -132,7 +106,7 @@ mod tests {
     fn owner() -> Owner {
         Owner {
             node: NodeName::parse("a").unwrap(),
-            epoch: Epoch(7),
+            epoch: Epoch::of_revision(7),
             class: Class::Store,
             region: "eu".into(),
             reason: "most free memory".into(),

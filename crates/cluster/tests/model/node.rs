@@ -69,6 +69,8 @@ pub(crate) struct Node {
     /// The guard and the sandbox.
     pub(crate) deadline: Option<Deadline>,
     pub(crate) processes: Processes,
+    /// The registration under which the guard admitted what runs.
+    pub(crate) admitted_under: Option<Epoch>,
 }
 
 impl Node {
@@ -88,7 +90,20 @@ impl Node {
             stray: None,
             deadline: Some(Deadline { registration, left }),
             processes: Processes::None,
+            admitted_under: None,
         }
+    }
+
+    /// The guard lets the sandbox run.
+    pub(crate) fn run(&mut self, registration: Epoch) {
+        self.processes = Processes::Running;
+        self.admitted_under = Some(registration).filter(|_| self.view.class == Class::Store);
+    }
+
+    /// Nothing of the sandbox runs any more.
+    pub(crate) fn halt(&mut self, processes: Processes) {
+        self.processes = processes;
+        self.admitted_under = None;
     }
 
     /// The server learns something.
@@ -138,10 +153,17 @@ impl Node {
 
     /// Whether the guard must freeze the sandbox before time passes.
     pub(crate) fn must_freeze(&self, rules: &Rules) -> bool {
+        let void = |under: Epoch| {
+            if rules.registration_compared {
+                self.guard().must_freeze(under, BootTime::default())
+            } else {
+                self.has_expired()
+            }
+        };
         rules.guard
             && self.view.class == Class::Store
             && self.processes == Processes::Running
-            && self.has_expired()
+            && self.admitted_under.is_none_or(void)
     }
 
     /// Whether the clock may stand still for a tick.

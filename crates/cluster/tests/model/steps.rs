@@ -240,12 +240,12 @@ impl Step {
                     && node.processes == Processes::Frozen
                     && node.admits(registration, &fleet.rules)
                 {
-                    node.processes = Processes::Running;
+                    node.run(registration);
                 }
             }
             Self::Freeze(index) => {
                 let node = &mut world.nodes[index];
-                node.processes = Processes::Frozen;
+                node.halt(Processes::Frozen);
                 if node.is_up {
                     node.learn(Event::GuardExpired);
                 }
@@ -339,7 +339,7 @@ fn perform(fleet: &Fleet, world: &mut World, index: usize) {
     match action {
         Action::Admit { epoch, registration } => {
             if node.admits(registration, &fleet.rules) {
-                node.processes = Processes::Running;
+                node.run(registration);
                 node.learn(Event::Admitted { epoch, registration });
             } else {
                 node.learn(Event::NotAdmitted { epoch, registration });
@@ -351,7 +351,7 @@ fn perform(fleet: &Fleet, world: &mut World, index: usize) {
         }
         Action::Suspend => {
             if node.processes == Processes::Running {
-                node.processes = Processes::Frozen;
+                node.halt(Processes::Frozen);
             }
         }
         Action::Compare { epoch, registration } => {
@@ -359,11 +359,11 @@ fn perform(fleet: &Fleet, world: &mut World, index: usize) {
             node.learn(Event::Compared { epoch, registration, owner });
         }
         Action::End { epoch } => {
-            node.processes = Processes::None;
+            node.halt(Processes::None);
             node.learn(Event::Ended { epoch });
         }
         Action::Stop { epoch } => {
-            node.processes = Processes::None;
+            node.halt(Processes::None);
             node.learn(Event::Stopped { epoch });
         }
         Action::Release { epoch } => {

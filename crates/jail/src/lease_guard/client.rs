@@ -4,7 +4,8 @@ use crate::config::Config;
 use crate::kernel::helper_socket::{self, HelperSocket};
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::launcher::encode;
-use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedSandbox};
+use isolet_wire::lease::{Epoch, LeaseDeadline};
+use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedSandbox, LIST_MAX};
 use isolet_wire::version::VERSION;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
@@ -20,7 +21,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why the guard did not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// The deadline has passed, or was never set.
+    /// The deadline has passed, was never set, or belongs to another registration.
     #[error("the lease of this node has ended")]
     Expired,
     /// The request was refused; nothing has changed.
@@ -36,8 +37,8 @@ pub enum GuardError {
 #[derive(Debug)]
 pub struct LeaseGuard {
     socket: Mutex<OwnedFd>,
-    /// The deadline that an earlier server has set, in ms of `CLOCK_BOOTTIME`.
-    pub found_deadline_ms: Option<u64>,
+    /// The deadline that an earlier server has set.
+    pub found_deadline: Option<LeaseDeadline>,
     /// The process, if this connection started it.
     child: Mutex<Option<Child>>,
 }
@@ -75,46 +76,64 @@ impl LeaseGuard {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))
             .map_err(|errno| gone(&errno))?;
         let mut guard =
-            Self { socket: Mutex::new(socket), found_deadline_ms: None, child: Mutex::new(child) };
+            Self { socket: Mutex::new(socket), found_deadline: None, child: Mutex::new(child) };
         match guard.ask(&GuardRequest::Hello { version: VERSION })? {
-            GuardResponse::Hello { version, deadline_ms } if version > 0 => {
-                guard.found_deadline_ms = deadline_ms;
+            GuardResponse::Hello { version, deadline } if version > 0 => {
+                guard.found_deadline = deadline;
                 Ok(guard)
             }
             _ => Err(gone(&"it is of another release; restart this machine's sandboxes")),
         }
     }
 
-    /// Sets the deadline, in ms of `CLOCK_BOOTTIME`.
+    /// Tells the deadline. One of an earlier registration, and an earlier one of the same registration,
+    /// change nothing. Returns the number of guarded sandboxes that are stopped.
     ///
     /// # Errors
     /// [`GuardError::Gone`].
-    pub fn extend(&self, deadline_ms: u64) -> Result<(), GuardError> {
-        self.done(&GuardRequest::Extend { deadline_ms })
+    pub fn extend(&self, deadline: LeaseDeadline) -> Result<u32, GuardError> {
+        match self.ask(&GuardRequest::Extend { deadline })? {
+            GuardResponse::Extended { stopped } => Ok(stopped),
+            _ => Err(unexpected()),
+        }
     }
 
-    /// Announces a sandbox that is about to run, by its internal name.
+    /// Asks whether a sandbox may run, by its internal name: announces one that is about to run, and
+    /// lets a stopped one continue. `registration` is the one under which its ownership was last
+    /// confirmed.
     ///
     /// # Errors
     /// See [`GuardError`]. The sandbox must not be started then.
-    pub fn guard(&self, name: &str) -> Result<(), GuardError> {
-        self.done(&GuardRequest::Guard { name: name.to_owned() })
+    pub fn admit(&self, name: &str, registration: Epoch) -> Result<(), GuardError> {
+        self.done(&GuardRequest::Admit { name: name.to_owned(), registration })
     }
 
-    /// Forgets a sandbox that does not run any more, or that no other node may take over.
+    /// Stops sandboxes now, each until it is admitted or freed: freezes their processes and drops
+    /// their packets.
+    ///
+    /// # Errors
+    /// [`GuardError::Gone`], [`GuardError::Refused`] if too many are guarded.
+    pub fn stop(&self, names: &[String]) -> Result<(), GuardError> {
+        for names in names.chunks(LIST_MAX) {
+            self.done(&GuardRequest::Stop { names: names.to_vec() })?;
+        }
+        Ok(())
+    }
+
+    /// Lets a stopped sandbox continue that no other node may take over, and forgets it.
+    ///
+    /// # Errors
+    /// [`GuardError::Gone`], [`GuardError::Refused`] if it is still stopped.
+    pub fn free(&self, name: &str) -> Result<(), GuardError> {
+        self.done(&GuardRequest::Free { name: name.to_owned() })
+    }
+
+    /// Forgets a sandbox that does not run any more.
     ///
     /// # Errors
     /// [`GuardError::Gone`].
     pub fn release(&self, name: &str) -> Result<(), GuardError> {
         self.done(&GuardRequest::Release { name: name.to_owned() })
-    }
-
-    /// Lets a stopped sandbox continue that still belongs to this node.
-    ///
-    /// # Errors
-    /// See [`GuardError`]. It is still stopped then.
-    pub fn resume(&self, name: &str) -> Result<(), GuardError> {
-        self.done(&GuardRequest::Resume { name: name.to_owned() })
     }
 
     /// All guarded sandboxes.

@@ -1,20 +1,20 @@
 //! The event loop of the guard. It serves one server at a time.
 
+use super::ENFORCE_INTERVAL;
 use super::guarded::{Entry, Guarded, Refusal};
 use super::stop::Stopper;
-use super::{ENFORCE_INTERVAL, now_ms};
 use crate::config::Config;
 use crate::kernel::helper_socket::HelperSocket;
 use crate::kernel::packet::{receive_packet, send_packet};
 use isolet_wire::launcher::encode;
-use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedState};
+use isolet_wire::lease::{BootTime, Epoch};
+use isolet_wire::lease_guard::{GuardRequest, GuardResponse, GuardedState, LIST_MAX};
 use isolet_wire::version::agree;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, sockopt};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The oldest version of servers that the guard accepts: the first one with guards.
 const OLDEST_SERVER: u16 = 5;
@@ -76,7 +76,7 @@ impl EventLoop {
         fds.extend(self.client.as_ref().map(|client| PollFd::new(client, PollFlags::IN)));
         let stopped = [GuardedState::Stopped, GuardedState::Killed];
         let checks = stopped.iter().any(|state| self.guarded.of(*state).next().is_some());
-        let due = self.guarded.due_in_ms(now_ms()).map(Duration::from_millis);
+        let due = self.guarded.due(BootTime::now());
         let due = due.into_iter().chain(checks.then_some(ENFORCE_INTERVAL)).min();
         let due = due.and_then(|due| Timespec::try_from(due).ok());
         if poll(&mut fds, due.as_ref()).is_err() {
@@ -88,24 +88,25 @@ impl EventLoop {
 
     /// Stops what must not run.
     fn enforce(&mut self) {
-        let mut names: Vec<String> = Vec::new();
-        if self.guarded.due_in_ms(now_ms()) == Some(0) {
-            names.extend(self.guarded.of(GuardedState::Watched).cloned());
-        }
-        for (name, entry) in self.stopper.stop(&names) {
-            self.guarded.set(&name, entry);
-        }
+        let names = self.guarded.must_stop(BootTime::now());
+        self.stop(&names);
         for state in [GuardedState::Stopped, GuardedState::Killed] {
             let all: Vec<String> = self.guarded.of(state).cloned().collect();
             let again: Vec<String> =
                 all.into_iter().filter(|name| self.stopper.runs(name)).collect();
             for (name, found) in self.stopper.stop(&again) {
-                let was_paused = self.guarded.was_paused(&name);
+                let was_paused = self.guarded.get(&name).is_some_and(|known| known.was_paused);
                 let is_killed =
                     state == GuardedState::Killed || found.state == GuardedState::Killed;
                 let state = if is_killed { GuardedState::Killed } else { GuardedState::Stopped };
-                self.guarded.set(&name, Entry { state, was_paused });
+                self.guarded.set(&name, Entry::stopped(state, was_paused));
             }
+        }
+    }
+
+    fn stop(&mut self, names: &[String]) {
+        for (name, entry) in self.stopper.stop(names) {
+            self.guarded.set(&name, entry);
         }
     }
 
@@ -142,26 +143,33 @@ impl EventLoop {
     }
 
     fn answer(&mut self, request: GuardRequest) -> GuardResponse {
-        let now = now_ms();
         let done = match request {
             GuardRequest::Hello { version } => {
                 let version = agree(version, OLDEST_SERVER).unwrap_or(0);
-                return GuardResponse::Hello { version, deadline_ms: self.guarded.deadline_ms() };
+                return GuardResponse::Hello { version, deadline: self.guarded.deadline() };
             }
             GuardRequest::List { after } => {
                 return GuardResponse::Listed(self.guarded.list(&after));
             }
-            GuardRequest::Extend { deadline_ms } => {
-                self.guarded.extend(deadline_ms);
-                Ok(())
+            GuardRequest::Extend { deadline } => {
+                self.guarded.extend(deadline);
+                // What only an earlier registration allowed ends before the answer.
+                self.enforce();
+                return GuardResponse::Extended { stopped: self.guarded.stopped() };
             }
-            GuardRequest::Guard { name } => self.guarded.guard(name, now),
+            GuardRequest::Admit { name, registration } => self.admit(name, registration),
+            GuardRequest::Stop { names } if names.len() > LIST_MAX => {
+                Err(Refusal::Other(format!("at most {LIST_MAX} sandboxes in one request")))
+            }
+            GuardRequest::Stop { names } => {
+                self.guarded.begin_stop(names).map(|running| self.stop(&running))
+            }
+            GuardRequest::Free { name } => self.free(&name),
             GuardRequest::Release { name } => {
                 // What is left of a stopped sandbox stays stopped: its server removes it.
                 self.guarded.release(&name);
                 Ok(())
             }
-            GuardRequest::Resume { name } => self.resume(&name, now),
         };
         match done {
             Ok(()) => GuardResponse::Done,
@@ -170,15 +178,34 @@ impl EventLoop {
         }
     }
 
-    fn resume(&mut self, name: &str, now: u64) -> Result<(), Refusal> {
-        let entry = self.guarded.may_resume(name, now)?;
-        if entry.state == GuardedState::Watched {
-            return Ok(());
+    fn admit(&mut self, name: String, registration: Epoch) -> Result<(), Refusal> {
+        match self.guarded.may_run(&name, registration, BootTime::now())? {
+            None => {}
+            Some(entry) => match entry.state {
+                GuardedState::Watched => {}
+                GuardedState::Stopped => self.resume(&name, entry)?,
+                GuardedState::Killed if self.stopper.is_populated(&name) => {
+                    let reason = "its processes were killed and have not ended yet".to_owned();
+                    return Err(Refusal::Other(reason));
+                }
+                GuardedState::Killed => {}
+            },
         }
-        let resumed = self.stopper.resume(name, entry.was_paused);
-        resumed.map_err(|error| Refusal::Other(error.to_string()))?;
-        let state = GuardedState::Watched;
-        self.guarded.set(name, Entry { state, was_paused: false });
+        self.guarded.admitted(name, registration);
         Ok(())
+    }
+
+    fn free(&mut self, name: &str) -> Result<(), Refusal> {
+        if let Some(entry) = self.guarded.get(name).filter(|one| one.state == GuardedState::Stopped)
+        {
+            self.resume(name, entry)?;
+        }
+        self.guarded.release(name);
+        Ok(())
+    }
+
+    fn resume(&self, name: &str, entry: Entry) -> Result<(), Refusal> {
+        let resumed = self.stopper.resume(name, entry.was_paused);
+        resumed.map_err(|error| Refusal::Other(error.to_string()))
     }
 }

@@ -54,7 +54,7 @@ impl Stopper {
                 Ok(()) => GuardedState::Stopped,
                 Err(_) => kill(&handle),
             };
-            stopped.push((name.clone(), Entry { state, was_paused }));
+            stopped.push((name.clone(), Entry::stopped(state, was_paused)));
         }
         stopped
     }
@@ -63,6 +63,11 @@ impl Stopper {
     pub(super) fn runs(&self, name: &str) -> bool {
         let handle = SandboxHandle::open(&self.config, name);
         handle.populated() && !handle.is_frozen().unwrap_or(false)
+    }
+
+    /// Whether a process of the sandbox is left.
+    pub(super) fn is_populated(&self, name: &str) -> bool {
+        SandboxHandle::open(&self.config, name).populated()
     }
 
     /// Lets a stopped sandbox continue. One that was paused stays so.

@@ -1,6 +1,6 @@
 //! A clock that neither jumps nor stops while the machine is suspended, and the end of a lease on it.
 
-use crate::model::owner::Epoch;
+use crate::lease::Epoch;
 use rustix::time::ClockId;
 use rustix::time::clock_gettime;
 use serde::Deserialize;

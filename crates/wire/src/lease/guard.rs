@@ -1,8 +1,6 @@
 //! The state of the process that outlives the server and lets sandboxes run.
 
-use crate::model::BootTime;
-use crate::model::Epoch;
-use crate::model::LeaseDeadline;
+use crate::lease::{BootTime, Epoch, LeaseDeadline};
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -29,6 +27,13 @@ impl Guard {
     pub fn admits(&self, registration: Epoch, now: BootTime) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline.registration == registration && now < deadline.at)
+    }
+
+    /// Whether a sandbox that was admitted under this registration must be frozen now. What a former
+    /// registration allowed is void, whatever its deadline was.
+    #[must_use]
+    pub fn must_freeze(&self, admitted_under: Epoch, now: BootTime) -> bool {
+        !self.admits(admitted_under, now)
     }
 
     /// Whether all sandboxes of the class `store` must be frozen.
@@ -67,5 +72,7 @@ mod tests {
         let guard = guard.renewed(deadline(2, 80)).renewed(deadline(1, 1000));
         assert!(!guard.admits(of(1), now(0)), "an earlier registration");
         assert!(guard.admits(of(2), now(79)) && guard.has_expired(now(80)));
+        assert!(guard.must_freeze(of(1), now(0)), "it was admitted under an earlier registration");
+        assert!(!guard.must_freeze(of(2), now(79)) && guard.must_freeze(of(2), now(80)));
     }
 }
