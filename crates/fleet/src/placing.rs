@@ -9,7 +9,7 @@ use isolet_cluster::model::{Class, Epoch, Label, Labels, Member, NodeState, Owne
 use isolet_cluster::ownership::{Claim, Claimed, OwnershipError};
 use isolet_cluster::placement::{Placed, PlacementRequest, place};
 use isolet_http::fleet::{FleetError, PlacementWish, Whereabouts};
-use isolet_sandbox::{SandboxId, TenantId};
+use isolet_sandbox::{SandboxClass, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 
 /// Claims of one call that are under way at once.
@@ -18,6 +18,14 @@ const CLAIMS_AT_ONCE: usize = 16;
 const ATTEMPTS: usize = 3;
 /// When to retry if the node of a snapshot accepts no sandboxes.
 const SNAPSHOT_RETRY_S: u64 = 60;
+
+/// The class of a new sandbox in the records of ownership.
+fn class(wish: &PlacementWish) -> Class {
+    match wish.class {
+        SandboxClass::Node => Class::Node,
+        SandboxClass::Store => Class::Store,
+    }
+}
 
 impl Node {
     /// Chooses a node for a new sandbox and makes it the owner. Returns the owner if there is one.
@@ -39,7 +47,7 @@ impl Node {
             let placed = self.choose(tenant, &key, wish, memory_mib)?;
             let claim = Claim {
                 sandbox: key.clone(),
-                class: Class::Node,
+                class: class(wish),
                 region: placed.region.to_string(),
                 reason: placed.reason,
             };
@@ -155,7 +163,7 @@ impl Node {
             sandbox: key.clone(),
             origin: self.settings.node.clone(),
             region: region.unwrap_or_else(|| self.settings.region.clone()),
-            class: Class::Node,
+            class: class(wish),
             labels,
             image: image.map(|image| short_digest(&image.digest)),
             snapshot_nodes: Vec::new(),

@@ -9,7 +9,7 @@ mod nodes;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{SandboxId, TenantId};
+use isolet_sandbox::{SandboxClass, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 pub use nodes::{
     NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo, NodeList, NodeLoad, NodeState,
@@ -82,6 +82,8 @@ pub struct PlacementWish {
     pub memory_mib: Option<u64>,
     /// The size of the disk, in MiB; `None`: the default one.
     pub disk_mib: Option<u64>,
+    /// Whether the sandbox survives its node.
+    pub class: SandboxClass,
     /// The node that holds the snapshot to start from. No other node can create the sandbox.
     pub node: Option<NodeName>,
     /// The region as the client named it; `None`: that of the node that received the request.

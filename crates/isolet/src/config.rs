@@ -1,6 +1,7 @@
 //! The settings of the server. A flag wins over an `ISOLET_*` variable, a variable over the TOML
 //! file, and the file over the default.
 
+mod cluster;
 mod connections;
 mod log;
 mod network;
@@ -285,6 +286,8 @@ impl ServerSettings {
         }
         set_quotas(&mut sandboxes, file.quotas, file.tenants)?;
         sandboxes.store = file.store.map(StoreFile::settings).transpose()?;
+        let cluster = file.cluster.map(ClusterFile::settings).transpose()?;
+        sandboxes.fleet = cluster.as_ref().map(cluster::fleet);
         let of_file = GivenTls {
             certificate: file.tls_cert,
             key: file.tls_key,
@@ -316,7 +319,7 @@ impl ServerSettings {
             connections: file.connections.settings()?,
             log: log::filter(overrides.log, file.log)?,
             telemetry: file.telemetry.settings(overrides.otlp_endpoint)?,
-            cluster: file.cluster.map(ClusterFile::settings).transpose()?,
+            cluster,
             sandboxes,
         })
     }

@@ -44,6 +44,10 @@ pub use model::held::HeldSandbox;
 pub use model::ids::{
     self, BadId, ContextId, OwnedId, ProcessId, SandboxId, SessionId, SnapshotId, TenantId,
 };
+pub use model::info::class::SandboxClass;
+pub use model::info::ownership::{
+    self, FleetSettings, LocalSandbox, StartPermits, StoredOwnership,
+};
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,
     LossReason, Lost, LostState, Page, Patch, RecoveredSandbox, RestoredSandbox, SandboxInfo,
@@ -73,6 +77,7 @@ pub use sandbox::{
 };
 pub use service::commit::{CommitInfo, CommitSpec};
 pub use service::node_use::NodeUse;
+pub use service::node_use::ownership::Admission;
 pub use service::snapshots::{SnapshotChange, SnapshotDiff};
 pub use service::tenant_sessions::HOME;
 pub use service::trace::TRACE_TARGET;

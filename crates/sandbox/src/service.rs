@@ -25,6 +25,7 @@ use crate::lifecycle::driver::Source;
 use crate::lifecycle::{listeners, recover};
 use crate::live::entry::SandboxEntry;
 use crate::live::inner::Inner;
+use crate::live::launch_queue::permits::suspended;
 use crate::live::registry::Reserved;
 use crate::live::warm_pool;
 use crate::model::activity::ActivityGuard;
@@ -99,6 +100,7 @@ impl Service {
         inner.spawn(key_uses::keep(Arc::clone(&inner)));
         inner.spawn(upkeep::processors::keep(Arc::clone(&inner)));
         inner.spawn(upkeep::meminfo::keep(Arc::clone(&inner)));
+        inner.spawn(node_use::ownership::keep(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 
@@ -187,9 +189,13 @@ impl Service {
     /// The description of a sandbox.
     ///
     /// # Errors
-    /// [`Error::NoSandbox`].
+    /// [`Error::NoSandbox`], [`Error::Suspended`].
     pub async fn get(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxInfo, Error> {
-        Ok(self.entry(tenant, id)?.view().record.info())
+        let entry = self.entry(tenant, id)?;
+        if entry.is_suspended() {
+            return Err(suspended(&entry));
+        }
+        Ok(entry.view().record.info())
     }
 
     /// The internal name of the sandbox with this id; `None` if there is none.
@@ -343,6 +349,9 @@ impl Service {
                 }
             };
             let view = entry.settled().await;
+            if entry.is_suspended() && view.record.state.visible() {
+                return Err(suspended(&entry));
+            }
             match (view.record.state, view.end) {
                 (State::Running | State::Sleeping, _) => {
                     let inner = Arc::clone(&self.inner);
@@ -437,9 +446,20 @@ impl Service {
     }
 }
 
-/// Sends a command to a sandbox's driver. A sandbox that is deleted in the meantime is gone for the
-/// caller.
+/// Sends a command to a sandbox's driver, unless the sandbox is suspended. A sandbox that is deleted in
+/// the meantime is gone for the caller.
 pub(crate) async fn request<R>(
+    entry: &SandboxEntry,
+    make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> DriverCommand,
+) -> Result<R, Error> {
+    if entry.is_suspended() && entry.state().visible() {
+        return Err(suspended(entry));
+    }
+    request_always(entry, make).await
+}
+
+/// As [`request`], also while the sandbox is suspended.
+pub(crate) async fn request_always<R>(
     entry: &SandboxEntry,
     make: impl FnOnce(oneshot::Sender<Result<R, Error>>) -> DriverCommand,
 ) -> Result<R, Error> {

@@ -21,7 +21,7 @@ mod tombstones;
 pub use error::Error;
 pub use key_digest::KeyDigest;
 pub use rows::{
-    ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, SandboxRow, SessionRow, SnapshotRow,
-    StoredAnswer, UsageTotals,
+    ANSWER_MS, EndedSandbox, HISTORY_MAX, Member, OwnershipRow, SandboxRow, SessionRow,
+    SnapshotRow, StoredAnswer, UsageTotals,
 };
 pub use store::{ProfileRow, Store};

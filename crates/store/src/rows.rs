@@ -47,6 +47,22 @@ pub struct SnapshotRow {
     pub body: String,
 }
 
+/// What a node of a fleet knows about the ownership of a sandbox. It outlives the record of the sandbox
+/// until the ownership has been given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnershipRow {
+    /// The `name` of the sandbox.
+    pub name: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The client's name for it.
+    pub id: String,
+    /// Whether another node may own it, so that nothing of it may run.
+    pub suspended: bool,
+    /// The view of the node as JSON, which only the fleet's protocol reads.
+    pub view: String,
+}
+
 /// The stored response to an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAnswer {

@@ -46,6 +46,11 @@ const STEPS: &[&str] = &["
         name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,
         UNIQUE (tenant, id)
     ) STRICT;
+", "
+    CREATE TABLE ownership (
+        name TEXT PRIMARY KEY, tenant TEXT NOT NULL, id TEXT NOT NULL, suspended INTEGER NOT NULL,
+        view TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
 "];
 
 /// How long one process waits for another's write: the server's, or that of `isolet keys`.

@@ -2,6 +2,7 @@
 
 mod history;
 mod key_uses;
+mod ownership;
 mod profiles;
 mod removals;
 mod sandboxes;

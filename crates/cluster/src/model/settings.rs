@@ -32,6 +32,10 @@ const PREFIX_DEFAULT: &str = "isolet";
 const REGION_DEFAULT: &str = "default";
 /// The default directory of the node's certificate.
 const PEER_DIR_DEFAULT: &str = "/etc/isolet/peer";
+/// The default time for which the files of superseded sandboxes are kept: a week.
+const SUPERSEDED_KEEP_S_DEFAULT: u64 = 7 * 24 * 3600;
+/// The longest one: a year.
+const SUPERSEDED_KEEP_S_MAX: u64 = 366 * 24 * 3600;
 /// Maximum length of the address for other nodes, in bytes: a host name and a port.
 const ADDRESS_BYTES_MAX: usize = 259;
 
@@ -78,6 +82,9 @@ pub struct ClusterFile {
     /// Whether this node holds sandboxes of the class `store`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<bool>,
+    /// How long the files of sandboxes are kept that another node has taken over, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superseded_keep_s: Option<u64>,
 }
 
 /// Which of several possible nodes a new sandbox is placed on.
@@ -116,6 +123,8 @@ pub struct ClusterSettings {
     pub lease_ttl: Duration,
     /// Whether this node holds sandboxes of the class `store`.
     pub store: bool,
+    /// How long the files of sandboxes are kept that another node has taken over.
+    pub superseded_keep: Duration,
 }
 
 /// A setting that cannot be used.
@@ -167,6 +176,13 @@ impl ClusterFile {
             true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
             false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
         });
+        let keep_s = self.superseded_keep_s.unwrap_or(SUPERSEDED_KEEP_S_DEFAULT);
+        if keep_s > SUPERSEDED_KEEP_S_MAX {
+            return Err(other(
+                "superseded_keep_s",
+                &format_args!("{keep_s} is more than {SUPERSEDED_KEEP_S_MAX} (a year)"),
+            ));
+        }
         let peer_dir = self.peer_dir.clone().unwrap_or_else(|| PEER_DIR_DEFAULT.into());
         let etcd = EtcdSettings { tls: self.tls()?, endpoints: self.etcd };
         etcd.check()?;
@@ -182,6 +198,7 @@ impl ClusterFile {
             placement: self.placement.unwrap_or_default(),
             lease_ttl: Duration::from_secs(u64::from(ttl_s)),
             store: self.store.unwrap_or(false),
+            superseded_keep: Duration::from_secs(keep_s),
         })
     }
 
@@ -206,6 +223,7 @@ impl ClusterFile {
             placement: Some(settings.placement),
             lease_ttl_s: u32::try_from(settings.lease_ttl.as_secs()).ok(),
             store: Some(settings.store),
+            superseded_keep_s: Some(settings.superseded_keep.as_secs()),
         }
     }
 
@@ -300,6 +318,7 @@ mod tests {
             ("labels = { a = \"\" }", "labels.a"),
             ("etcd_ca_file = \"relative\"", "etcd_ca_file"),
             ("peer_dir = \"relative\"", "peer_dir"),
+            ("superseded_keep_s = 31622401", "superseded_keep_s"),
             ("etcd_cert_file = \"/c\"", "etcd_key_file"),
             ("etcd_key_file = \"/k\"", "etcd_cert_file"),
             ("etcd_cert_file = \"/c\"\netcd_key_file = \"/k\"", "etcd_ca_file"),

@@ -232,6 +232,7 @@ impl Work<'_> {
             image: wish.image.clone(),
             memory_mib: wish.memory_mib,
             disk_mib: wish.disk_mib,
+            class: wish.class(),
             node,
             region: wish.region(),
             labels: wish.labels(),

@@ -8,7 +8,7 @@ use axum::RequestExt;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, Uri};
-use isolet_sandbox::{HOME, SandboxId, SnapshotId, TenantId, ids};
+use isolet_sandbox::{HOME, SandboxClass, SandboxId, SnapshotId, TenantId, ids};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -50,6 +50,7 @@ pub(crate) struct Wish {
     // Of any type: these fields may mean something else in other bodies than `POST /v1/sandboxes`.
     region: Option<Value>,
     labels: Option<Value>,
+    class: Option<Value>,
 }
 
 impl Wish {
@@ -62,6 +63,12 @@ impl Wish {
     pub(crate) fn labels(&self) -> BTreeMap<String, String> {
         let all = self.labels.iter().filter_map(Value::as_object).flatten();
         all.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+    }
+
+    /// The class of the sandbox. Another word is for the handler, which refuses it.
+    pub(crate) fn class(&self) -> SandboxClass {
+        let word = self.class.as_ref().and_then(Value::as_str);
+        word.and_then(SandboxClass::of_word).unwrap_or_default()
     }
 }
 

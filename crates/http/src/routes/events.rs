@@ -133,7 +133,8 @@ impl EventSource for FollowedEvents {
     fn write(&mut self, events: Vec<Arc<SandboxEvent>>, out: &mut EventBuffer) -> ControlFlow<()> {
         for event in events {
             write_event(out, &event);
-            if self.one && event.kind == EventKind::Destroyed {
+            let is_last = matches!(event.kind, EventKind::Destroyed | EventKind::Superseded);
+            if self.one && is_last {
                 return ControlFlow::Break(());
             }
         }
@@ -182,6 +183,7 @@ mod tests {
             (EventKind::Resumed, "resumed", ""),
             (EventKind::Failed { cause: "c".into() }, "failed", r#","cause":"c""#),
             (EventKind::Destroyed, "destroyed", ""),
+            (EventKind::Superseded, "superseded", ""),
             (EventKind::SessionCreated(session.clone()), "session_created", r#","session":"s""#),
             (EventKind::SessionDeleted(session.clone()), "session_deleted", r#","session":"s""#),
             (

@@ -24,8 +24,8 @@ use axum::{Extension, Json};
 use isolet_sandbox::State as SandboxState;
 use isolet_sandbox::service::Access;
 use isolet_sandbox::{
-    AutoSnapshotsChange, Environment, EnvironmentChange, Metadata, Patch, SandboxId, SandboxInfo,
-    SandboxSpec, SnapshotId,
+    AutoSnapshotsChange, Environment, EnvironmentChange, Metadata, Patch, SandboxClass, SandboxId,
+    SandboxInfo, SandboxSpec, SnapshotId,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -140,6 +140,11 @@ pub(crate) struct CreateSandbox {
     /// refuses them with 422 `not_a_fleet`.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     labels: UniqueMap<String>,
+    /// Whether the sandbox survives its node: `node` (default), whose files are only on its node, or
+    /// `store`, which another node may take over when its node is lost. `store` needs a fleet.
+    #[serde(deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    class: Option<String>,
 }
 
 impl CreateSandbox {
@@ -181,8 +186,16 @@ impl CreateSandbox {
                 .map(SnapshotId::parse)
                 .transpose()
                 .map_err(|error| ApiError::bad_field("snapshot", &error.to_string()))?,
+            class: class(self.class.as_deref())?,
         })
     }
+}
+
+/// The class that a request names.
+fn class(word: Option<&str>) -> Result<SandboxClass, ApiError> {
+    let Some(word) = word else { return Ok(SandboxClass::default()) };
+    let class = SandboxClass::of_word(word);
+    class.ok_or_else(|| ApiError::bad_field("class", "must be \"node\" or \"store\""))
 }
 
 /// Changes to a sandbox. Fields that are left out keep their value.
@@ -260,7 +273,7 @@ pub(crate) fn view(app: &App, caller: &Caller, info: SandboxInfo) -> SandboxView
     ),
     request_body(content = CreateSandbox, example = json!({"id": "demo", "memory_mib": 1024, "network": {"allow": ["api.example.com"]}, "metadata": {"purpose": "docs"}, "env": {"LANG": "C.UTF-8"}})),
     responses(
-        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
+        (status = 201, description = "The sandbox was created.", body = SandboxView, headers(("Location" = String, description = "The URL path of the new resource."), ("Idempotency-Replayed" = String, description = "`true` when an earlier request with the same `Idempotency-Key` created the resource.")), example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "class": "node", "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn create(

@@ -83,6 +83,10 @@ pub(crate) struct Args {
     /// Take a snapshot before the sandbox is deleted, also by --ttl
     #[arg(long)]
     snapshot_on_destroy: bool,
+    /// Let another node of the fleet take the sandbox over when its node is lost (store), or not
+    /// [default: node]
+    #[arg(long, value_name = "node|store", value_parser = ["node", "store"])]
+    class: Option<String>,
     /// Print JSON for scripts instead of text
     #[arg(long)]
     json: bool,
@@ -127,6 +131,7 @@ fn wish(args: &Args) -> Map<String, Value> {
         ("snapshot", &args.snapshot),
         ("network_profile", &args.profile),
         ("region", &args.region),
+        ("class", &args.class),
     ] {
         if let Some(value) = value {
             body.insert(name.into(), json!(value));
@@ -185,10 +190,12 @@ mod tests {
         let flags = ["--snapshot-every", "1h", "--keep", "7", "--snapshot-on-destroy"];
         let snapshots = json!({"snapshot_every_s": 3600, "keep": 7, "snapshot_on_destroy": true});
         assert_eq!(asked_for(&flags).unwrap(), snapshots);
+        assert_eq!(asked_for(&["--class", "store"]).unwrap(), json!({"class": "store"}));
         let times = ["90", "90s", "2m", "1d"].map(|text| interval(text).unwrap());
         assert_eq!(times, [90, 90, 120, 86_400]);
         for wrong in [
             &["--network", "rules"][..],
+            &["--class", "other"],
             &["--keep", "3"],
             &["--node-label", "gpu"],
             &["--snapshot-every", "h"],

@@ -79,6 +79,11 @@ impl FrozenSandbox {
         within(SYNC_WAIT, move || sync_disk(&directory, true))?;
         Ok(Some(frozen))
     }
+
+    /// Leaves the processes frozen when this is dropped.
+    pub fn stay_frozen(&mut self) {
+        self.paused = true;
+    }
 }
 
 impl Drop for FrozenSandbox {

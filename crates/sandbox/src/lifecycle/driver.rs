@@ -10,6 +10,7 @@ mod from_image;
 pub(crate) mod from_snapshot;
 mod hold;
 mod layer;
+mod ownership;
 mod pause;
 pub(crate) mod reading;
 mod restore;
@@ -66,8 +67,8 @@ pub(crate) enum Begin {
     Attached(AgentWatch),
     /// The sandbox has failed before.
     Failed,
-    /// The sandbox is paused, and all its processes are frozen.
-    Paused,
+    /// The sandbox is paused, or another node may own it: all its processes are frozen.
+    Frozen,
     /// The sandbox was asleep, falling asleep or waking up when the server was killed.
     Asleep,
     /// The sandbox failed, fell silent or ended with its host while no server ran. The new state is
@@ -180,7 +181,7 @@ impl Driver {
                 self.find_scopes();
             }
             Begin::Failed => self.end_reading().await,
-            Begin::Paused => {}
+            Begin::Frozen => {}
             Begin::Asleep => self.retry_cleanup().await,
             Begin::Lost => {
                 self.settle().await;
@@ -282,6 +283,12 @@ impl Driver {
                     }
                     Some(DriverCommand::LossReported) => self.told_lost().await,
                     Some(DriverCommand::Check) => self.check().await,
+                    Some(DriverCommand::Continue) => self.continue_running().await,
+                    Some(DriverCommand::Supersede(answer)) => {
+                        if self.supersede(answer).await {
+                            return;
+                        }
+                    }
                     Some(DriverCommand::Delete(answer)) => {
                         if self.end(Some(answer)).await {
                             return;
@@ -556,7 +563,10 @@ impl Driver {
             let cause = self.record.body.cause.as_ref();
             // Events come before the answer, so that a client which then follows the events sees
             // only later ones.
-            self.inner.moved(&self.entry, was, self.record.state, cause);
+            match (self.record.state, &self.record.body.superseded) {
+                (State::Destroyed, Some(_)) => self.inner.superseded(&self.entry),
+                (state, _) => self.inner.moved(&self.entry, was, state, cause),
+            }
         }
         self.entry.view.send_replace(view);
     }

@@ -11,6 +11,7 @@
 //! | paused | some process is not frozen | reattached, and paused again |
 //! | paused | no processes, but cgroups | failed and killed; the disk is kept |
 //! | paused | no cgroups, because the host was rebooted | sleeping |
+//! | running, unreachable, paused | suspended: another node may own it | left frozen, until the lease guard lets it continue |
 //! | sleeping | anything | sleeping and killed; a persistent sandbox keeps its disk |
 //! | failed | anything | failed |
 //! | creating, destroying | anything | killed and removed |
@@ -23,6 +24,7 @@
 //!
 //! A kill may interrupt every row, and each step can be repeated.
 
+mod suspended;
 mod unfinished;
 
 use crate::agent_client::pool::Watched;
@@ -35,6 +37,8 @@ use crate::live::entry::{SandboxEntry, secret_store};
 use crate::live::failpoint::pass;
 use crate::live::inner::Inner;
 use crate::live::launch_queue::Launch;
+use crate::live::launch_queue::lease_guard::Guard;
+use crate::live::launch_queue::permits::Ownership;
 use crate::live::orphans;
 use crate::live::registry::Registry;
 use crate::live::snapshot_store::SnapshotStore;
@@ -133,6 +137,8 @@ struct OpenedServer {
     keys: Keys,
     audit: Audit,
     launch: Launch,
+    /// The lease guard of a node of a fleet.
+    guard: Option<Arc<Guard>>,
     metrics: Arc<Metrics>,
 }
 
@@ -169,9 +175,15 @@ fn prepare(mut config: Config) -> Result<OpenedServer, OpenError> {
         }
         _ => {}
     }
-    let launch = Launch::start(config.jail(), metrics.restarts.launcher.clone())
+    let guard = match config.fleet {
+        None => None,
+        Some(_) => Some(Guard::start(config.jail()).map(Arc::new).map_err(|error| {
+            OpenError::Launcher(format!("cannot start the lease guard: {error}"))
+        })?),
+    };
+    let launch = Launch::start(config.jail(), metrics.restarts.launcher.clone(), guard.clone())
         .map_err(OpenError::Launcher)?;
-    Ok(OpenedServer { config, origin, lock, store, keys, audit, launch, metrics })
+    Ok(OpenedServer { config, origin, lock, store, keys, audit, launch, guard, metrics })
 }
 
 /// What the store contains.
@@ -182,6 +194,8 @@ struct StoredRecords {
     names: Option<HashSet<String>>,
     /// Whether a record was skipped because it is invalid.
     skipped: bool,
+    /// Sandboxes that must not continue, because another node may own them.
+    suspended: HashSet<String>,
 }
 
 async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenError> {
@@ -212,13 +226,13 @@ async fn records(config: &Config, store: &Store) -> Result<StoredRecords, OpenEr
             sessions.entry(row.sandbox).or_default().push((id, row.body));
         }
     }
-    Ok(StoredRecords { records, sessions, names, skipped })
+    Ok(StoredRecords { records, sessions, names, skipped, suspended: HashSet::new() })
 }
 
 /// Starts a server on a data directory.
 pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
     let prepared = tokio::task::spawn_blocking(move || prepare(config)).await;
-    let OpenedServer { config, origin, lock, store, keys, audit, launch, metrics } =
+    let OpenedServer { config, origin, lock, store, keys, audit, launch, guard, metrics } =
         prepared.map_err(|error| OpenError::Fault(error.to_string()))??;
     let mut found = records(&config, &store).await?;
     pass("recover.listed").await?;
@@ -227,6 +241,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         sweep(&config.jail(), names).await;
     }
     sweep_restores(&config, &found.records).await;
+    found.suspended = suspended::find(&store, guard.as_ref(), &found.records).await?;
     let slots: Vec<u32> = found.records.iter().map(|record| record.slot).collect();
     let images = config.images.clone();
     let floor = config.free_space_floor_mib;
@@ -254,6 +269,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<Inner>, OpenError> {
         audit,
         launch,
         registry: Registry::new(&slots),
+        ownership: Ownership::new(guard),
         ready: crate::live::warm_pool::pool::WarmPool::default(),
         idempotency: crate::live::idempotency::IdempotencyStore::default(),
         watched: Arc::new(Watched::default()),
@@ -317,19 +333,27 @@ async fn attach(inner: &Arc<Inner>, mut found: StoredRecords, origin: Origin) {
         let state = record.state;
         let sessions = found.sessions.remove(&record.name).unwrap_or_default();
         let found_paused = Paused::find(inner, &record);
+        let is_suspended = found.suspended.contains(&record.name);
+        let stays_frozen = is_suspended
+            && state.has_processes()
+            && SandboxHandle::open(&inner.jail, &record.name).populated();
         match state {
             State::Creating => record.set_state(State::Destroying),
             State::Unreachable => {
                 record.set_state(State::Running);
                 record.body.cause = None;
             }
-            State::Paused if found_paused == Paused::Partly => record.set_state(State::Running),
+            State::Paused if found_paused == Paused::Partly && !stays_frozen => {
+                record.set_state(State::Running);
+            }
             _ => {}
         }
         let entry = SandboxEntry::new(record, &sandboxes, sessions, &inner.watched, &inner.metrics);
+        entry.set_suspended(is_suspended);
         inner.registry.insert(&entry);
         match state {
-            State::Paused if found_paused == Paused::Frozen => inner.drive(entry, Begin::Paused),
+            _ if stays_frozen => inner.drive(entry, Begin::Frozen),
+            State::Paused if found_paused == Paused::Frozen => inner.drive(entry, Begin::Frozen),
             State::Paused if found_paused == Paused::Gone => absent(inner, entry, origin),
             State::Running | State::Unreachable | State::Paused => {
                 // A server that was killed during a backup leaves the sandbox frozen.

@@ -27,6 +27,16 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Publishes that another node has taken the sandbox over.
+    pub(crate) fn superseded(&self, of: &entry::SandboxEntry) {
+        self.events.superseded(of);
+        let tenant = of.tenant.as_str();
+        let entry = AuditEntry::now(tenant, Some(of.id.as_str()), "sandbox.superseded");
+        self.audit.put(entry.with("from", "server"));
+    }
+}
+
 fn event(from: State, to: State) -> Option<&'static str> {
     Some(match (from, to) {
         _ if from == to => return None,

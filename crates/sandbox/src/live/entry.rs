@@ -30,6 +30,7 @@ use crate::model::state::State;
 use isolet_metrics::{Meter, Metrics};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -81,6 +82,8 @@ pub(crate) struct SandboxEntry {
     pub(crate) secret_store: SecretStore,
     /// Counts what the sandbox does.
     pub(crate) meter: Arc<Meter>,
+    /// Another node may own the sandbox, so no request is answered and nothing of it runs.
+    suspended: AtomicBool,
 }
 
 impl SandboxEntry {
@@ -118,6 +121,7 @@ impl SandboxEntry {
             shell_states: ShellStates::new(&sandboxes.join(&record.name)),
             recordings: Recordings::new(&sandboxes.join(&record.name)),
             process_records: ProcessRecords::new(&sandboxes.join(&record.name)),
+            suspended: AtomicBool::new(false),
             lost: Mutex::new(record.body.lost.clone()),
             refusals: DenialLog::default(),
             link: Mutex::default(),
@@ -133,6 +137,14 @@ impl SandboxEntry {
 
     pub(crate) fn state(&self) -> State {
         self.view.borrow().record.state
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_suspended(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Release);
     }
 
     /// Why nothing can be done in the sandbox once its end is decided.

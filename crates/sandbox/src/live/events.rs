@@ -8,6 +8,11 @@ use crate::model::events::{EventKind, Events};
 use crate::model::state::State;
 
 impl Events {
+    /// Publishes that another node has taken the sandbox over.
+    pub(crate) fn superseded(&self, of: &SandboxEntry) {
+        self.emit(of, EventKind::Superseded);
+    }
+
     pub(crate) fn emit(&self, of: &SandboxEntry, kind: EventKind) {
         self.of(&of.tenant).emit(&of.id, &of.incarnation, kind);
     }

@@ -5,6 +5,7 @@ use crate::live::disk_quota::DiskQuotas;
 use crate::live::egress::Egress;
 use crate::live::idempotency::IdempotencyStore;
 use crate::live::launch_queue::Launch;
+use crate::live::launch_queue::permits::Ownership;
 use crate::live::registry::Registry;
 use crate::live::snapshot_store::SnapshotStore;
 use crate::live::snapshots::Snapshots;
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) launch: Launch,
     pub(crate) egress: Egress,
     pub(crate) registry: Registry,
+    pub(crate) ownership: Ownership,
     pub(crate) images: isolet_image::Images,
     pub(crate) ready: WarmPool,
     pub(crate) idempotency: IdempotencyStore,

@@ -1,9 +1,15 @@
 //! The queue of the launcher: one thread sends it requests and restarts it after it has died.
 
+pub(crate) mod lease_guard;
+pub(crate) mod permits;
+
+use crate::live::launch_queue::lease_guard::Guard;
 use crate::model::error::Error;
-use isolet_jail::{Config, Launcher, SandboxHandle};
+use crate::model::ids::SandboxId;
+use isolet_jail::{Config, GuardError, Launcher, SandboxHandle};
 use isolet_metrics::Counter;
 use isolet_wire::launcher::{Scope, Spec};
+use isolet_wire::lease::Epoch;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +26,21 @@ const CLEAR_WAIT: Duration = Duration::from_secs(2);
 
 /// A request for the launcher.
 enum Job {
-    /// A sandbox, with the network namespace of its veth pair if it has one.
-    Sandbox(Spec, Option<OwnedFd>),
+    /// A sandbox, with the network namespace of its veth pair if it has one, and what the lease guard
+    /// must admit before.
+    Sandbox(Spec, Option<OwnedFd>, Option<Admission>),
     /// Only the directory of a sandbox, with the first id of its files on disk.
     Files(Spec, u32),
     /// A scope. The caller is notified as soon as every grant is known to be available.
     Scope(Scope, Arc<Notify>),
+}
+
+/// What the lease guard is asked before a sandbox starts.
+pub(crate) struct Admission {
+    /// The id of the sandbox, for errors.
+    pub(crate) id: SandboxId,
+    /// The registration under which this node owns it.
+    pub(crate) registration: Epoch,
 }
 
 type LaunchJob = (Job, oneshot::Sender<Result<i32, Error>>);
@@ -51,12 +66,13 @@ struct Keeper {
     found: Arc<Mutex<Found>>,
     /// Counts launchers that ended unexpectedly.
     restarts: Counter,
+    guard: Option<Arc<Guard>>,
 }
 
 impl Job {
     fn name(&self) -> &str {
         match self {
-            Self::Sandbox(spec, _) | Self::Files(spec, _) => &spec.name,
+            Self::Sandbox(spec, ..) | Self::Files(spec, _) => &spec.name,
             Self::Scope(scope, _) => &scope.name,
         }
     }
@@ -64,9 +80,14 @@ impl Job {
 
 impl Launch {
     /// Starts the thread and the launcher. Blocks. It is no error if the machine lacks something.
-    pub(crate) fn start(config: Config, restarts: Counter) -> Result<Self, String> {
+    pub(crate) fn start(
+        config: Config,
+        restarts: Counter,
+        guard: Option<Arc<Guard>>,
+    ) -> Result<Self, String> {
         let found = Arc::default();
-        let mut keeper = Keeper { config, launcher: None, found: Arc::clone(&found), restarts };
+        let launcher = None;
+        let mut keeper = Keeper { config, launcher, found: Arc::clone(&found), restarts, guard };
         match keeper.launcher() {
             Ok(_) | Err(isolet_jail::Error::Missing(_)) => {}
             Err(error) => return Err(error.to_string()),
@@ -100,8 +121,13 @@ impl Launch {
     }
 
     /// Creates a sandbox, optionally in a network namespace, and returns the agent's process id.
-    pub(crate) async fn launch(&self, spec: Spec, network: Option<OwnedFd>) -> Result<i32, Error> {
-        self.request(Job::Sandbox(spec, network)).await
+    pub(crate) async fn launch(
+        &self,
+        spec: Spec,
+        network: Option<OwnedFd>,
+        admission: Option<Admission>,
+    ) -> Result<i32, Error> {
+        self.request(Job::Sandbox(spec, network, admission)).await
     }
 
     /// Creates the directory of a sandbox, and starts nothing.
@@ -154,8 +180,9 @@ impl Keeper {
     /// the request is sent again.
     fn work(&mut self, job: &Job) -> Result<i32, Error> {
         for _ in 0..TRIES {
+            self.admit(job)?;
             let done = self.launcher().and_then(|launcher| match job {
-                Job::Sandbox(spec, network) => {
+                Job::Sandbox(spec, network, _) => {
                     launcher.launch(spec, network.as_ref().map(AsFd::as_fd))
                 }
                 Job::Files(spec, id_base) => launcher.create_files(spec, *id_base).map(|()| 0),
@@ -197,10 +224,22 @@ impl Keeper {
         })
     }
 
+    /// Asks the lease guard just before the start, so that no time passes between both.
+    fn admit(&self, job: &Job) -> Result<(), Error> {
+        let Job::Sandbox(spec, _, Some(Admission { id, registration })) = job else {
+            return Ok(());
+        };
+        let admitted = match &self.guard {
+            Some(guard) => guard.admit(&spec.name, *registration),
+            None => Err(GuardError::Gone("there is none".to_owned())),
+        };
+        admitted.map_err(|error| Error::Suspended { id: id.clone(), reason: error.to_string() })
+    }
+
     /// Removes what a dead launcher may have left of its last request.
     fn clear(&self, job: &Job) -> std::io::Result<()> {
         let spec = match job {
-            Job::Sandbox(spec, _) | Job::Files(spec, _) => spec,
+            Job::Sandbox(spec, ..) | Job::Files(spec, _) => spec,
             Job::Scope(scope, _) => {
                 let handle = SandboxHandle::open(&self.config, &scope.name);
                 return handle.end_scope(&scope.session, CLEAR_WAIT);

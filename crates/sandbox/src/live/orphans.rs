@@ -2,6 +2,8 @@
 //! other holds files whose record was lost with a database. It is moved to `DATA/orphaned/`, where
 //! the server never touches it again.
 
+pub(crate) mod superseded;
+
 use crate::live::entry::secret_store;
 use isolet_jail::SandboxHandle;
 use std::fs;

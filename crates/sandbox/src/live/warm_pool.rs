@@ -139,7 +139,7 @@ async fn start(inner: &Arc<Inner>, made: &mut PreparedSandbox) -> Result<(), Err
         id_base: made.id_base,
         snapshot_layers: Vec::new(),
     };
-    inner.launch.launch(spec, network).await?;
+    inner.launch.launch(spec, network, None).await?;
     let directory = inner.jail.data_dir.join("sandboxes").join(&made.name);
     let greet = async {
         let mut wire = Wire::connect(&directory, &Arc::default()).await?;

@@ -70,6 +70,10 @@ pub(crate) enum DriverCommand {
     Trust,
     /// A client has received the list of what the last sleep lost.
     LossReported,
+    /// Another node has taken the sandbox over: end it, and keep its files aside.
+    Supersede(oneshot::Sender<Result<EndedSandbox, Error>>),
+    /// The lease guard lets the suspended sandbox continue.
+    Continue,
     /// Check whether the sandbox's cgroups still exist, after an error that their loss would
     /// explain.
     Check,

@@ -60,6 +60,8 @@ pub struct Config {
     pub store: Option<isolet_repository::StoreSettings>,
     /// Settings for the networks of sandboxes.
     pub network: crate::model::network::NetworkSettings,
+    /// The settings of a node of a fleet; `None`: the server is none, and starts no lease guard.
+    pub fleet: Option<crate::model::info::ownership::FleetSettings>,
 }
 
 /// Limits of one tenant; `None`: those of all tenants.
@@ -113,6 +115,7 @@ impl Config {
             recover: Duration::from_secs(10),
             store: None,
             network: crate::model::network::NetworkSettings::default(),
+            fleet: None,
         }
     }
 

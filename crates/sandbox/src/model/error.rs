@@ -41,6 +41,22 @@ pub enum Error {
         /// What did not stop, in words.
         reason: String,
     },
+    /// Another node of the fleet may own the sandbox, so nothing of it runs here.
+    #[error("sandbox {id} is suspended: {reason}")]
+    Suspended {
+        /// The id of the sandbox.
+        id: SandboxId,
+        /// Why, in words.
+        reason: String,
+    },
+    /// This server has no sandboxes of this class.
+    #[error("class {class}: {lack}")]
+    NoClass {
+        /// The word for the class.
+        class: &'static str,
+        /// What is needed.
+        lack: &'static str,
+    },
     /// The sandbox is in use, so it cannot be put to sleep.
     #[error("sandbox {0} is in use")]
     InUse(SandboxId),

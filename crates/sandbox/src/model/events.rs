@@ -50,6 +50,8 @@ pub enum EventKind {
     },
     /// The sandbox was deleted. It is the sandbox's last event.
     Destroyed,
+    /// Another node has taken the sandbox over. It is the last event of the sandbox on this node.
+    Superseded,
     /// A session was created.
     SessionCreated(SessionId),
     /// A session was deleted.

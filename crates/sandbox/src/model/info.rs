@@ -1,12 +1,15 @@
 //! The parameters of requests about sandboxes and sessions, and the descriptions in the answers.
 
 mod auto_snapshots;
+pub(crate) mod class;
+pub mod ownership;
 
 pub use auto_snapshots::{AutoSnapshots, AutoSnapshotsChange, KEEP_DEFAULT, KEEP_MAX, Trigger};
 pub use isolet_wire::launcher::Limits;
 
 use crate::model::access::FileAccess;
 use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
+use crate::model::info::class::SandboxClass;
 use crate::model::input::{Environment, EnvironmentChange, Metadata, WorkingDirectory};
 use crate::model::network::Network;
 use crate::model::network::injected_credential::{CredentialSpec, InjectedCredential};
@@ -61,6 +64,8 @@ pub struct SandboxSpec {
     pub snapshot: Option<SnapshotId>,
     /// When the server takes snapshots of the sandbox.
     pub snapshots: AutoSnapshotsChange,
+    /// Whether the sandbox survives its node; [`SandboxClass::Node`] by default.
+    pub class: SandboxClass,
 }
 
 /// A change of a sandbox. Fields that are `None` stay unchanged.
@@ -156,6 +161,9 @@ pub struct SandboxInfo {
     pub snapshots: AutoSnapshots,
     /// Idle time in seconds after which the sandbox falls asleep; `None` means never.
     pub sleep_after_s: Option<u64>,
+    /// Whether the sandbox survives its node. Answers that earlier versions stored do not have it.
+    #[serde(default)]
+    pub class: SandboxClass,
     /// The dialect's own fields, unchanged.
     pub dialect: serde_json::Map<String, serde_json::Value>,
     /// The protocol version of the running agent; `None` while no agent runs.

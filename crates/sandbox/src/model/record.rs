@@ -1,6 +1,7 @@
 //! The record of a sandbox: what the store holds and clients see, and how a client's request
 //! becomes one.
 
+mod class;
 mod from_snapshot;
 pub(crate) mod image_sessions;
 mod limits;
@@ -16,6 +17,7 @@ use crate::model::clock::now_ms;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
+use crate::model::info::class::SandboxClass;
 use crate::model::info::{
     AutoSnapshots, EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX,
 };
@@ -121,6 +123,12 @@ pub(crate) struct RecordBody {
     /// When the server takes snapshots.
     #[serde(default, skip_serializing_if = "AutoSnapshots::is_default")]
     pub(crate) snapshots: AutoSnapshots,
+    /// Whether the sandbox survives its node.
+    #[serde(default, skip_serializing_if = "SandboxClass::is_node")]
+    pub(crate) class: SandboxClass,
+    /// The directory for its files, if another node has taken it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) superseded: Option<String>,
 }
 
 fn yes() -> bool {
@@ -175,6 +183,7 @@ impl RecordBody {
         if let Some(lack) = config.no_disk.as_ref().filter(|_| limits.disk_mib > 0) {
             return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
         }
+        class::check_class(config, spec.class)?;
         let image = spec.image.unwrap_or_else(|| "host".to_owned());
         let ttl_s = check_time("ttl_s", spec.ttl_s)?;
         let sleep_after_s = Some(spec.sleep_after_s.unwrap_or(config.sleep_after_s));
@@ -206,6 +215,8 @@ impl RecordBody {
             network: spec.network.unwrap_or_else(|| config.network.default.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
             snapshots: AutoSnapshots::default().changed(config, spec.snapshots)?,
+            class: spec.class,
+            superseded: None,
         })
     }
 
@@ -295,6 +306,7 @@ impl Record {
             auto_resume: body.auto_resume,
             snapshots: body.snapshots,
             sleep_after_s: body.sleep_after_s,
+            class: body.class,
             dialect: body.dialect.clone(),
             agent_version: self
                 .agent_version
@@ -385,6 +397,8 @@ impl Record {
             network: Network::none(),
             credentials: Vec::new(),
             snapshots: AutoSnapshots::default(),
+            class: SandboxClass::Node,
+            superseded: None,
         }
     }
 }

@@ -49,10 +49,12 @@ impl Inner {
                 record.body.set_id_base(&self.config, record.slot);
                 SandboxEntry::new(record, &sandboxes, sessions, &self.watched, &self.metrics)
             };
-            // Sandboxes of the warm pool have the configured disk size, which cannot change later.
+            // Sandboxes of the warm pool have the configured disk size, which cannot change later, and
+            // the lease guard does not know them.
             // Those with a workspace or sessions of an image are not created in advance.
             let is_empty = body.root.as_ref().is_none_or(|root| root.workspace.is_none());
             let fits = matches!(from, Source::Empty)
+                && body.class.is_node()
                 && is_empty
                 && body.limits.disk_mib == self.config.limits.disk_mib;
             let mut made = if fits { warm_pool::take(self, &body.kind()).await } else { None };

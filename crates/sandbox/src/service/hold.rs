@@ -4,7 +4,7 @@ use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::held::{HeldSandbox, HoldPurpose};
 use crate::model::ids::{SandboxId, TenantId};
-use crate::service::{Service, request};
+use crate::service::{Service, request_always};
 
 impl Service {
     /// Makes a sandbox stand still, for a copy of its files. `None` if no sandbox has this internal
@@ -15,7 +15,7 @@ impl Service {
     pub async fn hold(&self, name: &str) -> Result<Option<HeldSandbox>, Error> {
         let Some(entry) = self.inner.registry.named(name) else { return Ok(None) };
         let hold = |answer| DriverCommand::Hold(HoldPurpose::Copy, answer);
-        match request(&entry, hold).await {
+        match request_always(&entry, hold).await {
             Ok(held) => Ok(Some(held)),
             Err(Error::NoSandbox(_)) => Ok(None),
             Err(error) => Err(error),
@@ -41,7 +41,7 @@ impl Service {
                 continue;
             }
             found = true;
-            match request(&entry, DriverCommand::RotateLinks).await {
+            match request_always(&entry, DriverCommand::RotateLinks).await {
                 Ok(ports) => count += ports,
                 Err(Error::NoSandbox(_)) => {}
                 Err(error) => return Err(error),

@@ -1,5 +1,7 @@
 //! What a node of a fleet needs to know of its sandboxes.
 
+pub(crate) mod ownership;
+
 use crate::model::ids::{OwnedId, SandboxId, TenantId};
 use crate::model::state::State;
 use crate::service::Service;

@@ -5,6 +5,10 @@ use crate::foundation::error::image::classify_image;
 use axum::http::StatusCode;
 use isolet_sandbox::{BadInput, Error};
 
+/// When to retry a request for a suspended sandbox, in seconds: about the time in which a node
+/// renews its lease.
+const SUSPENDED_RETRY_S: u64 = 3;
+
 impl From<BadInput> for ApiError {
     fn from(BadInput { field, reason }: BadInput) -> Self {
         Self::bad_field(field, &reason)
@@ -23,7 +27,11 @@ impl From<Error> for ApiError {
                 if status.is_server_error() {
                     tracing::warn!(code, error = %message, "call failed");
                 }
-                Self::new(status, code, message, hint)
+                let error = Self::new(status, code, message, hint);
+                if matches!(other, Error::Suspended { .. }) {
+                    return error.retry_after(SUSPENDED_RETRY_S);
+                }
+                error
             }
         }
     }
@@ -48,6 +56,16 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "the server keeps retrying; wait, or delete the sandbox",
         ),
         Error::Sleeping(_) => (S::CONFLICT, "sandbox_sleeping", "run a command in it to wake it"),
+        Error::Suspended { .. } => (
+            S::SERVICE_UNAVAILABLE,
+            "suspended",
+            "retry; the sandbox continues when its node has compared its ownership with the fleet",
+        ),
+        Error::NoClass { .. } => (
+            S::UNPROCESSABLE_ENTITY,
+            "class_unavailable",
+            "leave class out, or ask the operator of this server for [cluster] with store = true",
+        ),
         Error::Paused(_) => (
             S::CONFLICT,
             "sandbox_paused",
@@ -257,6 +275,8 @@ mod tests {
             (Error::NoStore, 501, "no_snapshot_store"),
             (Error::Stopping, 503, "stopping"),
             (Error::Paused("a".parse().unwrap()), 409, "sandbox_paused"),
+            (Error::Suspended { id: id.clone(), reason: "lease".into() }, 503, "suspended"),
+            (Error::NoClass { class: "store", lack: "a fleet" }, 422, "class_unavailable"),
             (Error::TooLate("delete"), 504, "deadline_exceeded"),
             (
                 Error::Refused { reason: RefusalReason::QueueFull, message: "full".into() },

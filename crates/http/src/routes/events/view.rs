@@ -136,6 +136,7 @@ impl<'a> EventFields<'a> {
             EventKind::Woke => ("woke", Self::None {}),
             EventKind::Failed { cause } => ("failed", Self::Cause { cause }),
             EventKind::Destroyed => ("destroyed", Self::None {}),
+            EventKind::Superseded => ("superseded", Self::None {}),
             EventKind::SessionCreated(id) => {
                 ("session_created", Self::Session { session: id.as_str() })
             }

@@ -64,6 +64,8 @@ pub(crate) struct SandboxView {
     keep: u32,
     /// Whether the server takes a snapshot before it deletes the sandbox.
     snapshot_on_destroy: bool,
+    /// `node`, or `store` if another node of the fleet may take the sandbox over.
+    class: &'static str,
     /// The snapshot that was taken before the deletion. Only in the answer to a delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -210,6 +212,7 @@ impl From<SandboxInfo> for SandboxView {
             agent_outdated: info.agent_outdated(),
             id: info.id.into(),
             state: info.state.word(),
+            class: info.class.word(),
             cause: info.cause,
             image: info.image,
             image_resolved: info.image_resolved,

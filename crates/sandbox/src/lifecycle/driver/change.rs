@@ -3,6 +3,7 @@
 use crate::agent_client::agent_version::AgentAddress;
 use crate::agent_client::ca_bundle;
 use crate::lifecycle::driver::{Driver, until};
+use crate::live::launch_queue::Admission;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::events::EventKind;
@@ -107,8 +108,17 @@ impl Driver {
 
     /// Launches the sandbox, in the namespace of a veth pair if it needs one.
     pub(crate) async fn launch(&self, spec: Spec) -> Result<(), Error> {
+        let admission = self.admission().await?;
         let network = self.inner.egress.birth(&self.entry, &self.record.body).await?;
-        self.inner.launch.launch(spec, network).await.map(drop)
+        self.inner.launch.launch(spec, network, admission).await.map(drop)
+    }
+
+    /// What the lease guard is asked before a process tree of the sandbox starts. `None` for the class
+    /// `node`.
+    pub(super) async fn admission(&self) -> Result<Option<Admission>, Error> {
+        let permitted = self.inner.ownership.permit(&self.entry).await?;
+        let id = self.entry.id.clone();
+        Ok(permitted.map(|registration| Admission { id, registration }))
     }
 
     /// Applies the limits and the network to a sandbox from the warm pool.

@@ -151,11 +151,10 @@ impl Driver {
     /// kept in the tenant's account.
     pub(crate) async fn clear(&self, past: bool) -> Result<isolet_jail::Usage, Error> {
         let usage = self.kill().await?;
+        self.inner.ownership.ended(&self.entry).await;
         pass("delete.killed").await?;
-        let handle = self.handle();
         self.entry.secret_store.end().await?;
-        let removed = blocking(move || handle.open().remove()).await?;
-        removed.map_err(|error| Error::Fault(format!("cannot remove the sandbox: {error}")))?;
+        self.remove_files().await?;
         if let Some(token) = self.record.body.restore.clone() {
             let restores = Restores::new(&self.inner.jail.data_dir);
             let discarded = blocking(move || restores.discard(&token)).await?;

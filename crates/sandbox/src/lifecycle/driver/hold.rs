@@ -88,7 +88,7 @@ impl Driver {
         // While it is held, no scope starts: the launcher would wait for a process that is frozen from
         // its start, and with it all other sandboxes.
         let _turn = entry.scopes.turn.lock().await;
-        let (frozen, mut holder) = match self.freeze().await {
+        let (mut frozen, mut holder) = match self.freeze().await {
             Ok((held, frozen, holder)) => {
                 if answer.send(Ok(held)).is_err() {
                     return false;
@@ -113,6 +113,10 @@ impl Driver {
         {
             return true;
         }
+        if self.entry.is_suspended() {
+            // The lease guard would freeze it again, but only a moment later.
+            frozen.iter_mut().for_each(FrozenSandbox::stay_frozen);
+        }
         drop(frozen);
         if purpose != HoldPurpose::Scheduled {
             // The idle time does not count while nothing could be used.
@@ -134,13 +138,16 @@ impl Driver {
         let entry = Arc::clone(&self.entry);
         let _turn = entry.scopes.turn.lock().await;
         let handle = self.handle();
+        let of = Arc::clone(&self.entry);
         let stopped = blocking(move || -> std::io::Result<_> {
             let since = std::time::Instant::now();
             let paused = state == State::Paused;
-            let Some(frozen) = FrozenSandbox::freeze(handle.open(), FREEZE_WAIT, paused)? else {
-                return Ok(None);
-            };
+            let stopped = FrozenSandbox::freeze(handle.open(), FREEZE_WAIT, paused)?;
+            let Some(mut frozen) = stopped else { return Ok(None) };
             let moment = StillMoment::now(&directory);
+            if of.is_suspended() {
+                frozen.stay_frozen();
+            }
             drop(frozen);
             let stood = since.elapsed();
             Ok(Some(moment.map(|moment| BriefStop { moment, stood })))

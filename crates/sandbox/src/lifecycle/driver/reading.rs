@@ -54,7 +54,8 @@ impl Driver {
         self.inner.layers_there(&self.record.body)?;
         self.reading = true;
         let begun = async {
-            self.inner.launch.launch(self.spec(true), None).await?;
+            let admission = self.admission().await?;
+            self.inner.launch.launch(self.spec(true), None, admission).await?;
             Ok::<_, Error>(
                 watch_at(&self.entry.directory, &self.entry.pool.version, GREETING_WAIT).await?,
             )

@@ -36,8 +36,10 @@ impl Driver {
         if self.reading {
             return Some(READING_IDLE);
         }
-        let must_not_sleep =
-            self.record.state != State::Running || self.seen.busy() || self.entry.scopes.busy();
+        let must_not_sleep = self.entry.is_suspended()
+            || self.record.state != State::Running
+            || self.seen.busy()
+            || self.entry.scopes.busy();
         let after = self.record.body.sleep_after_s.filter(|_| !must_not_sleep)?;
         Some(Duration::from_secs(after))
     }

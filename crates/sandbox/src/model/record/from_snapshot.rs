@@ -1,10 +1,12 @@
 //! The settings that a snapshot keeps of a sandbox, and those of a sandbox that starts from it.
 
+use super::class::check_class;
 use super::{RecordBody, bad, check_limits, check_time, expiry};
 use crate::model::clock::now_ms;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::exposed_ports::ExposedPorts;
+use crate::model::info::class::SandboxClass;
 use crate::model::info::{Lost, SandboxSpec};
 use crate::model::input::{Metadata, check_merged_size};
 use crate::model::used::UsageCounters;
@@ -22,6 +24,7 @@ impl RecordBody {
             let reason = "a sandbox from a snapshot has the image of the snapshot".to_owned();
             return Err(bad("image", reason));
         }
+        check_class(config, spec.class)?;
         let limits = Limits {
             memory_mib: spec.memory_mib.unwrap_or(self.limits.memory_mib),
             cpu_millis: spec.cpu_millis.unwrap_or(self.limits.cpu_millis),
@@ -62,6 +65,8 @@ impl RecordBody {
             network: spec.network.unwrap_or_else(|| self.network.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
             snapshots: self.snapshots.begun_again().changed(config, spec.snapshots)?,
+            class: spec.class,
+            superseded: None,
             ..self.clone()
         })
     }
@@ -92,6 +97,8 @@ impl RecordBody {
             network: own.network,
             credentials: own.credentials,
             snapshots: own.snapshots.begun_again(),
+            class: own.class,
+            superseded: own.superseded,
             ..from.clone()
         }
     }
@@ -109,6 +116,8 @@ impl RecordBody {
             credentials: Vec::new(),
             ttl_s: None,
             expires_at_ms: None,
+            class: SandboxClass::Node,
+            superseded: None,
             ..self.clone()
         }
     }

@@ -1,0 +1,85 @@
+//! What the server needs as a node of a fleet. A server that is none has nothing of it.
+
+use crate::live::entry::SandboxEntry;
+use crate::live::launch_queue::lease_guard::Guard;
+use crate::model::blocking::blocking;
+use crate::model::error::Error;
+use crate::model::info::class::SandboxClass;
+use crate::model::info::ownership::{LocalSandbox, StartPermits};
+use isolet_wire::lease::Epoch;
+use std::sync::{Arc, OnceLock};
+use tracing::warn;
+
+/// Why a sandbox of the class `store` does not run on a server outside of a fleet.
+const NO_FLEET: &str = "its class is store, and this server is no node of a fleet: it may run on \
+                        another node; configure [cluster] again, or delete the data of this server";
+/// Why a sandbox does not run before its node has joined the fleet.
+const NOT_JOINED: &str = "this node has not joined its fleet yet";
+/// Why a suspended sandbox does not run.
+const LEASE_LOST: &str = "its node lost its lease, and another node may own it now";
+
+/// The guard, and who decides about starts.
+#[derive(Default)]
+pub(crate) struct Ownership {
+    /// `None`: the server is no node of a fleet.
+    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) permits: OnceLock<Arc<dyn StartPermits>>,
+}
+
+impl Ownership {
+    pub(crate) fn new(guard: Option<Arc<Guard>>) -> Self {
+        Self { guard, permits: OnceLock::new() }
+    }
+
+    /// Whether a process tree of the sandbox may start; for the class `store`, the registration that
+    /// the guard compares.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub(crate) async fn permit(&self, entry: &SandboxEntry) -> Result<Option<Epoch>, Error> {
+        let sandbox = entry.local();
+        if sandbox.class == SandboxClass::Node {
+            return if entry.is_suspended() { Err(suspended(entry)) } else { Ok(None) };
+        }
+        let refused = |reason: String| Error::Suspended { id: entry.id.clone(), reason };
+        if self.guard.is_none() {
+            return Err(refused(NO_FLEET.to_owned()));
+        }
+        let Some(permits) = self.permits.get() else {
+            return Err(refused(NOT_JOINED.to_owned()));
+        };
+        let registration = permits.permit(&sandbox).await.map_err(refused)?;
+        Ok(Some(registration))
+    }
+}
+
+impl Ownership {
+    /// Tells the lease guard that nothing of a sandbox runs any more. If that fails, the driver of the
+    /// fleet's protocol repeats it.
+    pub(crate) async fn ended(&self, entry: &SandboxEntry) {
+        let is_guarded = entry.local().class == SandboxClass::Store || entry.is_suspended();
+        let Some(guard) = self.guard.clone().filter(|_| is_guarded) else { return };
+        let name = entry.name.clone();
+        let released = blocking(move || guard.release(&name)).await;
+        if !matches!(released, Ok(Ok(()))) {
+            warn!(sandbox = %entry.id, ?released, "the lease guard does not know that it has ended");
+        }
+    }
+}
+
+/// The error of requests for a suspended sandbox.
+pub(crate) fn suspended(entry: &SandboxEntry) -> Error {
+    Error::Suspended { id: entry.id.clone(), reason: LEASE_LOST.to_owned() }
+}
+
+impl SandboxEntry {
+    /// The sandbox as the driver of the fleet's protocol knows it.
+    pub(crate) fn local(&self) -> LocalSandbox {
+        LocalSandbox {
+            tenant: self.tenant.clone(),
+            id: self.id.clone(),
+            name: self.name.clone(),
+            class: self.view.borrow().record.body.class,
+        }
+    }
+}
