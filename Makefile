@@ -96,7 +96,7 @@ fetched: clients sdk browser python openapi-tools prometheus reverse-proxies etc
 
 soak: packages tools programs
 	$(MAKE) upgrade-test
-	cargo nextest run -p isolet-cluster --profile soak --run-ignored only -E 'test(soak_model)'
+	cargo nextest run -p isolet-cluster -p isolet-fleet --profile soak --run-ignored only -E 'test(soak_model) | test(soak_many)'
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults -p isolet-clients --profile soak \
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over) | test(heavy_f44) | test(reverse_proxies)'
 	$(MAKE) snapshot-soak kills

@@ -61,6 +61,9 @@ pub enum NodeError {
     /// Keys, network profiles or revocation lists cannot be exchanged with the fleet.
     #[error("cannot take what all nodes of the fleet share: {0}")]
     Replication(#[from] ReplicationError),
+    /// The ownership of sandboxes cannot be followed.
+    #[error("cannot follow the ownership of sandboxes: {0}")]
+    Sandboxes(#[from] isolet_sandbox::Error),
     /// etcd did not answer for too long.
     #[error(
         "cannot join the fleet within {} s: {last}; sandboxes keep running, and the server has to be \

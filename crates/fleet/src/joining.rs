@@ -4,6 +4,7 @@ use crate::error::NodeError;
 use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
+use crate::ownership_driver::OwnershipDriver;
 use crate::replication::{Replication, ReplicationParts};
 use crate::reservations::Reservations;
 use crate::{identity, limits, load, releases, sweep};
@@ -14,12 +15,13 @@ use isolet_cluster::ownership::Ownership;
 use isolet_peer::transport::ListenerLimits;
 use isolet_peer::{PeerFiles, PeerListener, PeerTls};
 use isolet_sandbox::Service;
+use isolet_sandbox::ownership::GuardReport;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -72,11 +74,14 @@ impl Node {
         let replication = retried(until, async || Replication::start(shared.clone()).await).await?;
         let state = membership.state();
         let keys = settings.keys.clone();
+        let nodes = Nodes::new(etcd.clone(), keys.clone());
+        let ownership = Ownership::new(etcd, keys, name.clone(), state.clone());
+        let driver = OwnershipDriver::open(service, &ownership, &membership, &settings).await?;
         let (releases, queue) = mpsc::channel(RELEASES_MAX);
         let node = Arc::new(Self {
             service: service.clone(),
-            nodes: Nodes::new(etcd.clone(), keys.clone()),
-            ownership: Ownership::new(etcd, keys, name.clone(), state.clone()),
+            nodes,
+            ownership,
             members: membership.members(),
             state,
             outgoing: Outgoing::new(tls),
@@ -90,6 +95,9 @@ impl Node {
             stopped: CancellationToken::new(),
             settings,
         });
+        let (reports, guard) = watch::channel(GuardReport::default());
+        node.spawn(Arc::clone(&driver).send_deadlines(reports));
+        node.spawn(driver.follow(guard));
         node.report_load();
         retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;
         node.spawn(load::keep(Arc::clone(&node)));

@@ -8,8 +8,8 @@
 //! # Layers
 //!
 //! `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`,
-//! `node`, then its parts (`limits`, `load`, `placing`, `releases`, `sweep`, `whereabouts`), `joining`;
-//! each uses only those before it.
+//! `node`, then its parts (`limits`, `load`, `ownership_driver`, `placing`, `releases`, `sweep`,
+//! `whereabouts`), `joining`; each uses only those before it.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -21,6 +21,7 @@ mod load;
 mod node;
 mod nodes;
 mod outgoing;
+mod ownership_driver;
 mod placing;
 mod release;
 mod releases;

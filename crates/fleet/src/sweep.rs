@@ -4,14 +4,14 @@
 //! | record | sandbox | what is done |
 //! |---|---|---|
 //! | of this node | none | given up, after the time that a create may take: the request may be on its way |
-//! | none | of this server | claimed: it was created before the server joined the fleet |
+//! | none | of this server, of the class `node` | claimed: it was created before the server joined the fleet |
 //! | of another node | of this server | logged |
 
 use crate::node::{Node, key};
 use crate::release::Release;
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::{Claimed, ListCursor, OwnershipError};
-use isolet_sandbox::OwnedId;
+use isolet_sandbox::{OwnedId, SandboxClass};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,7 +128,13 @@ impl Node {
         own: &[OwnedId],
         held: &HashMap<SandboxKey, Epoch>,
     ) -> Result<(), OwnershipError> {
-        let keys = own.iter().filter_map(|one| key(&one.tenant, &one.id));
+        // Another node may have owned a sandbox of the class store since: the ownership driver ends it.
+        let survives = |one: &&OwnedId| {
+            let local = self.service.local_sandbox(&one.tenant, &one.id);
+            local.is_some_and(|local| local.class == SandboxClass::Store)
+        };
+        let own = own.iter().filter(|one| !survives(one));
+        let keys = own.filter_map(|one| key(&one.tenant, &one.id));
         let unrecorded: Vec<SandboxKey> = keys.filter(|key| !held.contains_key(key)).collect();
         let claimed = self.claim_all(&unrecorded, "on this node before it joined").await?;
         for (key, claimed) in unrecorded.iter().zip(claimed) {

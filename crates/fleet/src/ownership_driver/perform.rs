@@ -1,0 +1,153 @@
+//! Performs actions: records the view first, then calls the service or etcd.
+
+use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
+use futures_util::{StreamExt as _, stream};
+use isolet_cluster::model::Epoch;
+use isolet_cluster::ownership::OwnershipError;
+use isolet_cluster::protocol::{Action, Event, Phase};
+use isolet_sandbox::{Admission, LocalSandbox};
+use std::time::Duration;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+/// How long the end of a superseded sandbox may take. It continues in the background.
+const END_WAIT: Duration = Duration::from_secs(30);
+
+impl OwnershipDriver {
+    /// Records what has changed and performs all actions that are due. What fails is done at the next
+    /// tick.
+    pub(super) async fn settle(&self) {
+        if !self.record().await {
+            return;
+        }
+        let suspended = self.table().begin_suspensions();
+        if !suspended.is_empty() {
+            self.suspend(&suspended).await;
+        }
+        self.compare_all().await;
+        let names = self.table().with_work();
+        stream::iter(names)
+            .for_each_concurrent(ACTIONS_AT_ONCE, |name| async move { self.drain(&name).await })
+            .await;
+    }
+
+    /// Performs the actions of one sandbox until none is left.
+    pub(super) async fn drain(&self, name: &str) {
+        while let Some(work) = { self.table().begin(name) } {
+            if !self.record().await {
+                return self.table().ended(name, None);
+            }
+            let Some(action) = work.action else { return self.forget(&work.sandbox).await };
+            match action {
+                Action::Suspend => self.suspend(std::slice::from_ref(&work.sandbox)).await,
+                Action::Compare { .. } => {
+                    // Comparisons are answered together.
+                    self.table().put_back(name, action);
+                    return;
+                }
+                action => {
+                    let learned = self.perform(&work.sandbox, action).await;
+                    self.table().ended(name, learned);
+                }
+            }
+        }
+    }
+
+    /// Records all views that have changed. Returns whether that succeeded.
+    async fn record(&self) -> bool {
+        let views = self.table().take_unrecorded();
+        if views.is_empty() {
+            return true;
+        }
+        match self.service.store_ownership(views.clone()).await {
+            Ok(()) => true,
+            Err(error) => {
+                warn!(%error, "the ownership of sandboxes is not recorded; it is tried again");
+                self.table().not_recorded(&views);
+                false
+            }
+        }
+    }
+
+    async fn suspend(&self, sandboxes: &[LocalSandbox]) {
+        if let Err(error) = self.service.suspend(sandboxes).await {
+            warn!(%error, count = sandboxes.len(), "sandboxes are not suspended by the lease guard");
+        }
+        let mut table = self.table();
+        sandboxes.iter().for_each(|one| table.ended(&one.name, None));
+    }
+
+    async fn perform(&self, sandbox: &LocalSandbox, action: Action) -> Option<Event> {
+        match action {
+            Action::Admit { epoch, registration } => self.admit(sandbox, epoch, registration).await,
+            Action::End { epoch } => {
+                match timeout(END_WAIT, self.service.end_superseded(sandbox)).await {
+                    Ok(Ok(())) => Some(Event::Ended { epoch }),
+                    Ok(Err(error)) => {
+                        warn!(%sandbox, %error, "not ended yet, although another node owns it");
+                        None
+                    }
+                    Err(_) => None,
+                }
+            }
+            Action::Stop { epoch } => {
+                // Its deletion ends it, also after a restart of the server.
+                (!self.service.exists(sandbox)).then_some(Event::Stopped { epoch })
+            }
+            Action::Release { epoch } => self.release(sandbox, epoch).await,
+            Action::Suspend | Action::Compare { .. } => None,
+        }
+    }
+
+    async fn admit(
+        &self,
+        sandbox: &LocalSandbox,
+        epoch: Epoch,
+        registration: Epoch,
+    ) -> Option<Event> {
+        match self.service.admit(sandbox, registration).await {
+            Ok(Admission::Admitted) => Some(Event::Admitted { epoch, registration }),
+            Ok(Admission::Refused(reason)) => {
+                info!(%sandbox, reason, "the lease guard does not let it run");
+                Some(Event::NotAdmitted { epoch, registration })
+            }
+            Err(error) => {
+                warn!(%sandbox, %error, "the lease guard cannot be asked; it is tried again");
+                None
+            }
+        }
+    }
+
+    async fn release(&self, sandbox: &LocalSandbox, epoch: Epoch) -> Option<Event> {
+        let released = Some(Event::Released { epoch });
+        // A sandbox with the same id was created since, and continues the ownership.
+        if self.service.has_sandbox(&sandbox.tenant, &sandbox.id) {
+            return released;
+        }
+        let Some(key) = key(sandbox) else { return released };
+        match self.ownership.release(&self.ownership.fence(&key, epoch)).await {
+            Ok(()) => released,
+            Err(OwnershipError::Stale { .. }) => Some(Event::Outdated { epoch }),
+            Err(error) => {
+                warn!(%sandbox, %error, "its ownership is not given up yet; it is tried again");
+                None
+            }
+        }
+    }
+
+    /// Forgets a sandbox of which nothing is left.
+    async fn forget(&self, sandbox: &LocalSandbox) {
+        let forgotten = self.service.forget_ownership(&sandbox.name).await;
+        let mut table = self.table();
+        table.ended(&sandbox.name, None);
+        match forgotten {
+            Ok(()) if table.phase(&sandbox.name) == Some(Phase::Absent) => {
+                table.forget(&sandbox.name);
+            }
+            Ok(()) => {}
+            Err(error) => {
+                warn!(%sandbox, %error, "the record of its ownership is not removed yet");
+            }
+        }
+    }
+}

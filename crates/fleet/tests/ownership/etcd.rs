@@ -1,0 +1,70 @@
+//! A real etcd with one member, in a temporary directory.
+
+use isolet_kit::{SOON, wait_until};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// Where `make test` unpacks Debian's packages.
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/etcd/usr/bin");
+
+/// A running etcd. It ends when it is dropped.
+pub(crate) struct EtcdServer {
+    folder: TempDir,
+    /// The port for clients.
+    pub(crate) port: u16,
+    process: Child,
+}
+
+impl EtcdServer {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [port, peer] = [free_port(), free_port()].map(|port| (port, url(port)));
+        let process = Command::new(program("etcd"))
+            .args(["--name", "one", "--data-dir"])
+            .arg(folder.path().join("data"))
+            .args(["--listen-client-urls", &port.1, "--advertise-client-urls", &port.1])
+            .args(["--listen-peer-urls", &peer.1, "--initial-advertise-peer-urls", &peer.1])
+            .args(["--initial-cluster", &format!("one={}", peer.1), "--log-level", "error"])
+            .args(["--heartbeat-interval", "20", "--election-timeout", "200", "--unsafe-no-fsync"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        wait_until("etcd listens", SOON, || TcpStream::connect(("127.0.0.1", port.0)).ok());
+        Self { folder, port: port.0, process }
+    }
+
+    /// The URL for clients.
+    pub(crate) fn url(&self) -> String {
+        url(self.port)
+    }
+}
+
+impl Drop for EtcdServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join("log"));
+            eprintln!("log of etcd: {}", log.unwrap_or_default());
+        }
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+/// A port that was free just now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A program of Debian's packages `etcd-server` and `etcd-client`, unpacked or installed.
+fn program(name: &str) -> PathBuf {
+    let unpacked = Path::new(PROGRAMS).join(name);
+    if unpacked.is_file() { unpacked } else { Path::new("/usr/bin").join(name) }
+}

@@ -1,0 +1,133 @@
+//! Sandboxes of the class `store`, which another node may take over.
+
+use crate::fixture::Fixture;
+use isolet_kit::{Server, json};
+use std::time::Duration;
+
+/// The server is killed, so only the guard can stop the sandbox. The next server cannot reach etcd at
+/// first, and must not let it continue before it has compared the epoch.
+/// Promises: FL2.
+#[test]
+fn a_sandbox_of_a_killed_server_stops_at_the_deadline_and_continues_after_a_comparison() {
+    let mut fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    counting.counts();
+    let epoch = fixture.owner("box").expect("it is owned").epoch;
+    fixture.server.kill();
+    counting.counts();
+    counting.freezes();
+    fixture.wire.cut();
+    fixture.server.launch_with("ISOLET_LOG", "info");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(counting.is_frozen(), "a server without etcd let it continue");
+    counting.stands();
+    fixture.wire.mend();
+    fixture.server.wait_until_ready();
+    counting.counts();
+    assert_eq!(counting.sandbox.says("echo works"), "works\n");
+    assert_eq!(fixture.owner("box").map(|owner| owner.epoch), Some(epoch));
+    assert!(fixture.superseded().is_empty());
+}
+
+/// The lease ends while the server runs: requests are refused, and answered again when the node has
+/// its lease again.
+/// Promises: FL2.
+#[test]
+fn a_sandbox_of_a_node_without_etcd_is_suspended_and_resumed() {
+    let fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    fixture.wire.cut();
+    counting.freezes();
+    counting.is_refused();
+    fixture.waits_for_phase(&counting, "suspended");
+    fixture.wire.mend();
+    counting.counts();
+    fixture.waits_for_phase(&counting, "running");
+    assert_eq!(counting.sandbox.says("echo works"), "works\n");
+    counting.sandbox.delete();
+    isolet_kit::wait_until("it is given up", isolet_kit::SOON, || {
+        (fixture.owner("box").is_none() && fixture.phase(&counting).is_none()).then_some(())
+    });
+}
+
+/// An upgrade of the server must not stop anything.
+/// Promises: FL2.
+#[test]
+fn a_restart_within_the_lease_changes_nothing() {
+    let mut fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    fixture.waits_for_phase(&counting, "running");
+    let phase = fixture.phase(&counting).expect("it is recorded");
+    fixture.server.restart();
+    counting.counts();
+    assert_eq!(counting.sandbox.says("echo works"), "works\n");
+    assert_eq!(fixture.phase(&counting), Some(phase), "the same epoch and registration");
+    let log = fixture.server.log();
+    assert!(!log.contains("suspended"), "{log}");
+}
+
+/// A sleeping sandbox starts a new process tree when it wakes: the guard is asked again.
+/// Promises: FL2.
+#[test]
+fn a_sandbox_does_not_wake_on_a_node_without_a_lease() {
+    let fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    counting.sandbox.command("dev", "kill %1; wait");
+    isolet_kit::wait_until("it sleeps", isolet_kit::SOON, || {
+        (counting.sandbox.post("/sleep", &json!({})).status == 200).then_some(())
+    });
+    fixture.wire.cut();
+    fixture.waits_for_phase(&counting, "suspended");
+    counting.is_refused();
+    fixture.wire.mend();
+    fixture.waits_for_phase(&counting, "running");
+    assert_eq!(counting.sandbox.says("echo awake"), "awake\n");
+}
+
+/// The guard dies while the server runs. Its successor learns of all sandboxes, and stops them at the
+/// deadline.
+/// Promises: FL2.
+#[test]
+fn a_guard_that_was_killed_is_replaced_and_knows_the_sandboxes() {
+    let fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    let guard = guard_of(&fixture.server);
+    isolet_kit::process::kill(guard);
+    isolet_kit::wait_until("another guard runs", isolet_kit::SOON, || {
+        find_guard(&fixture.server).filter(|pid| *pid != guard)
+    });
+    // The next renewal tells it the sandboxes, so wait for the one after that.
+    std::thread::sleep(Duration::from_secs(3));
+    counting.counts();
+    let mut fixture = fixture;
+    fixture.server.kill();
+    counting.freezes();
+    fixture.server.launch();
+    counting.counts();
+}
+
+#[test]
+fn a_server_outside_of_a_fleet_refuses_the_class() {
+    let server = Server::start();
+    let reply = server.http().post("/v1/sandboxes", &json!({"class": "store"}));
+    assert_eq!(reply.status, 422, "{}", reply.text());
+    let error = reply.json();
+    assert_eq!(error["error"], "class_unavailable");
+    assert!(error["message"].as_str().unwrap().contains("[cluster]"), "{error}");
+    let reply = server.http().post("/v1/sandboxes", &json!({"class": "other"}));
+    assert_eq!((reply.status, reply.json()["error"].as_str()), (400, Some("bad_field")));
+    let made = server.sandbox_with(&json!({"class": "node"}));
+    assert_eq!(made.info()["class"], "node");
+}
+
+fn guard_of(server: &Server) -> i32 {
+    find_guard(server).expect("a guard runs")
+}
+
+fn find_guard(server: &Server) -> Option<i32> {
+    let data = server.data().display().to_string();
+    isolet_kit::process::all().into_iter().find(|pid| {
+        let arguments = isolet_kit::process::arguments(*pid);
+        arguments.contains("--lease-guard") && arguments.contains(&data)
+    })
+}
