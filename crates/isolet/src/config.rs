@@ -6,12 +6,14 @@ mod connections;
 mod log;
 mod network;
 mod overrides;
+mod programs;
 mod quotas;
 mod removed;
 mod store;
 mod switch;
 mod telemetry;
 mod tls;
+mod uid_base;
 
 use anyhow::{Context, Result, bail};
 use connections::ConnectionsFile;
@@ -57,6 +59,7 @@ struct File {
     trusted_proxies: Vec<String>,
     metrics_listen: Option<SocketAddr>,
     sandboxes_max: Option<u32>,
+    uid_base: Option<u32>,
     stall_ms: Option<u64>,
     warm_pool_size: Option<u32>,
     recover_timeout_s: Option<u64>,
@@ -203,6 +206,7 @@ struct PrintedSettings<'a> {
     trusted_proxies: &'a [String],
     metrics_listen: Option<SocketAddr>,
     sandboxes_max: u32,
+    uid_base: u32,
     stall_ms: u64,
     warm_pool_size: u32,
     recover_timeout_s: u64,
@@ -247,7 +251,7 @@ impl ServerSettings {
             bail!("the data directory must be an absolute path: {}", data_dir.display());
         }
         removed::check_environment()?;
-        let programs = programs()?;
+        let programs = programs::directory()?;
         removed::check_programs(&programs)?;
         let mut sandboxes = Config::new(data_dir, &programs);
         let shipped = || parse(SHIPPED, Path::new("the shipped configuration"));
@@ -265,6 +269,7 @@ impl ServerSettings {
         let limits = LimitsFile { disk_mib: Some(disk_mib), ..file.limits };
         sandboxes.limits = over(sandboxes.limits, limits);
         sandboxes.sandboxes_max = file.sandboxes_max.unwrap_or(sandboxes.sandboxes_max);
+        sandboxes.uid_base = uid_base::of(file.uid_base)?;
         sandboxes.stall_ms = overrides.stall_ms.or(file.stall_ms).unwrap_or(sandboxes.stall_ms);
         let pool = overrides.warm_pool_size.or(file.warm_pool_size);
         sandboxes.warm_pool_size = pool.unwrap_or(sandboxes.warm_pool_size);
@@ -346,6 +351,7 @@ impl ServerSettings {
             trusted_proxies: &self.tls.proxy_texts,
             metrics_listen: self.metrics_listen,
             sandboxes_max: all.sandboxes_max,
+            uid_base: all.uid_base,
             stall_ms: all.stall_ms,
             warm_pool_size: all.warm_pool_size,
             recover_timeout_s: all.recover.as_secs(),
@@ -380,21 +386,6 @@ impl ServerSettings {
 fn is_domain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     text.len() <= 180 && text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))
-}
-
-/// The directory of the launcher, the agent and the egress proxy.
-fn programs() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find the directory of this program")?;
-    Ok(programs_of(own.parent().unwrap_or(Path::new("/"))))
-}
-
-/// The programs lie beside this one. A package installs this one alone in `/usr/bin` or
-/// `/usr/local/bin`, and the others in `lib/isolet` beside that directory.
-fn programs_of(own: &Path) -> PathBuf {
-    let has_launcher =
-        |dir: &Path| dir.join("isolet-launcher").try_exists().is_ok_and(|exists| exists);
-    let packaged = own.with_file_name("lib").join("isolet");
-    if has_launcher(own) || !has_launcher(&packaged) { own.to_owned() } else { packaged }
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -456,6 +447,7 @@ mod tests {
         assert_eq!(file.allow_plaintext, Some(plain.tls.allow_plaintext));
         assert_eq!(plain.metrics_listen, None, "the file shows an example");
         assert_eq!(file.sandboxes_max, Some(plain.sandboxes.sandboxes_max));
+        assert_eq!(file.uid_base, Some(plain.sandboxes.uid_base));
         assert_eq!(file.stall_ms, Some(plain.sandboxes.stall_ms));
         assert_eq!(file.warm_pool_size, Some(plain.sandboxes.warm_pool_size));
         assert_eq!(file.recover_timeout_s, Some(plain.sandboxes.recover.as_secs()));
@@ -508,19 +500,6 @@ mod tests {
     fn a_domain_of_ports_is_a_host_name_alone() {
         assert!(["localhost", "box.example", "a-b.c"].into_iter().all(is_domain));
         assert!(!["", ".a", "a.", "a:80", "https://a", "a/b", "*.a"].into_iter().any(is_domain));
-    }
-
-    #[test]
-    fn the_programs_lie_beside_this_one_or_in_lib() {
-        let prefix = tempfile::tempdir().unwrap();
-        let bin = prefix.path().join("bin");
-        let lib = prefix.path().join("lib/isolet");
-        [&bin, &lib].iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
-        assert_eq!(programs_of(&bin), bin, "errors name the usual place");
-        std::fs::write(lib.join("isolet-launcher"), "").unwrap();
-        assert_eq!(programs_of(&bin), lib);
-        std::fs::write(bin.join("isolet-launcher"), "").unwrap();
-        assert_eq!(programs_of(&bin), bin);
     }
 
     #[test]
