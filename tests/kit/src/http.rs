@@ -13,7 +13,9 @@ const READ: Duration = Duration::from_secs(60);
 /// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Http {
-    /// The server's port on 127.0.0.1.
+    /// The server's address, usually 127.0.0.1.
+    pub address: Ipv4Addr,
+    /// The server's port.
     pub port: u16,
     /// The API key, sent as a Bearer token; `None` sends none.
     pub key: Option<String>,
@@ -46,10 +48,17 @@ pub struct Event {
 }
 
 impl Http {
-    /// Creates a client of the server on `port`.
+    /// Creates a client of the server on `port` of 127.0.0.1.
     #[must_use]
     pub fn new(port: u16, key: Option<&str>) -> Self {
-        Self { port, key: key.map(str::to_owned), headers: Vec::new(), tls: None }
+        let address = Ipv4Addr::LOCALHOST;
+        Self { address, port, key: key.map(str::to_owned), headers: Vec::new(), tls: None }
+    }
+
+    /// Returns a client of the server at another address, with the same port.
+    #[must_use]
+    pub fn at(&self, address: Ipv4Addr) -> Self {
+        Self { address, ..self.clone() }
     }
 
     /// Returns a client that also sends this header with every request.
@@ -70,7 +79,7 @@ impl Http {
     }
 
     pub(crate) fn try_connect(&self) -> std::io::Result<TcpStream> {
-        let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))?;
+        let stream = TcpStream::connect(SocketAddr::from((self.address, self.port)))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ))?;
         stream.set_write_timeout(Some(READ))?;
@@ -119,7 +128,7 @@ impl Http {
         let mut put = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
         let own = |name: &str| self.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         if !own("host") {
-            put("host", &format!("127.0.0.1:{}", self.port));
+            put("host", &format!("{}:{}", self.address, self.port));
         }
         if let Some(key) = &self.key {
             put("authorization", &format!("Bearer {key}"));

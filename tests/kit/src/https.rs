@@ -202,9 +202,10 @@ impl Http {
         Self { tls: Some(Arc::clone(config)), ..self.clone() }
     }
 
-    fn host_name(&self) -> &str {
+    fn host_name(&self) -> String {
         let host = self.headers.iter().find(|(name, _)| name == "host");
-        host.map_or("127.0.0.1", |(_, host)| host.split(':').next().unwrap_or_default())
+        let name = host.and_then(|(_, host)| host.split(':').next()).map(str::to_owned);
+        name.unwrap_or_else(|| self.address.to_string())
     }
 
     /// Opens a WebSocket below this client's `Host`.
@@ -219,7 +220,7 @@ impl Http {
     }
 
     /// Opens a connection, and performs the TLS handshake if this client has TLS: for the name in
-    /// its `Host` header, or for 127.0.0.1.
+    /// its `Host` header, or for its address.
     ///
     /// # Errors
     /// When the connection or the handshake fails.
@@ -227,7 +228,7 @@ impl Http {
         let stream = self.try_connect()?;
         match &self.tls {
             None => Ok(Connection::Plain(stream)),
-            Some(config) => Connection::secure(stream, config, self.host_name()),
+            Some(config) => Connection::secure(stream, config, &self.host_name()),
         }
     }
 }

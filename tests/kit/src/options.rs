@@ -1,6 +1,7 @@
 //! How a test's server is started.
 
 use crate::Server;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,6 +21,16 @@ pub struct Options {
     pub(crate) key: Option<String>,
     pub(crate) authority: Option<String>,
     pub(crate) programs: Option<PathBuf>,
+    pub(crate) network: Option<NetworkPlace>,
+}
+
+/// A network namespace in which a server runs, and where it listens there.
+#[derive(Debug, Clone)]
+pub(crate) struct NetworkPlace {
+    /// The file of the namespace, for `nsenter`.
+    pub(crate) namespace: PathBuf,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) port: u16,
 }
 
 /// A new file system in a file, for a data directory.
@@ -184,6 +195,16 @@ impl Options {
     #[must_use]
     pub fn programs(mut self, directory: &Path) -> Self {
         self.programs = Some(directory.to_owned());
+        self
+    }
+
+    /// Runs the server in a network namespace, which is a file such as `/proc/PID/fd/N`, where it
+    /// listens on this address without TLS. The thread that uses the server must reach the address.
+    /// The server gets a process group of its own, so that an interrupt at a terminal does not
+    /// reach it.
+    #[must_use]
+    pub fn in_network(mut self, namespace: &Path, address: Ipv4Addr, port: u16) -> Self {
+        self.network = Some(NetworkPlace { namespace: namespace.to_owned(), address, port });
         self
     }
 

@@ -3,7 +3,7 @@
 use crate::{SOON, wait_until};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,13 +28,10 @@ impl S3Server {
     /// When moto is not installed (`make clients`), or does not start.
     #[must_use]
     pub fn start() -> Self {
-        let program =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/moto/bin/moto_server");
-        assert!(program.is_file(), "{} is missing: run `make clients`", program.display());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("a port");
         drop(listener);
-        let child = Command::new(program)
+        let child = Command::new(program())
             .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -56,20 +53,7 @@ impl S3Server {
     /// Sends a request without a body, signed as moto accepts it. `None` unless it succeeds.
     #[must_use]
     pub fn request(&self, method: &str, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.address).ok()?;
-        let credential = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, \
-                          SignedHeaders=host, Signature=0";
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: {credential}\r\n\
-             content-length: 0\r\nconnection: close\r\n\r\n",
-            self.address
-        )
-        .ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).ok()?;
-        let text = String::from_utf8_lossy(&answer).into_owned();
-        text.lines().next()?.contains(" 200 ").then_some(text)
+        request(self.address, method, path)
     }
 
     /// The keys of all objects, without those after the first 1,000.
@@ -89,6 +73,37 @@ impl Drop for S3Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The program of the S3 server.
+///
+/// # Panics
+/// When moto is not installed (`make clients`).
+#[must_use]
+pub fn program() -> PathBuf {
+    let program =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/moto/bin/moto_server");
+    assert!(program.is_file(), "{} is missing: run `make clients`", program.display());
+    program
+}
+
+/// Sends a request without a body to an S3 server, signed as moto accepts it. `None` unless it
+/// succeeds.
+#[must_use]
+pub fn request(server: SocketAddr, method: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(server).ok()?;
+    let credential = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, \
+                      SignedHeaders=host, Signature=0";
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: {server}\r\nauthorization: {credential}\r\n\
+         content-length: 0\r\nconnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    text.lines().next()?.contains(" 200 ").then_some(text)
 }
 
 /// What happens to one request.

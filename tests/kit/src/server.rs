@@ -9,6 +9,7 @@ use crate::{
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -87,7 +88,7 @@ impl Server {
         if let Some(authority) = &options.authority {
             fs::write(folder.path().join("ca.pem"), authority).expect("writes");
         }
-        let port = free_port();
+        let port = options.network.as_ref().map_or_else(free_port, |network| network.port);
         let mounted = options.disk_mib > 0 || options.overlay || options.loop_disk.is_some();
         Self { folder, child: None, options, mounted, port, key, keys: Vec::new() }
     }
@@ -147,6 +148,12 @@ impl Server {
         i32::try_from(self.child.as_ref().expect("it runs").id()).expect("pids are small")
     }
 
+    /// Whether the server was started and neither killed nor awaited.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// A client of the tenant `default`.
     #[must_use]
     pub fn http(&self) -> Http {
@@ -156,7 +163,8 @@ impl Server {
     /// A client with this key.
     #[must_use]
     pub fn client(&self, key: Option<&str>) -> Http {
-        let http = Http::new(self.port, key);
+        let address = self.options.network.as_ref().map(|network| network.address);
+        let http = Http::new(self.port, key).at(address.unwrap_or(Ipv4Addr::LOCALHOST));
         match &self.options.authority {
             Some(authority) => http.over_tls(&https::trusting(authority)),
             None => http,
@@ -222,16 +230,27 @@ impl Server {
     /// The `isolet` command with this server's environment.
     #[must_use]
     pub fn program(&self) -> Command {
-        let at = if self.options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
-        let programs = self.options.programs.clone().unwrap_or_else(programs);
-        let mut command = Command::new(programs.join("isolet"));
+        let network = self.options.network.as_ref();
+        let at = match network {
+            Some(network) => network.address,
+            None if self.options.everywhere => Ipv4Addr::UNSPECIFIED,
+            None => Ipv4Addr::LOCALHOST,
+        };
+        let program = self.options.programs.clone().unwrap_or_else(programs).join("isolet");
+        let mut command =
+            Command::new(if network.is_some() { "nsenter".into() } else { program.clone() });
+        if let Some(network) = network {
+            // It becomes the program by `exec`, so its pid is the server's.
+            command.arg(format!("--net={}", network.namespace.display())).arg(program);
+            command.process_group(0);
+        }
         command
             .env_remove("RUST_LOG")
             .env_remove("ISOLET_URL")
             .env("ISOLET_DATA_DIR", self.data())
             .env("ISOLET_CONFIG", self.folder.path().join("isolet.toml"))
             .env("ISOLET_LISTEN", format!("{at}:{}", self.port))
-            .env("ISOLET_ALLOW_PLAINTEXT", self.options.everywhere.to_string())
+            .env("ISOLET_ALLOW_PLAINTEXT", (!at.is_loopback()).to_string())
             .env("ISOLET_API_KEY", &self.key)
             .env("ISOLET_WARM_POOL_SIZE", self.options.ready.to_string());
         // Tests look at the files of sandboxes on the host, unless they choose a size.

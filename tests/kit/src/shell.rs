@@ -371,7 +371,7 @@ pub(crate) fn upgrade(
 
 /// The request of a WebSocket handshake; `None` when a header of the client is invalid.
 pub(crate) fn upgrade_request(http: &Http, path: &str) -> Option<Request> {
-    let request = format!("ws://127.0.0.1:{}{path}", http.port);
+    let request = format!("ws://{}:{}{path}", http.address, http.port);
     let mut request = request.into_client_request().ok()?;
     let headers = request.headers_mut();
     let bearer = http.key.iter().map(|key| ("authorization".into(), format!("Bearer {key}")));
