@@ -2,11 +2,13 @@
 #
 #   make run     build what is missing, and start the server on 127.0.0.1:7300
 #   make build   build the four programs into dist/
+#   make fleet   start three nodes, etcd and an S3 server on this machine, to try a fleet (docs/fleet.md)
 #   make test    install what the tests need, build, and run every test
 #   make soak    rare cases 100,000 times, and 20 minutes of random kills; takes an hour
 #   make upgrade-test   upgrade busy sandboxes from the commit in tests/baseline/commit
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
+#   make bench fleet   print those of a fleet on this machine
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy
 #   make fmt     format the Rust code
@@ -33,7 +35,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can test fetched soak snapshot-soak kills upgrade-test baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: run build programs console console-if-can fleet test fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -99,7 +101,13 @@ soak: packages tools programs
 	cargo nextest run -p isolet-cluster -p isolet-fleet --profile soak --run-ignored only -E 'test(soak_model) | test(soak_many)'
 	ISOLET_SOAK=1 cargo nextest run -p isolet-tenants -p isolet-escape -p isolet-promises -p isolet-agent -p isolet-vt -p isolet-faults -p isolet-clients --profile soak \
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over) | test(heavy_f44) | test(reverse_proxies)'
-	$(MAKE) snapshot-soak kills
+	$(MAKE) snapshot-soak kills fleet-soak
+
+# 160 faults of nodes, of etcd and of the network under 30 busy sandboxes of a fleet. A run continues where the
+# last one of this commit stopped: target/soak/fleet-node.json says what has passed. ISOLET_SOAK_FAULTS sets the
+# number of faults of this run.
+fleet-soak: packages tools programs etcd target/clients/moto/.fetched
+	cargo nextest run -p isolet-fleet-tests --profile soak --run-ignored only --no-capture -E 'test(soak_fleet)'
 
 # Snapshots of 50 sandboxes under writes on each file system, full disks, and 300 kills during snapshots.
 # ISOLET_SOAK_KILLS sets another number, ISOLET_SOAK_SEED repeats an earlier run.
@@ -137,13 +145,27 @@ baseline: packages tools
 	@[ -n "$(ISOLET_PROGRAMS)" ] || { echo "set ISOLET_PROGRAMS to the programs of the commit to record" >&2; exit 1; }
 	ISOLET_PROGRAMS=$(ISOLET_PROGRAMS) cargo nextest run --workspace --test baseline --run-ignored only -j1 -E 'test(record_baseline)'
 
-# `make bench snapshot` prints only that table, which takes 15 minutes and is not among the others.
-bench: packages build $(if $(filter snapshot,$(MAKECMDGOALS)),snapshot-packages,ttyd)
-	cargo run --release -p isolet-bench -- $(filter snapshot,$(MAKECMDGOALS))
+# `make bench snapshot` and `make bench fleet` print only that table, which is not among the others.
+BENCH_TABLE := $(filter snapshot fleet,$(MAKECMDGOALS))
+BENCH_NEEDS_snapshot := snapshot-packages
+BENCH_NEEDS_fleet := etcd
+bench: packages build $(or $(foreach table,$(BENCH_TABLE),$(BENCH_NEEDS_$(table))),ttyd)
+	cargo run --release -p isolet-bench -- $(BENCH_TABLE)
 
 .PHONY: snapshot snapshot-packages
 snapshot:
 	@:
+
+ifeq ($(filter bench,$(MAKECMDGOALS)),)
+# A fleet on this machine until Ctrl-C. FLEET passes flags: `make fleet FLEET=--help`.
+fleet: export ISOLET_PROGRAMS ?= $(CURDIR)/dist
+fleet: packages build etcd target/clients/moto/.fetched
+	@cargo build -q --release -p isolet-fleet-tests --bin isolet-local-fleet
+	@exec target/release/isolet-local-fleet $(FLEET)
+else
+fleet:
+	@:
+endif
 
 snapshot-packages:
 	$(MAKE) packages PACKAGES=podman

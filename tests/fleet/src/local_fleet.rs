@@ -1,0 +1,276 @@
+//! Starts all parts, and ends them in order.
+
+use crate::addresses::{PEER_PORT, node};
+use crate::certificates::PeerAuthority;
+use crate::etcd::EtcdCluster;
+use crate::namespace::NetworkNamespace;
+use crate::node::LocalNode;
+use crate::object_store::ObjectStore;
+use crate::public_host::PublicHost;
+use crate::switch::Switch;
+use isolet_kit::{Options, Sandbox, json};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// The key of the tenant `default` on every node.
+pub const KEY: &str = "local-fleet-key-of-every-node";
+/// The names of the nodes.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// The number of members of etcd.
+const ETCD_MEMBERS: u8 = 3;
+/// The first ids of the sandboxes of each node: a part of the ids that servers use.
+const UID_BASES: [u32; 4] = [0x7000_0000, 0x9000_0000, 0xb000_0000, 0xd000_0000];
+
+/// The memory of a sandbox of a test, in MiB: little, so that nodes stay about equally free.
+const MEMORY_MIB: u64 = 64;
+
+/// What a fleet consists of.
+#[derive(Debug, Clone)]
+pub struct FleetOptions {
+    /// Whether the nodes have a table `[cluster]`. Without it they are three servers, and there is no
+    /// etcd.
+    pub is_clustered: bool,
+    /// Whether there is an object store.
+    pub has_store: bool,
+    /// The lifetime of the nodes' leases, in seconds.
+    pub lease_ttl_s: u32,
+    /// More lines for the configuration of each node, before its first table.
+    pub config: String,
+    /// The number of nodes, at most 3.
+    pub nodes: usize,
+    /// The size of each node's warm pool.
+    pub warm_pool: usize,
+    /// Whether there is one more server, in a namespace of its own and without a table `[cluster]`.
+    pub has_plain: bool,
+    /// The directory of the programs; `None`: those under test.
+    pub programs: Option<PathBuf>,
+}
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self {
+            is_clustered: true,
+            has_store: false,
+            lease_ttl_s: 10,
+            config: String::new(),
+            nodes: NAMES.len(),
+            warm_pool: 0,
+            has_plain: false,
+            programs: None,
+        }
+    }
+}
+
+/// A running fleet. Dropping it deletes all sandboxes, looks for leftovers of each node, and ends
+/// everything.
+///
+/// The fields are dropped in this order.
+pub struct LocalFleet {
+    /// The nodes `a`, `b` and `c`.
+    pub nodes: Vec<LocalNode>,
+    /// A server that is no node, if there is one.
+    pub plain: Option<LocalNode>,
+    /// etcd, unless the servers are no fleet.
+    pub etcd: Option<EtcdCluster>,
+    /// The object store, if there is one.
+    pub store: Option<ObjectStore>,
+    /// The certificate authority of the nodes, unless the servers are no fleet.
+    pub authority: Option<PeerAuthority>,
+    /// The namespaces of the nodes. They outlive the nodes, so that the others are refused by a node that
+    /// has ended, and do not wait for it.
+    networks: Vec<Arc<NetworkNamespace>>,
+    _public: PublicHost,
+    folder: TempDir,
+    /// The bridge, in the namespace of this thread.
+    pub switch: Switch,
+}
+
+impl LocalFleet {
+    /// Starts a fleet with default options. This thread becomes that of the clients.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(&FleetOptions::default())
+    }
+
+    /// Starts a fleet. This thread moves into the network namespace of the clients.
+    ///
+    /// # Panics
+    /// When a part does not start.
+    #[must_use]
+    pub fn with(options: &FleetOptions) -> Self {
+        let folder = tempfile::Builder::new().prefix("isolet-fleet-").tempdir();
+        let folder = folder.expect("a directory in /tmp");
+        let switch = Switch::enter();
+        let store = options.has_store.then(|| ObjectStore::start(&switch));
+        let etcd = options
+            .is_clustered
+            .then(|| EtcdCluster::start(&switch, &folder.path().join("etcd"), ETCD_MEMBERS));
+        let programs = options.programs.clone().unwrap_or_else(isolet_kit::programs);
+        let authority = options
+            .is_clustered
+            .then(|| PeerAuthority::with_program(&programs, &folder.path().join("peers")));
+        let mut fleet = Self {
+            nodes: Vec::new(),
+            plain: None,
+            etcd,
+            store,
+            authority,
+            networks: Vec::new(),
+            _public: PublicHost::start(),
+            folder,
+            switch,
+        };
+        for (index, name) in NAMES.into_iter().enumerate().take(options.nodes) {
+            let node = fleet.start_node(options, index, name);
+            fleet.nodes.push(node);
+        }
+        if options.has_plain {
+            let options = FleetOptions { is_clustered: false, ..options.clone() };
+            fleet.plain = Some(fleet.start_node(&options, NAMES.len(), "plain"));
+        }
+        fleet
+    }
+
+    /// A node by its name.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn node(&self, name: &str) -> &LocalNode {
+        self.nodes.iter().find(|node| node.name == name).expect("a node")
+    }
+
+    /// A node by its name, to kill and start it.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn node_mut(&mut self, name: &str) -> &mut LocalNode {
+        self.nodes.iter_mut().find(|node| node.name == name).expect("a node")
+    }
+
+    /// etcd.
+    ///
+    /// # Panics
+    /// When the servers are no fleet.
+    #[must_use]
+    pub fn etcd(&self) -> &EtcdCluster {
+        self.etcd.as_ref().expect("a fleet")
+    }
+
+    /// The addresses of all nodes but one.
+    #[must_use]
+    pub fn addresses_of_others(&self, name: &str) -> Vec<Ipv4Addr> {
+        let others = self.nodes.iter().filter(|node| node.name != name);
+        others.map(|node| node.address).collect()
+    }
+
+    /// Creates a sandbox on a node, as a client of that node: among nodes with about the same free
+    /// memory, placement chooses the one that received the request.
+    ///
+    /// # Panics
+    /// When it is not created, or is created elsewhere.
+    #[track_caller]
+    pub fn create_on(&self, node: &str, id: &str) -> Sandbox {
+        let sandbox = self.node(node).sandbox(id);
+        let spec = json!({"id": id, "memory_mib": MEMORY_MIB});
+        sandbox.http.post("/v1/sandboxes", &spec).expect(201);
+        assert_eq!(self.owner(id).as_deref(), Some(node));
+        sandbox
+    }
+
+    /// The node that owns a sandbox of the tenant `default`, by the record in etcd.
+    #[must_use]
+    pub fn owner(&self, id: &str) -> Option<String> {
+        self.owner_of("default", id)
+    }
+
+    /// The node that owns a sandbox of a tenant. The ids must need no escaping.
+    #[must_use]
+    pub fn owner_of(&self, tenant: &str, id: &str) -> Option<String> {
+        let record = self.etcd().get(&format!("isolet/owners/{tenant}/{id}"))?;
+        record["node"].as_str().map(str::to_owned)
+    }
+
+    fn start_node(
+        &mut self,
+        options: &FleetOptions,
+        index: usize,
+        name: &'static str,
+    ) -> LocalNode {
+        let address = node(u8::try_from(index).expect("few nodes"));
+        let network = Arc::new(self.switch.attach(address));
+        self.networks.push(Arc::clone(&network));
+        let mut config = format!(
+            "hosts = [\"127.0.0.1\", \"localhost\"]\nuid_base = {}\n{}\n",
+            UID_BASES[index], options.config
+        );
+        if options.is_clustered {
+            config.push_str(&self.cluster_config(name, address, options));
+        }
+        let programs = options.programs.clone().unwrap_or_else(isolet_kit::programs);
+        let key_file = self.folder.path().join("store.key");
+        if self.store.is_some() {
+            if !key_file.is_file() {
+                init_store(&programs, self.folder.path(), &key_file);
+            }
+            config.push_str(&ObjectStore::config(&key_file));
+        }
+        let server = Options::new()
+            .programs(&programs)
+            .key(KEY)
+            .config(&config)
+            .warm_pool(options.warm_pool)
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test");
+        LocalNode::start(name, address, network, server)
+    }
+
+    fn cluster_config(&self, name: &str, address: Ipv4Addr, options: &FleetOptions) -> String {
+        let etcd = self.etcd();
+        let files = etcd.client_files();
+        let peers = self.authority.as_ref().expect("a fleet").issue(name);
+        format!(
+            "[cluster]\netcd = {:?}\netcd_ca_file = {:?}\netcd_cert_file = {:?}\n\
+             etcd_key_file = {:?}\nnode = {name:?}\nadvertise = \"{address}:{PEER_PORT}\"\n\
+             listen = \"{address}:{PEER_PORT}\"\npeer_dir = {peers:?}\nlease_ttl_s = {}\n",
+            etcd.urls(),
+            files.ca,
+            files.certificate,
+            files.key,
+            options.lease_ttl_s
+        )
+    }
+}
+
+/// Creates the repository in the object store and the key file of all nodes.
+fn init_store(programs: &Path, folder: &Path, key_file: &Path) {
+    let config = folder.join("store.toml");
+    fs::write(&config, ObjectStore::config(key_file)).expect("written");
+    let mut init = std::process::Command::new(programs.join("isolet"));
+    init.args(["store", "init"])
+        .env("ISOLET_CONFIG", &config)
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test");
+    let output = init.output().expect("isolet starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+impl Drop for LocalFleet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // Each node deletes its sandboxes when it is dropped, which needs etcd and the other nodes.
+        if let Some(etcd) = &mut self.etcd {
+            etcd.launch_all();
+        }
+        for node in self.nodes.iter_mut().chain(&mut self.plain) {
+            if !node.server.is_running() {
+                node.server.launch();
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! One node: a server in a network namespace.
+
+use crate::addresses::{API_PORT, PEER_PORT};
+use crate::cut::{Cut, CutDirection};
+use crate::delay::EtcdDelay;
+use crate::namespace::NetworkNamespace;
+use isolet_kit::{Http, Options, Sandbox, Server, Traces};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node of a [`crate::LocalFleet`].
+#[derive(Debug)]
+pub struct LocalNode {
+    /// Its name.
+    pub name: &'static str,
+    /// Its server, which can be killed and started.
+    pub server: Server,
+    /// Its address on the bridge.
+    pub address: Ipv4Addr,
+    network: Arc<NetworkNamespace>,
+}
+
+impl LocalNode {
+    pub(crate) fn start(
+        name: &'static str,
+        address: Ipv4Addr,
+        network: Arc<NetworkNamespace>,
+        options: Options,
+    ) -> Self {
+        let server = options.in_network(&network.path(), address, API_PORT).start();
+        Self { name, server, address, network }
+    }
+
+    /// A client of the tenant `default`.
+    #[must_use]
+    pub fn http(&self) -> Http {
+        self.server.http()
+    }
+
+    /// A sandbox as a client of this node sees it, whether or not it exists.
+    #[must_use]
+    pub fn sandbox(&self, id: &str) -> Sandbox {
+        self.server.named(id)
+    }
+
+    /// The address of the listener for other nodes.
+    #[must_use]
+    pub fn peer_address(&self) -> (Ipv4Addr, u16) {
+        (self.address, PEER_PORT)
+    }
+
+    /// The network namespace of the node.
+    #[must_use]
+    pub fn network(&self) -> &NetworkNamespace {
+        &self.network
+    }
+
+    /// The directories of the sandboxes that this node holds.
+    #[must_use]
+    pub fn held(&self) -> BTreeSet<String> {
+        Traces::of(&self.server.data()).directories
+    }
+
+    /// Cuts the node off from addresses until the result is dropped.
+    #[must_use]
+    pub fn cut(&self, name: &str, from: &[Ipv4Addr], direction: CutDirection) -> Cut<'_> {
+        Cut::new(&self.network, name, from, direction)
+    }
+
+    /// Delays everything between the node and etcd until the result is dropped.
+    #[must_use]
+    pub fn delay_etcd(&self, members: u8, round_trip: Duration) -> EtcdDelay<'_> {
+        EtcdDelay::new(&self.network, members, round_trip)
+    }
+}

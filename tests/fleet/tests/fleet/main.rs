@@ -1,0 +1,18 @@
+//! A fleet of three nodes in network namespaces, with a three-member etcd and mutual TLS.
+//!
+//! Each fault happens [`ROUNDS`] times here; `soak` has them more often.
+
+mod etcd_faults;
+mod node_kills;
+mod partitions;
+mod placement;
+mod requests;
+mod servers;
+mod soak;
+mod tenants;
+mod trust;
+
+/// How often each fault happens.
+const ROUNDS: usize = 3;
+/// The names of the nodes.
+const NODES: [&str; 3] = ["a", "b", "c"];

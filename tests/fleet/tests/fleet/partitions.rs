@@ -1,0 +1,112 @@
+//! Nodes that packets do not reach any more.
+
+use crate::NODES;
+use isolet_fleet_tests::{CutDirection, FleetOptions, LocalFleet};
+use isolet_kit::{LONG, SOON, json, wait_until};
+
+fn fleet() -> LocalFleet {
+    let options = FleetOptions { lease_ttl_s: 5, ..FleetOptions::default() };
+    let fleet = LocalFleet::with(&options);
+    for node in NODES {
+        let sandbox = fleet.create_on(node, node);
+        assert_eq!(sandbox.command("dev", "x=7")["exit_code"], 0);
+    }
+    // Every node has used every other one.
+    for node in &fleet.nodes {
+        for id in NODES {
+            assert_eq!(node.sandbox(id).says("echo works"), "works\n");
+        }
+    }
+    fleet
+}
+
+/// Cuts each node from etcd until its lease has ended.
+fn cut_from_etcd(directions: [CutDirection; 3]) {
+    let fleet = fleet();
+    let etcd = fleet.etcd().addresses();
+    for (index, direction) in directions.into_iter().enumerate() {
+        let name = NODES[index];
+        let node = fleet.node(name);
+        let other = fleet.node(NODES[(index + 1) % 3]);
+        let live = format!("isolet/nodes/live/{name}");
+        let cut = node.cut("etcd", &etcd, direction);
+        let id = format!("new-{name}");
+        let refused = node.http().post("/v1/sandboxes", &json!({"id": id})).expect(503);
+        assert_eq!(refused.error(), "fleet_unavailable", "{}", refused.text());
+        wait_until("its lease ends", LONG, || {
+            fleet.etcd().created_at(&live).is_none().then_some(())
+        });
+        // It continues to run what it has, and forwards to the nodes that it knows.
+        assert_eq!(node.sandbox(name).command("dev", "echo $x")["stdout"], "7\n");
+        assert_eq!(node.sandbox(other.name).says("echo works"), "works\n");
+        assert_eq!(other.sandbox(name).says("echo works"), "works\n");
+        // The others take new sandboxes, and place none there.
+        let made = other.http().post("/v1/sandboxes", &json!({"id": id, "memory_mib": 64}));
+        made.expect(201);
+        assert_ne!(fleet.owner(&id).as_deref(), Some(name));
+        drop(cut);
+        wait_until("it is a member again", LONG, || fleet.etcd().created_at(&live));
+        let again = format!("again-{name}");
+        wait_until("it takes new sandboxes", SOON, || {
+            let spec = json!({"id": again, "memory_mib": 64});
+            (node.http().post("/v1/sandboxes", &spec).status == 201).then_some(())
+        });
+        assert_eq!(fleet.owner(name).as_deref(), Some(name), "nobody has taken it over");
+        assert_eq!(other.sandbox(name).command("dev", "echo $x")["stdout"], "7\n");
+        // What others created while it was away is found.
+        assert_eq!(node.sandbox(&id).says("echo found"), "found\n");
+    }
+}
+
+/// Promises: FL10.
+#[test]
+fn a_node_that_is_cut_from_etcd_keeps_its_sandboxes_and_takes_no_new_ones() {
+    cut_from_etcd([CutDirection::Both; 3]);
+}
+
+/// Promises: FL10.
+#[test]
+fn a_one_way_cut_from_etcd_is_a_cut() {
+    cut_from_etcd([CutDirection::Outgoing, CutDirection::Incoming, CutDirection::Outgoing]);
+}
+
+/// All nodes are cut from one another at once, one of them in one direction only.
+///
+/// Promises: FL10, FW3, FW7.
+#[test]
+fn nodes_that_are_cut_from_one_another_say_so_and_recover() {
+    let fleet = fleet();
+    let directions = [CutDirection::Both, CutDirection::Outgoing, CutDirection::Incoming];
+    let cuts: Vec<_> = fleet
+        .nodes
+        .iter()
+        .zip(directions)
+        .map(|(node, direction)| {
+            node.cut("peers", &fleet.addresses_of_others(node.name), direction)
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for (index, node) in fleet.nodes.iter().enumerate() {
+            let other = NODES[(index + 1) % 3];
+            scope.spawn(move || {
+                let far = node.sandbox(other);
+                let refused = far.http.get(&far.path("")).expect(503);
+                assert_eq!(refused.error(), "node_unreachable", "{}", refused.text());
+                let list = node.http().get("/v1/sandboxes").expect(200);
+                let missing = list.header("isolet-unreachable-nodes").unwrap_or_default();
+                assert!(missing.contains(other), "{missing}");
+                assert_eq!(node.sandbox(node.name).says("echo works"), "works\n");
+            });
+        }
+    });
+    drop(cuts);
+    for node in &fleet.nodes {
+        for id in NODES {
+            wait_until("the nodes reach one another", LONG, || {
+                let far = node.sandbox(id);
+                (far.http.get(&far.path("")).status == 200).then_some(())
+            });
+            assert_eq!(node.sandbox(id).command("dev", "echo $x")["stdout"], "7\n");
+        }
+    }
+}
