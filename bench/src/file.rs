@@ -1,7 +1,7 @@
 //! Table (f): files of 1 KB and 1 GB over the files API, beside `cp` inside the same sandbox.
 
 use crate::http::HttpClient;
-use crate::server::BenchServer;
+use crate::server::{BenchServer, Endpoint};
 use crate::stats::{Times, rows};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -80,7 +80,7 @@ fn large(server: &BenchServer, client: &mut HttpClient) -> Result<()> {
 }
 
 /// A keep-alive connection that is read and written directly, so that no client library adds copies.
-struct Wire {
+pub(crate) struct Wire {
     from: BufReader<TcpStream>,
     to: TcpStream,
     head: String,
@@ -89,18 +89,23 @@ struct Wire {
 
 impl Wire {
     fn open(server: &BenchServer) -> Result<Self> {
-        let to = TcpStream::connect(("127.0.0.1", server.port))?;
+        Self::to(&server.endpoint())
+    }
+
+    /// Opens a connection for files of the sandbox `bench`.
+    pub(crate) fn to(endpoint: &Endpoint) -> Result<Self> {
+        let to = TcpStream::connect(endpoint.address)?;
         to.set_nodelay(true)?;
         to.set_read_timeout(Some(Duration::from_secs(120)))?;
         let head = format!(
-            "HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nauthorization: Bearer {}\r\n",
-            server.port, server.key
+            "HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n",
+            endpoint.address, endpoint.key
         );
         let from = BufReader::with_capacity(PIECE, to.try_clone()?);
         Ok(Self { from, to, head, piece: vec![0; PIECE] })
     }
 
-    fn put(&mut self, path: &str, length: u64) -> Result<u64> {
+    pub(crate) fn put(&mut self, path: &str, length: u64) -> Result<u64> {
         let head = format!(
             "PUT /v1/sandboxes/bench/files/{path} {}content-length: {length}\r\n\r\n",
             self.head
@@ -117,7 +122,7 @@ impl Wire {
         self.answer()
     }
 
-    fn get(&mut self, path: &str) -> Result<u64> {
+    pub(crate) fn get(&mut self, path: &str) -> Result<u64> {
         let head = format!("GET /v1/sandboxes/bench/files/{path} {}\r\n", self.head);
         self.to.write_all(head.as_bytes())?;
         self.answer()

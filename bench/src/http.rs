@@ -1,6 +1,6 @@
 //! Commands over HTTP, on one keep-alive connection.
 
-use crate::server::BenchServer;
+use crate::server::{BenchServer, Endpoint};
 use anyhow::{Context, Result, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -21,7 +21,11 @@ pub(crate) struct HttpClient {
 
 impl HttpClient {
     pub(crate) fn connect(server: &BenchServer) -> Result<Self> {
-        Self::over(TcpStream::connect(("127.0.0.1", server.port))?, server)
+        Self::to(&server.endpoint())
+    }
+
+    pub(crate) fn to(endpoint: &Endpoint) -> Result<Self> {
+        Self::through(TcpStream::connect(endpoint.address)?, endpoint)
     }
 
     /// A client with another key than the server's own.
@@ -31,8 +35,12 @@ impl HttpClient {
 
     /// A client over a connection that exists already.
     pub(crate) fn over(stream: TcpStream, server: &BenchServer) -> Result<Self> {
+        Self::through(stream, &server.endpoint())
+    }
+
+    fn through(stream: TcpStream, endpoint: &Endpoint) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let host = format!("127.0.0.1:{}", server.port);
+        let host = endpoint.address.to_string();
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let sender = runtime.block_on(async {
@@ -41,7 +49,7 @@ impl HttpClient {
             tokio::spawn(connection);
             anyhow::Ok(sender)
         })?;
-        Ok(Self { runtime, sender, key: server.key.clone(), host })
+        Ok(Self { runtime, sender, key: endpoint.key.clone(), host })
     }
 
     pub(crate) fn call(

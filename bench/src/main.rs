@@ -9,6 +9,7 @@ mod create;
 mod event;
 mod far;
 mod file;
+mod fleet;
 mod guest;
 mod http;
 mod image;
@@ -40,7 +41,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Args {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// Print this table [default: all but `snapshot`]
+    /// Print this table [default: all but `snapshot` and `fleet`]
     #[arg(value_enum)]
     what: Vec<Table>,
     /// Directory of the programs isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
@@ -97,6 +98,9 @@ enum Table {
     Secret,
     /// Snapshots, creations from them and forks on ext4, xfs and btrfs, against cp, reflinks, subvolumes and podman.
     Snapshot,
+    /// A fleet in network namespaces: commands, creates and 1 GB to the owner and to another node, against a
+    /// server without `[cluster]`. Needs `make etcd`.
+    Fleet,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -109,7 +113,7 @@ fn main() -> anyhow::Result<()> {
     }
     if args.what.is_empty() {
         args.what = Table::value_variants().to_vec();
-        args.what.retain(|table| *table != Table::Snapshot);
+        args.what.retain(|table| !matches!(table, Table::Snapshot | Table::Fleet));
     }
     for table in &args.what {
         println!("\nload {}", stats::load());
@@ -130,6 +134,7 @@ fn main() -> anyhow::Result<()> {
             Table::Image => image::table(&args.bin, args.rounds)?,
             Table::Secret => secret::table(&args.bin, args.rounds)?,
             Table::Snapshot => snapshot::table(&args.bin, args.rounds, &args.snapshot)?,
+            Table::Fleet => fleet::table(&args.bin, args.rounds)?,
         }
     }
     Ok(())

@@ -1,10 +1,16 @@
 //! The server that a table measures.
 
 use anyhow::{Context, Result, bail};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Where a server listens, and a key for it.
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) key: String,
+}
 
 /// A running server on loopback. It ends with all its sandboxes when it is dropped.
 pub(crate) struct BenchServer {
@@ -50,6 +56,10 @@ impl BenchServer {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(server)
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { address: (Ipv4Addr::LOCALHOST, self.port).into(), key: self.key.clone() }
     }
 
     pub(crate) fn data(&self) -> &Path {

@@ -1,6 +1,6 @@
 //! Commands over the shell WebSocket, with both kinds of frames.
 
-use crate::server::BenchServer;
+use crate::server::{BenchServer, Endpoint};
 use anyhow::{Result, bail};
 use serde::Deserialize;
 use serde_json::json;
@@ -34,10 +34,15 @@ impl SocketShell {
     }
 
     fn query(server: &BenchServer, id: &str, query: &str) -> Result<Self> {
-        let url = format!("ws://127.0.0.1:{}/v1/sandboxes/{id}/shell{query}", server.port);
+        Self::to(&server.endpoint(), id, query)
+    }
+
+    /// Opens a shell with a query, which begins with `?` unless it is empty.
+    pub(crate) fn to(endpoint: &Endpoint, id: &str, query: &str) -> Result<Self> {
+        let url = format!("ws://{}/v1/sandboxes/{id}/shell{query}", endpoint.address);
         let mut request = url.into_client_request()?;
-        request.headers_mut().insert("authorization", format!("Bearer {}", server.key).parse()?);
-        let stream = TcpStream::connect(("127.0.0.1", server.port))?;
+        request.headers_mut().insert("authorization", format!("Bearer {}", endpoint.key).parse()?);
+        let stream = TcpStream::connect(endpoint.address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(std::time::Duration::from_secs(120)))?;
         let (socket, _) = tungstenite::client(request, stream)?;
