@@ -30,9 +30,11 @@ pub struct FleetMetrics {
 
 impl FleetMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let nodes =
+        let nodes: Family<Label, Gauge> =
             described("isolet_fleet_nodes", "Nodes of the fleet by state, as this node sees them")
                 .register(registry, Family::default());
+        // An alert asks for it, on a server that serves alone too.
+        nodes.get_or_create(&[("state", "lost")]).set(0);
         let lease_left = described(
             "isolet_fleet_lease_left",
             "Time for which this node certainly holds its lease; 0 if it does not, or serves alone",

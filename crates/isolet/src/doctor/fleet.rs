@@ -199,7 +199,22 @@ async fn records(
         }
         None => Finding::needs_root(GROUP, "registration"),
     };
-    vec![prefix(settings, &members), registration]
+    let own = members.get(&settings.node).and_then(|own| own.record.limits_digest.clone());
+    let mut all = vec![prefix(settings, &members), registration];
+    all.extend(own.map(|digest| limits(&members, &digest)));
+    all
+}
+
+/// Whether all nodes have the same limits of tenants in their configuration files.
+fn limits(members: &Members, digest: &str) -> Finding {
+    let others = members.with_other_limits(digest);
+    if others.is_empty() {
+        return Finding::ok(GROUP, "limits", "all nodes have the limits of this one".to_owned());
+    }
+    let names: Vec<String> = others.iter().map(ToString::to_string).collect();
+    let message = format!("other limits or quotas than on this node: {}", names.join(", "));
+    let remedy = "make the tables about limits, quotas and tenants equal on all nodes";
+    Finding::warning(GROUP, "limits", message, remedy)
 }
 
 fn prefix(settings: &ClusterSettings, members: &Members) -> Finding {
