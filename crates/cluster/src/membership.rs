@@ -172,6 +172,12 @@ impl Membership {
         self.record.send_modify(|record| Arc::make_mut(record).load = load);
     }
 
+    /// What this node reports about itself.
+    #[must_use]
+    pub fn reported(&self) -> ReportedState {
+        self.record.borrow().state
+    }
+
     /// Reports whether this node accepts sandboxes. It is written at once.
     pub fn set_state(&self, state: ReportedState) {
         self.record.send_modify(|record| Arc::make_mut(record).state = state);

@@ -12,6 +12,8 @@
 //! | [`Ownership::take_over`] | owner's epoch; own registration; former node without a lease (and declared dead) | owner, entry moved to the own list |
 //! | [`Ownership::release`] | owner's epoch | deletes owner, entry and all fenced keys |
 //! | [`Ownership::write_fenced`] | owner's epoch | one fenced key |
+//! | [`Ownership::accept`] | owner's epoch | the fenced key `accepted` |
+//! | [`Ownership::release_unaccepted`] | owner's epoch; no key `accepted` | as a release |
 //!
 //! A transaction whose answer was lost may have been applied. Each claim has a random number, by which
 //! a repetition recognises its own owner.

@@ -1,6 +1,8 @@
 //! How a server becomes a node.
 
+use crate::blocking::blocking;
 use crate::error::NodeError;
+use crate::fork_claims::ForkClaims;
 use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
@@ -10,7 +12,7 @@ use crate::reservations::Reservations;
 use crate::{identity, limits, load, releases, sweep};
 use isolet_cluster::etcd::Etcd;
 use isolet_cluster::membership::Membership;
-use isolet_cluster::model::{Capacity, ClusterSettings, NodeRecord};
+use isolet_cluster::model::{Capacity, ClusterSettings, NodeRecord, ReportedState};
 use isolet_cluster::ownership::Ownership;
 use isolet_peer::transport::ListenerLimits;
 use isolet_peer::{PeerFiles, PeerListener, PeerTls};
@@ -55,7 +57,9 @@ impl Node {
         let tls = certificates(&settings).await?;
         let listener = listen(&settings, &tls).await?;
         let etcd = Etcd::new(settings.etcd.clone())?;
-        let record = describe(&settings, service, identity);
+        let mut record = describe(&settings, service, identity);
+        let data_dir = service.data_dir().to_owned();
+        record.capacity = blocking(move || capacity(&data_dir)).await;
         let removals = service.removals();
         let until = Instant::now() + JOIN_WAIT;
         let membership = retried(until, async || {
@@ -95,10 +99,11 @@ impl Node {
             stopped: CancellationToken::new(),
             settings,
         });
+        service.set_id_claims(Arc::new(ForkClaims(Arc::downgrade(&node))));
         let (reports, guard) = watch::channel(GuardReport::default());
         node.spawn(Arc::clone(&driver).send_deadlines(reports));
         node.spawn(driver.follow(guard));
-        node.report_load();
+        node.report_load().await;
         retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;
         node.spawn(load::keep(Arc::clone(&node)));
         node.spawn(limits::watch(node.members.clone(), service.limits_digest()));
@@ -107,15 +112,6 @@ impl Node {
         let address = &node.settings.advertise;
         info!(node = %name, region = %node.settings.region, %address, "joined the fleet");
         Ok(node)
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
-) -> Result<T, NodeError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
 }
 
@@ -185,8 +181,8 @@ fn describe(settings: &ClusterSettings, service: &Service, identity: String) -> 
     );
     record.labels = settings.labels.clone();
     record.store = settings.store;
+    record.state = ReportedState::Starting;
     record.limits_digest = Some(service.limits_digest());
-    record.capacity = capacity(service.data_dir());
     record
 }
 

@@ -7,12 +7,14 @@
 //!
 //! # Layers
 //!
-//! `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`,
-//! `node`, then its parts (`limits`, `load`, `ownership_driver`, `placing`, `releases`, `sweep`,
+//! `blocking`, `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`,
+//! `node`, then its parts (`fork_claims`, `limits`, `load`, `ownership_driver`, `placing`, `releases`, `sweep`,
 //! `whereabouts`), `joining`; each uses only those before it.
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod error;
+mod fork_claims;
 mod identity;
 mod joining;
 mod limits;

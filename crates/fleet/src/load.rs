@@ -1,5 +1,6 @@
 //! Reports what is in use on this node.
 
+use crate::blocking::blocking;
 use crate::node::Node;
 use isolet_cluster::model::{BootTime, IMAGES_MAX, Load, NodeState};
 use std::sync::Arc;
@@ -31,16 +32,17 @@ pub(crate) async fn keep(node: Arc<Node>) {
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        node.report_load();
+        node.report_load().await;
         node.set_gauges();
     }
 }
 
 impl Node {
     /// Reports the load now.
-    pub(crate) fn report_load(&self) {
+    pub(crate) async fn report_load(&self) {
         let used = self.service.node_use();
-        let disk = rustix::fs::statvfs(self.service.data_dir());
+        let data_dir = self.service.data_dir().to_owned();
+        let disk = blocking(move || rustix::fs::statvfs(&data_dir)).await;
         let disk_used_mib = disk.map_or(0, |disk| {
             disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(disk.f_frsize) >> 20
         });

@@ -11,7 +11,7 @@ use isolet_cluster::model::{ClusterSettings, Member, Members, ReportedState, San
 use isolet_cluster::ownership::Ownership;
 use isolet_http::fleet::PeerHandler;
 use isolet_peer::PeerListener;
-use isolet_sandbox::{SandboxId, Service, TenantId};
+use isolet_sandbox::{OwnedId, SandboxId, Service, TenantId};
 use isolet_wire::node::NodeName;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -81,11 +81,12 @@ impl Node {
         }
     }
 
-    /// Answers requests of other nodes. Returns whether that has begun.
+    /// Answers requests of other nodes, and accepts sandboxes. Returns whether that has begun.
     pub(crate) fn begin_serving(&self, handler: PeerHandler) -> bool {
         let Some(listener) = lock(&self.listener).take() else { return false };
         let serving = listener::serve(listener, handler, self.stopped.clone());
         *lock(&self.serving) = Some(tokio::spawn(serving));
+        self.with_membership(|membership| membership.set_state(ReportedState::Ready));
         true
     }
 
@@ -101,10 +102,25 @@ impl Node {
         }
     }
 
+    /// All nodes, with what this node reports now.
+    pub(crate) fn current_members(&self) -> Members {
+        let mut members = self.members.borrow().clone();
+        if let Some(membership) = &*lock(&self.membership) {
+            members = members.with_reported(&self.settings.node, membership.reported());
+        }
+        members
+    }
+
     /// What this node knows of another one, or of itself.
     pub(crate) fn member(&self, node: &NodeName) -> Option<Member> {
         self.members.borrow().get(node).cloned()
     }
+}
+
+/// The ids in a key, if they are valid.
+pub(crate) fn owned_id(key: &SandboxKey) -> Option<OwnedId> {
+    let tenant = TenantId::parse(key.tenant()).ok()?;
+    Some(OwnedId { tenant, id: SandboxId::parse(key.id()).ok()? })
 }
 
 /// The key of a sandbox. Ids of tenants and sandboxes always have one.

@@ -53,7 +53,7 @@ impl Nodes {
         Ok(NodeInfo { owned: Some(shown_owned(owned)), ..shown_node(&member) })
     }
 
-    /// Changes a node, and returns it.
+    /// Changes a node, and returns it without its sandboxes.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -64,7 +64,9 @@ impl Nodes {
             NodeChange::DeclareDead => self.operator.declare_dead(name).await,
         }
         .map_err(failed)?;
-        self.get(name).await
+        // The change is done, so nothing more is read than what describes the node.
+        let member = self.operator.member(name).await.map_err(|error| unavailable(&error))?;
+        member.as_ref().map(shown_node).ok_or_else(|| NodeError::Unknown(name.clone()))
     }
 
     /// Forgets a node that was declared dead. With `release`, the ownership of its sandboxes of the
@@ -128,6 +130,7 @@ fn shown_node(member: &Member) -> NodeInfo {
         (NodeState::Dead, _) => ShownState::Dead,
         (NodeState::Lost, _) => ShownState::Lost,
         (NodeState::Ready | NodeState::Suspect, ReportedState::Stopping) => ShownState::Stopping,
+        (NodeState::Ready | NodeState::Suspect, ReportedState::Starting) => ShownState::Starting,
         (NodeState::Suspect, ReportedState::Ready) => ShownState::Suspect,
         (NodeState::Ready, ReportedState::Ready) => ShownState::Ready,
     };
@@ -208,9 +211,11 @@ mod tests {
         };
         let ready = ReportedState::Ready;
         let stopping = ReportedState::Stopping;
+        let starting = ReportedState::Starting;
         assert_eq!(of(NodeState::Ready, ready), "ready");
         assert_eq!(of(NodeState::Suspect, ready), "suspect");
         assert_eq!(of(NodeState::Ready, stopping), "stopping");
+        assert_eq!(of(NodeState::Ready, starting), "starting");
         assert_eq!(of(NodeState::Lost, stopping), "lost");
         assert_eq!(of(NodeState::Dead, ready), "dead");
     }

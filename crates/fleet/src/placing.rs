@@ -4,11 +4,11 @@ use crate::error::unavailable;
 use crate::load::short_digest;
 use crate::node::{Node, key};
 use crate::nodes::demanded;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use isolet_cluster::model::{Class, Epoch, Label, Labels, Member, NodeState, Owner, SandboxKey};
 use isolet_cluster::ownership::{Claim, Claimed, OwnershipError};
 use isolet_cluster::placement::{Placed, PlacementRequest, place};
-use isolet_http::fleet::{FleetError, PlacementWish, Whereabouts};
+use isolet_http::fleet::{FleetError, PlacedSandbox, PlacementWish, Whereabouts};
 use isolet_sandbox::{SandboxClass, SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 
@@ -18,6 +18,14 @@ const CLAIMS_AT_ONCE: usize = 16;
 const ATTEMPTS: usize = 3;
 /// When to retry if the node of a snapshot accepts no sandboxes.
 const SNAPSHOT_RETRY_S: u64 = 60;
+
+/// The error of a request that wants what no node allows.
+fn refused_wish(error: isolet_sandbox::Error) -> FleetError {
+    match error {
+        isolet_sandbox::Error::BadField { field, reason } => FleetError::BadWish { field, reason },
+        other => FleetError::Unavailable(other.to_string()),
+    }
+}
 
 /// The class of a new sandbox in the records of ownership.
 fn class(wish: &PlacementWish) -> Class {
@@ -37,11 +45,12 @@ impl Node {
         tenant: &TenantId,
         sandbox: &SandboxId,
         wish: &PlacementWish,
-    ) -> Result<Whereabouts, FleetError> {
-        let Some(key) = key(tenant, sandbox) else { return Ok(Whereabouts::Nowhere) };
+    ) -> Result<PlacedSandbox, FleetError> {
+        let Some(key) = key(tenant, sandbox) else {
+            return Ok(PlacedSandbox { owner: Whereabouts::Nowhere, is_new: false });
+        };
+        let memory_mib = self.service.memory_of_new(wish.memory_mib).map_err(refused_wish)?;
         self.check_count(tenant, 1).await?;
-        let default_mib = self.service.default_limits().memory_mib;
-        let memory_mib = wish.memory_mib.unwrap_or(default_mib);
         let mut refused = None;
         for _ in 0..ATTEMPTS {
             let placed = self.choose(tenant, &key, wish, memory_mib)?;
@@ -54,10 +63,13 @@ impl Node {
             let Some(registration) = self.registration(&placed.node) else { continue };
             match self.ownership.claim_for(&claim, &placed.node, registration).await {
                 Ok(Claimed::Won(owner)) => {
-                    self.reservations.add(&placed.node, memory_mib);
-                    return Ok(self.whereabouts(&owner));
+                    self.reservations.add(&key, &placed.node, memory_mib);
+                    return Ok(PlacedSandbox { owner: self.whereabouts(&owner), is_new: true });
                 }
-                Ok(Claimed::Owned(owner)) => return Ok(self.whereabouts(&owner)),
+                Ok(Claimed::Owned(owner)) => {
+                    let owner = self.accepted(&key, owner).await?;
+                    return Ok(PlacedSandbox { owner, is_new: false });
+                }
                 // Its lease has just ended, or it has registered again.
                 Err(error @ OwnershipError::NotAMember { .. }) => {
                     self.with_membership(|membership| membership.suspect(&placed.node));
@@ -70,50 +82,17 @@ impl Node {
         Err(FleetError::Unavailable(reason))
     }
 
-    /// Makes this node the owner of sandboxes that it has just created.
-    ///
-    /// # Errors
-    /// [`FleetError::Unavailable`] or [`FleetError::TooManySandboxes`], and then it owns none of them.
-    pub(crate) async fn adopt_new(
-        &self,
-        tenant: &TenantId,
-        sandboxes: &[SandboxId],
-    ) -> Result<(), FleetError> {
-        self.check_count(tenant, sandboxes.len() as u64).await?;
-        let keys: Vec<SandboxKey> = sandboxes.iter().filter_map(|id| key(tenant, id)).collect();
-        let claimed = self.claim_all(&keys, "forked on its node").await;
-        let taken = |claimed: &Claimed| match claimed {
-            Claimed::Won(_) => None,
-            Claimed::Owned(owner) if owner.node == self.settings.node => None,
-            Claimed::Owned(owner) => Some(owner.node.clone()),
-        };
-        let reason = match &claimed {
-            Ok(all) => match all.iter().find_map(taken) {
-                None => return Ok(()),
-                Some(other) => format!("the node {other} owns a sandbox with one of the new ids"),
-            },
-            Err(error) => error.to_string(),
-        };
-        for key in &keys {
-            if let Some(owner) = self.ownership.cached(key).filter(|owner| self.owns(owner)) {
-                self.release_later(key.clone(), owner.epoch, owner.node);
-            }
-        }
-        Err(FleetError::Unavailable(reason))
-    }
-
-    /// Claims sandboxes of this node.
+    /// Claims sandboxes of this node. The results have the order of the sandboxes.
     pub(crate) async fn claim_all(
         &self,
         sandboxes: &[SandboxKey],
         reason: &str,
-    ) -> Result<Vec<Claimed>, OwnershipError> {
+    ) -> Vec<Result<Claimed, OwnershipError>> {
         let mut all = Vec::with_capacity(sandboxes.len());
         for some in sandboxes.chunks(CLAIMS_AT_ONCE) {
-            let claims: Vec<_> = some.iter().map(|key| self.claim_here(key, reason)).collect();
-            all.extend(try_join_all(claims).await?);
+            all.extend(join_all(some.iter().map(|key| self.claim_here(key, reason))).await);
         }
-        Ok(all)
+        all
     }
 
     /// Claims a sandbox of this node.
@@ -136,7 +115,7 @@ impl Node {
     }
 
     /// Checks the limit of the tenant on all nodes together, for `more` sandboxes.
-    async fn check_count(&self, tenant: &TenantId, more: u64) -> Result<(), FleetError> {
+    pub(crate) async fn check_count(&self, tenant: &TenantId, more: u64) -> Result<(), FleetError> {
         let max = self.service.quota(tenant).1;
         let count = self.ownership.count(tenant.as_str()).await;
         if count.map_err(|error| unavailable(&error))? + more > u64::from(max) {
@@ -171,7 +150,7 @@ impl Node {
             reserved_mib: self.reservations.by_node(),
             strategy: self.settings.placement,
         };
-        let members = self.members.borrow().clone();
+        let members = self.current_members();
         place(&request, &members).map_err(|full| FleetError::Full {
             missing: full.missing.to_string(),
             retry_after_s: full.retry_after.as_secs(),
@@ -186,7 +165,8 @@ impl Node {
         labels: &Labels,
     ) -> Result<Placed, FleetError> {
         let full = |missing| FleetError::Full { missing, retry_after_s: SNAPSHOT_RETRY_S };
-        let member = self.member(node).filter(Member::accepts_sandboxes);
+        let member = self.current_members().get(node).cloned();
+        let member = member.filter(Member::accepts_sandboxes);
         let Some(member) = member else {
             return Err(full(format!(
                 "the node {node} has the snapshot, and accepts no sandboxes"

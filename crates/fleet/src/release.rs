@@ -7,8 +7,15 @@ use std::sync::Arc;
 
 /// An ownership to give up.
 pub(crate) enum Release {
-    /// That of a sandbox that was not created, at an epoch, by the node for which it was placed.
-    Unused { sandbox: SandboxKey, epoch: Epoch, node: NodeName },
+    /// That of a node for which a sandbox was placed, at an epoch, unless that node has accepted it.
+    Unaccepted {
+        /// The sandbox.
+        sandbox: SandboxKey,
+        /// The epoch.
+        epoch: Epoch,
+        /// The node.
+        node: NodeName,
+    },
     /// That of a sandbox of this node, if there is no such sandbox any more.
     Absent(Arc<OwnedId>),
 }

@@ -29,9 +29,10 @@ pub(crate) async fn work(node: Arc<Node>, queue: mpsc::Receiver<Release>) {
 }
 
 impl Node {
-    /// Gives up an ownership in the background. If too many wait, a sweep does it.
+    /// Gives up, in the background, the ownership of a node that did not accept a sandbox. If too many
+    /// wait, a sweep of that node does it.
     pub(crate) fn release_later(&self, sandbox: SandboxKey, epoch: Epoch, node: NodeName) {
-        let _ = self.releases.try_send(Release::Unused { sandbox, epoch, node });
+        let _ = self.releases.try_send(Release::Unaccepted { sandbox, epoch, node });
     }
 
     async fn give_up(&self, release: Release) {
@@ -41,8 +42,8 @@ impl Node {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             let done = match &release {
-                Release::Unused { sandbox, epoch, node } => {
-                    self.give_up_at(sandbox, *epoch, node).await
+                Release::Unaccepted { sandbox, epoch, node } => {
+                    self.give_up_unaccepted(sandbox, *epoch, node).await.map(drop)
                 }
                 Release::Absent(id) => self.settle_now(id).await,
             };
@@ -56,20 +57,21 @@ impl Node {
         }
     }
 
-    /// Gives up the ownership of a node at an epoch. If it is not that any more, nothing is done.
+    /// Gives up the ownership of a node for which a sandbox was placed, unless it has accepted it.
+    /// Returns whether that node does not own it any more.
     ///
     /// # Errors
     /// The records cannot be written.
-    pub(crate) async fn give_up_at(
+    pub(crate) async fn give_up_unaccepted(
         &self,
         sandbox: &SandboxKey,
         epoch: Epoch,
         node: &NodeName,
-    ) -> Result<(), OwnershipError> {
+    ) -> Result<bool, OwnershipError> {
         let fence = self.ownership.fence(sandbox, epoch);
-        match self.ownership.release_of(&fence, node).await {
+        match self.ownership.release_unaccepted(&fence, node).await {
             // Another node owns it now, or none does.
-            Err(OwnershipError::Stale { .. }) => Ok(()),
+            Err(OwnershipError::Stale { .. }) => Ok(true),
             done => done,
         }
     }
@@ -80,12 +82,19 @@ impl Node {
         if self.service.has_sandbox(&id.tenant, &id.id) {
             return self.claim_again(&sandbox).await;
         }
+        if self.service.is_creating(&id.tenant, &id.id) {
+            // Its end is reported.
+            return Ok(());
+        }
         let owner = match self.ownership.cached(&sandbox) {
             Some(owner) => Some(owner),
             None => self.ownership.owner_in_etcd(&sandbox).await?,
         };
         let Some(owner) = owner.filter(|owner| self.owns(owner)) else { return Ok(()) };
-        self.give_up_at(&sandbox, owner.epoch, &owner.node).await?;
+        match self.ownership.release(&self.ownership.fence(&sandbox, owner.epoch)).await {
+            Ok(()) | Err(OwnershipError::Stale { .. }) => {}
+            Err(error) => return Err(error),
+        }
         if self.service.has_sandbox(&id.tenant, &id.id) {
             // It began after the look above, and before the ownership was given up.
             self.claim_again(&sandbox).await?;

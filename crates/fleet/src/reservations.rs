@@ -1,6 +1,7 @@
 //! Memory of sandboxes that this node has placed and that are not yet part of the reported loads, so
 //! that many creates at once do not all go to the node that had the most free memory.
 
+use isolet_cluster::model::SandboxKey;
 use isolet_wire::node::NodeName;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +13,7 @@ const REPORTED_AFTER: Duration = Duration::from_secs(5);
 const PLACED_MAX: usize = 10_000;
 
 struct Placement {
+    sandbox: SandboxKey,
     node: NodeName,
     memory_mib: u64,
     at: Instant,
@@ -23,12 +25,23 @@ pub(crate) struct Reservations(Mutex<VecDeque<Placement>>);
 
 impl Reservations {
     /// Remembers a placement.
-    pub(crate) fn add(&self, node: &NodeName, memory_mib: u64) {
+    pub(crate) fn add(&self, sandbox: &SandboxKey, node: &NodeName, memory_mib: u64) {
         let mut placed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if placed.len() >= PLACED_MAX {
             placed.pop_front();
         }
-        placed.push_back(Placement { node: node.clone(), memory_mib, at: Instant::now() });
+        placed.push_back(Placement {
+            sandbox: sandbox.clone(),
+            node: node.clone(),
+            memory_mib,
+            at: Instant::now(),
+        });
+    }
+
+    /// Forgets the placement of a sandbox that was not created.
+    pub(crate) fn remove(&self, sandbox: &SandboxKey) {
+        let mut placed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        placed.retain(|placement| placement.sandbox != *sandbox);
     }
 
     /// The memory of the latest placements, by node.
@@ -37,9 +50,10 @@ impl Reservations {
         while placed.front().is_some_and(|oldest| oldest.at.elapsed() >= REPORTED_AFTER) {
             placed.pop_front();
         }
-        let mut all = BTreeMap::new();
+        let mut all = BTreeMap::<NodeName, u64>::new();
         for Placement { node, memory_mib, .. } in &*placed {
-            *all.entry(node.clone()).or_default() += memory_mib;
+            let sum = all.entry(node.clone()).or_default();
+            *sum = sum.saturating_add(*memory_mib);
         }
         all
     }
@@ -53,12 +67,17 @@ mod tests {
     fn placements_add_up_and_are_bounded() {
         let all = Reservations::default();
         let node = |name: &str| NodeName::parse(name).unwrap();
-        all.add(&node("a"), 5);
-        all.add(&node("a"), 6);
-        all.add(&node("b"), 7);
+        let key = |id: &str| SandboxKey::new("t", id).unwrap();
+        all.add(&key("1"), &node("a"), 5);
+        all.add(&key("2"), &node("a"), 6);
+        all.add(&key("3"), &node("b"), 7);
         assert_eq!(all.by_node(), BTreeMap::from([(node("a"), 11), (node("b"), 7)]));
+        all.remove(&key("2"));
+        assert_eq!(all.by_node(), BTreeMap::from([(node("a"), 5), (node("b"), 7)]));
+        all.add(&key("4"), &node("a"), u64::MAX);
+        assert_eq!(all.by_node()[&node("a")], u64::MAX);
         for _ in 0..PLACED_MAX {
-            all.add(&node("c"), 1);
+            all.add(&key("5"), &node("c"), 1);
         }
         assert_eq!(all.by_node(), BTreeMap::from([(node("c"), PLACED_MAX as u64)]));
     }

@@ -7,7 +7,7 @@
 //! | none | of this server, of the class `node` | claimed: it was created before the server joined the fleet |
 //! | of another node | of this server | logged |
 
-use crate::node::{Node, key};
+use crate::node::{Node, key, owned_id};
 use crate::release::Release;
 use isolet_cluster::model::{Epoch, SandboxKey};
 use isolet_cluster::ownership::{Claimed, ListCursor, OwnershipError};
@@ -100,7 +100,10 @@ impl Node {
             let seen = known.unwrap_or_else(|| FirstSeen { epoch, at: Instant::now() });
             if seen.at.elapsed() >= patience {
                 info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
-                self.release_later(sandbox.clone(), epoch, self.settings.node.clone());
+                // Its task looks again whether there is one.
+                if let Some(id) = owned_id(&sandbox) {
+                    let _ = self.releases.try_send(Release::Absent(id.into()));
+                }
             }
             missing.0.insert(sandbox, seen);
         }
@@ -136,15 +139,19 @@ impl Node {
         let own = own.iter().filter(|one| !survives(one));
         let keys = own.filter_map(|one| key(&one.tenant, &one.id));
         let unrecorded: Vec<SandboxKey> = keys.filter(|key| !held.contains_key(key)).collect();
-        let claimed = self.claim_all(&unrecorded, "on this node before it joined").await?;
+        let claimed = self.claim_all(&unrecorded, "on this node before it joined").await;
         for (key, claimed) in unrecorded.iter().zip(claimed) {
-            if let Claimed::Owned(owner) = claimed
-                && !self.owns(&owner)
-            {
-                error!(
+            match claimed {
+                Ok(Claimed::Owned(owner)) if !self.owns(&owner) => error!(
                     sandbox = %key, owner = %owner.node,
                     "another node owns a sandbox with this id; the one on this node is not reachable"
-                );
+                ),
+                Ok(_) => {}
+                // It concerns this sandbox only.
+                Err(error @ OwnershipError::Unreadable { .. }) => {
+                    error!(sandbox = %key, %error, "the sandbox on this node is not reachable");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

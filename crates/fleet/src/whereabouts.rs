@@ -1,17 +1,17 @@
 //! What the HTTP server asks of the fleet.
 
 use crate::error::unavailable;
-use crate::node::{Node, key};
+use crate::node::{Node, key, owned_id};
 use crate::nodes;
 use crate::outgoing::Unsent;
 use crate::release::Release;
 use crate::replication::PutProfile;
 use axum::body::Body;
 use hyper::Request;
-use isolet_cluster::model::{Epoch, NodeState, Owner};
+use isolet_cluster::model::{Epoch, NodeState, Owner, SandboxKey};
 use isolet_http::fleet::{
     Fleet, FleetError, FleetFuture, NodeChange, NodeError, NodeInfo, NodeList, Peer, PeerHandler,
-    PeerResponse, Placement, PlacementWish, SendFailure, Whereabouts,
+    PeerResponse, PlacedSandbox, Placement, PlacementWish, SendFailure, Whereabouts,
 };
 use isolet_metrics::FleetMetrics;
 use isolet_sandbox::profiles::Profile;
@@ -34,6 +34,27 @@ impl Node {
         let address = self.member(&owner.node).map(|member| member.record.address);
         let address = address.unwrap_or_default().into();
         Whereabouts::There { peer: Peer { node: owner.node.clone(), address }, epoch }
+    }
+}
+
+impl Node {
+    /// Where the owner is. If it is this node and the sandbox does not exist yet, this node accepts it
+    /// first, so that the node that placed it does not place it elsewhere.
+    pub(crate) async fn accepted(
+        &self,
+        sandbox: &SandboxKey,
+        owner: Owner,
+    ) -> Result<Whereabouts, FleetError> {
+        let id = owned_id(sandbox);
+        let exists = id.is_some_and(|id| self.service.has_sandbox(&id.tenant, &id.id));
+        if self.owns(&owner) && !exists {
+            let fence = self.ownership.fence(sandbox, owner.epoch);
+            let accepted = self.ownership.accept(&fence).await;
+            if !accepted.map_err(|error| unavailable(&error))? {
+                return Ok(Whereabouts::Nowhere);
+            }
+        }
+        Ok(self.whereabouts(&owner))
     }
 }
 
@@ -60,7 +81,7 @@ impl Fleet for Node {
             let Some(key) = key(tenant, sandbox) else { return Ok(Whereabouts::Nowhere) };
             self.metrics().lookups.inc();
             match self.ownership.owner_in_etcd(&key).await {
-                Ok(Some(owner)) => Ok(self.whereabouts(&owner)),
+                Ok(Some(owner)) => self.accepted(&key, owner).await,
                 Ok(None) => Ok(Whereabouts::Nowhere),
                 Err(error) => Err(unavailable(&error)),
             }
@@ -72,11 +93,11 @@ impl Fleet for Node {
         tenant: &'a TenantId,
         sandbox: &'a SandboxId,
         wish: &'a PlacementWish,
-    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
+    ) -> FleetFuture<'a, Result<PlacedSandbox, FleetError>> {
         Box::pin(async move {
             let placed = self.place_new(tenant, sandbox, wish).await;
             let metrics = self.metrics();
-            match &placed {
+            match placed.as_ref().map(|placed| &placed.owner) {
                 Ok(Whereabouts::Here { .. }) => metrics.placed_here.inc(),
                 Ok(Whereabouts::There { .. }) => metrics.placed_elsewhere.inc(),
                 Err(FleetError::Full { .. }) => metrics.placed_nowhere.inc(),
@@ -84,22 +105,6 @@ impl Fleet for Node {
             };
             placed
         })
-    }
-
-    fn adopt<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        sandboxes: &'a [SandboxId],
-    ) -> FleetFuture<'a, Result<(), FleetError>> {
-        Box::pin(self.adopt_new(tenant, sandboxes))
-    }
-
-    fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
-        let Some(key) = key(tenant, sandbox) else { return };
-        let epoch = epoch_of(epoch);
-        if let Some(owner) = self.ownership.cached(&key).filter(|owner| owner.epoch == epoch) {
-            self.release_later(key, epoch, owner.node);
-        }
     }
 
     fn unplace<'a>(
@@ -113,12 +118,15 @@ impl Fleet for Node {
             let epoch = epoch_of(epoch);
             let owner = self.ownership.cached(&key).filter(|owner| owner.epoch == epoch);
             let Some(owner) = owner else { return false };
-            let given_up = self.give_up_at(&key, epoch, &owner.node).await;
-            if let Err(error) = &given_up {
-                warn!(sandbox = %key, %error, "cannot give up a sandbox that was not created");
-                self.release_later(key, epoch, owner.node);
+            self.reservations.remove(&key);
+            match self.give_up_unaccepted(&key, epoch, &owner.node).await {
+                Ok(given_up) => given_up,
+                Err(error) => {
+                    warn!(sandbox = %key, %error, "cannot give up a sandbox that was not created");
+                    self.release_later(key, epoch, owner.node);
+                    false
+                }
             }
-            given_up.is_ok()
         })
     }
 
@@ -165,7 +173,7 @@ impl Fleet for Node {
     }
 
     fn nodes(&self) -> NodeList {
-        nodes::shown(&self.members.borrow(), &self.settings.node)
+        nodes::shown(&self.current_members(), &self.settings.node)
     }
 
     fn node<'a>(&'a self, name: &'a NodeName) -> FleetFuture<'a, Result<NodeInfo, NodeError>> {

@@ -12,7 +12,7 @@ use crate::foundation::input::PathIds;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
 use isolet_sandbox::service::Access;
-use isolet_sandbox::{Sandbox, SandboxId, SandboxInfo, Service};
+use isolet_sandbox::{Sandbox, SandboxId, Service};
 use std::sync::Arc;
 
 /// The state that all handlers share. Clones are cheap.
@@ -48,25 +48,5 @@ impl App {
     pub(crate) fn placement_of(&self, caller: &Caller, sandbox: &SandboxId) -> Option<Placement> {
         let joined = self.fleet.as_ref()?;
         Some(joined.fleet.placement_of(&caller.tenant, sandbox))
-    }
-
-    /// In a fleet: makes this node the owner of sandboxes that it has just forked.
-    ///
-    /// # Errors
-    /// When the records of the fleet cannot be written. The forks are deleted then.
-    pub(crate) async fn adopt(
-        &self,
-        caller: &Caller,
-        forks: &[SandboxInfo],
-    ) -> Result<(), ApiError> {
-        let Some(joined) = &self.fleet else { return Ok(()) };
-        let ids: Vec<_> = forks.iter().map(|fork| fork.id.clone()).collect();
-        let Err(error) = joined.fleet.adopt(&caller.tenant, &ids).await else { return Ok(()) };
-        for id in &ids {
-            if let Err(error) = self.service.delete_without_snapshot(&caller.tenant, id).await {
-                tracing::warn!(%id, %error, "a fork without an owner stays");
-            }
-        }
-        Err(error.into())
     }
 }

@@ -3,6 +3,7 @@
 //! The implementation lives outside of this crate. A server without one serves all sandboxes itself,
 //! and none of the code in `forwarding` runs.
 
+pub(crate) mod creating;
 pub(crate) mod joined;
 mod nodes;
 
@@ -71,6 +72,15 @@ pub enum Whereabouts {
     },
     /// No node owns it: the sandbox does not exist.
     Nowhere,
+}
+
+/// The owner of a sandbox that was to be placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedSandbox {
+    /// The owner.
+    pub owner: Whereabouts,
+    /// Whether this call has made it the owner. Otherwise an earlier one has.
+    pub is_new: bool,
 }
 
 /// What a new sandbox needs of its node.
@@ -167,24 +177,11 @@ pub trait Fleet: Send + Sync + 'static {
         tenant: &'a TenantId,
         sandbox: &'a SandboxId,
         wish: &'a PlacementWish,
-    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>>;
+    ) -> FleetFuture<'a, Result<PlacedSandbox, FleetError>>;
 
-    /// Makes this node the owner of sandboxes that it has just created with new ids.
-    ///
-    /// # Errors
-    /// [`FleetError::Unavailable`], and then it owns none of them.
-    fn adopt<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        sandboxes: &'a [SandboxId],
-    ) -> FleetFuture<'a, Result<(), FleetError>>;
-
-    /// Removes a record of ownership whose sandbox was not created. The id was generated for one
-    /// request, so no other request can use it. Returns at once; a failure leaves the record.
-    fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);
-
-    /// Removes the record of ownership of a sandbox that was placed on a node which got nothing of the
-    /// request. Returns whether the record is gone.
+    /// Removes the record of ownership of a sandbox that this call has placed on a node which got
+    /// nothing of the request. If that node has learned otherwise that the sandbox is placed on it, it
+    /// may be creating it, and the record stays. Returns whether the record is gone.
     fn unplace<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -248,7 +245,7 @@ pub trait Fleet: Send + Sync + 'static {
     ) -> FleetFuture<'a, Result<PeerResponse, SendFailure>>;
 
     /// Writes a network profile, which the caller has checked, for all nodes. Returns `true` if there
-    /// was none of this name. When it returns, this node has it too.
+    /// was none of this name. When it returns, this node usually has it too.
     ///
     /// # Errors
     /// [`FleetError::Unavailable`], and then nothing was changed, unless the answer was lost and it was

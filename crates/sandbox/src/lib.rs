@@ -46,7 +46,7 @@ pub use model::ids::{
 };
 pub use model::info::class::SandboxClass;
 pub use model::info::ownership::{
-    self, FleetSettings, LocalSandbox, StartPermits, StoredOwnership,
+    self, FleetSettings, IdClaims, LocalSandbox, StartPermits, StoredOwnership,
 };
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,

@@ -127,6 +127,9 @@ impl LocalFleet {
             let node = fleet.start_node(options, index, name);
             fleet.nodes.push(node);
         }
+        if options.is_clustered {
+            fleet.nodes.iter().for_each(|node| node.wait_until_all_are_ready(options.nodes));
+        }
         if options.has_plain {
             let options = FleetOptions { is_clustered: false, ..options.clone() };
             fleet.plain = Some(fleet.start_node(&options, NAMES.len(), "plain"));

@@ -4,7 +4,7 @@ use crate::addresses::{API_PORT, PEER_PORT};
 use crate::cut::{Cut, CutDirection};
 use crate::delay::EtcdDelay;
 use crate::namespace::NetworkNamespace;
-use isolet_kit::{Http, Options, Sandbox, Server, Traces};
+use isolet_kit::{Http, Options, SOON, Sandbox, Server, Traces, wait_until};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -43,6 +43,16 @@ impl LocalNode {
     #[must_use]
     pub fn sandbox(&self, id: &str) -> Sandbox {
         self.server.named(id)
+    }
+
+    /// Waits until this node knows `count` nodes that accept sandboxes.
+    pub(crate) fn wait_until_all_are_ready(&self, count: usize) {
+        wait_until("all nodes are ready", SOON, || {
+            let list = self.http().get("/v1/nodes").expect(200).json();
+            let all = list["nodes"].as_array().expect("a list").clone();
+            let ready = all.iter().filter(|node| node["state"] == "ready").count();
+            (ready == count).then_some(())
+        });
     }
 
     /// The address of the listener for other nodes.

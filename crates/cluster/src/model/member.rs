@@ -87,6 +87,17 @@ impl Members {
         self.nodes.get(name)
     }
 
+    /// The same nodes with what one of them reports now, which etcd may not have told yet.
+    #[must_use]
+    pub fn with_reported(mut self, name: &NodeName, state: ReportedState) -> Self {
+        if self.get(name).is_some_and(|node| node.record.state != state)
+            && let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(name)
+        {
+            node.record.state = state;
+        }
+        self
+    }
+
     /// All nodes in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.nodes.values()

@@ -93,6 +93,8 @@ pub enum ReportedState {
     Ready,
     /// It does not: the server is stopping.
     Stopping,
+    /// It does not yet: the server does not answer requests of other nodes.
+    Starting,
 }
 
 /// A record of a node cannot be used.

@@ -72,7 +72,8 @@ impl Operator {
         self.check_dead(name).await?;
         let (pairs, _) = self.held_pairs(name).await?;
         let lost = pairs.into_iter().filter_map(|pair| {
-            let is_lost = read_held_value(&pair.value) == Some(Class::Node);
+            // One that cannot be read counts as one of the class `node`, as in `owned`.
+            let is_lost = read_held_value(&pair.value) != Some(Class::Store);
             let sandbox = self.keys.read_held(&pair.key).filter(|_| is_lost)?;
             Some((sandbox, pair))
         });

@@ -17,6 +17,9 @@ use crate::ownership::error::OwnershipError;
 use crate::ownership::read_owner;
 use isolet_wire::node::NodeName;
 
+/// The fenced key that the owner writes before it creates a sandbox that was placed on it.
+const ACCEPTED: &str = "accepted";
+
 impl Ownership {
     /// Makes this node the owner of a sandbox that nobody owns.
     ///
@@ -167,6 +170,59 @@ impl Ownership {
         match outcome.pair(0) {
             Some(pair) if !outcome.succeeded => Err(fence.stale(Some(read_owner(sandbox, pair)?))),
             _ => Ok(()),
+        }
+    }
+
+    /// Says that this node begins to create a sandbox that was placed on it, so that the node that
+    /// placed it does not place it on another one. Returns `false` if this node does not own it at
+    /// that epoch any more.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Etcd`], [`OwnershipError::Unreadable`].
+    pub async fn accept(&self, fence: &Fence) -> Result<bool, OwnershipError> {
+        match self.write_fenced(fence, ACCEPTED, Vec::new()).await {
+            Ok(()) => Ok(true),
+            Err(OwnershipError::Stale { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives up the ownership of a node for which a sandbox was placed and that did not accept it.
+    /// Returns `false` if it did: a request that arrived on another way may have created it.
+    ///
+    /// # Errors
+    /// [`OwnershipError::Stale`] if that node does not own it any more, [`OwnershipError::Etcd`].
+    pub async fn release_unaccepted(
+        &self,
+        fence: &Fence,
+        node: &NodeName,
+    ) -> Result<bool, OwnershipError> {
+        let sandbox = fence.sandbox();
+        let key = self.keys.owner(sandbox);
+        let accepted = self.keys.fenced(sandbox, ACCEPTED);
+        let outcome = self
+            .etcd
+            .transaction(Transaction {
+                compares: vec![fence.compare(), Compare::absent(accepted)],
+                then: vec![
+                    Operation::Delete { key: key.clone() },
+                    Operation::Delete { key: self.keys.held(node, sandbox) },
+                    Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
+                ],
+                otherwise: vec![Operation::Get { key }],
+            })
+            .await?;
+        if outcome.succeeded {
+            self.cache.forget(sandbox, fence.epoch());
+            return Ok(true);
+        }
+        let owner = outcome.pair(0).map(|pair| read_owner(sandbox, pair)).transpose()?;
+        match owner {
+            Some(owner) if owner.epoch == fence.epoch() => Ok(false),
+            owner => {
+                self.cache.forget(sandbox, fence.epoch());
+                Err(fence.stale(owner))
+            }
         }
     }
 

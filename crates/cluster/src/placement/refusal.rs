@@ -94,7 +94,7 @@ impl fmt::Display for Missing {
             Self::Accepting { region, nodes } => write!(
                 f,
                 "none of {nodes} nodes in {region} accepts sandboxes, because each is cordoned, \
-                 stopping or not reachable"
+                 starting, stopping or not reachable"
             ),
             Self::Sandboxes { region, nodes } => {
                 write!(f, "all {nodes} nodes in {region} have as many sandboxes as they may have")

@@ -67,6 +67,33 @@ async fn an_epoch_is_stale_after_release_and_a_new_claim() {
     assert_eq!(fenced.value, b"3");
 }
 
+/// Another request may have reached the node on another way.
+#[tokio::test]
+async fn what_a_node_has_accepted_is_not_placed_elsewhere() {
+    let server = EtcdServer::start().await;
+    let one = Node::join(&server, "one").await;
+    let two = Node::join(&server, "two").await;
+    let registration = two.membership.state().borrow().registration().unwrap();
+    let place = async || {
+        let claim = claim("s", Class::Node);
+        match one.ownership.claim_for(&claim, &two.name, registration).await.unwrap() {
+            Claimed::Won(owner) => one.ownership.fence(&sandbox("s"), owner.epoch),
+            Claimed::Owned(owner) => panic!("owned by {}", owner.node),
+        }
+    };
+    let fence = place().await;
+    assert!(two.ownership.accept(&fence).await.unwrap());
+    assert!(!one.ownership.release_unaccepted(&fence, &two.name).await.unwrap());
+    two.ownership.check(&fence).await.unwrap();
+    two.ownership.release(&fence).await.unwrap();
+    let fence = place().await;
+    assert!(one.ownership.release_unaccepted(&fence, &two.name).await.unwrap());
+    assert!(!two.ownership.accept(&fence).await.unwrap(), "it came too late");
+    let again = one.ownership.release_unaccepted(&fence, &two.name).await;
+    assert!(matches!(again, Err(OwnershipError::Stale { owner: None, .. })), "{again:?}");
+    place().await;
+}
+
 #[tokio::test]
 async fn a_fenced_value_has_a_limit() {
     let server = EtcdServer::start().await;

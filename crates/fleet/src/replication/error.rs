@@ -62,17 +62,3 @@ impl ReplicationError {
         }
     }
 }
-
-/// Runs a job that blocks, such as a query of SQLite.
-pub(super) async fn blocking<T, E>(
-    job: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, ReplicationError>
-where
-    T: Send + 'static,
-    E: Into<ReplicationError> + Send + 'static,
-{
-    match tokio::task::spawn_blocking(job).await {
-        Ok(done) => done.map_err(Into::into),
-        Err(error) => Err(ReplicationError::Task(error.to_string())),
-    }
-}

@@ -5,8 +5,8 @@
 //! that a node that comes back with the valid key learns of it. Records of keys that have expired
 //! long ago are removed, because they open nothing anywhere.
 
+use crate::blocking::blocking;
 use crate::replication::error::ReplicationError;
-use crate::replication::error::blocking;
 use crate::replication::follow::Replica;
 use crate::replication::listed::Pages;
 use crate::replication::values;
@@ -21,7 +21,7 @@ use isolet_cluster::etcd::WatchBatch;
 use isolet_cluster::model::Keys as KeyNames;
 use isolet_store::keys::KeyRecord;
 use isolet_store::keys::Keys;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use tracing::error;
 use tracing::info;
 use tracing::warn;
@@ -127,7 +127,8 @@ impl KeyReplica {
             return Ok(());
         }
         let keys = self.keys.clone();
-        blocking(move || ids.iter().try_for_each(|id| keys.revoke(id).map(drop))).await
+        let revoke = move || ids.iter().try_for_each(|id| keys.revoke(id).map(drop));
+        Ok(blocking(revoke).await?)
     }
 
     /// Takes what etcd has.
@@ -300,15 +301,22 @@ impl Replica for KeyReplica {
     }
 
     async fn apply(&mut self, batch: WatchBatch) -> Result<(), ReplicationError> {
-        let mut written = Vec::new();
+        // Only the last change of a key counts: a batch may write and delete it.
+        let mut last = BTreeMap::new();
         for change in batch.changes {
             match change {
-                Change::Put(pair) => written.push(pair),
-                Change::Deleted { key } => {
-                    // If this node still has the key, it adds the record again.
+                Change::Put(pair) => last.insert(pair.key.clone(), Some(pair)),
+                Change::Deleted { key } => last.insert(key, None),
+            };
+        }
+        let mut written = Vec::new();
+        for (key, change) in last {
+            match change {
+                Some(pair) => written.push(pair),
+                // If this node still has the key, it adds the record again.
+                None => {
                     if let Some(id) = self.names.read_api_key(&key) {
                         self.known.remove(&id);
-                        self.looked = None;
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! Network profiles of tenants: `PREFIX/profiles/TENANT/NAME` has each of them, and the records of a
 //! node are a copy that only [`ProfileReplica`] writes.
 
+use crate::blocking::blocking;
 use crate::replication::error::ReplicationError;
-use crate::replication::error::blocking;
 use crate::replication::fleet_id;
 use crate::replication::follow::Replica;
 use crate::replication::listed::Pages;

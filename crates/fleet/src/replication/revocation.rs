@@ -4,8 +4,8 @@
 //! A list needs no trust in who passed it on: its authority has signed it, and its number never
 //! decreases. So each node gives etcd what is newer, and takes from etcd what is newer.
 
+use crate::blocking::blocking;
 use crate::replication::error::ReplicationError;
-use crate::replication::error::blocking;
 use crate::replication::follow::Replica;
 use isolet_cluster::etcd::Compare;
 use isolet_cluster::etcd::Etcd;

@@ -1,6 +1,7 @@
 //! The fleet that a server has joined, and what the server remembers of it.
 
 use crate::fleet::Fleet;
+use crate::fleet::creating::CreatingRequests;
 use isolet_sandbox::{SandboxId, TenantId};
 use isolet_wire::node::NodeName;
 use std::collections::HashMap;
@@ -13,6 +14,8 @@ const REMEMBERED_MAX: usize = 10_000;
 /// A fleet, and where sessions and snapshots were found.
 pub(crate) struct JoinedFleet {
     pub(crate) fleet: Arc<dyn Fleet>,
+    /// Requests for sandboxes of this node that may create them.
+    pub(crate) creating: CreatingRequests,
     /// The sandbox of each session that a path named without its sandbox.
     pub(crate) sessions: Remembered<SandboxId>,
     /// The node of each snapshot that was found on another node.
@@ -21,7 +24,12 @@ pub(crate) struct JoinedFleet {
 
 impl JoinedFleet {
     pub(crate) fn new(fleet: Arc<dyn Fleet>) -> Self {
-        Self { fleet, sessions: Remembered::default(), snapshots: Remembered::default() }
+        Self {
+            fleet,
+            creating: CreatingRequests::default(),
+            sessions: Remembered::default(),
+            snapshots: Remembered::default(),
+        }
     }
 }
 

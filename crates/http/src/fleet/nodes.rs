@@ -13,6 +13,8 @@ pub enum NodeState {
     Ready,
     /// It holds its lease, but the node that answers failed to reach it.
     Suspect,
+    /// Its server does not answer requests yet, and takes no new sandboxes.
+    Starting,
     /// Its server is stopping, and takes no new sandboxes.
     Stopping,
     /// Its lease has ended. Sandboxes of the class `node` wait for it.
@@ -28,6 +30,7 @@ impl NodeState {
         match self {
             Self::Ready => "ready",
             Self::Suspect => "suspect",
+            Self::Starting => "starting",
             Self::Stopping => "stopping",
             Self::Lost => "lost",
             Self::Dead => "dead",
@@ -46,7 +49,7 @@ pub struct NodeInfo {
     pub region: String,
     /// The labels, which a request for a sandbox can demand.
     pub labels: BTreeMap<String, String>,
-    /// `ready`, `suspect` (the node that answers failed to reach it), `stopping`, `lost` (its lease has
+    /// `ready`, `suspect` (the node that answers failed to reach it), `starting`, `stopping`, `lost` (its lease has
     /// ended) or `dead` (an operator has declared it dead).
     #[schema(value_type = String)]
     pub state: NodeState,

@@ -5,8 +5,9 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::dialects::error_response;
+use crate::fleet::creating::CreatingRequest;
 use crate::fleet::joined::JoinedFleet;
-use crate::fleet::{Fleet, PlacementWish, Whereabouts};
+use crate::fleet::{Fleet, PlacedSandbox, PlacementWish, Whereabouts};
 use crate::forwarding::arrival::Arrived;
 use crate::forwarding::forward::{self, NotAnswered};
 use crate::forwarding::locate::{self, SnapshotPlace};
@@ -14,7 +15,7 @@ use crate::forwarding::lookup::owner_of;
 use crate::forwarding::outgoing::Outgoing;
 use crate::forwarding::peer_head::PeerTarget;
 use crate::forwarding::route_table::{Routing, routing};
-use crate::forwarding::sandbox_of::{self, IdOrigin, NamedSandbox};
+use crate::forwarding::sandbox_of::{self, NamedSandbox};
 use crate::forwarding::{errors, events, lists};
 use crate::foundation::error::ApiError;
 use crate::foundation::extensions::ClaimedId;
@@ -26,6 +27,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use isolet_sandbox::{SessionId, SnapshotId};
+use std::sync::Arc;
 
 /// How many nodes a request is sent to. The second is the one that owns the sandbox now.
 const NODES_MAX: usize = 2;
@@ -48,11 +50,13 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
     let caller = caller.clone();
     if let Some(arrived) = extensions.get::<Arrived>().cloned() {
         arrived.check(&mut request, routing).await?;
+        let creating = arrived
+            .sandbox()
+            .filter(|_| routing.may_create())
+            .map(|sandbox| CreatingRequest::begin(joined, &caller.tenant, sandbox));
         // It came from another node, so it never goes on to a third one.
         let response = next.run(request).await;
-        if let Some(sandbox) = arrived.sandbox() {
-            joined.fleet.settle(&caller.tenant, sandbox);
-        }
+        drop(creating);
         return Ok(response);
     }
     let work = Work { app, joined, caller: &caller };
@@ -93,13 +97,13 @@ async fn answer(app: &App, mut request: Request, next: Next) -> Result<Response,
 struct Located {
     owner: Whereabouts,
     /// Whether this request has placed it.
-    is_placed: bool,
+    is_new: bool,
 }
 
 /// A request of one caller.
 struct Work<'a> {
     app: &'a App,
-    joined: &'a JoinedFleet,
+    joined: &'a Arc<JoinedFleet>,
     caller: &'a Caller,
 }
 
@@ -113,29 +117,22 @@ impl Work<'_> {
     async fn by_owner(
         &self,
         named: Option<NamedSandbox>,
-        mut request: Request,
+        request: Request,
         next: Next,
     ) -> Result<Response, ApiError> {
         let Some(named) = named else { return Ok(next.run(request).await) };
         let mut located = self.owner(&named).await?;
         if !matches!(located.owner, Whereabouts::There { .. }) {
-            request.extensions_mut().insert(ClaimedId(named.id.clone()));
-            let response = next.run(request).await;
-            self.settle(&named);
-            return Ok(response);
+            return Ok(self.here(&named, request, next).await);
         }
         let permit = self.port_permit(&request)?;
         let mut outgoing = Outgoing::new(request, Some(self.caller));
         let mut failed = None;
         for attempt in 1..=NODES_MAX {
             let Whereabouts::There { peer, epoch } = &located.owner else {
-                let mut request = outgoing.into_request();
-                request.extensions_mut().insert(ClaimedId(named.id.clone()));
                 // Its handler counts the request itself.
                 drop(permit);
-                let response = next.run(request).await;
-                self.settle(&named);
-                return Ok(response);
+                return Ok(self.here(&named, outgoing.into_request(), next).await);
             };
             let target = PeerTarget {
                 tenant: self.caller.tenant.clone(),
@@ -160,9 +157,7 @@ impl Work<'_> {
             };
             match sent {
                 Some(answer) => {
-                    let response = answer.relay(peer, &mut outgoing, permit)?;
-                    self.release_unused(&named, &located.owner, &response);
-                    return Ok(response);
+                    return answer.relay(peer, &mut outgoing, permit);
                 }
                 None => {
                     failed = None;
@@ -182,11 +177,22 @@ impl Work<'_> {
         let tenant = &self.caller.tenant;
         let owner = owner_of(self.fleet(), tenant, &named.id).await?;
         if owner != Whereabouts::Nowhere || !named.creates {
-            return Ok(Located { owner, is_placed: false });
+            return Ok(Located { owner, is_new: false });
         }
         let wish = self.placement(named).await?;
-        let owner = self.fleet().place(tenant, &named.id, &wish).await?;
-        Ok(Located { owner, is_placed: true })
+        let PlacedSandbox { owner, is_new } = self.fleet().place(tenant, &named.id, &wish).await?;
+        Ok(Located { owner, is_new })
+    }
+
+    /// Answers here.
+    async fn here(&self, named: &NamedSandbox, mut request: Request, next: Next) -> Response {
+        request.extensions_mut().insert(ClaimedId(named.id.clone()));
+        let tenant = &self.caller.tenant;
+        let creating =
+            named.creates.then(|| CreatingRequest::begin(self.joined, tenant, &named.id));
+        let response = next.run(request).await;
+        drop(creating);
+        response
     }
 
     /// After a node gave no answer: forgets it, so that the next request looks the owner up again.
@@ -200,7 +206,7 @@ impl Work<'_> {
     ) -> bool {
         let Whereabouts::There { epoch, .. } = located.owner else { return false };
         let tenant = &self.caller.tenant;
-        if located.is_placed && failure.is_unsent {
+        if located.is_new && failure.is_unsent {
             return self.fleet().unplace(tenant, &named.id, epoch).await;
         }
         if failure.error.code == "node_unreachable" {
@@ -237,25 +243,6 @@ impl Work<'_> {
             region: wish.region(),
             labels: wish.labels(),
         })
-    }
-
-    /// On the owner: gives up the ownership of a sandbox that was not created.
-    fn settle(&self, named: &NamedSandbox) {
-        if named.creates {
-            self.fleet().settle(&self.caller.tenant, &named.id);
-        }
-    }
-
-    /// Gives up the ownership of a sandbox that was not created and that nobody else can name.
-    fn release_unused(&self, named: &NamedSandbox, owner: &Whereabouts, response: &Response) {
-        let unused = named.origin == IdOrigin::Generated && !response.status().is_success();
-        let epoch = match owner {
-            Whereabouts::Here { epoch } | Whereabouts::There { epoch, .. } => *epoch,
-            Whereabouts::Nowhere => return,
-        };
-        if unused {
-            self.fleet().release(&self.caller.tenant, &named.id, epoch);
-        }
     }
 
     /// Has the node of a snapshot answer.

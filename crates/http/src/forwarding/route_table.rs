@@ -26,6 +26,17 @@ pub(crate) enum Routing {
     Events,
 }
 
+impl Routing {
+    /// Whether a request may create the sandbox that it names.
+    pub(crate) fn may_create(self) -> bool {
+        match self {
+            Self::Sandbox(creates) => creates != Creates::Never,
+            Self::Body(field) => field.creates,
+            _ => false,
+        }
+    }
+}
+
 /// Whether a request creates its sandbox if it does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Creates {

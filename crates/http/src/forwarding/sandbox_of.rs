@@ -22,17 +22,6 @@ pub(crate) struct NamedSandbox {
     pub(crate) creates: bool,
     /// What the new sandbox needs, as far as the request says so.
     pub(crate) wish: Wish,
-    pub(crate) origin: IdOrigin,
-}
-
-/// Where the id comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdOrigin {
-    Client,
-    /// Generated for this request; no other request has it.
-    Generated,
-    /// Derived from the idempotency key, so that a repeated request has it too.
-    Derived,
 }
 
 /// What a body says about a new sandbox. Other members are for the handler.
@@ -74,7 +63,7 @@ impl Wish {
 
 impl NamedSandbox {
     pub(crate) fn existing(id: SandboxId) -> Self {
-        Self { id, creates: false, wish: Wish::default(), origin: IdOrigin::Client }
+        Self { id, creates: false, wish: Wish::default() }
     }
 }
 
@@ -130,14 +119,14 @@ pub(crate) async fn in_body(
             Some("sandbox") => wish.sandbox.as_deref(),
             _ => None,
         };
-        let (id, origin) = match (text, field.missing) {
-            (Some(text), _) => (SandboxId::parse(text).ok()?, IdOrigin::Client),
+        let id = match (text, field.missing) {
+            (Some(text), _) => SandboxId::parse(text).ok()?,
             (None, MissingField::Refused) => return None,
-            (None, MissingField::Home) => (SandboxId::parse(HOME).ok()?, IdOrigin::Client),
+            (None, MissingField::Home) => SandboxId::parse(HOME).ok()?,
             (None, MissingField::Generated) => new_id(&request, tenant, "sb_")?,
             (None, MissingField::GeneratedBare) => new_id(&request, tenant, "")?,
         };
-        Some(NamedSandbox { id, creates: field.creates, wish, origin })
+        Some(NamedSandbox { id, creates: field.creates, wish })
     });
     Ok((request, named))
 }
@@ -173,10 +162,10 @@ fn parse(raw: &[u8]) -> Option<Wish> {
 
 /// The id of a new sandbox. With an idempotency key it is the same for every request with the key,
 /// so that the node that remembers the first one gets them all.
-fn new_id(request: &Request, tenant: &TenantId, prefix: &str) -> Option<(SandboxId, IdOrigin)> {
+fn new_id(request: &Request, tenant: &TenantId, prefix: &str) -> Option<SandboxId> {
     let Some(key) = idempotency_key(request.headers()) else {
         let id = SandboxId::parse(&format!("{prefix}{}", ids::random())).ok()?;
-        return Some((id, IdOrigin::Generated));
+        return Some(id);
     };
     let mut hash = Sha256::new();
     for part in [request.uri().path().as_bytes(), tenant.as_str().as_bytes(), key] {
@@ -185,7 +174,7 @@ fn new_id(request: &Request, tenant: &TenantId, prefix: &str) -> Option<(Sandbox
         hash.update([0]);
     }
     let text = format!("{prefix}{}", letters(&hash.finalize().into()));
-    Some((SandboxId::parse(&text).ok()?, IdOrigin::Derived))
+    SandboxId::parse(&text).ok()
 }
 
 /// The key, if there is one. The handler refuses a malformed one.
@@ -261,11 +250,10 @@ mod tests {
         let one = of_body("/v1/runs", &[], "{}").await.unwrap();
         let two = of_body("/v1/runs", &[], "{}").await.unwrap();
         assert_ne!(one.id, two.id);
-        assert_eq!(one.origin, IdOrigin::Generated);
         let with = |key: &'static str| [("idempotency-key", key)];
         let one = of_body("/v1/runs", &with("k"), "{}").await.unwrap();
         let two = of_body("/v1/runs", &with("k"), "{}").await.unwrap();
-        assert_eq!((&one, one.origin), (&two, IdOrigin::Derived));
+        assert_eq!(one, two);
         assert!(one.id.as_str().starts_with("sb_") && one.id.as_str().len() == 29);
         let others = [
             of_body("/v1/runs", &with("l"), "{}").await.unwrap(),

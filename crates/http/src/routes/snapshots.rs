@@ -224,7 +224,6 @@ pub(crate) async fn fork(
     let once = idempotency_key(&headers, &route, &body.raw)?;
     let count = body.value.count();
     let (forks, replayed) = app.service.fork(&caller.tenant, &ids.sandbox, count, once).await?;
-    app.adopt(&caller, &forks).await?;
     let forks = forks.into_iter().map(|fork| sandboxes::view(&app, &caller, fork)).collect();
     Ok(done(replayed, (StatusCode::CREATED, Json(ForksView { forks }))))
 }

@@ -1,6 +1,8 @@
 //! All sandboxes of this server, by tenant and id. The first call that names a new id creates its
 //! sandbox.
 
+mod creating;
+
 use crate::live::entry::SandboxEntry;
 use crate::live::prepared::PreparedSandbox;
 use crate::model::error::Error;
@@ -8,6 +10,7 @@ use crate::model::ids::{OwnedId, SandboxId, TenantId};
 use crate::model::info::{Page, SandboxInfo};
 use crate::model::record::{Record, RecordBody};
 use crate::model::state::State;
+use creating::CreatingCalls;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +23,7 @@ const REMOVALS_MAX: usize = 1024;
 pub(crate) struct Registry {
     map: Mutex<Map>,
     removals: broadcast::Sender<Arc<OwnedId>>,
+    creating: CreatingCalls,
 }
 
 struct Map {
@@ -45,10 +49,11 @@ impl Registry {
             (0..next_slot).filter(|slot| !used.contains(slot)).collect()
         };
         let map = Mutex::new(Map { tenants: BTreeMap::new(), next_slot, free_slots });
-        Self { map, removals: broadcast::Sender::new(REMOVALS_MAX) }
+        let removals = broadcast::Sender::new(REMOVALS_MAX);
+        Self { map, removals, creating: CreatingCalls::default() }
     }
 
-    /// Reports each sandbox that is removed from now on.
+    /// Reports each sandbox that is removed from now on, and each that was not created.
     pub(crate) fn removals(&self) -> broadcast::Receiver<Arc<OwnedId>> {
         self.removals.subscribe()
     }
@@ -145,9 +150,13 @@ impl Registry {
             map.free_slots.push_back(entry.slot);
             drop(map);
             let removed = OwnedId { tenant: entry.tenant.clone(), id: entry.id.clone() };
-            // Nobody listens on a server that is no node of a fleet.
-            let _ = self.removals.send(Arc::new(removed));
+            self.report_removal(Arc::new(removed));
         }
+    }
+
+    fn report_removal(&self, removed: Arc<OwnedId>) {
+        // Nobody listens on a server that is no node of a fleet.
+        let _ = self.removals.send(removed);
     }
 
     /// One page of a tenant's sandboxes.

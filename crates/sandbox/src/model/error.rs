@@ -49,6 +49,12 @@ pub enum Error {
         /// Why, in words.
         reason: String,
     },
+    /// The records of the fleet cannot be read or written.
+    #[error("the records of the fleet are unavailable: {reason}")]
+    FleetUnavailable {
+        /// Why, in words.
+        reason: String,
+    },
     /// This server has no sandboxes of this class.
     #[error("class {class}: {lack}")]
     NoClass {

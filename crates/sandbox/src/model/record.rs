@@ -9,7 +9,7 @@ mod pool_kind;
 pub(crate) mod snapshot;
 pub(crate) mod snapshot_layers;
 
-use limits::check_limits;
+pub(crate) use limits::check_limits;
 pub(crate) use pool_kind::{PoolKind, layers};
 
 use crate::model::agent_error::AgentError;

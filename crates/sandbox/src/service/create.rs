@@ -112,6 +112,7 @@ impl Inner {
         fork: Option<ForkMember>,
     ) -> Result<SandboxInfo, Error> {
         let id = spec.id.clone().unwrap_or_else(SandboxId::random);
+        let _creating = self.registry.creating(&tenant, &id);
         let credentials = injected_credential::changed(&[], &spec.credentials, &[])?;
         let spec = SandboxSpec { credentials: credentials.clone(), ..spec };
         let mut from = match &spec.snapshot {

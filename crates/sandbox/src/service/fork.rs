@@ -33,6 +33,12 @@ struct Forked {
     incarnation: String,
 }
 
+/// The sandbox that is forked.
+struct Original<'a> {
+    id: &'a SandboxId,
+    incarnation: String,
+}
+
 impl Service {
     /// Creates copies of a sandbox, with new ids and with its credentials. If one of them cannot be
     /// created or the server is killed, none is left. Returns them in the order of their ids, and
@@ -86,6 +92,24 @@ impl Service {
         count: usize,
         once: Option<IdempotencyKey>,
     ) -> Result<Forked, Error> {
+        let ids: Vec<SandboxId> = (0..count).map(|_| SandboxId::random()).collect();
+        // Before they exist, so that forks without an owner are never left, and never deleted.
+        let ownership = &self.inner.ownership;
+        ownership.claim(tenant, &ids).await?;
+        let forked = self.fork_as(tenant, id, &ids, once).await;
+        if forked.is_err() {
+            ownership.settle(tenant, &ids);
+        }
+        forked
+    }
+
+    async fn fork_as(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        ids: &[SandboxId],
+        once: Option<IdempotencyKey>,
+    ) -> Result<Forked, Error> {
         let inner = &self.inner;
         let incarnation = self.entry(tenant, id)?.name.clone();
         let spec = SnapshotSpec::default();
@@ -93,7 +117,10 @@ impl Service {
         // Its lifetime must not end it before the fork is complete.
         let pinned = inner.pin_snapshot(tenant, &snapshot.id);
         let forked = match &pinned {
-            Ok(_) => self.complete_fork(tenant, id, incarnation, &snapshot, count, once).await,
+            Ok(_) => {
+                let original = Original { id, incarnation };
+                self.complete_fork(tenant, original, &snapshot, ids, once).await
+            }
             Err(error) => Err(error.clone()),
         };
         drop(pinned);
@@ -106,16 +133,17 @@ impl Service {
     async fn complete_fork(
         &self,
         tenant: &TenantId,
-        id: &SandboxId,
-        incarnation: String,
+        original: Original<'_>,
         snapshot: &SnapshotRecord,
-        count: usize,
+        ids: &[SandboxId],
         once: Option<IdempotencyKey>,
     ) -> Result<Forked, Error> {
         pass("fork.copied").await?;
+        let Original { id, incarnation } = original;
+        let count = ids.len();
         let credentials = self.credentials_of(tenant, id, snapshot).await?;
         let mut forks = Vec::with_capacity(count);
-        let created = self.create_forks(tenant, snapshot, &credentials, count, &mut forks).await;
+        let created = self.create_forks(tenant, snapshot, &credentials, ids, &mut forks).await;
         forks.sort_by(|one, other| one.id.cmp(&other.id));
         let forked = Forked { forks, incarnation };
         let recorded = match created {
@@ -154,26 +182,31 @@ impl Service {
         tenant: &TenantId,
         snapshot: &SnapshotRecord,
         credentials: &[CredentialSpec],
-        count: usize,
+        ids: &[SandboxId],
         forks: &mut Vec<SandboxInfo>,
     ) -> Result<(), Error> {
         let mut tasks = JoinSet::new();
-        let mut left = count;
+        let mut left = ids;
         let mut done = Ok(());
         loop {
-            while left > 0 && done.is_ok() && tasks.len() < FORKS_AT_ONCE {
+            while let Some((id, later)) = left.split_first()
+                && done.is_ok()
+                && tasks.len() < FORKS_AT_ONCE
+            {
                 // The last one takes the files of the snapshot, which the others need.
-                if left == 1 && !tasks.is_empty() {
+                if later.is_empty() && !tasks.is_empty() {
                     break;
                 }
-                left -= 1;
+                left = later;
                 let inner = Arc::clone(&self.inner);
                 let spec = SandboxSpec {
+                    id: Some(id.clone()),
                     snapshot: Some(snapshot.id.clone()),
                     credentials: credentials.to_vec(),
                     ..SandboxSpec::default()
                 };
-                let member = ForkMember { snapshot: snapshot.name.clone(), is_last: left == 0 };
+                let member =
+                    ForkMember { snapshot: snapshot.name.clone(), is_last: later.is_empty() };
                 tasks.spawn(inner.create_fork(tenant.clone(), spec, member));
             }
             match tasks.join_next().await {

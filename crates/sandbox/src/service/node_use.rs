@@ -2,7 +2,9 @@
 
 pub(crate) mod ownership;
 
+use crate::model::error::Error;
 use crate::model::ids::{OwnedId, SandboxId, TenantId};
+use crate::model::record::check_limits;
 use crate::model::state::State;
 use crate::service::Service;
 use isolet_store::Store;
@@ -53,7 +55,14 @@ impl Service {
         self.inner.registry.find(tenant, id).is_some()
     }
 
-    /// Reports each sandbox that is removed from now on. A reader that is more than about 1,000
+    /// Whether a call is creating a sandbox with this id. When it has ended and there is none,
+    /// [`Self::removals`] reports it.
+    #[must_use]
+    pub fn is_creating(&self, tenant: &TenantId, id: &SandboxId) -> bool {
+        self.inner.registry.is_creating(tenant, id)
+    }
+
+    /// Reports each sandbox that is removed from now on, and each that was not created. A reader that is more than about 1,000
     /// removals behind loses some.
     #[must_use]
     pub fn removals(&self) -> broadcast::Receiver<Arc<OwnedId>> {
@@ -64,6 +73,16 @@ impl Service {
     #[must_use]
     pub fn default_limits(&self) -> Limits {
         self.inner.config.limits
+    }
+
+    /// The memory of a new sandbox in MiB: what the request wants, or the default.
+    ///
+    /// # Errors
+    /// [`Error::BadField`] if the limits of this server do not allow it.
+    pub fn memory_of_new(&self, wanted_mib: Option<u64>) -> Result<u64, Error> {
+        let limits = self.inner.config.limits;
+        let memory_mib = wanted_mib.unwrap_or(limits.memory_mib);
+        Ok(check_limits(&self.inner.config, Limits { memory_mib, ..limits })?.memory_mib)
     }
 
     /// The digests of all images, `sha256:…`, newest first.

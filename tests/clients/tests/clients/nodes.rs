@@ -3,10 +3,10 @@
 
 use crate::doctor::free_port;
 use crate::programs::{ProgramOutput, fetched, run};
-use isolet_kit::{Options, SOON, Sandbox, Server, Value, json, programs, wait_until};
+use isolet_kit::{LONG, Options, SOON, Sandbox, Server, Value, json, programs, wait_until};
 use std::fs::Permissions;
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -70,6 +70,12 @@ impl Etcd {
         let mut command = Command::new(fetched("etcd/usr/bin/etcdctl"));
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "get", key]);
         run(command.arg("--print-value-only")).well().out
+    }
+
+    fn delete(&self, key: &str) {
+        let mut command = Command::new(fetched("etcd/usr/bin/etcdctl"));
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "del", key]);
+        run(&mut command).well();
     }
 
     /// Runs `isolet cluster` beside the authority.
@@ -182,7 +188,8 @@ fn an_operator_lists_cordons_and_removes_nodes() {
 #[test]
 fn a_sandbox_says_where_it_is_and_a_demand_that_no_node_meets_is_refused() {
     let etcd = Etcd::start();
-    let server = Options::new().config(&etcd.config()).start();
+    let limits = format!("[limits_max]\nmemory_mib = {}\n", 1_u64 << 40);
+    let server = Options::new().config(&format!("{limits}{}", etcd.config())).start();
     typed(&server, "create box --region eu --node-label gpu=yes").well();
     let made = server.http().get("/v1/sandboxes/box").expect(200).json();
     assert_eq!((&made["node"], &made["region"]), (&json!("one"), &json!("eu")), "{made}");
@@ -198,9 +205,20 @@ fn a_sandbox_says_where_it_is_and_a_demand_that_no_node_meets_is_refused() {
         assert_eq!(full.error(), "fleet_full", "{}", full.text());
         assert!(full.text().contains(missing) && full.header("retry-after").is_some(), "{full:?}");
     }
-    for body in [json!({"region": "a b"}), json!({"labels": {"a": ""}})] {
+    let too_much = json!({"memory_mib": (1_u64 << 40) + 1});
+    for body in [json!({"region": "a b"}), json!({"labels": {"a": ""}}), too_much] {
         assert_eq!(refused(&body).expect(400).error(), "bad_field", "{body}");
     }
+}
+
+/// Waits until a server knows `count` nodes that accept sandboxes.
+fn wait_until_ready(server: &Server, count: usize) {
+    wait_until("all nodes are ready", SOON, || {
+        let list = server.http().get("/v1/nodes").expect(200).json();
+        let all = list["nodes"].as_array().expect("a list").clone();
+        let ready = all.iter().filter(|node| node["state"] == "ready").count();
+        (ready == count).then_some(())
+    });
 }
 
 /// The number of sandboxes that a node owns.
@@ -217,9 +235,7 @@ fn two_servers_are_one_fleet() {
         |name: &str| Options::new().key("a-key-of-both").config(&etcd.config_of(name)).start();
     let one = start("one");
     let mut two = start("two");
-    wait_until("one knows two", SOON, || {
-        typed(&one, "node ls").well().out.contains("two").then_some(())
-    });
+    wait_until_ready(&one, 2);
     let create = |id: &str| {
         let made = one.http().post("/v1/sandboxes", &json!({ "id": id })).expect(201).json();
         made["node"].as_str().expect("a name").to_owned()
@@ -288,6 +304,82 @@ fn two_servers_are_one_fleet() {
     });
 }
 
+/// Promises: FW6.
+#[test]
+fn an_ownership_stays_while_its_sandbox_is_being_created() {
+    let etcd = Etcd::start();
+    etcd.authority("init");
+    // A registry that accepts connections and never answers.
+    let registry = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let host = registry.local_addr().expect("bound").to_string();
+    let images = format!("[images]\nregistries = [{host:?}]\n");
+    let start = |name: &str| {
+        let config = format!("{images}{}", etcd.config_of(name));
+        Options::new().key("a-key-of-both").config(&config).start()
+    };
+    let (one, two) = (start("one"), start("two"));
+    wait_until_ready(&one, 2);
+    let total = || {
+        ["one", "two"].map(|node| owned(&one, node).as_u64().expect("a number")).iter().sum::<u64>()
+    };
+    let body = json!({"id": "slow", "image": format!("{host}/never:1"), "memory_mib": 64});
+    let http = one.http();
+    let create = std::thread::spawn(move || {
+        http.try_send("POST", "/v1/sandboxes", Some(body.to_string().as_bytes()))
+    });
+    let (connection, _) = registry.accept().expect("the image is pulled");
+    assert_eq!(total(), 1);
+    for server in [&one, &two] {
+        server.http().get("/v1/sandboxes/slow").expect(404);
+    }
+    // After it, what the requests above may have given up is given up, too.
+    let refused = one.http().post("/v1/sandboxes", &json!({"id": "bad", "image": "NOT AN IMAGE"}));
+    assert!((400..500).contains(&refused.status), "{}", refused.text());
+    wait_until("what was refused is not owned", SOON, || {
+        etcd.value("isolet/owners/default/bad").is_empty().then_some(())
+    });
+    assert!(!etcd.value("isolet/owners/default/slow").is_empty(), "it is being created");
+    drop((connection, registry));
+    let failed = create.join().expect("it ends").expect("an answer");
+    assert!(failed.status >= 400, "{}", failed.text());
+    wait_until("what failed is not owned", LONG, || (total() == 0).then_some(()));
+}
+
+/// Promises: FW3, FW6.
+#[test]
+fn limits_of_the_fleet_and_records_that_cannot_be_read_lose_nothing() {
+    let etcd = Etcd::start();
+    let config = format!("sandboxes_max = 3\n{}", etcd.config());
+    let mut server = Options::new().key("a-key").config(&config).start();
+    let original = server.sandbox_with(&json!({"id": "original"}));
+    let fork = || {
+        let once = server.http().with("idempotency-key", "once");
+        once.post(&original.path("/fork"), &json!({"count": 2})).expect(201).json()
+    };
+    let forks = fork();
+    assert_eq!(fork(), forks, "the answer of the first request");
+    let ids = server.ids(&server.http());
+    assert_eq!(ids.len(), 3, "a repeated request at the limit deletes nothing: {ids:?}");
+    assert_eq!(owned(&server, "one"), 3);
+    let refused = original.post("/fork", &json!({"count": 1})).expect(429);
+    assert_eq!(refused.error(), "too_many_sandboxes", "{}", refused.text());
+    assert_eq!((server.ids(&server.http()).len(), owned(&server, "one")), (3, json!(3)));
+    // A wish that no node allows is a mistake of the client.
+    let most = json!({"id": "most", "memory_mib": u64::MAX});
+    server.http().post("/v1/sandboxes", &most).expect(400);
+    // A record that cannot be read concerns one sandbox.
+    server.stop();
+    etcd.put(&[("isolet/owners/default/original", "nonsense")]);
+    server.launch();
+    let fork = Sandbox {
+        id: ids.iter().find(|id| *id != "original").expect("one").clone(),
+        http: server.http(),
+    };
+    assert_eq!(fork.says("echo works"), "works\n");
+    etcd.delete("isolet/owners/default/original");
+    assert_eq!(original.says("echo works"), "works\n", "its node owns it again");
+}
+
 #[test]
 fn the_doctor_checks_a_node_while_its_server_runs_and_while_it_does_not() {
     let mut etcd = Etcd::start();
@@ -305,6 +397,7 @@ fn the_doctor_checks_a_node_while_its_server_runs_and_while_it_does_not() {
     assert_eq!(status(&all, "prefix", "isolet: nodes 1, of which 1 hold their lease"), "ok");
     assert_eq!(status(&all, "registration", "node one is registered since revision"), "ok");
     assert_eq!(status(&all, "address", "accepts connections"), "ok");
+    assert_eq!(status(&all, "limits", "all nodes have the limits of this one"), "ok");
     typed(&server, "node cordon one").well();
     assert_eq!(status(&findings(&server, &file), "registration", "cordoned"), "warning");
     typed(&server, "node uncordon one").well();

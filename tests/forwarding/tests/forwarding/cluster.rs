@@ -114,6 +114,7 @@ async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits) -> Node {
     config.warm_pool_size = 0;
     config.limits.disk_mib = 0;
     let service = Service::open(config).await.expect("it starts");
+    service.set_id_claims(Arc::clone(&fleet) as Arc<_>);
     drop(first);
     assert!(service.missing().is_empty(), "{:?}", service.missing());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");

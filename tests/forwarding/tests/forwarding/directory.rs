@@ -9,11 +9,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use isolet_http::fleet::{
     Fleet, FleetError, FleetFuture, NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo,
-    NodeList, NodeLoad, NodeState, Peer, PeerHandler, PeerResponse, Placement, PlacementWish,
-    SendFailure, SkippedKey, TunnelIo, Whereabouts,
+    NodeList, NodeLoad, NodeState, Peer, PeerHandler, PeerResponse, PlacedSandbox, Placement,
+    PlacementWish, SendFailure, SkippedKey, TunnelIo, Whereabouts,
 };
+use isolet_sandbox::ownership::ClaimFuture;
 use isolet_sandbox::profiles::Profile;
-use isolet_sandbox::{SandboxId, Service, TenantId};
+use isolet_sandbox::{IdClaims, SandboxId, Service, TenantId};
 use isolet_wire::node::NodeName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -70,11 +71,6 @@ impl Directory {
 
     pub(crate) fn owner(&self, tenant: &str, sandbox: &str) -> Option<String> {
         lock(&self.owners).get(&key(tenant, sandbox)).map(|(node, _)| node.to_string())
-    }
-
-    /// How many sandboxes have an owner.
-    pub(crate) fn count(&self) -> usize {
-        lock(&self.owners).len()
     }
 
     /// All servers.
@@ -235,6 +231,23 @@ async fn accept(
     }
 }
 
+impl IdClaims for TestNode {
+    fn claim<'a>(&'a self, tenant: &'a TenantId, ids: &'a [SandboxId]) -> ClaimFuture<'a> {
+        Box::pin(async move {
+            for id in ids {
+                self.directory.move_to(tenant.as_str(), id.as_str(), self.name.as_str());
+            }
+            Ok(())
+        })
+    }
+
+    fn settle(&self, tenant: &TenantId, ids: &[SandboxId]) {
+        for id in ids {
+            Fleet::settle(self, tenant, id);
+        }
+    }
+}
+
 impl Fleet for TestNode {
     fn here(&self) -> &NodeName {
         &self.name
@@ -265,7 +278,7 @@ impl Fleet for TestNode {
         tenant: &'a TenantId,
         sandbox: &'a SandboxId,
         wish: &'a PlacementWish,
-    ) -> FleetFuture<'a, Result<Whereabouts, FleetError>> {
+    ) -> FleetFuture<'a, Result<PlacedSandbox, FleetError>> {
         Box::pin(async {
             if wish.memory_mib == Some(4095) {
                 let missing = "4095 MiB of memory".to_owned();
@@ -276,30 +289,10 @@ impl Fleet for TestNode {
             let node = wish.node.clone().or(next).unwrap_or_else(|| self.name.clone());
             let key = (tenant.clone(), sandbox.clone());
             let epoch = self.directory.epoch();
-            lock(&self.directory.owners).entry(key.clone()).or_insert((node, epoch));
-            Ok(self.read(key))
+            let (_, own) =
+                *lock(&self.directory.owners).entry(key.clone()).or_insert((node, epoch));
+            Ok(PlacedSandbox { owner: self.read(key), is_new: own == epoch })
         })
-    }
-
-    fn adopt<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        sandboxes: &'a [SandboxId],
-    ) -> FleetFuture<'a, Result<(), FleetError>> {
-        Box::pin(async move {
-            for id in sandboxes {
-                self.directory.move_to(tenant.as_str(), id.as_str(), self.name.as_str());
-            }
-            Ok(())
-        })
-    }
-
-    fn release(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {
-        let key = (tenant.clone(), sandbox.clone());
-        let mut owners = lock(&self.directory.owners);
-        if owners.get(&key).is_some_and(|(_, own)| *own == epoch) {
-            owners.remove(&key);
-        }
     }
 
     fn unplace<'a>(
@@ -309,7 +302,8 @@ impl Fleet for TestNode {
         epoch: u64,
     ) -> FleetFuture<'a, bool> {
         Box::pin(async move {
-            self.release(tenant, sandbox, epoch);
+            let key = (tenant.clone(), sandbox.clone());
+            lock(&self.directory.owners).remove(&key).expect("it was placed");
             self.forget(tenant, sandbox, epoch);
             // A node that got nothing is not chosen again.
             lock(&self.directory.next).take();

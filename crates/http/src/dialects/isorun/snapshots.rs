@@ -117,7 +117,6 @@ pub(crate) async fn fork(
 ) -> Result<(StatusCode, Json<IsorunForks>), ApiError> {
     let count = body.value.count();
     let (forks, _) = app.service.fork(&caller.tenant, &ids.sandbox, count, None).await?;
-    app.adopt(&caller, &forks).await?;
     let forks = forks.into_iter().map(IsorunRun::from).collect();
     Ok((StatusCode::CREATED, Json(IsorunForks { forks })))
 }

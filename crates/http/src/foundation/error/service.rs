@@ -61,6 +61,11 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
             "suspended",
             "retry; the sandbox continues when its node has compared its ownership with the fleet",
         ),
+        Error::FleetUnavailable { .. } => (
+            S::SERVICE_UNAVAILABLE,
+            "fleet_unavailable",
+            "retry in a moment; sandboxes that this node knows still work",
+        ),
         Error::NoClass { .. } => (
             S::UNPROCESSABLE_ENTITY,
             "class_unavailable",

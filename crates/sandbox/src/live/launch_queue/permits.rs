@@ -4,8 +4,9 @@ use crate::live::entry::SandboxEntry;
 use crate::live::launch_queue::lease_guard::Guard;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
+use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
-use crate::model::info::ownership::{LocalSandbox, StartPermits};
+use crate::model::info::ownership::{IdClaims, LocalSandbox, StartPermits};
 use isolet_wire::lease::Epoch;
 use std::sync::{Arc, OnceLock};
 use tracing::warn;
@@ -24,11 +25,31 @@ pub(crate) struct Ownership {
     /// `None`: the server is no node of a fleet.
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) permits: OnceLock<Arc<dyn StartPermits>>,
+    pub(crate) claims: OnceLock<Arc<dyn IdClaims>>,
 }
 
 impl Ownership {
     pub(crate) fn new(guard: Option<Arc<Guard>>) -> Self {
-        Self { guard, permits: OnceLock::new() }
+        Self { guard, ..Self::default() }
+    }
+
+    /// Makes this node the owner of sandboxes that are about to be created.
+    ///
+    /// # Errors
+    /// Those of [`IdClaims::claim`].
+    pub(crate) async fn claim(&self, tenant: &TenantId, ids: &[SandboxId]) -> Result<(), Error> {
+        match self.claims.get() {
+            Some(claims) => claims.claim(tenant, ids).await,
+            None if self.guard.is_none() => Ok(()),
+            None => Err(Error::FleetUnavailable { reason: NOT_JOINED.to_owned() }),
+        }
+    }
+
+    /// Gives up the ownership of those that were not created.
+    pub(crate) fn settle(&self, tenant: &TenantId, ids: &[SandboxId]) {
+        if let Some(claims) = self.claims.get() {
+            claims.settle(tenant, ids);
+        }
     }
 
     /// Whether a process tree of the sandbox may start; for the class `store`, the registration that

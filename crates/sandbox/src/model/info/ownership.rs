@@ -2,6 +2,7 @@
 //! the service and the driver of the fleet's protocol, which decides. The service does not know the
 //! protocol.
 
+use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
 use isolet_wire::lease::Epoch;
@@ -74,6 +75,21 @@ pub struct GuardReport {
 
 /// The answer of [`StartPermits::permit`]: the registration, or why the sandbox must not start.
 pub type PermitFuture<'a> = Pin<Box<dyn Future<Output = Result<Epoch, String>> + Send + 'a>>;
+
+/// The answer of [`IdClaims::claim`].
+pub type ClaimFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+
+/// Makes this node the owner of sandboxes that it creates without a request of their own: forks.
+pub trait IdClaims: Send + Sync {
+    /// Asked before they are created.
+    ///
+    /// # Errors
+    /// [`Error::FleetUnavailable`], [`Error::TooManySandboxes`], and then none of them may be created.
+    fn claim<'a>(&'a self, tenant: &'a TenantId, ids: &'a [SandboxId]) -> ClaimFuture<'a>;
+
+    /// Told when they were not created, or not all of them. Returns at once.
+    fn settle(&self, tenant: &TenantId, ids: &[SandboxId]);
+}
 
 /// Decides whether a sandbox of the class `store` may start on this node.
 pub trait StartPermits: Send + Sync {

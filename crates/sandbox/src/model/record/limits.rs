@@ -23,7 +23,7 @@ fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<u64, Er
 }
 
 /// Checks the limits of a request.
-pub(super) fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
+pub(crate) fn check_limits(config: &Config, limits: Limits) -> Result<Limits, Error> {
     let max = config.limits_max;
     Ok(Limits {
         memory_mib: within("memory_mib", limits.memory_mib, MEMORY_MIB_MIN, max.memory_mib)?,

@@ -10,7 +10,9 @@ use crate::model::command::DriverCommand;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
-use crate::model::info::ownership::{GuardReport, LocalSandbox, StartPermits, StoredOwnership};
+use crate::model::info::ownership::{
+    GuardReport, IdClaims, LocalSandbox, StartPermits, StoredOwnership,
+};
 use crate::service::{Service, request_always};
 use isolet_jail::GuardError;
 use isolet_store::OwnershipRow;
@@ -37,6 +39,12 @@ impl Service {
     /// Only the first call counts.
     pub fn set_start_permits(&self, permits: Arc<dyn StartPermits>) {
         let _ = self.inner.ownership.permits.set(permits);
+    }
+
+    /// Names who makes this node the owner of forks. Until then, nothing is forked on a node of a
+    /// fleet. Only the first call counts.
+    pub fn set_id_claims(&self, claims: Arc<dyn IdClaims>) {
+        let _ = self.inner.ownership.claims.set(claims);
     }
 
     /// The sandboxes of this server, except those that are being removed.
