@@ -4,9 +4,10 @@
 Copies a git repository and a Python package with its test suite into a sandbox. In one shell session
 it then reads, searches, edits, builds and tests. Uses only the standard library.
 
-    python3 examples/agent-loop/agent_loop.py --repo . --package path/to/package.tar.gz
+    python3 examples/agent-loop/agent_loop.py
 
-Set ISOLET_URL (default: http://127.0.0.1:7300), and the key in ISOLET_API_KEY or in the file
+Without arguments, the repository is the checkout that contains this file, and the package is a small one that
+the script writes. Set ISOLET_URL (default: http://127.0.0.1:7300), and the key in ISOLET_API_KEY or in the file
 ISOLET_DATA_DIR/key. Exits with 1 if a command's exit code is not the expected one.
 """
 
@@ -15,6 +16,7 @@ import http.client
 import io
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import time
 import urllib.parse
 
 
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 COUNT = "x=$((${x:-0} + 1)); echo $x"
 
 
@@ -91,15 +94,53 @@ def key_of():
         raise SystemExit("no key: set ISOLET_API_KEY, or set ISOLET_DATA_DIR to the server's data directory (%s)" % error)
 
 
+def packed(files, mode):
+    """Packs contents by path into a tar archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as archive:
+        for path, content in files.items():
+            about = tarfile.TarInfo(path)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+    return packed.getvalue()
+
+
 def packed_repository(path):
     """Packs the repository with its history into a tar archive."""
-    bundle = subprocess.run(["git", "-C", path, "bundle", "create", "-", "HEAD"], check=True, capture_output=True).stdout
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        about = tarfile.TarInfo("repo.bundle")
-        about.size = len(bundle)
-        archive.addfile(about, io.BytesIO(bundle))
-    return packed.getvalue()
+    # The checkout may belong to another user than the one who runs this.
+    command = ["git", "-c", "safe.directory=*", "-C", path, "bundle", "create", "-", "HEAD"]
+    done = subprocess.run(command, capture_output=True)
+    if done.returncode != 0:
+        error = done.stderr.decode(errors="replace").strip()
+        raise SystemExit("%s is not a git repository with a commit; name one with --repo (%s)" % (path, error))
+    return packed({"repo.bundle": done.stdout}, "w")
+
+
+class Idna:
+    """The Python package idna, with its own tests."""
+
+    module = "idna"
+    tests = ["tests.test_idna_uts46", "tests.test_idna", "tests.test_idna_codec", "tests.test_intranges"]
+    breaking = "sed -i 's/def check_hyphen_ok(label: str) -> bool:/&\\n    return True/' idna/core.py"
+    broken_file, broken_test = "idna/core.py", "tests.test_idna"
+
+
+class Small:
+    """A package of two modules that needs no download."""
+
+    module = "words"
+    tests = ["tests.test_count", "tests.test_titles"]
+    # Another length, because Python compares compiled files by time in seconds and length.
+    breaking = "sed -i 's/text.lower()/text/' words/count.py"
+    broken_file, broken_test = "words/count.py", "tests.test_count"
+    files = {
+        "words-1.0/words/__init__.py": b"",
+        "words-1.0/words/count.py": b"def count(text):\n    words = text.lower().split()\n    return {word: words.count(word) for word in words}\n",
+        "words-1.0/words/titles.py": b"def title(text):\n    return ' '.join(word.capitalize() for word in text.split())\n",
+        "words-1.0/tests/__init__.py": b"",
+        "words-1.0/tests/test_count.py": b"import unittest\nfrom words.count import count\n\nclass Count(unittest.TestCase):\n    def test_case_does_not_matter(self):\n        self.assertEqual(count('a B b'), {'a': 1, 'b': 2})\n",
+        "words-1.0/tests/test_titles.py": b"import unittest\nfrom words.titles import title\n\nclass Titles(unittest.TestCase):\n    def test_each_word(self):\n        self.assertEqual(title('the end'), 'The End')\n",
+    }
 
 
 def read_around(loop):
@@ -131,18 +172,17 @@ def edit(loop):
     loop.run("todo nothing-like-this ARCHITECTURE.md", contains="0")
 
 
-def build_and_test(loop):
+def build_and_test(loop, package):
     """Runs a package's test suite, before and after a change that breaks it."""
     loop.run("cd /workspace/package && ls")
     loop.run("git init -q . && git add -A && git -c user.email=a@b -c user.name=a commit -qm import")
-    loop.run("python3 -m compileall -q idna", contains="")
-    loop.run("python3 -m unittest tests.test_idna_uts46 2>&1 | tail -1", contains="OK")
-    for name in ["test_idna", "test_idna_codec", "test_intranges"]:
-        loop.run("python3 -m unittest tests.%s 2>&1 | tail -1" % name, contains="OK")
-    loop.run("sed -i 's/def check_hyphen_ok(label: str) -> bool:/&\\n    return True/' idna/core.py && git diff --stat", contains="core.py")
-    loop.run("python3 -m unittest tests.test_idna 2>&1 | tail -1", contains="FAILED")
-    loop.run("git checkout -q idna/core.py && git status --short", contains="")
-    loop.run("python3 -m unittest tests.test_idna 2>&1 | tail -1", contains="OK")
+    loop.run("python3 -m compileall -q %s" % package.module, contains="")
+    for name in package.tests:
+        loop.run("python3 -m unittest %s 2>&1 | tail -1" % name, contains="OK")
+    loop.run(package.breaking + " && git diff --stat", contains=package.broken_file)
+    loop.run("python3 -m unittest %s 2>&1 | tail -1" % package.broken_test, contains="FAILED")
+    loop.run("git checkout -q %s && git status --short" % package.broken_file, contains="")
+    loop.run("python3 -m unittest %s 2>&1 | tail -1" % package.broken_test, contains="OK")
     loop.run("cat > /tmp/first.c <<'EOF'\n#include <stdio.h>\nint main(void) { puts(\"built\"); return 0; }\nEOF")
     if loop.run("command -v cc || true"):
         loop.run("cc -o /tmp/first /tmp/first.c && /tmp/first", contains="built")
@@ -167,8 +207,8 @@ def summary(loop, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repo", default=".", help="git repository on disk")
-    parser.add_argument("--package", required=True, help="source archive of the Python package idna, with its tests")
+    parser.add_argument("--repo", default=str(CHECKOUT), help="git repository with Rust code on disk; by default the checkout of this file")
+    parser.add_argument("--package", help="source archive of the Python package idna, with its tests; by default a small package")
     parser.add_argument("--sandbox", default="agent-loop")
     parser.add_argument("--quiet", action="store_true", help="print only the summary and failures")
     parser.add_argument("--keep", action="store_true", help="do not delete the sandbox")
@@ -181,12 +221,13 @@ def main():
     begun = time.perf_counter()
     try:
         server.call("POST", upload + "/workspace/repo.tar", raw=packed_repository(args.repo))
-        server.call("POST", upload + "/workspace/package.tgz", raw=open(args.package, "rb").read())
+        archive = pathlib.Path(args.package).read_bytes() if args.package else packed(Small.files, "w:gz")
+        server.call("POST", upload + "/workspace/package.tgz", raw=archive)
         loop.run("cd /workspace && tar xf repo.tar && git clone -q repo.bundle repo && ls repo")
         loop.run("mkdir package && tar xzf package.tgz -C package --strip-components=1")
         read_around(loop)
         edit(loop)
-        build_and_test(loop)
+        build_and_test(loop, Idna if args.package else Small)
     finally:
         if not args.keep:
             server.call("DELETE", "/v1/sandboxes/" + args.sandbox)

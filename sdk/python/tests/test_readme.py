@@ -31,7 +31,7 @@ EXPECTED_OUTPUT = {
     "demo-terminal": "the answer is 42",
     "demo-network": "none",
     "demo-ports": "<h1>here</h1> [ListeningPort(port=8000",
-    "demo-code": "7.0",
+    "demo-code": "7.0 CodeResult(kind='result', data={'text/plain': '7.0'})",
     "demo-sessions": "5\n",
     "demo-files": "/workspace/src/main.py 11 0o755",
     "demo-scope": "not_found",
@@ -72,6 +72,22 @@ def test_a_sample_runs(sample: str, server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name: str, server: Server, tmp_path: Path) -> None:
     assert EXAMPLES[name] in _run((ROOT / "examples" / name).read_text(), server, tmp_path)
+
+
+def test_the_agent_loop_of_the_checkout_runs_without_arguments(server: Server, tmp_path: Path) -> None:
+    script = ROOT.parents[1] / "examples/agent-loop/agent_loop.py"
+    environment = {**os.environ, "ISOLET_URL": server.url, "ISOLET_API_KEY": KEY}
+    done = subprocess.run(
+        [sys.executable, script],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("; 0 not as expected\n")
 
 
 # Promises: Y10.

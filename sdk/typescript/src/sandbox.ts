@@ -91,7 +91,8 @@ export class Sandbox extends Workspace {
 
   /**
    * Run a command and wait for its end: in the session `sessionId`, or in `default`, or as a separate process
-   * if `enableDefaultSession` is false. A nonzero exit code does not throw.
+   * if `enableDefaultSession` is false. A session keeps working directory, variables, functions and background
+   * jobs for the next command. A nonzero exit code does not throw.
    *
    * @param command shell command, at most 1 MiB.
    * @param options timeout, directory, environment, input and streaming.

@@ -89,6 +89,10 @@ test("a watch reports every change from the moment it resolves", async () => {
   const left = (async () => { for await (const _ of given); })();
   signals.abort();
   await expect(left).rejects.toMatchObject({ name: "AbortError" });
+  const closed = await sandbox.watch("/workspace");
+  const waiting = (async () => { for await (const _ of closed); })();
+  closed.close();
+  await waiting;
   await expect(sandbox.watch("none")).rejects.toMatchObject({ code: "not_found" });
 });
 

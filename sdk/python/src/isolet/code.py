@@ -50,19 +50,35 @@ class ContextInfo:
 _CHARTS = ("application/vnd.plotly.", "application/vnd.vegalite.", "application/vnd.vega.")
 
 
-@dataclass(frozen=True)
+#: Length of a value in the ``repr`` of a result, in characters, so that an image does not fill the screen.
+_REPR_CHARS = 200
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    if len(text) <= _REPR_CHARS:
+        return text
+    return f"{text[:_REPR_CHARS]}… ({len(text)} characters)"
+
+
+@dataclass(frozen=True, repr=False)
 class CodeResult:
     """A value that the code displayed, in one or more media types. Images are base64 strings."""
 
     kind: str  #: ``result`` (value of the last expression) or ``display``.
-    data: Mapping[str, Any] = field(repr=False)  #: Content by media type.
-    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    data: Mapping[str, Any]  #: Content by media type.
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     cut: Mapping[str, int] = field(default_factory=dict)  #: Sizes in bytes of omitted content, by media type.
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> CodeResult:
         """Parse the server's JSON."""
         return cls(body["kind"], body["data"], body.get("metadata", {}), body.get("cut", {}))
+
+    def __repr__(self) -> str:
+        data = ", ".join(f"{kind!r}: {_shortened(value)}" for kind, value in self.data.items())
+        cut = f", cut={dict(self.cut)}" if self.cut else ""
+        return f"{type(self).__name__}(kind={self.kind!r}, data={{{data}}}{cut})"
 
     def _text(self, kind: str) -> str | None:
         value = self.data.get(kind)

@@ -87,3 +87,13 @@ async def test_a_run_reads_the_input_that_was_sent_with_it(sandbox: AsyncSandbox
     error = (await sandbox.run_code("input()")).error
     assert error is not None
     assert error.name == "EOFError"
+
+
+async def test_the_repr_of_a_result_shows_its_data(sandbox: AsyncSandbox) -> None:
+    execution = await sandbox.run_code("display('x' * 1000)\n6 * 7")
+    long, short = (repr(result) for result in execution.results)
+    assert short == "CodeResult(kind='result', data={'text/plain': '42'})"
+    assert "xxx" in long
+    assert "(1004 characters)" in long
+    assert len(long) < 300
+    assert short in repr(execution)

@@ -20,6 +20,7 @@ from isolet import (
     UnreachableError,
     UsageError,
 )
+from isolet._async import io
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +85,23 @@ async def test_a_connection_lost_before_the_first_event_yields_a_gap(
         assert (event.type, event.id, event.missed) == ("gap", None, None)
         await sandbox.exec("true")
         assert (await events.__anext__()).sandbox is not None
+
+
+async def test_events_are_closed_in_the_middle_of_a_wait(client: AsyncIsolet, sandbox: AsyncSandbox) -> None:
+    events = await client.events().open()
+    received: list[str] = []
+
+    async def read() -> None:
+        async for event in events:
+            received.append(event.type)
+
+    reader = io.Task(read)
+    await sandbox.exec("true")
+    while not received:
+        await io.sleep(0.01)
+    await events.close()
+    await reader.join()
+    assert [event async for event in events] == []
 
 
 async def test_a_wrong_key_no_server_and_wrong_arguments_raise(client: AsyncIsolet, server: Server) -> None:

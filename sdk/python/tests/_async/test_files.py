@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from isolet import AsyncSandbox, ConflictError, NotFoundError, RefusedError, UsageError
+from isolet._async import io
 
 pytestmark = pytest.mark.anyio
 
@@ -191,3 +192,24 @@ async def test_nothing_that_happens_in_a_watched_directory_is_missed(sandbox: As
     moves = [(event.path, event.to) for event in events if event.type == "moved"]
     assert ("/workspace/seen/sub/file", "/workspace/seen/moved") in moves
     assert "/workspace/seen/moved" in [event.path for event in events if event.type == "deleted"]
+
+
+async def test_a_watch_is_closed_in_the_middle_of_a_wait(sandbox: AsyncSandbox) -> None:
+    await sandbox.mkdir("seen")
+    watch = await sandbox.watch("seen")
+    received: list[str] = []
+
+    async def read() -> None:
+        async for event in watch:
+            received.append(event.type)
+
+    reader = io.Task(read)
+    await sandbox.write_file("seen/file", "x")
+    while not received:
+        await io.sleep(0.01)
+    await watch.close()
+    await reader.join()
+    assert received[0] == "created"
+    assert [event async for event in watch] == []
+    # The client and its other connections still work.
+    assert (await sandbox.exec("echo on")).stdout == "on\n"

@@ -15,6 +15,7 @@ from isolet import (
     IsoletError,
     NotFoundError,
     ServerError,
+    UnreachableError,
     UsageError,
 )
 from isolet._async import io
@@ -56,6 +57,47 @@ async def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
         await client.create_sandbox(sandbox.id)
     assert raised.value.code == "sandbox_exists"
     assert "another id" in raised.value.hint
+
+
+async def test_a_with_block_deletes_only_what_it_created(
+    client: AsyncIsolet, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    async with client.sandbox(name) as sandbox:
+        await sandbox.write_file("mine", "1")
+    with pytest.raises(NotFoundError):
+        await sandbox.info()
+    before = await client.create_sandbox(name)
+    async with client.sandbox(name):
+        # Not used: nothing was created.
+        pass
+    async with client.sandbox(name) as other:
+        await other.write_file("theirs", "2")
+    assert await before.read_file("theirs") == "2"
+    with pytest.raises(ZeroDivisionError):
+        async with client.sandbox(name) as other:
+            await other.exec("true")
+            raise ZeroDivisionError
+    async with client.sandbox(name) as other:
+        await other.exec("true")
+        # Deleted and used again: the second one is created here.
+        await other.delete()
+        assert not await other.exists("theirs")
+    with pytest.raises(NotFoundError):
+        await before.info()
+
+
+async def test_a_with_block_deletes_what_a_lost_response_created(
+    client: AsyncIsolet, relay: Relay, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    async with AsyncIsolet(relay.url, retries=0) as cut, cut.sandbox(name) as sandbox:
+        relay.cut_answers = 1
+        with pytest.raises(UnreachableError):
+            await sandbox.exec("true")
+        await sandbox.exec("true")
+    with pytest.raises(NotFoundError):
+        await client.sandbox(name).info()
 
 
 # Promises: Y1.

@@ -88,3 +88,13 @@ def test_a_run_reads_the_input_that_was_sent_with_it(sandbox: Sandbox) -> None:
     error = (sandbox.run_code("input()")).error
     assert error is not None
     assert error.name == "EOFError"
+
+
+def test_the_repr_of_a_result_shows_its_data(sandbox: Sandbox) -> None:
+    execution = sandbox.run_code("display('x' * 1000)\n6 * 7")
+    long, short = (repr(result) for result in execution.results)
+    assert short == "CodeResult(kind='result', data={'text/plain': '42'})"
+    assert "xxx" in long
+    assert "(1004 characters)" in long
+    assert len(long) < 300
+    assert short in repr(execution)

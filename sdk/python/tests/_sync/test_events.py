@@ -21,6 +21,7 @@ from isolet import (
     UnreachableError,
     UsageError,
 )
+from isolet._sync import io
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +86,23 @@ def test_a_connection_lost_before_the_first_event_yields_a_gap(
         assert (event.type, event.id, event.missed) == ("gap", None, None)
         sandbox.exec("true")
         assert events.__next__().sandbox is not None
+
+
+def test_events_are_closed_in_the_middle_of_a_wait(client: Isolet, sandbox: Sandbox) -> None:
+    events = client.events().open()
+    received: list[str] = []
+
+    def read() -> None:
+        for event in events:
+            received.append(event.type)
+
+    reader = io.Task(read)
+    sandbox.exec("true")
+    while not received:
+        io.sleep(0.01)
+    events.close()
+    reader.join()
+    assert [event for event in events] == []
 
 
 def test_a_wrong_key_no_server_and_wrong_arguments_raise(client: Isolet, server: Server) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from isolet import Sandbox, ConflictError, NotFoundError, RefusedError, UsageError
+from isolet._sync import io
 
 pytestmark = pytest.mark.anyio
 
@@ -192,3 +193,24 @@ def test_nothing_that_happens_in_a_watched_directory_is_missed(sandbox: Sandbox)
     moves = [(event.path, event.to) for event in events if event.type == "moved"]
     assert ("/workspace/seen/sub/file", "/workspace/seen/moved") in moves
     assert "/workspace/seen/moved" in [event.path for event in events if event.type == "deleted"]
+
+
+def test_a_watch_is_closed_in_the_middle_of_a_wait(sandbox: Sandbox) -> None:
+    sandbox.mkdir("seen")
+    watch = sandbox.watch("seen")
+    received: list[str] = []
+
+    def read() -> None:
+        for event in watch:
+            received.append(event.type)
+
+    reader = io.Task(read)
+    sandbox.write_file("seen/file", "x")
+    while not received:
+        io.sleep(0.01)
+    watch.close()
+    reader.join()
+    assert received[0] == "created"
+    assert [event for event in watch] == []
+    # The client and its other connections still work.
+    assert sandbox.exec("echo on").stdout == "on\n"

@@ -16,6 +16,7 @@ from isolet import (
     IsoletError,
     NotFoundError,
     ServerError,
+    UnreachableError,
     UsageError,
 )
 from isolet._sync import io
@@ -57,6 +58,47 @@ def test_one_id_is_one_sandbox_and_a_create_wants_a_new_one(
         client.create_sandbox(sandbox.id)
     assert raised.value.code == "sandbox_exists"
     assert "another id" in raised.value.hint
+
+
+def test_a_with_block_deletes_only_what_it_created(
+    client: Isolet, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    with client.sandbox(name) as sandbox:
+        sandbox.write_file("mine", "1")
+    with pytest.raises(NotFoundError):
+        sandbox.info()
+    before = client.create_sandbox(name)
+    with client.sandbox(name):
+        # Not used: nothing was created.
+        pass
+    with client.sandbox(name) as other:
+        other.write_file("theirs", "2")
+    assert before.read_file("theirs") == "2"
+    with pytest.raises(ZeroDivisionError):
+        with client.sandbox(name) as other:
+            other.exec("true")
+            raise ZeroDivisionError
+    with client.sandbox(name) as other:
+        other.exec("true")
+        # Deleted and used again: the second one is created here.
+        other.delete()
+        assert not other.exists("theirs")
+    with pytest.raises(NotFoundError):
+        before.info()
+
+
+def test_a_with_block_deletes_what_a_lost_response_created(
+    client: Isolet, relay: Relay, fresh: Callable[[], str]
+) -> None:
+    name = fresh()
+    with Isolet(relay.url, retries=0) as cut, cut.sandbox(name) as sandbox:
+        relay.cut_answers = 1
+        with pytest.raises(UnreachableError):
+            sandbox.exec("true")
+        sandbox.exec("true")
+    with pytest.raises(NotFoundError):
+        client.sandbox(name).info()
 
 
 # Promises: Y1.

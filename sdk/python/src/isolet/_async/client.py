@@ -252,7 +252,8 @@ class AsyncIsolet(AsyncTenantSessions):
             labels: in a fleet: labels that its node must have.
 
         Returns:
-            the sandbox. In ``async with``, it is deleted at the end.
+            the sandbox. ``async with`` deletes it at the end if it created it, and keeps one that existed
+            before.
 
         Example:
             async with client.sandbox("demo", memory_mib=512) as sandbox:

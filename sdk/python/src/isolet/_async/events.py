@@ -20,27 +20,34 @@ if TYPE_CHECKING:
 
 
 class AsyncEventBody:
-    """A response body of server-sent events."""
+    """A response body of server-sent events. Another task or thread may close it."""
 
     def __init__(self, url: str, response: httpx.Response) -> None:
         self._url = url
-        self._response = response
+        self._body = io.Body(response)
 
     async def events(self) -> AsyncIterator[ServerEvent]:
-        """Iterate over the events until the response ends."""
+        """Iterate over the events until the response ends or is closed."""
         parser = Parser()
         try:
-            async for piece in self._response.aiter_bytes():
+            while (piece := await self._body.read()) is not None:
                 for event in parser.take(piece):
+                    if self._body.closed:
+                        return
                     yield event
         except httpx.TransportError as error:
             raise transport.unreachable_error(self._url, error) from error
         finally:
-            await self._response.aclose()
+            await self._body.close()
+
+    @property
+    def closed(self) -> bool:
+        """The body was closed, or has ended."""
+        return self._body.closed
 
     async def close(self) -> None:
         """Close the response."""
-        await self._response.aclose()
+        await self._body.close()
 
 
 class _Subscription:
@@ -52,6 +59,7 @@ class _Subscription:
         self._path = path
         self._last_type = last
         self._body: AsyncEventBody | None = None
+        self._ended = False
         self.after = after
 
     async def open(self) -> None:
@@ -67,11 +75,18 @@ class _Subscription:
             await self._body.close()
             self._body = None
 
+    async def end(self) -> None:
+        """Close the connection, and do not reconnect."""
+        self._ended = True
+        body = self._body
+        if body is not None:
+            await body.close()
+
     async def events(self) -> AsyncIterator[SandboxEvent]:
         """Iterate over the events; reconnects after a lost connection."""
         failed = 0
         may_have_missed = False
-        while True:
+        while not self._ended:
             try:
                 await self.open()
                 if may_have_missed:
@@ -87,6 +102,8 @@ class _Subscription:
                 if failed >= _RECONNECT_ATTEMPTS:
                     raise
             await self.close()
+            if self._ended:
+                return
             # Without a first event there is no id to continue from.
             may_have_missed = self.after is None
             await io.sleep(config.retry_delay_s(failed))
@@ -110,7 +127,8 @@ class _Subscription:
 class AsyncEvents:
     """Sandbox events as they happen. Use it in ``async for``, and close it if you stop early.
 
-    Reconnects after a lost connection and continues after the last event.
+    Reconnects after a lost connection and continues after the last event. ``close`` may be called in another
+    task or thread, which ends the iteration.
 
     Raises:
         UnauthorizedError: the key was revoked or has expired.
@@ -152,7 +170,7 @@ class AsyncEvents:
 
     async def close(self) -> None:
         """End the subscription."""
-        await self._subscription.close()
+        await self._subscription.end()
 
 
 #: Reconnect attempts before an error; about a minute.
@@ -162,8 +180,8 @@ _RECONNECT_ATTEMPTS = 16
 class AsyncWatch:
     """File changes in a directory, complete from the moment the watch was created.
 
-    Use it in ``async with`` and ``async for``. The iteration ends after the event ``gone``. The sandbox
-    does not sleep while it is watched.
+    Use it in ``async with`` and ``async for``. The iteration ends after the event ``gone``, and when
+    ``close`` is called, also in another task or thread. The sandbox does not sleep while it is watched.
 
     Raises:
         UnreachableError: the connection was lost. Watch again, and list the directory to find missed
@@ -212,5 +230,5 @@ class AsyncWatch:
         await self.close()
 
     async def close(self) -> None:
-        """End the watch."""
+        """End the watch, and an iteration that is waiting for a change in another task or thread."""
         await self._body.close()

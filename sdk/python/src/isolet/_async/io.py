@@ -58,6 +58,36 @@ async def write(file: IO[bytes], data: bytes) -> None:
     await asyncio.to_thread(file.write, data)
 
 
+class Body:
+    """A response body that another task may close."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._pieces = response.aiter_bytes()
+        #: ``close`` was called.
+        self.closed = False
+
+    async def read(self) -> bytes | None:
+        """Read the next piece; ``None`` at the end, and after ``close``.
+
+        Raises:
+            httpx.TransportError: the connection was lost.
+        """
+        if self.closed:
+            return None
+        try:
+            return await anext(self._pieces, None)
+        except (httpx.TransportError, httpx.StreamError):
+            if self.closed:
+                return None
+            raise
+
+    async def close(self) -> None:
+        """Close the body. A read that is waiting in another task returns ``None``."""
+        self.closed = True
+        await self._response.aclose()
+
+
 class Task:
     """A concurrent task."""
 

@@ -253,7 +253,8 @@ class Isolet(TenantSessions):
             labels: in a fleet: labels that its node must have.
 
         Returns:
-            the sandbox. In ``with``, it is deleted at the end.
+            the sandbox. ``with`` deletes it at the end if it created it, and keeps one that existed
+            before.
 
         Example:
             with client.sandbox("demo", memory_mib=512) as sandbox:

@@ -21,27 +21,34 @@ if TYPE_CHECKING:
 
 
 class EventBody:
-    """A response body of server-sent events."""
+    """A response body of server-sent events. Another task or thread may close it."""
 
     def __init__(self, url: str, response: httpx.Response) -> None:
         self._url = url
-        self._response = response
+        self._body = io.Body(response)
 
     def events(self) -> Iterator[ServerEvent]:
-        """Iterate over the events until the response ends."""
+        """Iterate over the events until the response ends or is closed."""
         parser = Parser()
         try:
-            for piece in self._response.iter_bytes():
+            while (piece := self._body.read()) is not None:
                 for event in parser.take(piece):
+                    if self._body.closed:
+                        return
                     yield event
         except httpx.TransportError as error:
             raise transport.unreachable_error(self._url, error) from error
         finally:
-            self._response.close()
+            self._body.close()
+
+    @property
+    def closed(self) -> bool:
+        """The body was closed, or has ended."""
+        return self._body.closed
 
     def close(self) -> None:
         """Close the response."""
-        self._response.close()
+        self._body.close()
 
 
 class _Subscription:
@@ -53,6 +60,7 @@ class _Subscription:
         self._path = path
         self._last_type = last
         self._body: EventBody | None = None
+        self._ended = False
         self.after = after
 
     def open(self) -> None:
@@ -68,11 +76,18 @@ class _Subscription:
             self._body.close()
             self._body = None
 
+    def end(self) -> None:
+        """Close the connection, and do not reconnect."""
+        self._ended = True
+        body = self._body
+        if body is not None:
+            body.close()
+
     def events(self) -> Iterator[SandboxEvent]:
         """Iterate over the events; reconnects after a lost connection."""
         failed = 0
         may_have_missed = False
-        while True:
+        while not self._ended:
             try:
                 self.open()
                 if may_have_missed:
@@ -88,6 +103,8 @@ class _Subscription:
                 if failed >= _RECONNECT_ATTEMPTS:
                     raise
             self.close()
+            if self._ended:
+                return
             # Without a first event there is no id to continue from.
             may_have_missed = self.after is None
             io.sleep(config.retry_delay_s(failed))
@@ -111,7 +128,7 @@ class _Subscription:
 class Events:
     """Sandbox events as they happen. Use it in ``for``, and close it if you stop early.
 
-    Reconnects after a lost connection and continues after the last event.
+    Reconnects after a lost connection and continues after the last event. ``close`` may be called in another thread, which ends the iteration.
 
     Raises:
         UnauthorizedError: the key was revoked or has expired.
@@ -153,7 +170,7 @@ class Events:
 
     def close(self) -> None:
         """End the subscription."""
-        self._subscription.close()
+        self._subscription.end()
 
 
 #: Reconnect attempts before an error; about a minute.
@@ -163,8 +180,8 @@ _RECONNECT_ATTEMPTS = 16
 class Watch:
     """File changes in a directory, complete from the moment the watch was created.
 
-    Use it in ``with`` and ``for``. The iteration ends after the event ``gone``. The sandbox
-    does not sleep while it is watched.
+    Use it in ``with`` and ``for``. The iteration ends after the event ``gone``, and when
+    ``close`` is called, also in another thread. The sandbox does not sleep while it is watched.
 
     Raises:
         UnreachableError: the connection was lost. Watch again, and list the directory to find missed
@@ -213,5 +230,5 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """End the watch."""
+        """End the watch, and an iteration that is waiting for a change in another thread."""
         self._body.close()

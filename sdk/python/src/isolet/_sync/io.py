@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -54,6 +55,51 @@ def pieces(source: Source, size: int) -> Iterator[bytes]:
 def write(file: IO[bytes], data: bytes) -> None:
     """Write to a local file."""
     file.write(data)
+
+
+class Body:
+    """A response body that another thread may close."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._pieces = response.iter_bytes()
+        #: Held during a read. Reentrant, because a signal handler of the reading thread may close the body.
+        self._reading = threading.RLock()
+        #: ``close`` was called.
+        self.closed = False
+
+    def read(self) -> bytes | None:
+        """Read the next piece; ``None`` at the end, and after ``close``.
+
+        Raises:
+            httpx.TransportError: the connection was lost.
+        """
+        with self._reading:
+            if self.closed:
+                return None
+            try:
+                return next(self._pieces, None)
+            except (httpx.TransportError, httpx.StreamError):
+                if self.closed:
+                    return None
+                raise
+
+    def close(self) -> None:
+        """Close the body. A read that is waiting in another thread returns ``None``."""
+        self.closed = True
+        if not self._reading.acquire(blocking=False):
+            # Closing the socket would not wake the reader, and its descriptor could be used again before.
+            stream = self._response.extensions.get("network_stream")
+            connection = None if stream is None else stream.get_extra_info("socket")
+            if connection is not None:
+                # Not the method of an `SSLSocket`, which would change the state that the reader uses.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+            self._reading.acquire()
+        try:
+            self._response.close()
+        finally:
+            self._reading.release()
 
 
 class Task:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import calls
 from ..calls import Call, sandbox_path
-from ..errors import ConflictError, NotFoundError
+from ..errors import NotFoundError, RefusedError
 from ..models import (
     FileAccess,
     RecoveredSandbox,
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
-    """A sandbox. ``with`` deletes it at the end, even after an error.
+    """A sandbox. ``with`` deletes it at the end, even after an error, if this object created it. A
+    sandbox that existed before is kept; :meth:`delete` deletes any.
 
     An idle sandbox falls asleep, and any call that needs it awake wakes it. The first command's result then
     lists in ``lost`` what did not survive the sleep.
@@ -53,7 +54,12 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         self._connection = connection
         self._create_call = make
         self._create_lock = io.Lock()
+        #: A create whose response was lost. It is repeated with its idempotency key, so that the sandbox that
+        #: it may have created is recognized as this object's.
+        self._unanswered: Call | None = None
         self._created = make is None
+        #: Whether this object created the sandbox, so that the end of a ``with`` block deletes it.
+        self._owned = make is None
         self._default_session = default_session
         #: Id, unique within the tenant.
         self.id = id
@@ -71,11 +77,17 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         with self._create_lock:
             if self._created:
                 return
+            request = self._unanswered or calls.with_new_idempotency_key(self._create_call)
+            self._unanswered = request
             try:
-                self._connection.send(calls.with_new_idempotency_key(self._create_call))
-            except ConflictError as error:
+                self._connection.send(request)
+                self._owned = True
+            except RefusedError as error:
+                self._unanswered = None
                 if error.code != "sandbox_exists":
                     raise
+                self._owned = False
+            self._unanswered = None
             self._created = True
 
     def _ready_path(self) -> str:
@@ -88,7 +100,8 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.delete()
+        if self._owned:
+            self.delete()
 
     def exec(
         self,
@@ -104,7 +117,8 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         keep_running: bool = False,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Run a command in a session's shell and wait for its end.
+        """Run a command in a session's shell and wait for its end. Working directory, variables, functions
+        and background jobs are kept for the next command of the session.
 
         The session is created if needed. In a sandbox with ``default_session=False``, a command without
         ``session`` runs as a separate process, as with :meth:`run_program`.
@@ -546,8 +560,10 @@ class Sandbox(Workspace, Processes, Contexts, Ports, Terminals, Network):
         try:
             deleted = self._connection.json(calls.call("DELETE", self._path, query, repeatable=True))
         except NotFoundError:
+            self._owned = self._create_call is None
             return None
         finally:
             self._created = self._create_call is None
+        self._owned = self._create_call is None
         snapshot: str | None = deleted.get("snapshot")
         return snapshot
