@@ -9,6 +9,7 @@
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
 #   make bench fleet   print those of a fleet on this machine
+#   make docs    build the documentation site into dist/docs
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy
 #   make fmt     format the Rust code
@@ -35,7 +36,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can fleet test fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: run build programs console console-if-can fleet test fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -91,10 +92,11 @@ test: packages tools console
 	$(MAKE) check-workflow
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/metrics
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/traces
+	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/docs
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
-fetched: clients sdk browser python openapi-tools prometheus reverse-proxies etcd $(XTERM)
+fetched: clients sdk browser python openapi-tools docs-tools prometheus reverse-proxies etcd $(XTERM)
 
 soak: packages tools programs
 	$(MAKE) upgrade-test
@@ -169,6 +171,31 @@ endif
 
 snapshot-packages:
 	$(MAKE) packages PACKAGES=podman
+
+# The site needs a built program, whose help is the reference of the commands.
+docs: docs-tools $(if $(ISOLET_PROGRAMS)$(wildcard dist/isolet target/programs/isolet),,build)
+	NO_MKDOCS_2_WARNING=1 target/docs/bin/mkdocs build --quiet --strict
+	@echo "open dist/docs/index.html"
+
+# MkDocs with its theme, the script that draws the diagrams, and the one that searches in pages opened as files.
+MERMAID := mermaid-11.17.2.tgz
+MERMAID_SHA256 := 6ad2f42c3fc26bbf9e45cbb6d11898972573ea52b33a5f4ff51952899f950ffd
+SEARCH_WORKER := iframe-worker-1.0.4.tgz
+SEARCH_WORKER_SHA256 := e8c5d12d87829c503afba01d67772ea9f4aba5b7ae57a0c98e1917711030efbb
+
+docs-tools: target/docs/.fetched
+
+target/docs/.fetched: docs/site/requirements.txt | packages
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
+	cd $(@D) && npm pack --silent $(MERMAID:mermaid-%.tgz=mermaid@%) $(SEARCH_WORKER:iframe-worker-%.tgz=iframe-worker@%)
+	cd $(@D) && printf '%s  %s\n' $(MERMAID_SHA256) $(MERMAID) $(SEARCH_WORKER_SHA256) $(SEARCH_WORKER) | sha256sum -c --quiet -
+	mkdir $(@D)/scripts
+	tar xzf $(@D)/$(MERMAID) -C $(@D)/scripts --strip-components=2 package/dist/mermaid.min.js
+	tar xzf $(@D)/$(SEARCH_WORKER) -C $(@D)/scripts --strip-components=1 package/shim/index.js
+	mv $(@D)/scripts/shim/index.js $(@D)/scripts/iframe-worker.js
+	rmdir $(@D)/scripts/shim
+	touch $@
 
 # Types a first session into a real server, and draws it for the README.
 recording: build
