@@ -65,8 +65,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Load a script of the theme from the site instead of another host."""
+    """Load a script of the theme from the site instead of another host, and Mermaid only for diagrams."""
     here = "../" * page.file.dest_uri.count("/")
+    if 'class="mermaid"' not in output:
+        output = output.replace(f'<script src="{here}assets/mermaid.min.js"></script>', "")
     return output.replace("https://unpkg.com/iframe-worker/shim", f"{here}assets/iframe-worker.js")
 
 

@@ -36,7 +36,7 @@ def _overview(api: Json, operations: Mapping[str, list[tuple[str, str, Json]]]) 
 
 
 def _tag(tag: Json, operations: list[tuple[str, str, Json]]) -> str:
-    lines = [f"# {tag['name'].capitalize()}\n\n{tag['description']}\n\n| call | |\n|---|---|\n"]
+    lines = [f"# {tag['name'].capitalize()}\n\n{tag['description']}\n\n| call | effect |\n|---|---|\n"]
     lines += [f"| `{method} {path}` | {operation['summary']} |\n" for method, path, operation in operations]
     lines += [_operation(method, path, operation) for method, path, operation in operations]
     return "".join(lines)

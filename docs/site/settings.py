@@ -56,7 +56,7 @@ def page(text: str) -> str:
 
 def _table(section: _Section) -> str:
     title = f"`{section.name}`" if section.name.startswith("[") else section.name
-    lines = [f"\n## {title}\n\n{section.text}\n"] if section.text else [f"\n## {title}\n"]
+    lines = [f"\n## {title}\n\n{_escaped(section.text)}\n"] if section.text else [f"\n## {title}\n"]
     lines.append("\n| setting | default or example | meaning |\n|---|---|---|\n")
     for names, values, text in section.rows:
         shown = [", ".join(f"`{one}`" for one in column) for column in (names, values)]
