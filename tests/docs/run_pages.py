@@ -1,4 +1,4 @@
-"""Runs the blocks of a page against a server of its own: `run_page.py PAGE`. Exits with 1 if one is wrong.
+"""Runs the blocks of pages against a server of their own: `run_pages.py PAGE …`. Writes what is wrong as JSON, by page.
 
 Start it in a network namespace of its own (`unshare --net`): it adds an address, and a server that provides
 networks must be the only one there.
@@ -6,6 +6,7 @@ networks must be the only one there.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,11 +27,11 @@ opened = ["{ADDRESS}/32"]
 """
 
 
-def main() -> int:
-    """Run the page that the command line names."""
-    page = Path(sys.argv[1]).resolve()
+def main() -> None:
+    """Run the pages that the command line names."""
     for command in ("link set lo up", f"addr add {ADDRESS}/32 dev lo"):
         subprocess.run(["ip", *command.split()], check=True)
+    wrong = {}
     with tempfile.TemporaryDirectory(prefix="isolet-docs-") as folder:
         config = Path(folder) / "isolet.toml"
         config.write_text(CONFIG)
@@ -39,15 +40,16 @@ def main() -> int:
         try:
             os.environ.update(ISOLET_URL=server.url, ISOLET_API_KEY=KEY, KEY=KEY)
             os.environ["PATH"] = f"{server.program.parent}:{os.environ['PATH']}"
-            work = Path(folder) / "work"
-            work.mkdir()
-            wrong = pages.run(page, work)
+            for page in sys.argv[1:]:
+                work = Path(folder) / Path(page).stem
+                work.mkdir()
+                wrong[page] = pages.run(Path(page), work)
         finally:
+            os.chdir("/")
             server.end()
             api.close()
-    print("\n".join(wrong))
-    return 1 if wrong else 0
+    print(json.dumps(wrong))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
