@@ -45,6 +45,14 @@ def _generated() -> Iterator[tuple[str, str]]:
     yield "reference/configuration.md", settings.page((ROOT / "config/isolet.toml").read_text())
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fill the part of the navigation that has a page for each tag of the HTTP API."""
+    reference = next(entry["Reference"] for entry in config.nav or [] if "Reference" in entry)
+    api = next(entry for entry in reference if "HTTP API" in entry)
+    api["HTTP API"] = http_api.navigation(ROOT / "docs/openapi.json")
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not files of docs/."""
     for path, text in _generated():

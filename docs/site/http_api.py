@@ -10,6 +10,22 @@ from typing import Any
 Json = Mapping[str, Any]
 
 
+#: Titles of the tags that are named after other systems.
+_DIALECTS = {"cloudflare": "Cloudflare", "e2b": "E2B", "isorun": "Isorun", "pokee": "Pokee"}
+
+
+def _title(tag: str) -> str:
+    return f"Dialect of {_DIALECTS[tag]}" if tag in _DIALECTS else tag.capitalize()
+
+
+def navigation(document: Path) -> list[str | dict[str, str]]:
+    """The entries of the navigation for the pages of the API."""
+    tags = [tag["name"] for tag in json.loads(document.read_text())["tags"]]
+    entries: list[str | dict[str, str]] = ["reference/api/README.md"]
+    entries += [{_title(tag): f"reference/api/{tag}.md"} for tag in tags]
+    return [*entries, {"Schemas": "reference/api/schemas.md"}]
+
+
 def pages(document: Path) -> Iterator[tuple[str, str]]:
     """Generate the pages: path and Markdown."""
     api = json.loads(document.read_text())
@@ -36,7 +52,7 @@ def _overview(api: Json, operations: Mapping[str, list[tuple[str, str, Json]]]) 
 
 
 def _tag(tag: Json, operations: list[tuple[str, str, Json]]) -> str:
-    lines = [f"# {tag['name'].capitalize()}\n\n{tag['description']}\n\n| call | effect |\n|---|---|\n"]
+    lines = [f"# {_title(tag['name'])}\n\n{tag['description']}\n\n| call | effect |\n|---|---|\n"]
     lines += [f"| `{method} {path}` | {operation['summary']} |\n" for method, path, operation in operations]
     lines += [_operation(method, path, operation) for method, path, operation in operations]
     return "".join(lines)
