@@ -89,7 +89,7 @@ test: packages tools console
 	cd sdk/typescript && npx tsc --noEmit && npx vitest run
 	cd tests/browser && npx tsc --noEmit && npx playwright test
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/openapi
-	$(MAKE) check-workflow
+	$(MAKE) check-workflow check-kubernetes
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/metrics
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/traces
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/docs
@@ -236,12 +236,13 @@ sdk/typescript/node_modules/.fetched: sdk/typescript/package.json sdk/typescript
 
 # Tools for checking and testing the Python SDK, which is installed as an editable package.
 PYTHON := $(CURDIR)/target/python/bin
+PYTHON_REQUIREMENTS := $(patsubst %,tests/%/requirements.txt,openapi packages metrics traces kubernetes)
 
 python: target/python/.fetched
 
-target/python/.fetched: sdk/python/pyproject.toml tests/openapi/requirements.txt tests/packages/requirements.txt tests/metrics/requirements.txt tests/traces/requirements.txt | packages
+target/python/.fetched: sdk/python/pyproject.toml $(PYTHON_REQUIREMENTS) | packages
 	python3 -m venv --clear $(@D)
-	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' -r tests/openapi/requirements.txt -r tests/packages/requirements.txt -r tests/metrics/requirements.txt -r tests/traces/requirements.txt
+	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' $(addprefix -r ,$(PYTHON_REQUIREMENTS))
 	touch $@
 
 # What generates a TypeScript client from the OpenAPI document.

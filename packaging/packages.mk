@@ -1,5 +1,5 @@
 # What is published: the Debian package, the archive, the container image and the SDKs. The Makefile includes
-# this file. Everything is written to dist/.
+# this file. Everything is written to dist/. The manifests in packaging/kubernetes are published as they are.
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 ARCH := $(firstword $(subst -, ,$(HOST)))
@@ -7,7 +7,7 @@ ARCHIVE := isolet-$(VERSION)-$(ARCH)-linux
 # What the packages contain beside the programs.
 GENERATED := dist/man dist/completions
 
-.PHONY: deb tarball image sdk-packages package-test package-tools generated sbom check-workflow
+.PHONY: deb tarball image sdk-packages package-test package-tools generated sbom check-workflow check-kubernetes
 
 # Packages contain the export of traces. `make run` does not, because it would compile longer.
 deb tarball image: SERVER_FEATURES := --features isolet/otlp
@@ -74,3 +74,8 @@ package-test: deb tarball sdk-packages
 # Checks the release workflow against the schema of GitHub's workflows.
 check-workflow: python
 	$(PYTHON)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# Checks the manifests against the schemas of Kubernetes, and their configuration with the server in
+# target/programs or ISOLET_PROGRAMS.
+check-kubernetes: python
+	timeout -s INT 120 $(PYTHON)/pytest -q -p no:cacheprovider tests/kubernetes
