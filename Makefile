@@ -9,6 +9,7 @@
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
 #   make bench fleet   print those of a fleet on this machine
+#   make bench scale   print what 200 nodes and 100,000 sandboxes need in etcd; takes 6 minutes
 #   make docs    build the documentation site into dist/docs
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy
@@ -147,15 +148,17 @@ baseline: packages tools
 	@[ -n "$(ISOLET_PROGRAMS)" ] || { echo "set ISOLET_PROGRAMS to the programs of the commit to record" >&2; exit 1; }
 	ISOLET_PROGRAMS=$(ISOLET_PROGRAMS) cargo nextest run --workspace --test baseline --run-ignored only -j1 -E 'test(record_baseline)'
 
-# `make bench snapshot` and `make bench fleet` print only that table, which is not among the others.
-BENCH_TABLE := $(filter snapshot fleet,$(MAKECMDGOALS))
-BENCH_NEEDS_snapshot := snapshot-packages
-BENCH_NEEDS_fleet := etcd
-bench: packages build $(or $(foreach table,$(BENCH_TABLE),$(BENCH_NEEDS_$(table))),ttyd)
+# `make bench snapshot`, `make bench fleet` and `make bench scale` print only that table, which is not among the
+# others.
+BENCH_TABLE := $(filter snapshot fleet scale,$(MAKECMDGOALS))
+BENCH_NEEDS_snapshot := build snapshot-packages
+BENCH_NEEDS_fleet := build etcd
+BENCH_NEEDS_scale := etcd
+bench: packages $(or $(foreach table,$(BENCH_TABLE),$(BENCH_NEEDS_$(table))),build ttyd)
 	cargo run --release -p isolet-bench -- $(BENCH_TABLE)
 
-.PHONY: snapshot snapshot-packages
-snapshot:
+.PHONY: snapshot scale snapshot-packages
+snapshot scale:
 	@:
 
 ifeq ($(filter bench,$(MAKECMDGOALS)),)

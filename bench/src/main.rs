@@ -21,6 +21,7 @@ mod process;
 mod pty;
 mod raw;
 mod save;
+mod scale;
 mod secret;
 mod server;
 mod session;
@@ -41,7 +42,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Args {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// Print this table [default: all but `snapshot` and `fleet`]
+    /// Print this table [default: all but `snapshot`, `fleet` and `scale`]
     #[arg(value_enum)]
     what: Vec<Table>,
     /// Directory of the programs isolet, isolet-launcher, isolet-agent and isolet-egress-proxy.
@@ -52,6 +53,8 @@ struct Args {
     rounds: usize,
     #[command(flatten)]
     snapshot: snapshot::Sizes,
+    #[command(flatten)]
+    scale: scale::Scale,
     /// Run the web server of a table inside a sandbox (internal).
     #[arg(long, hide = true, value_name = "PORT")]
     serve: Option<u16>,
@@ -101,6 +104,9 @@ enum Table {
     /// A fleet in network namespaces: commands, creates and 1 GB to the owner and to another node, against a
     /// server without `[cluster]`. Needs `make etcd`.
     Fleet,
+    /// etcd with 200 simulated nodes and 100,000 sandboxes: sizes, times, traffic, and the end of its leader. Needs
+    /// `make etcd`, and neither root nor the programs.
+    Scale,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -113,7 +119,7 @@ fn main() -> anyhow::Result<()> {
     }
     if args.what.is_empty() {
         args.what = Table::value_variants().to_vec();
-        args.what.retain(|table| !matches!(table, Table::Snapshot | Table::Fleet));
+        args.what.retain(|table| !matches!(table, Table::Snapshot | Table::Fleet | Table::Scale));
     }
     for table in &args.what {
         println!("\nload {}", stats::load());
@@ -135,6 +141,7 @@ fn main() -> anyhow::Result<()> {
             Table::Secret => secret::table(&args.bin, args.rounds)?,
             Table::Snapshot => snapshot::table(&args.bin, args.rounds, &args.snapshot)?,
             Table::Fleet => fleet::table(&args.bin, args.rounds)?,
+            Table::Scale => scale::table(&args.scale)?,
         }
     }
     Ok(())
