@@ -16,6 +16,7 @@ mod error;
 mod lease;
 mod maintenance;
 mod messages;
+mod open_request;
 mod settings;
 mod transaction;
 mod watch;

@@ -6,8 +6,7 @@ use crate::etcd::client::ready;
 use crate::etcd::client::with_leader;
 use crate::etcd::error::EtcdError;
 use crate::etcd::messages;
-use futures_util::StreamExt;
-use futures_util::stream;
+use crate::etcd::open_request::open_request;
 use http::uri::PathAndQuery;
 use tonic::Status;
 use tonic_prost::ProstCodec;
@@ -91,7 +90,7 @@ impl Etcd {
                 ready(&mut grpc).await?;
                 let request = messages::LeaseKeepAliveRequest { id: lease };
                 // The stream stays open until the answer is here: etcd may drop the request otherwise.
-                let requests = stream::iter([request]).chain(stream::pending());
+                let (_open, requests) = open_request(request);
                 let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
                 let codec = ProstCodec::default();
                 let answers = grpc.streaming(with_leader(requests), path, codec).await?;

@@ -9,8 +9,8 @@ use crate::etcd::client::with_leader;
 use crate::etcd::error::EtcdError;
 use crate::etcd::error::describe;
 use crate::etcd::messages;
-use futures_util::StreamExt;
-use futures_util::stream;
+use crate::etcd::open_request::OpenRequest;
+use crate::etcd::open_request::open_request;
 use http::uri::PathAndQuery;
 use std::sync::Arc;
 use tonic::Status;
@@ -43,8 +43,9 @@ pub struct WatchBatch {
     pub changes: Vec<Change>,
 }
 
-/// A running watch.
+/// A running watch. It ends in etcd when it is dropped.
 pub struct Watch {
+    _open: OpenRequest,
     answers: Streaming<messages::WatchResponse>,
     endpoint: Arc<str>,
     reported: i64,
@@ -66,9 +67,9 @@ impl Etcd {
         };
         let kind = messages::WatchKind::Create(create);
         let request = messages::WatchRequest { kind: Some(kind) };
-        let (endpoint, answers) = self
+        let (endpoint, (open, answers)) = self
             .attempts("Watch", |connection| {
-                let requests = stream::iter([request.clone()]).chain(stream::pending());
+                let (open, requests) = open_request(request.clone());
                 async move {
                     let mut grpc = client(connection.channel);
                     ready(&mut grpc).await?;
@@ -77,14 +78,14 @@ impl Etcd {
                     let answers = grpc.streaming(with_leader(requests), path, codec).await?;
                     let mut answers: Streaming<messages::WatchResponse> = answers.into_inner();
                     match answers.message().await? {
-                        Some(first) if first.created && !first.canceled => Ok(answers),
+                        Some(first) if first.created && !first.canceled => Ok((open, answers)),
                         Some(first) => Err(Status::failed_precondition(first.cancel_reason)),
                         None => Err(Status::unavailable("the stream ended")),
                     }
                 }
             })
             .await?;
-        Ok(Watch { answers, endpoint, reported: from - 1, parts: Vec::new() })
+        Ok(Watch { _open: open, answers, endpoint, reported: from - 1, parts: Vec::new() })
     }
 }
 

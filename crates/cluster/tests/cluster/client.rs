@@ -1,6 +1,7 @@
 //! The client of etcd.
 
 use crate::etcd_server::EtcdServer;
+use crate::etcd_server::wait_until;
 use isolet_cluster::etcd::Change;
 use isolet_cluster::etcd::Compare;
 use isolet_cluster::etcd::Etcd;
@@ -137,6 +138,32 @@ async fn a_watch_reports_changes_in_order_and_continues_where_it_ended() {
     let mut resumed = etcd.watch(b"p/", revision + 1).await.unwrap();
     let batch = resumed.next().await.unwrap();
     assert!(matches!(&batch.changes[..], [Change::Put(pair)] if pair.key == b"p/c"));
+}
+
+/// Each of them used to stay open in etcd as long as the connection: a renewal every 2.5 s, and a
+/// watch every 10 minutes for each kind of what nodes share.
+#[tokio::test]
+async fn renewals_and_dropped_watches_leave_no_stream_open_in_etcd() {
+    let server = EtcdServer::start().await;
+    let etcd = server.client();
+    let lease = etcd.grant_lease(60).await.unwrap();
+    for _ in 0..10 {
+        etcd.renew_lease(lease.id).await.unwrap();
+    }
+    let mut watch = etcd.watch(b"p/", 1).await.unwrap();
+    for _ in 0..10 {
+        drop(etcd.watch(b"p/", 1).await.unwrap());
+    }
+    for (method, expected) in [("LeaseKeepAlive", 0), ("Watch", 1)] {
+        let what = || format!("{expected} open calls of {method}");
+        wait_until(what, async || server.open_calls(method).await == expected).await;
+    }
+    etcd.put(b"p/a", b"1").await.unwrap();
+    let batch = watch.next().await.unwrap();
+    assert!(matches!(&batch.changes[..], [Change::Put(pair)] if pair.key == b"p/a"));
+    drop(watch);
+    let what = || "the end of the last watch".to_owned();
+    wait_until(what, async || server.open_calls("Watch").await == 0).await;
 }
 
 #[tokio::test]

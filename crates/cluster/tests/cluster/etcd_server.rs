@@ -13,6 +13,9 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 /// Where `make test` unpacks Debian's packages.
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/etcd/usr/bin");
@@ -77,7 +80,7 @@ impl EtcdServer {
         self.process = Some(command.spawn().unwrap());
         let address = format!("127.0.0.1:{}", self.ports[0]);
         let what = || format!("etcd to listen on {:?}: {}", self.ports, self.log());
-        wait_until(what, async || tokio::net::TcpStream::connect(&address).await.is_ok()).await;
+        wait_until(what, async || TcpStream::connect(&address).await.is_ok()).await;
     }
 
     /// Ends etcd with SIGKILL.
@@ -108,6 +111,22 @@ impl EtcdServer {
     /// A client.
     pub(crate) fn client_with(&self, tls: Option<EtcdTlsFiles>) -> Result<Etcd, EtcdError> {
         Etcd::new(EtcdSettings { endpoints: vec![self.url()], tls })
+    }
+
+    /// The number of calls of a method that etcd has begun and not ended.
+    pub(crate) async fn open_calls(&self, method: &str) -> i64 {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let count = |metric: &str| -> i64 {
+            let is_it = |line: &&str| {
+                line.starts_with(metric) && line.contains(&format!("grpc_method=\"{method}\""))
+            };
+            let value = |line: &str| line.rsplit(' ').next()?.parse::<i64>().ok();
+            text.lines().filter(is_it).filter_map(value).sum()
+        };
+        count("grpc_server_started_total") - count("grpc_server_handled_total")
     }
 
     /// Runs `etcdctl`.
