@@ -42,11 +42,15 @@ struct Open {
 }
 
 impl Endpoints {
-    /// Reads the files and prepares the connections. Blocks for the files only.
+    /// Reads the files and prepares the connections. The endpoint that calls use at first is random, so
+    /// that the nodes of a fleet use all members of etcd. Blocks for the files only.
     pub(super) fn open(settings: EtcdSettings) -> Result<Self, EtcdError> {
         settings.check()?;
         let open = connections(&settings)?;
-        Ok(Self { settings, current: AtomicUsize::new(0), open: Mutex::new(open) })
+        // Nodes name the same endpoints in the same order. Without randomness the first one is right, too.
+        let random = usize::try_from(getrandom::u32().unwrap_or_default()).unwrap_or_default();
+        let current = AtomicUsize::new(random % open.connections.len().max(1));
+        Ok(Self { settings, current, open: Mutex::new(open) })
     }
 
     /// The connections, that of the preferred endpoint first.
