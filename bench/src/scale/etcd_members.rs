@@ -158,8 +158,9 @@ impl EtcdMembers {
     /// Deletes all former revisions, and returns the space to the file system.
     pub(crate) async fn compact(&self) -> Result<()> {
         let page = self.client(None)?.list(b"none", None, 1, None).await?;
-        self.etcdctl(&[0], &["compact", "--physical", &page.revision.to_string()])?;
-        self.etcdctl(&[0, 1, 2], &["defrag", "--command-timeout", "60s"])
+        let revision = page.revision.to_string();
+        self.etcdctl(&[0], &["compact", "--physical", "--command-timeout", "120s", &revision])?;
+        self.etcdctl(&[0, 1, 2], &["defrag", "--command-timeout", "120s"])
     }
 
     fn etcdctl(&self, members: &[usize], arguments: &[&str]) -> Result<()> {

@@ -76,10 +76,12 @@ impl Table {
             );
         }
         let Some(last) = self.rows.last() else { return };
+        let sum = |metric: &str| last.after.sum(metric);
         println!(
-            "\n{:.0} watches, {:.0} of them behind",
-            last.after.sum("etcd_debugging_mvcc_watcher_total"),
-            last.after.sum("etcd_debugging_mvcc_slow_watcher_total"),
+            "\n{:.0} watches, {:.0} of them behind; {:.0} open calls",
+            sum("etcd_debugging_mvcc_watcher_total"),
+            sum("etcd_debugging_mvcc_slow_watcher_total"),
+            sum("grpc_server_started_total") - sum("grpc_server_handled_total"),
         );
     }
 }
