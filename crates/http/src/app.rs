@@ -5,6 +5,7 @@ use crate::auth::cancellation::CancellationRegistry;
 use crate::auth::tickets::Tickets;
 use crate::connection::connections::Connections;
 use crate::connection::upstream::UpstreamPool;
+use crate::dialects::e2b::filesystem::watchers::Watchers;
 use crate::fleet::Placement;
 use crate::fleet::joined::JoinedFleet;
 use crate::foundation::error::ApiError;
@@ -34,6 +35,8 @@ pub(crate) struct App {
     pub(crate) response_memory: Arc<ResponseMemory>,
     /// The open connections of clients.
     pub(crate) connections: Arc<Connections>,
+    /// The watchers of directories that clients of E2B's dialect poll.
+    pub(crate) e2b_watchers: Arc<Watchers>,
     /// The fleet that this server is a node of.
     pub(crate) fleet: Option<Arc<JoinedFleet>>,
 }

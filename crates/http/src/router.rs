@@ -7,12 +7,14 @@ pub(crate) mod openapi;
 
 use crate::app::App;
 use crate::console;
+use crate::dialects::error_response;
 use crate::forwarding::dispatch;
 use crate::foundation::error::ApiError;
 use crate::middleware::{audit, permit};
 use crate::routes::ports::links;
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};
+use axum::response::Response;
 
 /// Builds the router of all routes, with their middleware.
 pub(crate) fn router(app: App) -> Router {
@@ -34,12 +36,15 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-async fn no_route(uri: Uri) -> ApiError {
+async fn no_route(uri: Uri) -> Response {
     let message = format!("there is no {}", uri.path());
-    ApiError::new(StatusCode::NOT_FOUND, "no_route", message, "see /v1/openapi.json")
+    let hint = "see /v1/openapi.json";
+    error_response(ApiError::new(StatusCode::NOT_FOUND, "no_route", message, hint), uri.path())
 }
 
-async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     let message = format!("{} is not for {method}", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "bad_method", message, "see /v1/openapi.json")
+    let hint = "see /v1/openapi.json";
+    let failure = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "bad_method", message, hint);
+    error_response(failure, uri.path())
 }

@@ -4,6 +4,7 @@
 //! HTTP/1.1 only: one request after the other on a connection, WebSocket by upgrade.
 
 mod connection;
+mod data_plane;
 mod handshake;
 mod metrics_listener;
 mod request;
@@ -107,6 +108,7 @@ pub async fn serve(
         limiter,
         response_memory,
         connections: Arc::clone(&connections),
+        e2b_watchers: Arc::default(),
         fleet: options.fleet.map(|fleet| Arc::new(JoinedFleet::new(fleet))),
     };
     let not_found = options.not_found_limit_per_10s;

@@ -9,7 +9,7 @@ use crate::data_age;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use isolet_clock::{now_ms, rfc3339};
-use isolet_sandbox::{Keys, NewKey, TenantId};
+use isolet_sandbox::{KeyFormat, Keys, NewKey, TenantId};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,7 +36,8 @@ enum KeyCommand {
     /// Create a key. It is printed once; the server stores only its hash.
     #[command(after_help = "\
   isolet keys add --tenant acme --label laptop
-  isolet keys add --read-only --expires 30d")]
+  isolet keys add --read-only --expires 30d
+  isolet keys add --e2b --label sdk")]
     Add {
         /// Create the key for this tenant
         #[arg(long, default_value = "default")]
@@ -50,6 +51,9 @@ enum KeyCommand {
         /// Let the key expire after this time: 90s, 15m, 12h, 30d
         #[arg(long, value_name = "TIME", value_parser = span)]
         expires: Option<i64>,
+        /// Write the key in the format that E2B's clients expect: e2b_ and 40 hexadecimal digits
+        #[arg(long)]
+        e2b: bool,
     },
     /// List keys with their expiry and last use, without their secrets.
     #[command(after_help = "\
@@ -107,10 +111,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     let keys = Keys::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
     match args.command {
-        KeyCommand::Add { tenant, label, read_only, expires } => {
+        KeyCommand::Add { tenant, label, read_only, expires, e2b } => {
             let expires_at_ms = expires.map(|ms| now_ms() + ms);
             let tenant = tenant.as_str().to_owned();
-            let (key, secret) = keys.add(&NewKey { tenant, label, read_only, expires_at_ms })?;
+            let format = if e2b { KeyFormat::E2b } else { KeyFormat::Isolet };
+            let new = NewKey { tenant, label, read_only, expires_at_ms, format };
+            let (key, secret) = keys.add(&new)?;
             write(true, format!("{secret}\n").as_bytes())?;
             print_message(format_args!(
                 "this is {} of tenant {}; it will not be shown again",

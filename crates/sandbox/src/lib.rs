@@ -30,7 +30,9 @@ pub use isolet_jail::identity::DirectoryId;
 pub use isolet_jail::{Ended, SLOTS as SANDBOXES_MAX};
 pub use isolet_repository as repository;
 pub use isolet_storage as storage;
-pub use isolet_store::keys::{Grant, Key, Keys, NewKey, count_valid as count_valid_keys};
+pub use isolet_store::keys::{
+    Grant, Key, KeyFormat, Keys, NewKey, count_valid as count_valid_keys,
+};
 pub use isolet_store::{KeyDigest, audit};
 pub use lifecycle::recover::lock;
 pub use lifecycle::teardown::teardown;

@@ -71,6 +71,27 @@ pub struct NewKey {
     pub read_only: bool,
     /// When it will expire, in ms since 1970; `None`: never.
     pub expires_at_ms: Option<i64>,
+    /// How its secret is written.
+    pub format: KeyFormat,
+}
+
+/// How the secret of a key is written. Every key works for all calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// `isolet_` and 64 hexadecimal digits.
+    #[default]
+    Isolet,
+    /// `e2b_` and 40 hexadecimal digits, which E2B's clients check.
+    E2b,
+}
+
+impl KeyFormat {
+    fn random(self) -> String {
+        match self {
+            Self::Isolet => format!("isolet_{}", random_digits::<32>()),
+            Self::E2b => format!("e2b_{}", random_digits::<20>()),
+        }
+    }
 }
 
 impl Key {
@@ -161,7 +182,7 @@ impl Keys {
             return Err(Error::Bad("a key needs a tenant, and a label of at most 200 bytes"));
         }
         let id = format!("key_{}", random_digits::<8>());
-        let secret = format!("isolet_{}", random_digits::<32>());
+        let secret = new.format.random();
         let key = Key {
             id,
             tenant: new.tenant.clone(),

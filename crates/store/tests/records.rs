@@ -142,7 +142,7 @@ fn a_key_opens_until_it_is_revoked_by_another_process() {
     let server = Keys::open(&file).unwrap();
     let command = Keys::open(&file).unwrap();
     let new =
-        NewKey { tenant: "acme".into(), label: "ci".into(), read_only: true, expires_at_ms: None };
+        NewKey { tenant: "acme".into(), label: "ci".into(), read_only: true, ..NewKey::default() };
     let (key, secret) = command.add(&new).unwrap();
     let grant = server.grant_of(&KeyDigest::of(&secret)).unwrap().expect("known at once");
     assert_eq!((grant.tenant.as_str(), grant.read_only, &grant.key), ("acme", true, &key.id));

@@ -22,6 +22,7 @@ async fn a_key_works_on_all_nodes_until_one_of_them_revokes_it() {
         label: "\u{1}\"ci\"".into(),
         read_only: true,
         expires_at_ms: Some(isolet_clock::now_ms() + 3_600_000),
+        ..NewKey::default()
     };
     let (limited, secret) = a.command().add(&new).unwrap();
     wait_for_key(&[&a, &b, &c], &secret, true).await;

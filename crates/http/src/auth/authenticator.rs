@@ -4,10 +4,14 @@
 use crate::auth::caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized};
 use crate::auth::route_access::RouteAccess;
 use crate::auth::tickets::{TicketTarget, Tickets};
+use crate::dialects::e2b::routes;
 use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;
+
+/// Holds the key in requests of E2B's clients.
+const E2B_KEY: &str = "x-api-key";
 
 /// Looks up the keys and tickets that give access to this server.
 #[derive(Clone)]
@@ -37,7 +41,7 @@ impl Authenticator {
         {
             return self.ticket(ticket, target)?.ok_or_else(bad_ticket);
         }
-        let secret = bearer(headers).ok_or_else(unauthorized)?;
+        let secret = secret(uri, headers).ok_or_else(unauthorized)?;
         let caller = self.caller_of_secret(secret)?.ok_or_else(unauthorized)?;
         // A WebSocket begins with a GET, and its frames run commands.
         let reads = match target {
@@ -85,6 +89,16 @@ impl Authenticator {
             Some(Caller { tenant, read_only, key, ticket_scope: None, forwarded: false })
         }))
     }
+}
+
+/// The key of a request. E2B's clients send it in a header of their own.
+fn secret<'a>(uri: &Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    let own = || {
+        let mut all = headers.get_all(E2B_KEY).iter().filter(|_| routes::owns(uri.path()));
+        let one = all.next().filter(|_| all.next().is_none())?;
+        one.to_str().ok().filter(|secret| !secret.is_empty())
+    };
+    bearer(headers).or_else(own)
 }
 
 /// The key in `Authorization: Bearer KEY`, when there is exactly one such header.

@@ -7,6 +7,8 @@ use crate::app::App;
 use crate::auth::authenticator::Authenticator;
 use crate::auth::caller::Caller;
 use crate::auth::port_link;
+use crate::dialects::e2b::access_token;
+use crate::dialects::e2b::routes::is_data_plane;
 use crate::dialects::error_response;
 use crate::fleet::{PeerHandler, Whereabouts};
 use crate::forwarding::lingering_body::LingeringBody;
@@ -131,6 +133,7 @@ impl Arrivals {
         }
         let scheme = head.scheme();
         let caller = head.caller.map(Caller::from);
+        let target = head.target.clone();
         let extensions = request.extensions_mut();
         extensions.insert(Peer(head.client));
         extensions.insert(scheme);
@@ -147,14 +150,32 @@ impl Arrivals {
             return Ok(entered.await.0);
         }
         if caller.is_none() {
-            let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
-            let link = port_link::verify(&self.app.service, token);
-            request.extensions_mut().insert(link.ok_or_else(port_link::bad_link)?);
+            if let Some(target) = target.filter(|_| is_data_plane(request.uri().path())) {
+                self.authenticate_e2b(&target.sandbox, &mut request).await?;
+            } else {
+                let token = port_link::token_in_path(request.uri().path()).unwrap_or_default();
+                let link = port_link::verify(&self.app.service, token);
+                request.extensions_mut().insert(link.ok_or_else(port_link::bad_link)?);
+            }
         }
         match self.router.clone().oneshot(request).await {
             Ok(response) => Ok(response),
             Err(never) => match never {},
         }
+    }
+
+    /// Finds the caller of a request to the data plane of a sandbox.
+    async fn authenticate_e2b(
+        &self,
+        sandbox: &SandboxId,
+        request: &mut Request<Body>,
+    ) -> Result<(), ApiError> {
+        let service = &self.app.service;
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        let caller = access_token::authenticate(service, sandbox, method, uri, headers).await?;
+        trace::record_tenant(&caller.tenant);
+        request.extensions_mut().insert(caller);
+        Ok(())
     }
 
     /// Checks that this node owns the sandbox at the epoch that the other node knows.

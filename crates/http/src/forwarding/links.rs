@@ -81,6 +81,19 @@ impl LinkRequests<'_> {
         self.by_owner(&tenant, &sandbox, outgoing, known.as_ref(), request).await
     }
 
+    /// A request to the data plane of a sandbox, whose token the owner of the sandbox checks.
+    ///
+    /// # Errors
+    /// As for [`LinkRequests::by_path`].
+    pub(crate) async fn by_token(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        request: Request<Body>,
+    ) -> Result<LinkAnswer, ApiError> {
+        self.by_owner(tenant, sandbox, Outgoing::new, None, request).await
+    }
+
     async fn by_owner(
         &self,
         tenant: &TenantId,

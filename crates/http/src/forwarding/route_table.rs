@@ -110,11 +110,13 @@ const fn generated(missing: MissingField) -> Routing {
 }
 
 /// Routes without a sandbox in their path that another node may have to answer.
-const ELSEWHERE: [(&str, &str, Routing); 12] = [
+const ELSEWHERE: [(&str, &str, Routing); 14] = [
     ("POST", "/v1/sandboxes", body("id", MissingField::Generated, true)),
     ("POST", "/v1/runs", generated(MissingField::Generated)),
     ("POST", "/v1/runs/restore", generated(MissingField::Generated)),
     ("POST", "/v1/sandbox", generated(MissingField::GeneratedBare)),
+    ("POST", "/sandboxes", generated(MissingField::GeneratedBare)),
+    ("POST", "/v2/sandboxes", generated(MissingField::GeneratedBare)),
     ("POST", "/v1/sessions", body("sandbox_id", MissingField::Home, true)),
     ("POST", "/v1/tickets", body("sandbox", MissingField::Refused, false)),
     ("POST", "/v1/images", Routing::BodySnapshot),
@@ -217,6 +219,11 @@ mod tests {
         let terminals = TERMINALS.iter().map(|path| format!("GET {path}"));
         let local = LOCAL.iter().map(|(call, _)| (*call).to_owned());
         for entry in creating.chain(elsewhere).chain(terminals).chain(local) {
+            // The document of this server does not describe E2B's calls.
+            let path = entry.split(' ').nth(1).unwrap();
+            if crate::dialects::e2b::routes::owns(path) {
+                continue;
+            }
             assert!(calls.contains(&entry), "{entry}");
         }
     }

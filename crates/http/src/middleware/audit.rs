@@ -6,6 +6,7 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
+use crate::dialects::e2b::routes::audit_event;
 use crate::foundation::extensions::{AuditedSandbox, Peer};
 use crate::foundation::query;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
@@ -154,6 +155,9 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
     }
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return if upgrade { socket_event(route) } else { None };
+    }
+    if let Some(event) = audit_event(route) {
+        return event;
     }
     let last = route.rsplit('/').find(|part| !part.starts_with('{')).unwrap_or_default();
     let named = route.ends_with('}');

@@ -1,5 +1,6 @@
 //! Assigns each route the kind of its connections, so that each kind has a limit of its own.
 
+use crate::dialects::e2b::routes::{RouteUse, use_of};
 use crate::foundation::event_encoding::accepts_event_stream;
 use crate::limits::kind::ConnectionKind;
 use axum::http::{HeaderMap, Method, Uri};
@@ -14,7 +15,14 @@ pub(crate) fn kind_of(
     headers: &HeaderMap,
 ) -> Option<ConnectionKind> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
-    let Some(connection_use) = USES.get(route) else { return Some(ConnectionKind::Call) };
+    let Some(connection_use) = USES.get(route) else {
+        return Some(use_of(route).map_or(ConnectionKind::Call, |used| match used {
+            RouteUse::Program => ConnectionKind::Exec,
+            RouteUse::Events => ConnectionKind::EventStream,
+            RouteUse::Files if reads => ConnectionKind::Download,
+            RouteUse::Files | RouteUse::Upload => ConnectionKind::Upload,
+        }));
+    };
     match connection_use {
         ConnectionUse::Always(kind) => Some(*kind),
         ConnectionUse::Reads(kind) => Some(if reads { *kind } else { ConnectionKind::Call }),

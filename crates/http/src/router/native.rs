@@ -62,6 +62,7 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .routes(routes!(tcp::open))
         .merge(links::router())
         .merge(dialects::cloudflare::router())
+        .merge(dialects::e2b::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())
 }

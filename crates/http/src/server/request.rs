@@ -10,6 +10,8 @@ use crate::auth::port_link::{self, SignedLink};
 use crate::auth::route_access::RouteAccess;
 use crate::auth::trusted_proxies::{ClientOrigin, TrustedProxies};
 use crate::connection::{head_scanner, smuggling_guard};
+use crate::dialects::e2b::address::DataPlane;
+use crate::dialects::e2b::error::E2bError;
 use crate::dialects::error_response;
 use crate::fleet::joined::JoinedFleet;
 use crate::forwarding::links::{LinkAnswer, LinkRequests};
@@ -20,6 +22,7 @@ use crate::foundation::extensions::{ErrorCode, Peer, Proxied, Scheme};
 use crate::foundation::request_id::{REQUEST_ID, RequestId};
 use crate::foundation::trace;
 use crate::proxy::{host_name, port_host};
+use crate::server::data_plane;
 use crate::server::handshake::CurrentTls;
 use axum::Router;
 use axum::body::Body;
@@ -86,12 +89,15 @@ async fn respond(shared: &Shared, transport: Transport, mut request: Request<Bod
     let at = Arrival { local: transport.local, scheme };
     let domain = shared.app.ports_domain.as_deref();
     let name = domain.and_then(|domain| host_name::label_in_host(domain, request.headers()));
+    let plane = DataPlane::of(name.as_deref(), request.headers());
     request.extensions_mut().insert(Peer(address));
     request.extensions_mut().insert(scheme);
     let answered = async {
-        match name {
-            Some(name) => port_by_host(shared, &name, request).await,
-            None => route(shared, at, request).await,
+        match (plane, name) {
+            (Ok(None), Some(name)) => port_by_host(shared, &name, request).await,
+            (Ok(None), None) => route(shared, at, request).await,
+            (Ok(Some(plane)), _) => data_plane::answer(shared, at, plane, request).await,
+            (Err(failure), _) => (E2bError::from(failure).into_response(), None),
         }
     };
     let (mut response, requester) =
@@ -193,12 +199,12 @@ async fn port_by_host(
 }
 
 /// Refuses what only nodes send.
-fn refuse_reserved(request: &Request<Body>) -> Result<(), ApiError> {
+pub(super) fn refuse_reserved(request: &Request<Body>) -> Result<(), ApiError> {
     let reserved = request.headers().contains_key(&PEER_HEAD);
     if reserved { Err(peer_head::reserved_header()) } else { Ok(()) }
 }
 
-fn links<'a>(shared: &'a Shared, joined: &'a JoinedFleet) -> LinkRequests<'a> {
+pub(super) fn links<'a>(shared: &'a Shared, joined: &'a JoinedFleet) -> LinkRequests<'a> {
     let Shared { app, authenticator, not_found, .. } = shared;
     LinkRequests { app, joined, authenticator, not_found }
 }

@@ -72,6 +72,7 @@ fn rotate_api_key(data: &Path, id: &str) -> Result<()> {
         label: old.label.clone(),
         read_only: old.read_only,
         expires_at_ms: old.expires_at_ms,
+        ..NewKey::default()
     };
     let file = data.join("key");
     let stored = std::fs::read_to_string(&file).unwrap_or_default();

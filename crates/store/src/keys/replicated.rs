@@ -217,6 +217,7 @@ mod tests {
             label: "ci".into(),
             read_only: true,
             expires_at_ms: Some(i64::MAX),
+            ..NewKey::default()
         };
         let (limited, secret) = a.add(&new).unwrap();
         let (other, other_digest) = add(&b, "of b");

@@ -7,6 +7,7 @@ mod background;
 mod cli;
 mod cluster;
 mod doctor;
+mod e2b;
 mod https;
 mod isorun;
 mod mcp;

@@ -17,6 +17,7 @@ mod descriptors;
 mod destroyed;
 mod dialects;
 mod directory_lists;
+mod e2b;
 mod engines;
 mod error_answers;
 mod events;

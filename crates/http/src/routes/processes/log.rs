@@ -51,7 +51,7 @@ pub(crate) struct LogView {
     stderr_b64: Option<String>,
 }
 
-pub(super) enum LogEvent {
+pub(crate) enum LogEvent {
     /// Output with its position in its stream, and the position after it in the log.
     Data(DataFrame, u64),
     /// Positions that are no longer available.
@@ -61,15 +61,15 @@ pub(super) enum LogEvent {
 }
 
 /// Reads a log by positions.
-pub(super) struct LogReader {
+pub(crate) struct LogReader {
     link: ProcessConnection,
     id: ProcessId,
     /// The position after the data that was read.
-    pub(super) position: u64,
+    pub(crate) position: u64,
 }
 
 impl LogReader {
-    pub(super) async fn open(
+    pub(crate) async fn open(
         sandbox: &Sandbox,
         id: &ProcessId,
         since: Option<u64>,
@@ -87,13 +87,13 @@ impl LogReader {
     }
 
     /// Waits for the next event. Cancel-safe. Must not be called after the end.
-    pub(super) async fn next(&mut self) -> Result<LogEvent, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<LogEvent, ApiError> {
         let message = self.link.next().await?;
         self.classify(message)
     }
 
     /// Returns the next event if it has already arrived.
-    pub(super) fn ready(&mut self) -> Result<Option<LogEvent>, ApiError> {
+    pub(crate) fn ready(&mut self) -> Result<Option<LogEvent>, ApiError> {
         let message = self.link.try_next()?;
         message.map(|message| self.classify(message)).transpose()
     }

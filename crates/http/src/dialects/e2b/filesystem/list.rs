@@ -1,0 +1,77 @@
+//! `ListDir`: the entries of a directory, down to a depth.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::e2b::connect::unary::Unary;
+use crate::dialects::e2b::connect::{Code, RpcError};
+use crate::dialects::e2b::filesystem::entry::{EntryInfo, about, absolute};
+use crate::dialects::e2b::filesystem::reach;
+use crate::dialects::e2b::user::User;
+use crate::foundation::input::PathIds;
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use isolet_sandbox::files::PAGE_MAX;
+use isolet_wire::request::WalkOptions;
+use isolet_wire::response::{FileKind, FoundFile};
+use serde::{Deserialize, Serialize};
+
+/// How many entries are looked at. A directory with more is refused.
+const ENTRIES_MAX: usize = 100_000;
+/// How many entries are returned: about 3 MiB of JSON.
+const RETURNED_MAX: usize = 10_000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ListRequest {
+    path: String,
+    depth: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ListResponse {
+    entries: Vec<EntryInfo>,
+}
+
+/// Lists a directory.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    headers: HeaderMap,
+    Unary(wish): Unary<ListRequest>,
+) -> Result<Json<ListResponse>, RpcError> {
+    let path = User::of(&headers)?.resolve(&wish.path)?;
+    let sandbox = reach(&app, &caller, &ids).await?;
+    let found = sandbox.file_look(path.as_bytes(), true).await.map_err(|e| about(&path, e))?;
+    if found.stat.kind != FileKind::Directory {
+        return Err(RpcError::invalid(format!("path is not a directory: {path}")));
+    }
+    let depth = usize::try_from(wish.depth.max(1)).unwrap_or(usize::MAX);
+    let mut options =
+        WalkOptions { recursive: depth > 1, hidden: true, glob: None, after: None, max: PAGE_MAX };
+    let mut entries = Vec::new();
+    let mut seen = 0;
+    loop {
+        let page = sandbox.file_walk(path.as_bytes(), options.clone()).await;
+        let page = page.map_err(|error| about(&path, error))?;
+        seen += page.found.len();
+        options.after = page.found.last().map(|file| file.path.clone());
+        let near = |file: &FoundFile| file.path.split(|byte| *byte == b'/').count() <= depth;
+        entries.extend(page.found.into_iter().filter(near).map(|file| entry(&path, file)));
+        if entries.len() > RETURNED_MAX || seen > ENTRIES_MAX {
+            let message = format!("{path} has more than {RETURNED_MAX} entries; use a lower depth");
+            return Err(RpcError::new(Code::ResourceExhausted, message));
+        }
+        if !page.more || options.after.is_none() {
+            return Ok(Json(ListResponse { entries }));
+        }
+    }
+}
+
+fn entry(directory: &str, file: FoundFile) -> EntryInfo {
+    let name = String::from_utf8_lossy(&file.path);
+    let path = format!("{}/{name}", directory.trim_end_matches('/'));
+    let target = file.target.map(|target| absolute(&path, &String::from_utf8_lossy(&target)));
+    EntryInfo::new(path, &file.stat, target)
+}

@@ -1,0 +1,9 @@
+//! The control plane: sandboxes.
+
+pub(super) mod create;
+pub(super) mod health;
+pub(super) mod lifecycle;
+pub(super) mod list;
+pub(super) mod observe;
+pub(super) mod snapshots;
+mod view;

@@ -1,0 +1,164 @@
+//! Creates sandboxes.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::e2b::body::{Lenient, null_as_default};
+use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::sandboxes::view::{SandboxAccess, TEMPLATE};
+use crate::foundation::creation::{done, idempotency_key};
+use crate::foundation::error::ApiError;
+use crate::foundation::extensions::{AuditedSandbox, ClaimedId};
+use crate::routes::sandboxes::network::{self, NetworkBody, NetworkMode};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use axum::{Extension, Json};
+use isolet_sandbox::info::TTL_S_MAX;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Environment, Metadata, SandboxId, SandboxSpec, SnapshotId, TenantId, ids};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The default lifetime, in seconds.
+const TIMEOUT_S: u64 = 300;
+/// Templates that stand for the default image of the server.
+const DEFAULT_TEMPLATES: [&str; 4] = ["", "base", "code-interpreter-v1", "code-interpreter"];
+/// The home directory of the user of commands and files.
+const USER_HOME: &[u8] = b"/home/user";
+
+/// The settings of a new sandbox. Unknown members are ignored, because newer clients send more.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NewSandbox {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(deserialize_with = "null_as_default")]
+    timeout: Option<u64>,
+    #[serde(deserialize_with = "null_as_default")]
+    auto_pause: bool,
+    #[serde(deserialize_with = "null_as_default")]
+    auto_resume: AutoResume,
+    #[serde(rename = "allow_internet_access")]
+    allow_internet_access: Option<bool>,
+    #[serde(deserialize_with = "null_as_default")]
+    network: Map<String, Value>,
+    #[serde(deserialize_with = "null_as_default")]
+    metadata: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_as_default")]
+    env_vars: BTreeMap<String, String>,
+    mcp: Option<Value>,
+    iam: Option<Value>,
+    #[serde(deserialize_with = "null_as_default")]
+    volume_mounts: Vec<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AutoResume {
+    enabled: bool,
+}
+
+/// Checks a lifetime in seconds.
+pub(super) fn lifetime(seconds: u64) -> Result<u64, ApiError> {
+    match seconds {
+        // It ends as soon as possible.
+        0 => Ok(1),
+        seconds if seconds <= TTL_S_MAX => Ok(seconds),
+        _ => Err(ApiError::bad_field("timeout", "at most 31622400 seconds (a year)")),
+    }
+}
+
+impl NewSandbox {
+    /// Refuses what this server does not have.
+    fn check(&self) -> Result<(), ApiError> {
+        let refused = [
+            (self.auto_pause, "autoPause", "a sandbox ends at its timeout; pause it before"),
+            (self.mcp.is_some(), "mcp", "the server runs no MCP gateway in sandboxes"),
+            (self.iam.is_some(), "iam", "sandboxes have no identity of their own"),
+            (!self.volume_mounts.is_empty(), "volumeMounts", "there are no volumes"),
+        ];
+        for (is_set, name, reason) in refused {
+            if is_set {
+                return Err(ApiError::field_not_implemented(name, reason));
+            }
+        }
+        check_rules(&self.network)
+    }
+
+    async fn spec(self, app: &App, caller: &Caller) -> Result<SandboxSpec, ApiError> {
+        self.check()?;
+        let none = self.allow_internet_access == Some(false);
+        let wish = none.then_some(NetworkBody::Mode(NetworkMode::None));
+        let network = network::wanted(app, caller, wish, None).await?;
+        let (image, snapshot) = source(app, &caller.tenant, &self.template_id);
+        let template = Map::from_iter([(TEMPLATE.to_owned(), Value::from(self.template_id))]);
+        let metadata = self.metadata.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
+        Ok(SandboxSpec {
+            image,
+            snapshot,
+            ttl_s: Some(lifetime(self.timeout.unwrap_or(TIMEOUT_S))?),
+            // E2B's sandboxes end or are paused; they do not sleep.
+            sleep_after_s: Some(0),
+            auto_resume: Some(self.auto_resume.enabled),
+            metadata: Some(Metadata::parse(metadata)?),
+            env: Environment::parse(self.env_vars)?,
+            dialect: Metadata::parse(template)?,
+            network,
+            ..SandboxSpec::default()
+        })
+    }
+}
+
+/// Refuses rules of the network, which E2B writes in another way than this server.
+pub(super) fn check_rules(network: &Map<String, Value>) -> Result<(), ApiError> {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(all) => all.is_empty(),
+        Value::Object(all) => all.is_empty(),
+        _ => false,
+    };
+    for name in ["allowOut", "denyOut", "rules", "egressProxy", "maskRequestHost"] {
+        if network.get(name).is_some_and(|value| !is_empty(value)) {
+            let reason = "set the rules with PATCH /v1/sandboxes/{id}/network";
+            return Err(ApiError::field_not_implemented(&format!("network.{name}"), reason));
+        }
+    }
+    Ok(())
+}
+
+/// The image or the snapshot that a template stands for.
+fn source(app: &App, tenant: &TenantId, template: &str) -> (Option<String>, Option<SnapshotId>) {
+    if DEFAULT_TEMPLATES.contains(&template) {
+        return (None, None);
+    }
+    let snapshot = SnapshotId::parse(template).ok();
+    match snapshot.filter(|id| app.service.snapshot(tenant, id).is_ok()) {
+        Some(snapshot) => (None, Some(snapshot)),
+        None => (Some(template.to_owned()), None),
+    }
+}
+
+/// Creates a sandbox.
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    claimed: Option<Extension<ClaimedId>>,
+    uri: Uri,
+    headers: HeaderMap,
+    Lenient { value, raw }: Lenient<NewSandbox>,
+) -> Result<Response, E2bError> {
+    let once = idempotency_key(&headers, &format!("POST {}", uri.path()), &raw)?;
+    let mut spec = ClaimedId::complete(claimed, value.spec(&app, &caller).await?);
+    if spec.id.is_none() && once.is_none() {
+        // A name that can be part of a host name.
+        spec.id = SandboxId::parse(&ids::random()).ok();
+    }
+    let made = app.service.create(&caller.tenant, spec, once).await?;
+    let id = &made.info.id;
+    let sandbox = app.service.reach(&caller.tenant, id, Access::MustExist).await?;
+    sandbox.file_mkdir(USER_HOME).await?;
+    let access = SandboxAccess::grant(&app, &caller, &made.info).await?;
+    let audited = Extension(AuditedSandbox(id.clone()));
+    Ok(done(made.replayed, (StatusCode::CREATED, audited, Json(access))))
+}

@@ -1,0 +1,185 @@
+//! Lists and describes sandboxes.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::sandboxes::view::{SandboxView, state_word, template};
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::foundation::query::{Query, bad_parameter, decode_query_value};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use isolet_sandbox::SandboxInfo;
+use isolet_sandbox::service::PAGE_MAX;
+use serde_json::Value;
+
+const PARAMETERS: [&str; 7] =
+    ["metadata", "state", "order", "startedAfter", "template", "nextToken", "limit"];
+/// The size of a page.
+const LIMIT: usize = 100;
+/// Contains the token of the next page.
+const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
+
+/// What a list is filtered and sorted by.
+#[derive(Debug, Default)]
+struct Filter {
+    /// Names and values.
+    metadata: Vec<(String, String)>,
+    /// Empty for all.
+    states: Vec<String>,
+    template: Option<String>,
+    is_ascending: bool,
+    /// The creation time in ms and the id of the last sandbox of the page before.
+    after: Option<(i64, String)>,
+    limit: usize,
+}
+
+impl Filter {
+    fn of(uri: &Uri) -> Result<Self, ApiError> {
+        let query = Query::with_lists(uri, &PARAMETERS, &["state"])?;
+        if query.text("startedAfter")?.is_some() {
+            let reason = "the server does not filter by time; sort by order and stop reading";
+            return Err(ApiError::field_not_implemented("startedAfter", reason));
+        }
+        let limit = match query.text("limit")? {
+            None => LIMIT,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|limit| (1..=PAGE_MAX).contains(limit))
+                .ok_or_else(|| bad_parameter("limit", "1 to 1000"))?,
+        };
+        let states = query.list("state")?;
+        let states: Vec<String> =
+            states.iter().flat_map(|all| all.split(',')).map(str::to_owned).collect();
+        if states.iter().any(|state| !matches!(state.as_str(), "running" | "paused")) {
+            return Err(bad_parameter("state", "running, paused, or both"));
+        }
+        Ok(Self {
+            metadata: metadata(query.text("metadata")?.unwrap_or_default())?,
+            states,
+            template: query.text("template")?.map(str::to_owned),
+            is_ascending: query.text("order")? == Some("asc"),
+            after: query
+                .text("nextToken")?
+                .filter(|text| !text.is_empty())
+                .map(position)
+                .transpose()?,
+            limit,
+        })
+    }
+
+    fn admits(&self, info: &SandboxInfo) -> bool {
+        let Some(state) = state_word(info.state) else { return false };
+        let text = |name: &str| info.metadata.get(name).and_then(Value::as_str);
+        (self.states.is_empty() || self.states.iter().any(|wanted| wanted == state))
+            && self.template.as_ref().is_none_or(|wanted| template(info) == *wanted)
+            && self.metadata.iter().all(|(name, value)| text(name) == Some(value))
+    }
+}
+
+/// Parses `a=b&c=d`, whose parts are encoded once more.
+fn metadata(text: &str) -> Result<Vec<(String, String)>, ApiError> {
+    let part = |text: &str| decode_query_value(text).and_then(|text| String::from_utf8(text).ok());
+    let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        Some((part(name)?, part(value)?))
+    });
+    let all: Option<Vec<_>> = pairs.collect();
+    all.ok_or_else(|| bad_parameter("metadata", "pairs of the form a=b, separated by &"))
+}
+
+/// Parses the token of a page.
+fn position(token: &str) -> Result<(i64, String), ApiError> {
+    let parts = token.split_once('.').and_then(|(ms, id)| Some((ms.parse().ok()?, id.to_owned())));
+    parts.ok_or_else(|| bad_parameter("nextToken", "is not one of this server"))
+}
+
+/// All sandboxes of the caller. A tenant's limit bounds them.
+async fn all(app: &App, caller: &Caller) -> Result<Vec<SandboxInfo>, ApiError> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let page = app.service.list(&caller.tenant, after.as_ref(), PAGE_MAX).await?;
+        all.extend(page.items);
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Lists sandboxes in pages, the latest first.
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, E2bError> {
+    let filter = Filter::of(&uri)?;
+    let mut found = all(&app, &caller).await?;
+    found.retain(|info| filter.admits(info));
+    let key = |info: &SandboxInfo| (info.created_at_ms, info.id.to_string());
+    found.sort_by_cached_key(key);
+    if !filter.is_ascending {
+        found.reverse();
+    }
+    if let Some(after) = &filter.after {
+        found.retain(|info| match filter.is_ascending {
+            true => key(info) > *after,
+            false => key(info) < *after,
+        });
+    }
+    let next = found.get(filter.limit - 1).filter(|_| found.len() > filter.limit);
+    let next = next.map(|info| format!("{}.{}", info.created_at_ms, info.id));
+    found.truncate(filter.limit);
+    let views: Vec<_> = found.into_iter().map(|info| SandboxView::new(&app, info)).collect();
+    let mut response = Json(views).into_response();
+    if let Some(Ok(token)) = next.map(HeaderValue::try_from) {
+        response.headers_mut().insert(NEXT_TOKEN, token);
+    }
+    Ok(response)
+}
+
+/// Lists running sandboxes, for older clients.
+pub(crate) async fn running(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Vec<SandboxView>>, E2bError> {
+    let query = Query::of(&uri, &["metadata"])?;
+    let metadata = metadata(query.text("metadata")?.unwrap_or_default())?;
+    let states = vec!["running".to_owned()];
+    let filter = Filter { metadata, states, ..Filter::default() };
+    let found = all(&app, &caller).await?.into_iter().filter(|info| filter.admits(info));
+    Ok(Json(found.map(|info| SandboxView::new(&app, info)).collect()))
+}
+
+/// Describes a sandbox.
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+) -> Result<Json<SandboxView>, E2bError> {
+    let info = app.service.get(&caller.tenant, &ids.sandbox).await?;
+    Ok(Json(SandboxView::new(&app, info)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_parsed_strictly() {
+        let of = |query: &str| Filter::of(&format!("/v2/sandboxes?{query}").parse().unwrap());
+        let filter = of("metadata=a%3Db%2526%26c%3Dd&state=running,paused&limit=7").unwrap();
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(filter.metadata, [pair("a", "b&"), pair("c", "d")]);
+        assert_eq!((filter.states.len(), filter.limit), (2, 7));
+        assert_eq!(of("nextToken=12.abc").unwrap().after, Some((12, "abc".to_owned())));
+        for bad in ["limit=0", "limit=x", "state=dead", "metadata=a", "nextToken=x", "other=1"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `/files`: the content of files, in both directions.
+
+mod gzip;
+mod multipart;
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::file_signature::PARAMETERS;
+use crate::dialects::e2b::user::User;
+use crate::foundation::error::ApiError;
+use crate::foundation::input::PathIds;
+use crate::foundation::query::Query;
+use crate::routes::files::content::raw;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::Response;
+use isolet_sandbox::service::Access;
+use isolet_sandbox::{Error, Sandbox};
+use isolet_wire::request::WriteOptions;
+use isolet_wire::response::RefusalReason;
+use serde::Serialize;
+
+/// A file that was written.
+#[derive(Debug, Serialize)]
+pub(super) struct WrittenFile {
+    path: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+}
+
+impl WrittenFile {
+    fn new(path: String) -> Self {
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        Self { path, name, kind: "file" }
+    }
+}
+
+/// The user and the path of a request.
+struct Target {
+    user: User,
+    path: Option<String>,
+}
+
+impl Target {
+    fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, E2bError> {
+        let query = Query::of(uri, &PARAMETERS)?;
+        let user = match query.text("username")? {
+            Some(name) => User::parse(name),
+            None => User::of(headers),
+        };
+        let user = user.map_err(ApiError::from)?;
+        Ok(Self { user, path: query.text("path")?.map(str::to_owned) })
+    }
+
+    fn resolve(&self, path: &str) -> Result<String, E2bError> {
+        if path.is_empty() {
+            return Err(ApiError::bad_field("path", "is needed").into());
+        }
+        Ok(self.user.resolve(path).map_err(ApiError::from)?)
+    }
+}
+
+/// Sends the content of a file.
+pub(super) async fn download(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, E2bError> {
+    let target = Target::of(&uri, &headers)?;
+    let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
+    let reader = sandbox.file_read(path.as_bytes(), 0, None).await;
+    Ok(raw(reader.map_err(|error| about(&path, error))?))
+}
+
+/// Writes files, with their missing parents: the body is one file, or a form of them.
+pub(super) async fn upload(
+    State(app): State<App>,
+    caller: Caller,
+    ids: PathIds,
+    request: Request,
+) -> Result<Json<Vec<WrittenFile>>, E2bError> {
+    let target = Target::of(request.uri(), request.headers())?;
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().to_ascii_lowercase();
+    let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;
+    if kind.starts_with("multipart/form-data") {
+        return Ok(Json(multipart::save(&sandbox, &target, request).await?));
+    }
+    if kind.split(';').next().unwrap_or_default().trim() != "application/octet-stream" {
+        let reason = "must be application/octet-stream or multipart/form-data";
+        return Err(ApiError::bad_field("Content-Type", reason).into());
+    }
+    let path = target.resolve(target.path.as_deref().unwrap_or_default())?;
+    save_whole(&sandbox, &path, request).await?;
+    Ok(Json(vec![WrittenFile::new(path)]))
+}
+
+async fn save_whole(sandbox: &Sandbox, path: &str, request: Request) -> Result<(), E2bError> {
+    let encoding = request.headers().get(header::CONTENT_ENCODING).cloned();
+    let encoding = encoding.as_ref().map_or("identity", |name| name.to_str().unwrap_or("?"));
+    let writer = sandbox.file_save(path.as_bytes(), WriteOptions::default()).await;
+    let mut writer = writer.map_err(|error| about(path, error))?;
+    match encoding {
+        "identity" => {
+            crate::routes::files::upload::receive(request.into_body(), &mut writer).await?;
+        }
+        "gzip" => gzip::receive(request.into_body(), &mut writer).await?,
+        _ => {
+            let reason = "must be gzip or identity";
+            return Err(ApiError::bad_field("Content-Encoding", reason).into());
+        }
+    }
+    writer.save().await.map_err(|error| about(path, error))?;
+    Ok(())
+}
+
+/// Adds the path to an error, in the words of E2B where it has some.
+fn about(path: &str, error: Error) -> E2bError {
+    let shown: String = path.chars().take(200).collect();
+    let bad = |message: String| ApiError::new(StatusCode::BAD_REQUEST, "wrong_kind", message, "");
+    match error {
+        Error::Refused { reason: RefusalReason::NotFound, .. } => {
+            let message = format!("path '{shown}' does not exist");
+            ApiError::new(StatusCode::NOT_FOUND, "not_found", message, "").into()
+        }
+        Error::Refused { reason: RefusalReason::WrongKind, .. } => {
+            bad(format!("path '{shown}' is a directory, or leads through a file")).into()
+        }
+        other => other.into(),
+    }
+}

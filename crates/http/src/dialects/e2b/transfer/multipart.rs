@@ -1,0 +1,84 @@
+//! Uploads of forms with several files.
+
+use crate::dialects::e2b::error::E2bError;
+use crate::dialects::e2b::transfer::gzip::stalled;
+use crate::dialects::e2b::transfer::{Target, WrittenFile, about};
+use crate::foundation::error::ApiError;
+use crate::foundation::json::reject_content_encoding;
+use axum::extract::Request;
+use axum::http::header;
+use isolet_sandbox::Sandbox;
+use isolet_wire::request::WriteOptions;
+use multer::{Field, Multipart};
+use std::collections::HashSet;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How many files one form may have.
+const FILES_MAX: usize = 1000;
+/// How long an upload may stall.
+const STILL: Duration = Duration::from_secs(60);
+/// The name of the fields that are files.
+const FILE: &str = "file";
+
+/// Writes the files of a form. The name of each is its path, unless the query has one.
+pub(super) async fn save(
+    sandbox: &Sandbox,
+    target: &Target,
+    request: Request,
+) -> Result<Vec<WrittenFile>, E2bError> {
+    reject_content_encoding(request.headers())?;
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let boundary = multer::parse_boundary(kind.unwrap_or_default());
+    let boundary = boundary.map_err(|error| malformed(&error))?;
+    let mut form = Multipart::new(request.into_body().into_data_stream(), boundary);
+    let mut written = Vec::new();
+    let mut paths = HashSet::new();
+    loop {
+        let field = timeout(STILL, form.next_field()).await.map_err(|_| stalled())?;
+        let Some(field) = field.map_err(|error| malformed(&error))? else { break };
+        if field.name() != Some(FILE) {
+            continue;
+        }
+        let path = match (&target.path, field.file_name()) {
+            (Some(path), _) => target.resolve(path)?,
+            (None, Some(name)) => target.resolve(name)?,
+            (None, None) => return Err(ApiError::bad_field("file", "has no name").into()),
+        };
+        if !paths.insert(path.clone()) {
+            let reason = "two files of one upload have the same path";
+            return Err(ApiError::bad_field("file", reason).into());
+        }
+        if paths.len() > FILES_MAX {
+            return Err(ApiError::bad_field("file", "at most 1000 files in one upload").into());
+        }
+        save_field(sandbox, &path, field).await?;
+        written.push(WrittenFile::new(path));
+    }
+    if written.is_empty() {
+        return Err(ApiError::bad_field("file", "the form contains no file").into());
+    }
+    Ok(written)
+}
+
+async fn save_field(
+    sandbox: &Sandbox,
+    path: &str,
+    mut field: Field<'static>,
+) -> Result<(), E2bError> {
+    let writer = sandbox.file_save(path.as_bytes(), WriteOptions::default()).await;
+    let mut writer = writer.map_err(|error| about(path, error))?;
+    loop {
+        let chunk = timeout(STILL, field.chunk()).await.map_err(|_| stalled())?;
+        match chunk.map_err(|error| malformed(&error))? {
+            None => break,
+            Some(bytes) => writer.write(&bytes).await.map_err(|error| about(path, error))?,
+        }
+    }
+    writer.save().await.map_err(|error| about(path, error))?;
+    Ok(())
+}
+
+fn malformed(error: &multer::Error) -> ApiError {
+    ApiError::bad_request(format!("the form is malformed: {error}"))
+}

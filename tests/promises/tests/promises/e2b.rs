@@ -1,0 +1,321 @@
+//! The dialect of E2B without its clients: how a data plane is selected, who may use it, and what is
+//! refused.
+
+use isolet_kit::{Http, Options, Reply, Rows, Server, Value, json};
+
+const DOMAIN: &str = "box.example";
+const STREAM: &str = "application/connect+json";
+/// Above the limit of a message.
+const TOO_LONG: usize = 3 * 1024 * 1024;
+
+/// A sandbox with the access to its data plane.
+struct Own {
+    id: String,
+    token: String,
+    /// Sends the access token and selects the data plane by headers.
+    plane: Http,
+}
+
+impl Own {
+    fn create(server: &Server, http: &Http) -> Self {
+        let made = http.post("/v2/sandboxes", &json!({"templateID": "base"})).expect(201).json();
+        let text = |name: &str| made[name].as_str().expect("text").to_owned();
+        let id = text("sandboxID");
+        let token = text("envdAccessToken");
+        let plane = server.client(None).with("x-access-token", &token).with("e2b-sandbox-id", &id);
+        let plane = plane.with("e2b-sandbox-port", "49983");
+        Self { id, token, plane }
+    }
+
+    fn call(&self, method: &str, body: &Value) -> Reply {
+        self.plane.post(&format!("/{method}"), body)
+    }
+}
+
+fn server() -> Server {
+    Options::new().config(&format!("ports_domain = \"{DOMAIN}\"\n")).start()
+}
+
+/// An envelope of a stream.
+fn envelope(flags: u8, message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("short");
+    [&[flags][..], &length.to_be_bytes(), message].concat()
+}
+
+/// The error at the end of a stream.
+fn end_of_stream(reply: &Reply) -> Value {
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let mut rest = &reply.body[..];
+    loop {
+        let (head, after) = rest.split_at_checked(5).expect("a whole envelope");
+        let length = u32::from_be_bytes(head[1..].try_into().expect("four bytes"));
+        let (message, after) = after.split_at(length.try_into().expect("fits"));
+        if head[0] == 2 {
+            assert!(after.is_empty(), "it is the last envelope");
+            return serde_json_value(message);
+        }
+        rest = after;
+    }
+}
+
+fn serde_json_value(text: &[u8]) -> Value {
+    String::from_utf8_lossy(text).parse().expect("JSON")
+}
+
+/// Promises: D8.
+#[test]
+fn headers_or_a_host_name_select_the_data_plane_and_never_the_path() {
+    let server = server();
+    let http = server.http();
+    let own = Own::create(&server, &http);
+    assert_eq!(own.plane.get("/health").status, 204);
+    // The same path without the headers is the server's own.
+    http.get("/health").expect(200);
+    for path in ["/files?path=a", "/process.Process/List", "/execute"] {
+        assert_eq!(http.get(path).status, 404, "{path}");
+    }
+    let by_host = |label: &str| {
+        let host = server.client(None).with("host", &format!("{label}.{DOMAIN}"));
+        host.with("x-access-token", &own.token).get("/health").status
+    };
+    assert_eq!(by_host(&format!("49983-{}", own.id)), 204);
+    // Other ports are those of programs, for which the token is no key.
+    assert_eq!(by_host(&format!("3000-{}", own.id)), 401);
+    let other_port = server.client(None).with("e2b-sandbox-id", &own.id);
+    let reply = other_port.with("e2b-sandbox-port", "3000").get("/health").expect(400).json();
+    assert_eq!(reply["code"], 400, "{reply}");
+    // A page of another origin cannot use it, and neither can one under another host name.
+    let page = own.plane.with("origin", "https://evil.example");
+    assert_eq!(page.get("/health").status, 403);
+    assert_eq!(own.plane.with("host", "evil.example").get("/health").status, 421);
+}
+
+/// Promises: D8.
+#[test]
+fn an_access_token_opens_the_data_plane_of_its_sandbox_alone() {
+    let mut server = server();
+    let own = Own::create(&server, &server.http());
+    let neighbour = Own::create(&server, &server.http());
+    let key = server.add_key(&["--tenant", "other", "--e2b"]);
+    let other_http = server.client(None).with("x-api-key", &key);
+    let other = Own::create(&server, &other_http);
+    let with = |token: &str, id: &str| {
+        let plane = server.client(None).with("x-access-token", token).with("e2b-sandbox-id", id);
+        plane.post("/filesystem.Filesystem/Stat", &json!({"path": "/"}))
+    };
+    assert_eq!(with(&own.token, &own.id).status, 200);
+    let mut rows = Rows::new();
+    for (name, token, id) in [
+        ("another sandbox of the tenant", &neighbour.token, &own.id),
+        ("a sandbox of another tenant", &other.token, &own.id),
+        ("the own token for another tenant's sandbox", &own.token, &other.id),
+        ("no token", &String::new(), &own.id),
+        ("a key", &server.key().to_owned(), &own.id),
+        ("garbage", &"x".repeat(600), &own.id),
+    ] {
+        rows.row(name, || {
+            let reply = with(token, id);
+            assert_eq!(reply.status, 401, "{}", reply.text());
+            assert_eq!(reply.json()["code"], 401);
+        });
+    }
+    // A token with a changed byte, and one of a sandbox that has ended, are answered alike.
+    let mut forged = own.token.clone();
+    forged.truncate(forged.len() - 4);
+    forged.push_str("AAAA");
+    let forged = with(&forged, &own.id);
+    server.http().delete(&format!("/sandboxes/{}", neighbour.id)).expect(204);
+    let ended = with(&neighbour.token, &neighbour.id);
+    assert_eq!((forged.status, ended.status), (502, 502));
+    assert!(ended.text().contains("was not found"), "{}", ended.text());
+    // The token ends with the key that created it.
+    let keys = server.command(&["keys", "ls", "--json"]);
+    let keys = serde_json_value(&keys.stdout);
+    let all = keys.as_array().expect("keys");
+    let id = all.iter().find(|one| one["tenant"] == "other").expect("the key")["id"].clone();
+    assert_eq!(with(&other.token, &other.id).status, 200);
+    assert!(server.command(&["keys", "revoke", id.as_str().expect("an id")]).status.success());
+    assert_eq!(with(&other.token, &other.id).status, 502);
+    assert_eq!(other_http.get("/v2/sandboxes").status, 401);
+}
+
+/// Promises: D8.
+#[test]
+fn a_key_in_the_header_of_e2b_works_for_its_calls_alone() {
+    let mut server = server();
+    let key = server.add_key(&["--e2b"]);
+    let http = server.client(None).with("x-api-key", &key);
+    http.get("/v2/sandboxes").expect(200);
+    assert_eq!(http.get("/v1/sandboxes").status, 401);
+    let reader = server.add_key(&["--e2b", "--read-only"]);
+    let http = server.client(None).with("x-api-key", &reader);
+    http.get("/v2/sandboxes").expect(200);
+    let refused = http.post("/v2/sandboxes", &json!({})).expect(403).json();
+    assert_eq!(refused["code"], 403);
+    assert!(refused["message"].as_str().expect("text").len() > 10);
+}
+
+/// Promises: D9.
+#[test]
+fn malformed_calls_are_refused_in_the_form_of_their_protocol() {
+    let server = server();
+    let own = Own::create(&server, &server.http());
+    let start = "/process.Process/Start";
+    let stream = own.plane.with("content-type", STREAM);
+    let good = br#"{"process":{"cmd":"true"}}"#;
+    let mut rows = Rows::new();
+    let mut too_long = envelope(0, good);
+    too_long[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
+    for (name, body, code) in [
+        ("nothing", Vec::new(), "invalid_argument"),
+        ("half an envelope", vec![0, 0, 0], "invalid_argument"),
+        ("a shorter message", envelope(0, good)[..10].to_vec(), "invalid_argument"),
+        ("two messages", [envelope(0, good), envelope(0, good)].concat(), "invalid_argument"),
+        ("an unknown flag", envelope(0x40, good), "invalid_argument"),
+        ("an end of stream", envelope(2, good), "invalid_argument"),
+        ("a compressed message", envelope(1, good), "unimplemented"),
+        ("a length of 4 GiB", too_long, "resource_exhausted"),
+        ("a long message", envelope(0, &vec![b' '; TOO_LONG]), "resource_exhausted"),
+        ("no JSON", envelope(0, b"\xff{"), "invalid_argument"),
+        ("no program", envelope(0, b"{}"), "invalid_argument"),
+        ("a null byte", envelope(0, br#"{"process":{"cmd":"a\u0000"}}"#), "invalid_argument"),
+        ("no such program", envelope(0, br#"{"process":{"cmd":"/no"}}"#), "not_found"),
+        (
+            "no such directory",
+            envelope(0, br#"{"process":{"cmd":"true","cwd":"/no"}}"#),
+            "invalid_argument",
+        ),
+    ] {
+        rows.row(name, || {
+            let end = end_of_stream(&stream.send("POST", start, Some(&body)));
+            assert_eq!(end["error"]["code"], code, "{end}");
+            assert!(end["error"]["message"].as_str().expect("text").len() > 10, "{end}");
+        });
+    }
+    rows.row("protobuf in a stream", || {
+        let plane = own.plane.with("content-type", "application/connect+proto");
+        let end = end_of_stream(&plane.send("POST", start, Some(&envelope(0, good))));
+        assert_eq!(end["error"]["code"], "invalid_argument", "{end}");
+    });
+    rows.row("protobuf in a unary call", || {
+        let plane = own.plane.with("content-type", "application/proto");
+        let reply = plane.send("POST", "/filesystem.Filesystem/Stat", Some(b"\n\x01a"));
+        assert_eq!((reply.status, &reply.json()["code"]), (415, &json!("invalid_argument")));
+    });
+    rows.row("an unknown method", || {
+        for path in ["/process.Process/Nothing", "/filesystem.Filesystem/Nothing"] {
+            let reply = own.plane.post(path, &json!({}));
+            assert_eq!((reply.status, &reply.json()["code"]), (501, &json!("unimplemented")));
+        }
+        assert_eq!(own.plane.post("/other.Service/Stat", &json!({})).status, 404);
+    });
+    for (method, body, status) in [
+        ("filesystem.Filesystem/Stat", json!({"path": "a\0b"}), 400),
+        ("filesystem.Filesystem/Stat", json!({"path": "x".repeat(5000)}), 400),
+        ("filesystem.Filesystem/Stat", json!({"path": "~root/x"}), 400),
+        ("filesystem.Filesystem/Stat", json!({"path": 1}), 400),
+        ("filesystem.Filesystem/Stat", json!([]), 400),
+        ("filesystem.Filesystem/CreateWatcher", json!({"path": "/", "includeEntry": true}), 501),
+        ("filesystem.Filesystem/GetWatcherEvents", json!({"watcherId": "x"}), 404),
+        ("process.Process/SendSignal", json!({"process": {"pid": 1}, "signal": "SIGHUP"}), 400),
+        ("process.Process/SendSignal", json!({"process": {}, "signal": 9}), 400),
+        (
+            "process.Process/SendInput",
+            json!({"process": {"pid": 999_999}, "input": {"stdin": "?"}}),
+            404,
+        ),
+    ] {
+        rows.row(&format!("{method} {body:.60}"), || {
+            let reply = own.call(method, &body);
+            assert_eq!(reply.status, status, "{}", reply.text());
+        });
+    }
+    rows.row("a user that a sandbox does not have", || {
+        let plane = own.plane.with("authorization", "Basic bm9ib2R5Og==");
+        let reply = plane.post("/filesystem.Filesystem/Stat", &json!({"path": "/"}));
+        assert_eq!(reply.status, 401, "{}", reply.text());
+    });
+    rows.row("a malformed timeout", || {
+        let plane = stream.with("connect-timeout-ms", "-1");
+        let end = end_of_stream(&plane.send("POST", start, Some(&envelope(0, good))));
+        assert_eq!(end["error"]["code"], "invalid_argument", "{end}");
+    });
+    // The sandbox still works.
+    let end = end_of_stream(&stream.send("POST", start, Some(&envelope(0, good))));
+    assert_eq!(end, json!({}));
+}
+
+/// Promises: D9.
+#[test]
+fn the_names_in_a_form_stay_inside_the_sandbox() {
+    let server = server();
+    let own = Own::create(&server, &server.http());
+    let form = |name: &str, content: &str| {
+        format!(
+            "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{content}\r\n"
+        )
+    };
+    let send = |query: &str, form: &str| {
+        let plane = own.plane.with("content-type", "multipart/form-data; boundary=b");
+        plane.send("POST", &format!("/files{query}"), Some(form.as_bytes()))
+    };
+    let written = send("", &format!("{}--b--\r\n", form("../../../tmp/up", "x"))).expect(200);
+    assert_eq!(written.json()[0]["path"], "/tmp/up");
+    assert!(!std::path::Path::new("/tmp/up").exists(), "it is a path of the sandbox");
+    assert_eq!(own.plane.get("/files?path=/tmp/up").text(), "x");
+    let mut rows = Rows::new();
+    let twice = format!("{}{}--b--\r\n", form("a", "1"), form("./a", "2"));
+    for (name, query, body) in [
+        ("no file", "", "--b--\r\n".to_owned()),
+        ("no end", "", form("cut", "x")),
+        ("two of one path", "", twice),
+        ("a directory", "?path=/tmp", format!("{}--b--\r\n", form("a", "x"))),
+        ("a null byte", "?path=a%00b", format!("{}--b--\r\n", form("a", "x"))),
+        ("a parameter that no call has", "?other=1", format!("{}--b--\r\n", form("a", "x"))),
+    ] {
+        rows.row(name, || {
+            let reply = send(query, &body);
+            assert!(matches!(reply.status, 400 | 409), "{} {}", reply.status, reply.text());
+            assert_eq!(reply.json()["code"], reply.status);
+        });
+    }
+    let exists = own.call("filesystem.Filesystem/Stat", &json!({"path": "cut"}));
+    assert_eq!(exists.status, 404, "a form that breaks off changes nothing");
+    let gzip = own.plane.with("content-type", "application/octet-stream");
+    let gzip = gzip.with("content-encoding", "gzip");
+    let reply = gzip.send("POST", "/files?path=bad", Some(b"not gzip"));
+    assert_eq!(reply.status, 400, "{}", reply.text());
+}
+
+/// Promises: D9.
+#[test]
+fn what_e2b_has_and_this_server_does_not_is_refused_with_a_reason() {
+    let server = server();
+    let http = server.http();
+    let mut rows = Rows::new();
+    for path in ["/templates", "/v3/templates", "/volumes/a", "/secrets", "/teams"] {
+        rows.row(path, || {
+            let reply = http.post(path, &json!({})).expect(501).json();
+            assert_eq!(reply["code"], 501);
+            assert!(reply["message"].as_str().expect("text").len() > 40, "{reply}");
+        });
+    }
+    for body in [
+        json!({"autoPause": true}),
+        json!({"mcp": {"a": {}}}),
+        json!({"volumeMounts": [{"name": "a", "path": "/a"}]}),
+        json!({"network": {"denyOut": ["1.1.1.1"]}}),
+        json!({"timeout": 1_000_000_000}),
+        json!({"metadata": {"a": 1}}),
+        json!({"templateID": "no-such-image"}),
+    ] {
+        rows.row(&body.to_string(), || {
+            let reply = http.post("/v2/sandboxes", &body);
+            assert!(matches!(reply.status, 400..=404), "{} {}", reply.status, reply.text());
+            let failure = reply.json();
+            assert_eq!(failure["code"], reply.status);
+            assert!(failure["message"].as_str().expect("text").len() > 10, "{failure}");
+        });
+    }
+    assert!(server.ids(&http).is_empty(), "nothing was created");
+}
