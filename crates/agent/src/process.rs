@@ -4,7 +4,7 @@
 //! [`phase`] draws the phases of a process.
 
 mod end;
-mod follow;
+pub(crate) mod follow;
 mod group;
 mod journal;
 mod kill_state;

@@ -19,6 +19,8 @@ pub const LIVE_MAX: usize = 256;
 pub const ENDED_MAX: usize = 128;
 /// Maximum amount of unread input of a process, in bytes. The agent refuses more.
 pub const INPUT_BYTES_MAX: usize = 1024 * 1024;
+/// How long a process waits for a follower of `FollowPatiently` that reads nothing, in ms.
+pub const PATIENCE_MS: u64 = 60_000;
 /// Maximum length of a reported command line, in bytes.
 pub const COMMAND_BYTES_TOLD: usize = 512;
 
@@ -71,6 +73,14 @@ pub enum ProcessRequest {
     /// Kill the process with this id and drop its log. Answered by `Done`, also if there is no such
     /// process.
     Forget(String),
+    /// Send the log of a process from a position on until the process ends. Unlike for `Follow`, the
+    /// process waits up to [`PATIENCE_MS`] for a follower that reads nothing before it drops output.
+    FollowPatiently {
+        /// The id of the process.
+        id: String,
+        /// The first position to send; `None` means only new output.
+        since: Option<u64>,
+    },
 }
 
 /// The parameters of a new process.

@@ -38,7 +38,7 @@ def commands(sandbox):
     assert sandbox.commands.run("echo $HOME; pwd", user="root").stdout == "/root\n/root\n"
     assert sandbox.commands.run("pwd", cwd="/tmp").stdout == "/tmp\n"
     assert sandbox.commands.run("echo $GREETING").stdout == "hello\n"
-    assert len(sandbox.commands.run("head -c 3000000 /dev/zero | tr '\\0' x").stdout) == 3_000_000
+    assert len(sandbox.commands.run("head -c 30000000 /dev/zero | tr '\\0' x").stdout) == 30_000_000
     seen = []
     sandbox.commands.run("printf ü; printf ö >&2", on_stdout=seen.append, on_stderr=seen.append)
     assert sorted(seen) == ["ö", "ü"], seen

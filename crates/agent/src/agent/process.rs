@@ -2,13 +2,16 @@
 
 use super::Agent;
 use crate::connection::{Follower, Role};
+use crate::process::follow::STALL;
 use crate::process::{self, Process};
 use crate::reactor::poll::{EventSource, Ready};
-use isolet_wire::process::{ENDED_MAX, LIVE_MAX, ProcessRequest, StartProcess};
+use isolet_wire::process::{ENDED_MAX, LIVE_MAX, PATIENCE_MS, ProcessRequest, StartProcess};
 use isolet_wire::response::{AgentResponse, RefusalReason, STDERR, STDOUT};
 use rustix::io::Errno;
 use std::time::Duration;
 
+/// How long a process waits for a follower that asked for patience.
+const PATIENCE: Duration = Duration::from_millis(PATIENCE_MS);
 /// Maximum length of an id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 /// Maximum grace period: one hour.
@@ -50,7 +53,12 @@ impl Agent {
             }
             ProcessRequest::Follow { id: name, since, follow } => {
                 if let Some(process) = self.process_of(id, &name) {
-                    self.process_follow(id, process, since, follow);
+                    self.process_follow(id, process, since, follow.then_some(STALL));
+                }
+            }
+            ProcessRequest::FollowPatiently { id: name, since } => {
+                if let Some(process) = self.process_of(id, &name) {
+                    self.process_follow(id, process, since, Some(PATIENCE));
                 }
             }
             ProcessRequest::Input { id: name, data, eof } => {
@@ -139,7 +147,9 @@ impl Agent {
         self.processes.values_mut().for_each(|process| process.set_log_limit(bytes));
     }
 
-    fn process_follow(&mut self, id: u64, of: u64, since: Option<u64>, follow: bool) {
+    /// Sends a connection the log of a process. `patience`: how long the process waits for it;
+    /// `None` sends only what the log holds now.
+    fn process_follow(&mut self, id: u64, of: u64, since: Option<u64>, patience: Option<Duration>) {
         let Some(process) = self.processes.get_mut(&of) else { return };
         if process.followers.len() >= FOLLOWERS_MAX {
             let message = format!("at most {FOLLOWERS_MAX} follow one process");
@@ -147,7 +157,7 @@ impl Agent {
         }
         let log = process.start_following(since);
         let position = log.position;
-        let until = process.follow_end(follow);
+        let until = process.follow_end(patience.is_some());
         process.followers.push(id);
         self.send(id, &AgentResponse::ProcessLog(log));
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -156,6 +166,7 @@ impl Agent {
             position,
             until,
             last_progress: self.reactor.now,
+            patience: patience.unwrap_or_default(),
             caught_up: true,
         });
         self.reactor.pending.processes.mark(of);

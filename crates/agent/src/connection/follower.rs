@@ -1,6 +1,6 @@
 //! A connection that reads the log of a process.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A connection that follows the log of a process.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,8 @@ pub(crate) struct Follower {
     pub(crate) until: Option<u64>,
     /// When the follower last read bytes or had read everything.
     pub(crate) last_progress: Instant,
+    /// How long the process waits for it while it reads nothing.
+    pub(crate) patience: Duration,
     /// The follower has read everything.
     pub(crate) caught_up: bool,
 }

@@ -11,8 +11,8 @@ use isolet_wire::response::AgentResponse;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
-/// A follower that has read nothing for this long is not waited for.
-const STALL: Duration = Duration::from_millis(50);
+/// A follower that has read nothing for this long is not waited for, unless it asked for patience.
+pub(crate) const STALL: Duration = Duration::from_millis(50);
 
 impl Process {
     /// The start position for a follower that asked for `since`, and the first message.
@@ -97,7 +97,7 @@ impl Process {
     ) -> Option<Instant> {
         let mut fastest = None;
         for follower in followers.filter(|follower| follower.until.is_none()) {
-            let stalls = follower.last_progress + STALL;
+            let stalls = follower.last_progress + follower.patience;
             if stalls > now && fastest.is_none_or(|(at, _)| follower.position > at) {
                 fastest = Some((follower.position, stalls));
             }

@@ -106,6 +106,65 @@ impl Sandbox {
         spec: ProcessSpec,
         once: Option<IdempotencyKey>,
     ) -> Result<ProcessInfo, Error> {
+        let (info, scope) = self.launch(id, spec).await?;
+        self.note_started(&info, scope.as_deref(), once).await;
+        Ok(info)
+    }
+
+    /// Starts a process and follows its output from the beginning. Misses none of it while the
+    /// connection is read at least once a minute, unless the agent is older than this server.
+    ///
+    /// # Errors
+    /// Those of [`Sandbox::process_start`].
+    pub async fn process_run(
+        &self,
+        spec: ProcessSpec,
+    ) -> Result<(ProcessInfo, ProcessConnection), Error> {
+        let id = spec.id.clone().unwrap_or_else(ProcessId::random);
+        let (info, scope) = self.launch(id, spec).await?;
+        // Before the record is written, so that little output accumulates.
+        let connection = self.follow_patiently(&info.id, scope.as_deref(), Some(0)).await;
+        self.note_started(&info, scope.as_deref(), None).await;
+        Ok((info, connection?))
+    }
+
+    /// Follows a process as [`Sandbox::process_run`] does, from a position on (`None` means only new
+    /// output).
+    ///
+    /// # Errors
+    /// Those of [`Sandbox::process_log`].
+    pub async fn process_follow(
+        &self,
+        id: &ProcessId,
+        since: Option<u64>,
+    ) -> Result<ProcessConnection, Error> {
+        let scope = self.process_place(id).await?;
+        self.follow_patiently(id, scope.as_deref(), since).await
+    }
+
+    async fn follow_patiently(
+        &self,
+        id: &ProcessId,
+        scope: Option<&Scope>,
+        since: Option<u64>,
+    ) -> Result<ProcessConnection, Error> {
+        let name = id.to_string();
+        let patiently = ProcessRequest::FollowPatiently { id: name.clone(), since };
+        match self.open_log(id, scope, patiently).await {
+            Err(Error::Link(AgentError::TooOld { .. })) => {
+                let request = ProcessRequest::Follow { id: name, since, follow: true };
+                self.open_log(id, scope, request).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Asks the agent to start a process. Also returns the scope in which it runs.
+    async fn launch(
+        &self,
+        id: ProcessId,
+        spec: ProcessSpec,
+    ) -> Result<(ProcessInfo, Option<Arc<Scope>>), Error> {
         let (session, scope) = match &spec.session {
             Some(id) => (Some(self.session_of(id).await?), self.scope(id).await?),
             None => (None, None),
@@ -127,13 +186,21 @@ impl Sandbox {
         if let Err(Error::Refused { reason: RefusalReason::NoProcess, .. }) = &answer {
             self.request_health_check();
         }
-        let info = one(answer?)?;
-        let directory = scope.as_ref().map_or(&self.entry.directory, |scope| &scope.directory);
-        let note = ProcessRecord::new(&info, scope.is_some(), life(directory).await, once);
+        Ok((one(answer?)?, scope))
+    }
+
+    /// Records a process that was started.
+    async fn note_started(
+        &self,
+        info: &ProcessInfo,
+        scope: Option<&Scope>,
+        once: Option<IdempotencyKey>,
+    ) {
+        let directory = scope.map_or(&self.entry.directory, |scope| &scope.directory);
+        let note = ProcessRecord::new(info, scope.is_some(), life(directory).await, once);
         self.entry.process_records.put(note).await;
-        self.entry.background.started(self, &info);
-        self.entry.background.seen(self, &info);
-        Ok(info)
+        self.entry.background.started(self, info);
+        self.entry.background.seen(self, info);
     }
 
     /// The description of one process.
@@ -213,19 +280,25 @@ impl Sandbox {
         since: Option<u64>,
         follow: bool,
     ) -> Result<ProcessConnection, Error> {
+        let scope = self.process_place(id).await?;
+        let request = ProcessRequest::Follow { id: id.to_string(), since, follow };
+        self.open_log(id, scope.as_deref(), request).await
+    }
+
+    /// Sends a request to follow a process.
+    async fn open_log(
+        &self,
+        id: &ProcessId,
+        scope: Option<&Scope>,
+        request: ProcessRequest,
+    ) -> Result<ProcessConnection, Error> {
         let awake = match self.stay() {
             Err(Error::Sleeping(_)) => return Err(self.lost_or_none(id).await),
             awake => awake?,
         };
-        let scope = self.process_place(id).await?;
-        let mut wire = self.wire(scope.as_deref()).await?;
+        let mut wire = self.wire(scope).await?;
         wire.awake = Some(awake);
-        wire.send(&AgentRequest::Process(ProcessRequest::Follow {
-            id: id.to_string(),
-            since,
-            follow,
-        }))
-        .await?;
+        wire.send(&AgentRequest::Process(request)).await?;
         match wire.answer().await? {
             AgentResponse::ProcessLog(log) => {
                 let meter = Arc::clone(&self.entry.meter);

@@ -76,6 +76,7 @@ impl ProcessRequest {
             | Self::Signal { .. }
             | Self::Kill { .. }
             | Self::Forget(_) => FIXED_GREETING,
+            Self::FollowPatiently { .. } => 6,
         }
     }
 }

@@ -69,15 +69,19 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    pub(crate) async fn open(
+    pub(super) async fn open(
         sandbox: &Sandbox,
         id: &ProcessId,
         since: Option<u64>,
         follow: bool,
     ) -> Result<Self, ApiError> {
         let link = sandbox.process_log(id, since, follow).await?;
+        Ok(Self::new(link, id.clone()))
+    }
+
+    pub(crate) fn new(link: ProcessConnection, id: ProcessId) -> Self {
         let position = link.log().position;
-        Ok(Self { link, id: id.clone(), position })
+        Self { link, id, position }
     }
 
     fn info(&self, process: ProcessStatus) -> ProcessInfo {

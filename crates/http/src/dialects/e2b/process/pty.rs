@@ -11,7 +11,7 @@ use isolet_sandbox::{
 };
 use isolet_wire::frame::DataFrame;
 use isolet_wire::response::{AgentResponse, Closed};
-use isolet_wire::terminal::{OUTPUT, SNAPSHOT, Size, TerminalStatus};
+use isolet_wire::terminal::{OUTPUT, SNAPSHOT, Size, TerminalPosition, TerminalStatus};
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time;
@@ -82,7 +82,14 @@ pub(super) async fn open(
     sandbox.session_create(spec, None).await?;
     let options = TerminalClientOptions { open: Some(argv), size: Some(size.window()), ..client() };
     match sandbox.terminal(&session, options).await {
-        Ok(connection) => Ok(PtyOutput::new(connection, sandbox)),
+        Ok(opened) => {
+            // The window of this connection would win over every later size.
+            let since = TerminalPosition { id: opened.attached().id.clone(), offset: 0 };
+            let options = TerminalClientOptions { since: Some(since), ..client() };
+            let connection = sandbox.terminal(&session, options).await?;
+            let pid = opened.attached().pid;
+            Ok(PtyOutput { connection, sandbox: sandbox.clone(), pid })
+        }
         Err(error) => {
             let _ = sandbox.session_delete(&session).await;
             Err(error.into())
@@ -172,11 +179,6 @@ fn client() -> TerminalClientOptions {
 }
 
 impl PtyOutput {
-    fn new(connection: TerminalConnection, sandbox: &Sandbox) -> Self {
-        let pid = connection.attached().pid;
-        Self { connection, sandbox: sandbox.clone(), pid }
-    }
-
     /// Waits for the next event. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<PtyItem, RpcError> {
         let event = self.connection.next().await.map_err(|error| self.broken(error))?;

@@ -110,7 +110,7 @@ async fn follow(app: &App, caller: &Caller, ids: &PathIds, request: Request) -> 
     let sandbox = select::reach(app, caller, ids).await?;
     let output = match wish.process.find(&sandbox).await? {
         Selected::Process { id, pid } => {
-            let log = LogReader::open(&sandbox, &id, None, true).await?;
+            let log = LogReader::new(sandbox.process_follow(&id, None).await?, id);
             ProgramOutput::Process(ProcessOutput { log, pid, _sandbox: sandbox })
         }
         Selected::Pty { session, pid } => {
@@ -162,8 +162,8 @@ pub(super) fn program(
 }
 
 async fn start_process(sandbox: Sandbox, spec: ProcessSpec) -> Result<ProcessOutput, RpcError> {
-    let (info, _) = sandbox.process_start(spec, None).await?;
-    let log = LogReader::open(&sandbox, &info.id, Some(0), true).await?;
+    let (info, connection) = sandbox.process_run(spec).await?;
+    let log = LogReader::new(connection, info.id);
     Ok(ProcessOutput { log, pid: info.process.pid, _sandbox: sandbox })
 }
 

@@ -80,9 +80,11 @@ impl Filter {
     }
 }
 
-/// Parses `a=b&c=d`, whose parts are encoded once more.
+/// Parses `a=b&c=d`, whose parts the SDKs encode twice more.
 fn metadata(text: &str) -> Result<Vec<(String, String)>, ApiError> {
-    let part = |text: &str| decode_query_value(text).and_then(|text| String::from_utf8(text).ok());
+    let once = |text: &str| decode_query_value(text).and_then(|text| String::from_utf8(text).ok());
+    // Other clients encode them once.
+    let part = |text: &str| once(text).map(|text| once(&text).unwrap_or(text));
     let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=')?;
         Some((part(name)?, part(value)?))
@@ -173,9 +175,9 @@ mod tests {
     #[test]
     fn filters_are_parsed_strictly() {
         let of = |query: &str| Filter::of(&format!("/v2/sandboxes?{query}").parse().unwrap());
-        let filter = of("metadata=a%3Db%2526%26c%3Dd&state=running,paused&limit=7").unwrap();
+        let filter = of("metadata=a%3Db%252526%26c%3Dd%2525&state=running,paused&limit=7").unwrap();
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        assert_eq!(filter.metadata, [pair("a", "b&"), pair("c", "d")]);
+        assert_eq!(filter.metadata, [pair("a", "b&"), pair("c", "d%")]);
         assert_eq!((filter.states.len(), filter.limit), (2, 7));
         assert_eq!(of("nextToken=12.abc").unwrap().after, Some((12, "abc".to_owned())));
         for bad in ["limit=0", "limit=x", "state=dead", "metadata=a", "nextToken=x", "other=1"] {
