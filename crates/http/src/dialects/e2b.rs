@@ -21,7 +21,7 @@ mod transfer;
 mod user;
 
 use crate::app::App;
-use axum::routing::{any, get, post, put};
+use axum::routing::{any, delete, get, post, put};
 use sandboxes::{create, lifecycle, list, observe, snapshots};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -45,6 +45,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .route("/sandboxes/{id}/snapshots", post(snapshots::create))
         .route("/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/snapshots", get(snapshots::list))
+        .route("/templates/{snapshot}", delete(snapshots::delete))
         .merge(data_plane())
         .merge(not_implemented::router())
 }

@@ -141,7 +141,7 @@ pub(crate) fn routing(method: &Method, route: &str) -> Routing {
     if route.starts_with("/v1/sessions/{sid}") {
         return Routing::Session;
     }
-    if route.starts_with("/v1/snapshots/{snapshot}") {
+    if route.starts_with("/v1/snapshots/{snapshot}") || route == "/templates/{snapshot}" {
         return Routing::Snapshot;
     }
     let found = ELSEWHERE.iter().find(|(of, path, _)| *of == method && *path == route);

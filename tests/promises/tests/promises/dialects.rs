@@ -47,7 +47,8 @@ fn every_call_of_the_dialects_table_is_answered_as_documented() {
             let at = at
                 .replace("{port}", "8000")
                 .replace("{path}", "workspace/a")
-                .replace("{name}", "profile");
+                .replace("{name}", "profile")
+                .replace("{snapshot}", "none");
             let reply = http.send(&method, &at, None);
             let code = reply.status;
             match how.as_str() {

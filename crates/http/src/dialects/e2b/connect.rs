@@ -85,11 +85,14 @@ pub(super) struct RpcError {
     /// The HTTP status, where it differs from that of the code.
     #[serde(skip)]
     status: Option<u16>,
+    /// Whether the sandbox has ended meanwhile.
+    #[serde(skip)]
+    is_gone: bool,
 }
 
 impl RpcError {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), status: None }
+        Self { code, message: message.into(), status: None, is_gone: false }
     }
 
     pub(super) fn invalid(message: impl Into<String>) -> Self {
@@ -100,6 +103,12 @@ impl RpcError {
     pub(super) fn unsupported(message: impl Into<String>) -> Self {
         let status = Some(StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16());
         Self { status, ..Self::new(Code::InvalidArgument, message) }
+    }
+
+    /// Whether the sandbox ended during the call. E2B breaks the connection then, by which clients
+    /// tell it from other errors.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
     }
 
     pub(super) fn code(&self) -> Code {
@@ -120,7 +129,8 @@ impl RpcError {
 impl From<ApiError> for RpcError {
     fn from(failure: ApiError) -> Self {
         let message = format!("{}: {}", failure.message, failure.hint);
-        Self::new(Code::of(&failure), message)
+        let is_gone = failure.code == "sandbox_destroyed";
+        Self { is_gone, ..Self::new(Code::of(&failure), message) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod changes;
+mod directory_watch;
 mod entry;
 mod list;
 mod watch;

@@ -17,7 +17,7 @@ const MANY_METRICS: &str = "metrics are read for one sandbox at a time";
 /// The routes that are refused, with everything below them.
 const REFUSED: [(&str, &str); 12] = [
     ("/templates", TEMPLATES),
-    ("/templates/{*rest}", TEMPLATES),
+    ("/templates/{snapshot}/{*rest}", TEMPLATES),
     ("/v2/templates", TEMPLATES),
     ("/v2/templates/{*rest}", TEMPLATES),
     ("/v3/templates", TEMPLATES),

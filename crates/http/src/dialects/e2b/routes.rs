@@ -38,7 +38,8 @@ const USES: [(&str, RouteUse); 6] = [
 ];
 
 /// The events of the audit log, by the last part of the route; `None` for calls that only read.
-const AUDITED: [(&str, Option<&str>); 22] = [
+const AUDITED: [(&str, Option<&str>); 23] = [
+    ("{snapshot}", Some("snapshot.delete")),
     ("connect", Some("sandbox.change")),
     ("timeout", Some("sandbox.change")),
     ("refreshes", Some("sandbox.change")),

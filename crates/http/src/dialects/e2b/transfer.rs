@@ -86,6 +86,10 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Json<Vec<WrittenFile>>, E2bError> {
     let target = Target::of(request.uri(), request.headers())?;
+    if request.headers().keys().any(|name| name.as_str().starts_with("x-metadata-")) {
+        let reason = "files have no attributes here; write them to a file of their own";
+        return Err(ApiError::field_not_implemented("metadata", reason).into());
+    }
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
     let sandbox = app.service.reach(&caller.tenant, &ids.sandbox, Access::MustExist).await?;

@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use std::convert::Infallible;
+use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -95,7 +95,7 @@ pub(in crate::dialects::e2b) fn respond<S: MessageSource>(
             let stream = MessageStream { source, cancellation, first, pace, keep_alive_at };
             Body::from_stream(stream::unfold(stream, |mut messages| async move {
                 let chunk = messages.next_chunk().await?;
-                Some((Ok::<_, Infallible>(chunk), messages))
+                Some((chunk, messages))
             }))
         }
     };
@@ -108,10 +108,10 @@ pub(in crate::dialects::e2b) fn respond<S: MessageSource>(
 }
 
 impl<S: MessageSource> MessageStream<S> {
-    /// The next chunk, which is never empty; `None` after the last.
-    async fn next_chunk(&mut self) -> Option<Bytes> {
+    /// The next chunk, which is never empty; `None` after the last. An error breaks the connection.
+    async fn next_chunk(&mut self) -> Option<io::Result<Bytes>> {
         if self.first.len() > 0 {
-            return Some(self.first.take());
+            return Some(Ok(self.first.take()));
         }
         let mut source = self.source.take()?;
         let mut out = Envelopes::default();
@@ -142,14 +142,18 @@ impl<S: MessageSource> MessageStream<S> {
                 ControlFlow::Continue(()) => {}
                 ControlFlow::Break(end) => {
                     source.finish().await;
-                    out.end(end.err().as_ref());
-                    return Some(out.take());
+                    let failure = end.err();
+                    if failure.as_ref().is_some_and(RpcError::is_gone) {
+                        return Some(Err(io::Error::other("the sandbox has ended")));
+                    }
+                    out.end(failure.as_ref());
+                    return Some(Ok(out.take()));
                 }
             }
         }
         self.keep_alive_at = Instant::now() + self.pace.keep_alive;
         self.source = Some(source);
-        Some(out.take())
+        Some(Ok(out.take()))
     }
 }
 
@@ -245,7 +249,7 @@ mod tests {
         assert_eq!(silent.pace.keep_alive, Duration::from_secs(2));
         for _ in 0..2 {
             silent.keep_alive_at = Instant::now();
-            assert_eq!(&silent.next_chunk().await.unwrap()[5..], b"\"alive\"");
+            assert_eq!(&silent.next_chunk().await.unwrap().unwrap()[5..], b"\"alive\"");
             assert!(silent.keep_alive_at > Instant::now());
         }
     }

@@ -1,15 +1,26 @@
 //! Changes of files as events of E2B.
 
 use crate::dialects::e2b::connect::{Code, RpcError};
+use crate::dialects::e2b::filesystem::entry::EntryInfo;
 use isolet_wire::response::{FileChange, FileChangeKind};
 use serde::Serialize;
 
 /// An event of a watched directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct FilesystemEvent {
-    name: String,
+    pub(super) name: String,
     #[serde(rename = "type")]
     kind: EventType,
+    /// What the file is now, if the client asked for it and it still exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) entry: Option<EntryInfo>,
+}
+
+impl FilesystemEvent {
+    /// Whether the file may still exist at this path.
+    pub(super) fn has_file(&self) -> bool {
+        !matches!(self.kind, EventType::Remove | EventType::Rename)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,6 +33,8 @@ enum EventType {
     Remove,
     #[serde(rename = "EVENT_TYPE_RENAME")]
     Rename,
+    #[serde(rename = "EVENT_TYPE_CHMOD")]
+    Chmod,
 }
 
 /// What a change means for the client.
@@ -33,17 +46,18 @@ pub(super) enum Translated {
     Gone,
 }
 
-/// Translates a change. A new file may have its content already, so it is also a write.
+/// Translates a change. A new file may have its permissions and its content already.
 pub(super) fn translate(change: &FileChange) -> Translated {
     let event = |path: &[u8], kind| FilesystemEvent {
         name: String::from_utf8_lossy(path).into_owned(),
         kind,
+        entry: None,
     };
     Translated::Events(match change.kind {
         FileChangeKind::Created if change.directory => vec![event(&change.path, EventType::Create)],
-        FileChangeKind::Created => {
-            vec![event(&change.path, EventType::Create), event(&change.path, EventType::Write)]
-        }
+        FileChangeKind::Created => [EventType::Create, EventType::Chmod, EventType::Write]
+            .map(|kind| event(&change.path, kind))
+            .into(),
         FileChangeKind::Modified => vec![event(&change.path, EventType::Write)],
         FileChangeKind::Deleted => vec![event(&change.path, EventType::Remove)],
         FileChangeKind::Moved => {

@@ -6,8 +6,8 @@ use isolet_sandbox::Sandbox;
 use isolet_wire::response::{FileKind, FileStat};
 use serde::Serialize;
 
-/// The user that owns every file: the only one of a sandbox.
-const OWNER: &str = "root";
+/// The user that owns every file: the only one of a sandbox, by its default name in this dialect.
+const OWNER: &str = "user";
 
 /// A file.
 #[derive(Debug, Serialize)]

@@ -5,8 +5,9 @@ use crate::auth::caller::Caller;
 use crate::dialects::e2b::connect::envelope::{EnvelopeReader, Envelopes};
 use crate::dialects::e2b::connect::stream::{MessageSource, Pace, respond};
 use crate::dialects::e2b::connect::unary::Unary;
-use crate::dialects::e2b::connect::{Code, RpcError, timeout};
-use crate::dialects::e2b::filesystem::changes::{FilesystemEvent, Translated, lost, translate};
+use crate::dialects::e2b::connect::{RpcError, timeout};
+use crate::dialects::e2b::filesystem::changes::FilesystemEvent;
+use crate::dialects::e2b::filesystem::directory_watch::DirectoryWatch;
 use crate::dialects::e2b::filesystem::entry::about;
 use crate::dialects::e2b::filesystem::reach;
 use crate::dialects::e2b::filesystem::watchers::WatcherOwner;
@@ -17,8 +18,7 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use isolet_sandbox::Sandbox;
-use isolet_sandbox::files::Watcher;
-use isolet_wire::response::{FileChange, FileKind};
+use isolet_wire::response::FileKind;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 
@@ -35,7 +35,7 @@ pub(super) struct WatchRequest {
 #[serde(rename_all = "camelCase")]
 enum WatchMessage {
     Start {},
-    Filesystem(FilesystemEvent),
+    Filesystem(Box<FilesystemEvent>),
     Keepalive {},
 }
 
@@ -67,28 +67,29 @@ async fn begin(
     Ok((Changes(watcher), first, Pace::new(&parts.headers, timeout)))
 }
 
-async fn open(sandbox: &Sandbox, user: User, wish: &WatchRequest) -> Result<Watcher, RpcError> {
-    if wish.include_entry {
-        let message = "includeEntry: events contain no description of their file";
-        return Err(RpcError::new(Code::Unimplemented, message));
-    }
+async fn open(
+    sandbox: &Sandbox,
+    user: User,
+    wish: &WatchRequest,
+) -> Result<DirectoryWatch, RpcError> {
     let path = user.resolve(&wish.path)?;
     let found = sandbox.file_look(path.as_bytes(), true).await.map_err(|e| about(&path, e))?;
     if found.stat.kind != FileKind::Directory {
         return Err(RpcError::invalid(format!("path {path} is not a directory")));
     }
     let watcher = sandbox.file_watch(path.as_bytes(), wish.recursive).await;
-    watcher.map_err(|error| about(&path, error))
+    let watcher = watcher.map_err(|error| about(&path, error))?;
+    Ok(DirectoryWatch::new(watcher, sandbox.clone(), path, wish.include_entry))
 }
 
-struct Changes(Watcher);
+struct Changes(DirectoryWatch);
 
 impl MessageSource for Changes {
     /// `None` when the directory is gone.
-    type Item = Option<Vec<FileChange>>;
+    type Item = Option<Vec<FilesystemEvent>>;
 
     async fn next(&mut self) -> Result<Self::Item, RpcError> {
-        Ok(self.0.next().await?)
+        self.0.next().await
     }
 
     fn write(
@@ -96,17 +97,9 @@ impl MessageSource for Changes {
         item: Self::Item,
         out: &mut Envelopes,
     ) -> ControlFlow<Result<(), RpcError>> {
-        let Some(changes) = item else { return ControlFlow::Break(Ok(())) };
-        for change in &changes {
-            match translate(change) {
-                Translated::Gone => return ControlFlow::Break(Ok(())),
-                Translated::Lost => return ControlFlow::Break(Err(lost())),
-                Translated::Events(events) => {
-                    for event in events {
-                        out.message(&WatchMessage::Filesystem(event));
-                    }
-                }
-            }
+        let Some(events) = item else { return ControlFlow::Break(Ok(())) };
+        for event in events {
+            out.message(&WatchMessage::Filesystem(Box::new(event)));
         }
         ControlFlow::Continue(())
     }

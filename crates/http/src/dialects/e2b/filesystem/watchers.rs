@@ -2,8 +2,8 @@
 //! longer polled, or its sandbox ends.
 
 use crate::dialects::e2b::connect::{Code, RpcError};
-use crate::dialects::e2b::filesystem::changes::{FilesystemEvent, Translated, lost, translate};
-use isolet_sandbox::files::Watcher;
+use crate::dialects::e2b::filesystem::changes::{FilesystemEvent, lost};
+use crate::dialects::e2b::filesystem::directory_watch::DirectoryWatch;
 use isolet_sandbox::{SandboxId, TenantId, ids};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,7 +67,11 @@ impl Watchers {
     }
 
     /// Adds a watcher, and returns its id.
-    pub(super) fn add(&self, owner: WatcherOwner, watcher: Watcher) -> Result<String, RpcError> {
+    pub(super) fn add(
+        &self,
+        owner: WatcherOwner,
+        watcher: DirectoryWatch,
+    ) -> Result<String, RpcError> {
         let id = ids::random();
         let state =
             Collected { events: Vec::new(), is_incomplete: false, polled_at: Instant::now() };
@@ -138,22 +142,20 @@ fn find<'a>(
 }
 
 /// Collects events until the watch ends or nobody polls them.
-async fn collect(mut watcher: Watcher, shared: &Shared) {
+async fn collect(mut watcher: DirectoryWatch, shared: &Shared) {
     loop {
         let ends_at = lock(&shared.state).polled_at + UNPOLLED;
-        let changes = match timeout_at(ends_at, watcher.next()).await {
+        let events = match timeout_at(ends_at, watcher.next()).await {
             Err(_) if lock(&shared.state).polled_at + UNPOLLED <= Instant::now() => return,
             Err(_) => continue,
-            Ok(Ok(Some(changes))) => changes,
+            Ok(Ok(Some(events))) => Some(events),
+            Ok(Err(error)) if error == lost() => None,
             Ok(Ok(None) | Err(_)) => return,
         };
         let mut state = lock(&shared.state);
-        for change in &changes {
-            match translate(change) {
-                Translated::Gone => return,
-                Translated::Lost => state.is_incomplete = true,
-                Translated::Events(events) => state.events.extend(events),
-            }
+        match events {
+            Some(events) => state.events.extend(events),
+            None => state.is_incomplete = true,
         }
         if state.events.len() > EVENTS_MAX {
             state.events.clear();

@@ -10,7 +10,7 @@ use crate::foundation::error::ApiError;
 use crate::foundation::input::PathIds;
 use crate::foundation::query::Query;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use isolet_sandbox::{Patch, SnapshotId, SnapshotInfo, SnapshotSpec};
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,21 @@ pub(crate) async fn list(
     });
     all.sort_by_key(|info| std::cmp::Reverse(info.created_at_ms));
     Ok(Json(all.into_iter().map(SnapshotView::from).collect()))
+}
+
+/// Deletes a snapshot, which is a template for E2B.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(snapshot): Path<String>,
+) -> Result<StatusCode, E2bError> {
+    let snapshot = SnapshotId::parse(&snapshot);
+    let snapshot = snapshot.map_err(|_| {
+        let message = "there is no such template; only snapshots can be deleted here";
+        ApiError::new(StatusCode::NOT_FOUND, "no_snapshot", message, "list the snapshots")
+    })?;
+    app.service.delete_snapshot(&caller.tenant, &snapshot).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Debug, Default, Deserialize)]

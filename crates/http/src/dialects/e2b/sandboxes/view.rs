@@ -10,9 +10,8 @@ use isolet_sandbox::{SandboxInfo, State};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The version of E2B's daemon whose calls this server answers. The SDKs decide by it what they use:
-/// this one has no attributes of files, and no descriptions of files in events.
-const DAEMON_VERSION: &str = "0.5.7";
+/// The version of E2B's daemon whose calls this server answers. The SDKs decide by it what they use.
+const DAEMON_VERSION: &str = "0.6.4";
 /// E2B's name of the machine that has the sandbox.
 const CLIENT_ID: &str = "isolet";
 /// The member of a record that holds the template as the client named it.
