@@ -137,6 +137,8 @@ fn an_access_token_opens_the_data_plane_of_its_sandbox_alone() {
     assert!(server.command(&["keys", "revoke", id.as_str().expect("an id")]).status.success());
     assert_eq!(with(&other.token, &other.id).status, 502);
     assert_eq!(other_http.get("/v2/sandboxes").status, 401);
+    let key = server.add_key(&["--tenant", "other"]);
+    server.client(Some(&key)).delete(&format!("/sandboxes/{}", other.id)).expect(204);
 }
 
 /// Promises: D8.
@@ -178,6 +180,7 @@ fn malformed_calls_are_refused_in_the_form_of_their_protocol() {
         ("a long message", envelope(0, &vec![b' '; TOO_LONG]), "resource_exhausted"),
         ("no JSON", envelope(0, b"\xff{"), "invalid_argument"),
         ("no program", envelope(0, b"{}"), "invalid_argument"),
+        ("a list", envelope(0, b"[]"), "invalid_argument"),
         ("a null byte", envelope(0, br#"{"process":{"cmd":"a\u0000"}}"#), "invalid_argument"),
         ("no such program", envelope(0, br#"{"process":{"cmd":"/no"}}"#), "not_found"),
         (
@@ -307,7 +310,8 @@ fn what_e2b_has_and_this_server_does_not_is_refused_with_a_reason() {
         json!({"network": {"denyOut": ["1.1.1.1"]}}),
         json!({"timeout": 1_000_000_000}),
         json!({"metadata": {"a": 1}}),
-        json!({"templateID": "no-such-image"}),
+        json!({"templateID": "No Such Image"}),
+        json!([]),
     ] {
         rows.row(&body.to_string(), || {
             let reply = http.post("/v2/sandboxes", &body);

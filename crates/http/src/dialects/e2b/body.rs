@@ -23,6 +23,10 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Lenient<T> {
         reject_content_encoding(&parts.headers)?;
         let raw = read_body(body).await?;
         let text = if raw.is_empty() { &b"{}"[..] } else { &raw[..] };
+        // A derived `Deserialize` would also accept an array of the fields.
+        if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            return Err(ApiError::bad_request("malformed body: must be one JSON object").into());
+        }
         let value = serde_json::from_slice(text).map_err(|error| {
             let text: String = error.to_string().chars().take(200).collect();
             ApiError::bad_request(format!("malformed body: {text}"))

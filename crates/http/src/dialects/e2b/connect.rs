@@ -85,7 +85,7 @@ pub(super) struct RpcError {
     /// The HTTP status, where it differs from that of the code.
     #[serde(skip)]
     status: Option<u16>,
-    /// Whether the sandbox has ended meanwhile.
+    /// Whether the sandbox has ended during the call.
     #[serde(skip)]
     is_gone: bool,
 }

@@ -67,8 +67,7 @@ impl EnvelopeReader {
     ) -> Result<Option<T>, RpcError> {
         loop {
             if let Some(message) = self.take()? {
-                let parsed = serde_json::from_slice(&message);
-                return parsed.map(Some).map_err(|error| malformed(&error));
+                return parse(&message).map(Some);
             }
             let begun = !self.buffer.is_empty();
             let frame = match begun {
@@ -117,10 +116,16 @@ impl EnvelopeReader {
     }
 }
 
-/// Describes what a parser refused.
-pub(super) fn malformed(error: &serde_json::Error) -> RpcError {
-    let text: String = error.to_string().chars().take(200).collect();
-    RpcError::invalid(format!("malformed message: {text}"))
+/// Parses a message, which is one JSON object.
+pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, RpcError> {
+    // A derived `Deserialize` would also accept an array of the fields.
+    if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(RpcError::invalid("malformed message: must be one JSON object"));
+    }
+    serde_json::from_slice(text).map_err(|error| {
+        let text: String = error.to_string().chars().take(200).collect();
+        RpcError::invalid(format!("malformed message: {text}"))
+    })
 }
 
 /// Envelopes that are not sent yet.

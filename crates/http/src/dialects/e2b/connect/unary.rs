@@ -1,6 +1,6 @@
 //! Unary calls: one JSON message in each direction.
 
-use crate::dialects::e2b::connect::envelope::malformed;
+use crate::dialects::e2b::connect::envelope::parse;
 use crate::dialects::e2b::connect::{MESSAGE_BYTES_MAX, RpcError};
 use crate::foundation::json::read_body;
 use axum::extract::{FromRequest, Request};
@@ -27,6 +27,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Unary<T> {
         }
         let body = read_body(body).await?;
         debug_assert!(body.len() <= MESSAGE_BYTES_MAX, "it has the same limit");
-        Ok(Self(serde_json::from_slice(&body).map_err(|error| malformed(&error))?))
+        Ok(Self(parse(&body)?))
     }
 }
