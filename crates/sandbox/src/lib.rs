@@ -48,7 +48,8 @@ pub use model::ids::{
 };
 pub use model::info::class::SandboxClass;
 pub use model::info::ownership::{
-    self, FleetSettings, IdClaims, LocalSandbox, StartPermits, StoredOwnership,
+    self, FleetSettings, IdClaims, LocalSandbox, LostSince, PushedSnapshot, RestoredFrom,
+    SnapshotRecords, StartPermits, StoredOwnership, StoredSandbox,
 };
 pub use model::info::{
     self, AutoSnapshots, AutoSnapshotsChange, Created, EndedSandbox, IdempotencyKey, Life, Limits,

@@ -95,6 +95,7 @@ impl Service {
         inner.spawn(upkeep::page_out::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::schedule::keep(Arc::clone(&inner)));
+        inner.spawn(snapshots::durable::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::keep(Arc::clone(&inner)));
         inner.spawn(snapshots::layers::fold(Arc::clone(&inner)));
         inner.spawn(key_uses::keep(Arc::clone(&inner)));

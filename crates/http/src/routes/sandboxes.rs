@@ -118,11 +118,11 @@ pub(crate) struct CreateSandbox {
     #[schema(nullable = false)]
     auto_resume: Option<bool>,
     /// The interval in seconds at which the server takes a snapshot, at least 60 unless the server is
-    /// configured otherwise. 0 or `null` means never (default). A snapshot at an interval is no use of the
-    /// sandbox, and none is taken while nothing has run since the last one.
+    /// configured otherwise. 0 or `null` means never (default; 300 for the class `store`). A snapshot at an
+    /// interval is no use of the sandbox, and none is taken while nothing has run since the last one.
     #[serde(deserialize_with = "null_as_zero")]
     snapshot_every_s: Option<u64>,
-    /// How many snapshots at intervals exist, 1 to 100 (default 5). The server deletes the oldest ones.
+    /// How many snapshots at intervals exist, 1 to 100 (default 5; 1 for the class `store`). The server deletes the oldest ones.
     #[serde(deserialize_with = "not_null")]
     #[schema(minimum = 1, maximum = 100, nullable = false)]
     keep: Option<u64>,
@@ -399,7 +399,8 @@ pub(crate) async fn patch(
 /// Ends everything in the sandbox and removes its files. Does not wait for running commands.
 /// Answers with the last state of the sandbox and the resources that it used. If its
 /// `snapshot_on_destroy` is set, a snapshot is taken first, which `snapshot` names; if that fails, the
-/// sandbox is not deleted.
+/// sandbox is not deleted. In a fleet, a sandbox whose node was declared dead is only forgotten: the
+/// answer then has nothing but `id` and `state`.
 #[utoipa::path(
     delete, path = "/v1/sandboxes/{id}", operation_id = "sandboxes_delete", tag = "sandboxes",
     params(

@@ -282,6 +282,7 @@ impl Driver {
                         let _ = answer.send(self.recover().await);
                     }
                     Some(DriverCommand::LossReported) => self.told_lost().await,
+                    Some(DriverCommand::Pushed(snapshot)) => self.pushed(snapshot).await,
                     Some(DriverCommand::Check) => self.check().await,
                     Some(DriverCommand::Continue) => self.continue_running().await,
                     Some(DriverCommand::Supersede(answer)) => {

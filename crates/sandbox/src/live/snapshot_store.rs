@@ -7,11 +7,13 @@ use isolet_repository::{Progress, Repository, StoreSettings};
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// How many pushes and pulls of all tenants run at the same time. One of them takes up to 150 MiB of
 /// memory, and the index of its tenant. A tenant runs one; others of it wait.
 const RUNNING_MAX: usize = 3;
+/// How many sandboxes are restored at the same time; others wait.
+const RESTORING_MAX: usize = 4;
 /// Maximum number of pushes and pulls of one tenant that run or wait.
 const WAITING_MAX: usize = 16;
 
@@ -64,6 +66,8 @@ pub(crate) struct SnapshotStore {
     /// The repository, once a call has opened it.
     repository: tokio::sync::Mutex<Option<Repository>>,
     running: Semaphore,
+    /// A place for each restore of a sandbox. Apart, because requests wait for them.
+    restoring: Semaphore,
     state: Mutex<State>,
 }
 
@@ -80,6 +84,7 @@ impl SnapshotStore {
             settings,
             repository: tokio::sync::Mutex::default(),
             running: Semaphore::new(RUNNING_MAX),
+            restoring: Semaphore::new(RESTORING_MAX),
             state: Mutex::default(),
         }
     }
@@ -103,6 +108,11 @@ impl SnapshotStore {
             return Ok(open.clone());
         }
         Ok(repository.insert(Repository::open(settings).await?).clone())
+    }
+
+    /// Waits for a place to restore a sandbox; `None` never happens, because the semaphore stays open.
+    pub(crate) async fn restores(&self) -> Option<SemaphorePermit<'_>> {
+        self.restoring.acquire().await.ok()
     }
 
     /// The transfer of this snapshot that runs.

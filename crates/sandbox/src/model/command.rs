@@ -5,6 +5,7 @@ use crate::model::error::Error;
 use crate::model::exposed_ports::{ExposeChange, ExposedPort};
 use crate::model::held::{BriefStop, HeldSandbox, HoldPurpose};
 use crate::model::ids::{SessionId, SnapshotId};
+use crate::model::info::ownership::PushedSnapshot;
 use crate::model::info::{EndedSandbox, Patch, RecoveredSandbox, SandboxInfo};
 use crate::model::info::{IdempotencyKey, Lost, RestoredSandbox};
 use crate::model::network::change::NetworkChange;
@@ -68,6 +69,8 @@ pub(crate) enum DriverCommand {
     Link(oneshot::Sender<Result<(), Error>>),
     /// Install the CA certificate that the egress proxy announced.
     Trust,
+    /// A snapshot of the sandbox is in the object store, and recorded in the fleet.
+    Pushed(PushedSnapshot),
     /// A client has received the list of what the last sleep lost.
     LossReported,
     /// Another node has taken the sandbox over: end it, and keep its files aside.

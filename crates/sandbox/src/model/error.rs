@@ -298,6 +298,14 @@ pub enum Error {
         /// The sandbox or the snapshot.
         of: String,
     },
+    /// The fleet does not know what was done or is to be done. The call can be repeated.
+    #[error("the records of the fleet about sandbox {id} cannot be written: {reason}")]
+    NotRecorded {
+        /// The sandbox.
+        id: SandboxId,
+        /// Why.
+        reason: String,
+    },
     /// The agent refused the request.
     #[error("{message}")]
     Refused {

@@ -4,12 +4,15 @@ mod auto_snapshots;
 pub(crate) mod class;
 pub mod ownership;
 
-pub use auto_snapshots::{AutoSnapshots, AutoSnapshotsChange, KEEP_DEFAULT, KEEP_MAX, Trigger};
+pub use auto_snapshots::{
+    AutoSnapshots, AutoSnapshotsChange, KEEP_DEFAULT, KEEP_MAX, STORE_EVERY_S, Trigger,
+};
 pub use isolet_wire::launcher::Limits;
 
 use crate::model::access::FileAccess;
 use crate::model::ids::{SandboxId, SessionId, SnapshotId, TenantId};
 use crate::model::info::class::SandboxClass;
+use crate::model::info::ownership::{PushedSnapshot, RestoredFrom};
 use crate::model::input::{Environment, EnvironmentChange, Metadata, WorkingDirectory};
 use crate::model::network::Network;
 use crate::model::network::injected_credential::{CredentialSpec, InjectedCredential};
@@ -164,6 +167,12 @@ pub struct SandboxInfo {
     /// Whether the sandbox survives its node. Answers that earlier versions stored do not have it.
     #[serde(default)]
     pub class: SandboxClass,
+    /// Of the class `store`: the newest snapshot from which another node can restore it.
+    #[serde(default)]
+    pub pushed: Option<PushedSnapshot>,
+    /// Of the class `store`: from what it was restored on this node.
+    #[serde(default)]
+    pub restored_from: Option<RestoredFrom>,
     /// The dialect's own fields, unchanged.
     pub dialect: serde_json::Map<String, serde_json::Value>,
     /// The protocol version of the running agent; `None` while no agent runs.

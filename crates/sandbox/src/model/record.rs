@@ -4,6 +4,7 @@
 mod class;
 mod from_snapshot;
 pub(crate) mod image_sessions;
+mod info;
 mod limits;
 mod pool_kind;
 pub(crate) mod snapshot;
@@ -18,9 +19,8 @@ use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
-use crate::model::info::{
-    AutoSnapshots, EndedSandbox, Lost, Patch, SandboxInfo, SandboxSpec, TTL_S_MAX,
-};
+use crate::model::info::ownership::{PushedSnapshot, RestoredFrom};
+use crate::model::info::{AutoSnapshots, EndedSandbox, Lost, Patch, SandboxSpec, TTL_S_MAX};
 use crate::model::input::check_merged_size;
 use crate::model::network::Network;
 use crate::model::network::injected_credential::InjectedCredential;
@@ -129,6 +129,12 @@ pub(crate) struct RecordBody {
     /// The directory for its files, if another node has taken it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) superseded: Option<String>,
+    /// Of the class `store`: the newest snapshot from which another node can restore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pushed: Option<PushedSnapshot>,
+    /// Of the class `store`: from what it was restored on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restored_from: Option<RestoredFrom>,
 }
 
 fn yes() -> bool {
@@ -183,7 +189,7 @@ impl RecordBody {
         if let Some(lack) = config.no_disk.as_ref().filter(|_| limits.disk_mib > 0) {
             return Err(Error::Lacks { field: "disk_mib", reason: lack.clone() });
         }
-        class::check_class(config, spec.class)?;
+        class::check_class(config, spec.class, spec.persistent)?;
         let image = spec.image.unwrap_or_else(|| "host".to_owned());
         let ttl_s = check_time("ttl_s", spec.ttl_s)?;
         let sleep_after_s = Some(spec.sleep_after_s.unwrap_or(config.sleep_after_s));
@@ -214,9 +220,12 @@ impl RecordBody {
             used: crate::model::used::UsageCounters::begun(),
             network: spec.network.unwrap_or_else(|| config.network.default.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
-            snapshots: AutoSnapshots::default().changed(config, spec.snapshots)?,
+            snapshots: AutoSnapshots::of_class(config, spec.class)
+                .changed(config, spec.snapshots)?,
             class: spec.class,
             superseded: None,
+            pushed: None,
+            restored_from: None,
         })
     }
 
@@ -283,37 +292,6 @@ impl View {
 }
 
 impl Record {
-    /// The description for clients.
-    pub(crate) fn info(&self) -> SandboxInfo {
-        let body = &self.body;
-        SandboxInfo {
-            id: self.id.clone(),
-            tenant: self.tenant.clone(),
-            state: self.state,
-            cause: body.cause.clone(),
-            image: body.image.clone(),
-            image_resolved: body.image_resolved.clone(),
-            created_at_ms: body.created_at_ms,
-            create_ms: body.create_ms,
-            ttl_s: body.ttl_s,
-            expires_at_ms: body.expires_at_ms,
-            metadata: body.metadata.clone(),
-            env_names: body.env.keys().cloned().collect(),
-            limits: body.limits,
-            network: body.network.clone(),
-            credentials: body.credentials.clone(),
-            persistent: body.persistent,
-            auto_resume: body.auto_resume,
-            snapshots: body.snapshots,
-            sleep_after_s: body.sleep_after_s,
-            class: body.class,
-            dialect: body.dialect.clone(),
-            agent_version: self
-                .agent_version
-                .filter(|_| matches!(self.state, State::Running | State::Paused)),
-        }
-    }
-
     /// Changes the state.
     pub(crate) fn set_state(&mut self, state: State) {
         self.state = state;
@@ -399,6 +377,8 @@ impl Record {
             snapshots: AutoSnapshots::default(),
             class: SandboxClass::Node,
             superseded: None,
+            pushed: None,
+            restored_from: None,
         }
     }
 }

@@ -155,7 +155,7 @@ impl Inner {
 }
 
 /// The result of a creation.
-async fn made(entry: &SandboxEntry) -> Result<SandboxInfo, Error> {
+pub(super) async fn made(entry: &SandboxEntry) -> Result<SandboxInfo, Error> {
     let view = entry.made().await;
     match view.end {
         Some(Err(error)) => Err(error),

@@ -1,9 +1,11 @@
 //! Snapshots: taking, listing and deleting them.
 
 mod destroy;
+pub(super) mod durable;
 mod files;
 mod first_pass;
 pub(super) mod layers;
+mod restore_stored;
 pub(super) mod schedule;
 mod transfers;
 
@@ -22,6 +24,7 @@ use crate::model::error::Error;
 use crate::model::held::cancel::CancelToken;
 use crate::model::held::{CopiedSandbox, HeldContents, HeldSandbox, HoldPurpose};
 use crate::model::ids::{SandboxId, SnapshotId, TenantId, random};
+use crate::model::info::class::SandboxClass;
 use crate::model::info::{AutoSnapshots, IdempotencyKey, TTL_S_MAX, Trigger};
 use crate::model::record::RecordBody;
 use crate::model::record::snapshot::{
@@ -458,6 +461,8 @@ impl TakenFiles {
                 trigger,
                 incarnation: Some(record.name.clone()),
                 asleep_after_ms: (record.state == State::Sleeping).then(|| record.awake_ms()),
+                identity: (record.body.class == SandboxClass::Store && !temporary)
+                    .then(|| Box::new(record.body.clone())),
             },
         };
         (record, self.standing)

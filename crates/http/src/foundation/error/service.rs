@@ -69,7 +69,12 @@ fn classify(error: &Error) -> (StatusCode, &'static str, &'static str) {
         Error::NoClass { .. } => (
             S::UNPROCESSABLE_ENTITY,
             "class_unavailable",
-            "leave class out, or ask the operator of this server for [cluster] with store = true",
+            "leave class out, or ask the operator of this server for [cluster] with store = true, and [store]",
+        ),
+        Error::NotRecorded { .. } => (
+            S::SERVICE_UNAVAILABLE,
+            "fleet_unavailable",
+            "retry when the records of the fleet can be reached",
         ),
         Error::Paused(_) => (
             S::CONFLICT,

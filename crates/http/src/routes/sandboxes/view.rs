@@ -2,7 +2,9 @@
 
 use crate::fleet::Placement;
 use crate::foundation::lost::{LostFields, LostStateView};
-use isolet_sandbox::{EndedSandbox, RecoveredSandbox, SandboxInfo, Traffic, Usage};
+use isolet_sandbox::{
+    EndedSandbox, Lost, RecoveredSandbox, RestoredFrom, SandboxInfo, Traffic, Usage,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -66,6 +68,19 @@ pub(crate) struct SandboxView {
     snapshot_on_destroy: bool,
     /// `node`, or `store` if another node of the fleet may take the sandbox over.
     class: &'static str,
+    /// Of the class `store`: the newest snapshot in the object store from which another node can
+    /// restore it. Absent until there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    last_pushed_snapshot: Option<String>,
+    /// When that snapshot was complete in the object store, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    last_pushed_at_ms: Option<i64>,
+    /// From what it was last restored, because its former node had failed or had stored it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    restored_from: Option<RestoredFromView>,
     /// The snapshot that was taken before the deletion. Only in the answer to a delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -104,6 +119,51 @@ pub(crate) struct SandboxView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     usage: Option<UsageView>,
+}
+
+/// From what a sandbox was restored.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RestoredFrom)]
+pub(crate) struct RestoredFromView {
+    /// The snapshot in the object store.
+    snapshot: String,
+    /// When the snapshot was taken, in milliseconds since 1970.
+    created_at_ms: i64,
+    /// The node that pushed the snapshot.
+    node: String,
+    /// When the sandbox was restored, in milliseconds since 1970.
+    restored_at_ms: i64,
+    /// What was lost. Absent if the sandbox had not run since the snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    lost: Option<LostSinceView>,
+}
+
+/// What a restored sandbox lost.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LostSince)]
+pub(crate) struct LostSinceView {
+    /// Changes of the last `seconds` before the restore may be lost.
+    seconds: u64,
+    /// What the snapshot does not contain, such as `processes`.
+    items: Vec<&'static str>,
+}
+
+impl From<RestoredFrom> for RestoredFromView {
+    fn from(restored: RestoredFrom) -> Self {
+        let lost = restored.lost.map(|lost| {
+            let mut items: Vec<&str> = lost.items.iter().map(Lost::word).collect();
+            items.dedup();
+            LostSinceView { seconds: lost.seconds, items }
+        });
+        Self {
+            snapshot: restored.snapshot.into(),
+            created_at_ms: restored.created_at_ms,
+            node: restored.node,
+            restored_at_ms: restored.restored_at_ms,
+            lost,
+        }
+    }
 }
 
 /// A sandbox after its recovery, with what is lost.
@@ -230,6 +290,9 @@ impl From<SandboxInfo> for SandboxView {
             snapshot_every_s: info.snapshots.every_s,
             keep: info.snapshots.keep,
             snapshot_on_destroy: info.snapshots.on_destroy,
+            last_pushed_at_ms: info.pushed.as_ref().map(|pushed| pushed.pushed_at_ms),
+            last_pushed_snapshot: info.pushed.map(|pushed| pushed.id.into()),
+            restored_from: info.restored_from.map(RestoredFromView::from),
             snapshot: None,
             metadata: info.metadata,
             env_names: info.env_names,

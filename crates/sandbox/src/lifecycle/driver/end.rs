@@ -42,19 +42,40 @@ impl Driver {
         answer: Option<oneshot::Sender<Result<EndedSandbox, Error>>>,
     ) -> bool {
         let mut answer = answer;
+        if let Err(error) = self.announce_end().await {
+            return self.not_ended(answer, error);
+        }
         if let Err(error) = self.condemn().await {
-            warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not deleted");
-            self.until = self.until.map(|until| until.max(Instant::now() + AGAIN));
-            if let Some(answer) = answer {
-                let _ = answer.send(Err(error));
-            }
-            return false;
+            return self.not_ended(answer, error);
         }
         self.watch = None;
         self.entry.disconnect();
         self.publish(None);
         self.destroy(&mut answer).await;
         true
+    }
+
+    fn not_ended(
+        &mut self,
+        answer: Option<oneshot::Sender<Result<EndedSandbox, Error>>>,
+        error: Error,
+    ) -> bool {
+        warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, %error, "not deleted");
+        self.until = self.until.map(|until| until.max(Instant::now() + AGAIN));
+        if let Some(answer) = answer {
+            let _ = answer.send(Err(error));
+        }
+        false
+    }
+
+    /// Records in the fleet that the sandbox is deleted, so that no other node restores it. One that
+    /// another node has taken over lives on there.
+    async fn announce_end(&self) -> Result<(), Error> {
+        let is_over = self.record.state == State::Destroying;
+        if is_over || self.record.body.superseded.is_some() {
+            return Ok(());
+        }
+        self.inner.ownership.deleted(&self.entry).await
     }
 
     /// Records the deletion before it starts, so that a killed server does not bring the sandbox

@@ -12,6 +12,7 @@ use crate::model::agent_error::AgentError;
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::info::EndedSandbox;
+use crate::model::info::ownership::PushedSnapshot;
 use crate::model::state::State;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -53,6 +54,17 @@ impl Driver {
         })?;
         warn!(sandbox = %self.entry.id, tenant = %self.entry.tenant, path, "another node has taken the sandbox over; its files were moved aside");
         Ok(())
+    }
+
+    /// A snapshot is in the object store, and another node restores the sandbox from it.
+    pub(crate) async fn pushed(&mut self, snapshot: PushedSnapshot) {
+        let known = self.record.body.pushed.as_ref();
+        if known.is_some_and(|known| known.created_at_ms > snapshot.created_at_ms) {
+            return;
+        }
+        self.record.body.pushed = Some(snapshot);
+        self.settle_record().await;
+        self.publish(None);
     }
 
     /// The lease guard lets the sandbox continue.

@@ -6,7 +6,9 @@ use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
-use crate::model::info::ownership::{IdClaims, LocalSandbox, StartPermits};
+use crate::model::info::ownership::{
+    IdClaims, LocalSandbox, NotRecorded, SnapshotRecords, StartPermits,
+};
 use isolet_wire::lease::Epoch;
 use std::sync::{Arc, OnceLock};
 use tracing::warn;
@@ -26,6 +28,7 @@ pub(crate) struct Ownership {
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) permits: OnceLock<Arc<dyn StartPermits>>,
     pub(crate) claims: OnceLock<Arc<dyn IdClaims>>,
+    pub(crate) records: OnceLock<Arc<dyn SnapshotRecords>>,
 }
 
 impl Ownership {
@@ -75,6 +78,20 @@ impl Ownership {
 }
 
 impl Ownership {
+    /// Records in the fleet that a sandbox is deleted, before anything of it is removed. Does nothing
+    /// for one of the class `node`, which no other node restores.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`] if another node owns it, [`Error::NotRecorded`].
+    pub(crate) async fn deleted(&self, entry: &SandboxEntry) -> Result<(), Error> {
+        let sandbox = entry.local();
+        let Some(records) = self.records.get() else { return Ok(()) };
+        if sandbox.class == SandboxClass::Node {
+            return Ok(());
+        }
+        records.deleted(&sandbox).await.map_err(|failure| not_recorded(entry, failure))
+    }
+
     /// Tells the lease guard that nothing of a sandbox runs any more. If that fails, the driver of the
     /// fleet's protocol repeats it.
     pub(crate) async fn ended(&self, entry: &SandboxEntry) {
@@ -85,6 +102,15 @@ impl Ownership {
         if !matches!(released, Ok(Ok(()))) {
             warn!(sandbox = %entry.id, ?released, "the lease guard does not know that it has ended");
         }
+    }
+}
+
+/// The error of a call whose effect the fleet does not know.
+pub(crate) fn not_recorded(entry: &SandboxEntry, failure: NotRecorded) -> Error {
+    let id = entry.id.clone();
+    match failure {
+        NotRecorded::Superseded(reason) => Error::Suspended { id, reason },
+        NotRecorded::Unavailable(reason) => Error::NotRecorded { id, reason },
     }
 }
 

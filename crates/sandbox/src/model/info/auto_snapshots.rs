@@ -5,12 +5,19 @@ use super::TTL_S_MAX;
 use crate::model::clock::now_ms;
 use crate::model::config::Config;
 use crate::model::error::Error;
+use crate::model::info::class::SandboxClass;
 use serde::{Deserialize, Serialize};
 
 /// How many scheduled snapshots of a sandbox exist unless the client says otherwise.
 pub const KEEP_DEFAULT: u32 = 5;
 /// Maximum number of scheduled snapshots of one sandbox.
 pub const KEEP_MAX: u32 = 100;
+
+/// The interval of a sandbox of the class `store` unless the client says otherwise, in seconds.
+pub const STORE_EVERY_S: u64 = 300;
+/// How many scheduled snapshots of such a sandbox exist on its node unless the client says otherwise:
+/// those in the object store count apart.
+const STORE_KEEP: u32 = 1;
 
 /// When the server takes snapshots of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +80,29 @@ impl AutoSnapshots {
     /// Whether no client has changed anything. Such settings are not stored.
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The settings of a new sandbox of this class.
+    pub(crate) fn of_class(config: &Config, class: SandboxClass) -> Self {
+        match class {
+            SandboxClass::Node => Self::default(),
+            SandboxClass::Store => Self {
+                every_s: Some(STORE_EVERY_S.max(config.snapshot_every_s_min)),
+                keep: STORE_KEEP,
+                on_destroy: false,
+                since_ms: now_ms(),
+            },
+        }
+    }
+
+    /// These settings, or those of the class if they have no interval.
+    pub(crate) fn or_of_class(self, config: &Config, class: SandboxClass) -> Self {
+        let on_destroy = self.on_destroy;
+        match self.every_s {
+            Some(_) => self,
+            None if class.is_node() => self,
+            None => Self { on_destroy, ..Self::of_class(config, class) },
+        }
     }
 
     /// The settings after a change.

@@ -3,9 +3,11 @@
 //! protocol.
 
 use crate::model::error::Error;
-use crate::model::ids::{SandboxId, TenantId};
+use crate::model::ids::{SandboxId, SnapshotId, TenantId};
+use crate::model::info::Lost;
 use crate::model::info::class::SandboxClass;
 use isolet_wire::lease::Epoch;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -99,4 +101,86 @@ pub trait StartPermits: Send + Sync {
     /// # Errors
     /// Why it must not start now, as text for people.
     fn permit<'a>(&'a self, sandbox: &'a LocalSandbox) -> PermitFuture<'a>;
+}
+
+/// A snapshot in the object store from which another node can restore a sandbox of the class `store`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushedSnapshot {
+    /// The id of the snapshot.
+    pub id: SnapshotId,
+    /// When it was taken, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// When it was complete in the store, in milliseconds since 1970.
+    pub pushed_at_ms: i64,
+    /// Whether the server took it on its own account, so that it is deleted from the store once there
+    /// are newer ones.
+    pub automatic: bool,
+}
+
+/// What a node restores of a sandbox whose former node has failed or has stored it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSandbox {
+    /// The newest snapshot in the object store.
+    pub snapshot: PushedSnapshot,
+    /// The node that pushed it.
+    pub node: String,
+    /// Whether the sandbox may have run since then.
+    pub has_run_since: bool,
+}
+
+/// From what a sandbox was restored on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredFrom {
+    /// The snapshot in the object store.
+    pub snapshot: SnapshotId,
+    /// When it was taken, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// The node that pushed it.
+    pub node: String,
+    /// When the sandbox was restored, in milliseconds since 1970.
+    pub restored_at_ms: i64,
+    /// What was lost; `None`: the sandbox had not run since the snapshot.
+    pub lost: Option<LostSince>,
+}
+
+/// What a sandbox lost that was restored from a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostSince {
+    /// Changes of this time may be lost: from the snapshot until the restore, in seconds.
+    pub seconds: u64,
+    /// What the snapshot does not contain.
+    pub items: Vec<Lost>,
+}
+
+/// Why something about a sandbox is not recorded in the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotRecorded {
+    /// Another node owns the sandbox. The text is for people.
+    Superseded(String),
+    /// The records cannot be written now. The text is for people.
+    Unavailable(String),
+}
+
+/// The answer of a call of [`SnapshotRecords`].
+pub type RecordedFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, NotRecorded>> + Send + 'a>>;
+
+/// Records for the other nodes of a fleet from which snapshot they restore a sandbox of the class
+/// `store`. A snapshot in the store counts only once it is recorded, which only the owner can do.
+pub trait SnapshotRecords: Send + Sync {
+    /// Records a snapshot that is complete in the store. Returns older snapshots that nobody needs any
+    /// more and that are to be deleted from the store.
+    ///
+    /// # Errors
+    /// [`NotRecorded`]: other nodes do not restore it.
+    fn pushed<'a>(
+        &'a self,
+        sandbox: &'a LocalSandbox,
+        snapshot: &'a PushedSnapshot,
+    ) -> RecordedFuture<'a, Vec<SnapshotId>>;
+
+    /// Records that the sandbox is deleted, so that no node restores it.
+    ///
+    /// # Errors
+    /// [`NotRecorded`].
+    fn deleted<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()>;
 }

@@ -1,17 +1,33 @@
 //! Which classes of sandboxes a server has.
 
+use super::bad;
 use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::info::class::SandboxClass;
 
-/// Refuses a class that this server does not have.
-pub(super) fn check_class(config: &Config, class: SandboxClass) -> Result<(), Error> {
+/// Refuses a class that this server does not have, and one that does not fit the other settings.
+pub(super) fn check_class(
+    config: &Config,
+    class: SandboxClass,
+    persistent: Option<bool>,
+) -> Result<(), Error> {
     let lack = match config.fleet {
         _ if class == SandboxClass::Node => return Ok(()),
-        Some(fleet) if fleet.allows_store => return Ok(()),
+        Some(fleet) if fleet.allows_store => match &config.store {
+            Some(_) if persistent == Some(false) => {
+                let reason = "another node restores the files of a sandbox of the class store, so \
+                              they outlive a sleep";
+                return Err(bad("persistent", reason.to_owned()));
+            }
+            Some(_) => return Ok(()),
+            None => {
+                "this node has no object store for its snapshots: it needs the table [store] in its \
+                 configuration file"
+            }
+        },
         None => {
             "this server is no node of a fleet: it needs the table [cluster] in its configuration \
-             file, with store = true"
+             file, with store = true, and the table [store]"
         }
         Some(_) => {
             "this node holds none: it needs store = true in the table [cluster] of its \

@@ -7,6 +7,7 @@ use crate::model::config::Config;
 use crate::model::error::Error;
 use crate::model::exposed_ports::ExposedPorts;
 use crate::model::info::class::SandboxClass;
+use crate::model::info::ownership::{PushedSnapshot, RestoredFrom};
 use crate::model::info::{Lost, SandboxSpec};
 use crate::model::input::{Metadata, check_merged_size};
 use crate::model::used::UsageCounters;
@@ -24,7 +25,7 @@ impl RecordBody {
             let reason = "a sandbox from a snapshot has the image of the snapshot".to_owned();
             return Err(bad("image", reason));
         }
-        check_class(config, spec.class)?;
+        check_class(config, spec.class, spec.persistent.or(Some(self.persistent)))?;
         let limits = Limits {
             memory_mib: spec.memory_mib.unwrap_or(self.limits.memory_mib),
             cpu_millis: spec.cpu_millis.unwrap_or(self.limits.cpu_millis),
@@ -64,9 +65,15 @@ impl RecordBody {
             used: UsageCounters::begun(),
             network: spec.network.unwrap_or_else(|| self.network.clone()),
             credentials: spec.credentials.into_iter().map(|one| one.credential).collect(),
-            snapshots: self.snapshots.begun_again().changed(config, spec.snapshots)?,
+            snapshots: self
+                .snapshots
+                .begun_again()
+                .or_of_class(config, spec.class)
+                .changed(config, spec.snapshots)?,
             class: spec.class,
             superseded: None,
+            pushed: None,
+            restored_from: None,
             ..self.clone()
         })
     }
@@ -99,7 +106,29 @@ impl RecordBody {
             snapshots: own.snapshots.begun_again(),
             class: own.class,
             superseded: own.superseded,
+            pushed: own.pushed,
+            restored_from: own.restored_from,
             ..from.clone()
+        }
+    }
+
+    /// The settings of this sandbox when another node restores it from a snapshot with the settings
+    /// `from`. Values of credentials are not part of snapshots, so it has none.
+    pub(crate) fn restored_elsewhere(
+        &self,
+        from: &Self,
+        pushed: PushedSnapshot,
+        restored_from: RestoredFrom,
+    ) -> Self {
+        let lost = restored_from.lost.as_ref().map(|lost| lost.items.clone());
+        Self {
+            fork: None,
+            restore: None,
+            superseded: None,
+            credentials: Vec::new(),
+            pushed: Some(pushed),
+            restored_from: Some(restored_from),
+            ..self.restored_in_place(from, lost.unwrap_or_default(), String::new())
         }
     }
 
@@ -118,6 +147,8 @@ impl RecordBody {
             expires_at_ms: None,
             class: SandboxClass::Node,
             superseded: None,
+            pushed: None,
+            restored_from: None,
             ..self.clone()
         }
     }

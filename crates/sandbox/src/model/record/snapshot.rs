@@ -121,6 +121,10 @@ pub(crate) struct SnapshotBody {
     /// neither do its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) asleep_after_ms: Option<u64>,
+    /// Of a sandbox of the class `store`: its whole record, with which another node restores it under
+    /// its id. A sandbox that a client creates from the snapshot gets nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<Box<RecordBody>>,
 }
 
 /// A session of the sandbox.

@@ -11,7 +11,7 @@ use crate::model::error::Error;
 use crate::model::ids::{SandboxId, TenantId};
 use crate::model::info::class::SandboxClass;
 use crate::model::info::ownership::{
-    GuardReport, IdClaims, LocalSandbox, StartPermits, StoredOwnership,
+    GuardReport, IdClaims, LocalSandbox, SnapshotRecords, StartPermits, StoredOwnership,
 };
 use crate::service::{Service, request_always};
 use isolet_jail::GuardError;
@@ -45,6 +45,12 @@ impl Service {
     /// fleet. Only the first call counts.
     pub fn set_id_claims(&self, claims: Arc<dyn IdClaims>) {
         let _ = self.inner.ownership.claims.set(claims);
+    }
+
+    /// Names who records which snapshots other nodes restore. Until then, none is pushed on this
+    /// server's own account. Only the first call counts.
+    pub fn set_snapshot_records(&self, records: Arc<dyn SnapshotRecords>) {
+        let _ = self.inner.ownership.records.set(records);
     }
 
     /// The sandboxes of this server, except those that are being removed.

@@ -1,5 +1,8 @@
 //! Snapshots at intervals (`snapshot_every_s`). They count as no use of the sandbox. The time of
 //! the next one follows from the newest one, so that a restart of the server changes nothing.
+//!
+//! Of a sandbox of the class `store`, one is also due when it was created and when it has fallen
+//! asleep: [`super::durable`] pushes them to the object store.
 
 use super::SnapshotOrder;
 use crate::live::entry::SandboxEntry;
@@ -8,7 +11,8 @@ use crate::model::clock::now_ms;
 use crate::model::error::Error;
 use crate::model::events::EventKind;
 use crate::model::held::HoldPurpose;
-use crate::model::info::{AutoSnapshots, Trigger};
+use crate::model::info::class::SandboxClass;
+use crate::model::info::{AutoSnapshots, STORE_EVERY_S, Trigger};
 use crate::model::record::Record;
 use crate::model::record::snapshot::{SnapshotRecord, SnapshotSpec};
 use crate::model::state::State;
@@ -32,6 +36,8 @@ struct Plan {
     /// The record of the paused sandbox when its last snapshot was taken. While it is the same, no
     /// process has run since.
     paused: Option<Arc<Record>>,
+    /// Whether the sandbox slept at the last look.
+    slept: bool,
 }
 
 /// Takes the snapshots that are due. Runs until the server stops.
@@ -62,7 +68,7 @@ pub(in crate::service) async fn keep(inner: Arc<Inner>) {
                 continue;
             }
             let Some(plan) = plans.get_mut(&entry.name) else { continue };
-            let every = plan.settings.every_s.unwrap_or(0);
+            let every = plan.settings.every_s.unwrap_or(STORE_EVERY_S);
             plan.next = Instant::now() + Duration::from_secs(every);
             if unchanged(&inner, plan, &record) {
                 continue;
@@ -81,23 +87,34 @@ fn look(inner: &Inner, plans: &mut HashMap<String, Plan>) -> Vec<(Arc<SandboxEnt
     for entry in inner.registry.all() {
         let record = Arc::clone(&entry.view().record);
         let settings = record.body.snapshots;
-        if settings.every_s.is_none() || !record.state.visible() {
+        let is_store = record.body.class == SandboxClass::Store;
+        let is_planned = settings.every_s.is_some() || is_store;
+        if !is_planned || !record.state.visible() || entry.is_suspended() {
             continue;
         }
         known.insert(entry.name.clone());
-        let old = plans.get(&entry.name).filter(|plan| plan.settings == settings);
-        let next = match old {
-            Some(plan) => plan.next,
-            None => {
-                let last = newest(inner, &record).map(|last| last.body.created_at_ms);
-                let left_ms = settings.due_in_ms(last, now_ms()).unwrap_or(0);
-                let next = Instant::now() + Duration::from_millis(left_ms);
-                plans.insert(entry.name.clone(), Plan { settings, next, paused: None });
-                next
-            }
-        };
+        // Another node can restore it only after the first one.
+        let is_new = is_store && record.body.pushed.is_none();
+        let known = plans.get(&entry.name).is_some_and(|plan| plan.settings == settings);
+        if !known {
+            let last = newest(inner, &record).map(|last| last.body.created_at_ms);
+            let left_ms = match last {
+                None if is_new => 0,
+                last => settings.due_in_ms(last, now_ms()).unwrap_or(0),
+            };
+            let next = Instant::now() + Duration::from_millis(left_ms);
+            let plan = Plan { settings, next, paused: None, slept: false };
+            plans.insert(entry.name.clone(), plan);
+        }
+        let Some(plan) = plans.get_mut(&entry.name) else { continue };
+        let sleeps = record.state == State::Sleeping;
+        if is_store && sleeps && !plan.slept {
+            plan.next = Instant::now();
+        }
+        plan.slept = sleeps;
+        let next = plan.next;
         let files = match record.state {
-            State::Running | State::Paused => true,
+            State::Running | State::Paused => settings.every_s.is_some() || is_new,
             State::Sleeping => record.body.persistent,
             _ => false,
         };

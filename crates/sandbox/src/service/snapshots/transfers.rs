@@ -8,7 +8,7 @@ use crate::live::snapshots::{PinnedSnapshot, SnapshotFiles, SpaceFloor};
 use crate::model::blocking::blocking;
 use crate::model::error::Error;
 use crate::model::ids::{SnapshotId, TenantId, random};
-use crate::model::record::snapshot::{SnapshotBody, SnapshotRecord, StoredSnapshot};
+use crate::model::record::snapshot::{SnapshotBody, SnapshotInfo, SnapshotRecord, StoredSnapshot};
 use crate::model::record::snapshot_layers::LayerStack;
 use crate::service::Service;
 use isolet_image::Reference;
@@ -33,18 +33,7 @@ impl Service {
     /// [`Error::NoStore`], [`Error::NoSnapshot`], [`Error::TooManyTransfers`], [`Error::Stopping`].
     /// The end has [`Error::Transfer`].
     pub fn push_snapshot(&self, tenant: &TenantId, id: &SnapshotId) -> Result<Transfer, Error> {
-        self.inner.running()?;
-        self.inner.snapshot_store.check()?;
-        self.inner.snapshots.find(tenant, id)?;
-        let pinned = self.inner.pin_snapshot(tenant, id)?;
-        let inner = Arc::clone(&self.inner);
-        let key = (tenant.clone(), pinned.record.id.clone(), Direction::Push);
-        self.inner.snapshot_store.start(key, |progress| async move {
-            let record = Arc::clone(&pinned.record);
-            let pushed = inner.push(pinned, progress).await;
-            report("push", &record.tenant, &record.id, &pushed);
-            pushed
-        })
+        self.inner.start_push(tenant, id)
     }
 
     /// Starts to copy a snapshot from the object store to this server, or joins a pull of it that
@@ -131,11 +120,7 @@ impl Service {
         id: &SnapshotId,
     ) -> Result<(), Error> {
         self.inner.snapshot_store.check()?;
-        let failed = |reason| failed(id, "deleted", reason);
-        let repository = self.inner.snapshot_store.repository().await.map_err(failed)?;
-        repository.tenant(tenant.as_str()).delete(id.as_str()).await.map_err(failed)?;
-        info!(snapshot = %id, %tenant, "snapshot deleted from the store");
-        Ok(())
+        self.inner.delete_stored(tenant, id).await
     }
 
     fn stored(&self, tenant: &TenantId, manifest: &Manifest) -> Result<StoredSnapshot, String> {
@@ -197,8 +182,41 @@ fn read_record(
 }
 
 impl Inner {
-    async fn push(
+    /// As [`Service::push_snapshot`].
+    pub(super) fn start_push(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<Transfer, Error> {
+        self.running()?;
+        self.snapshot_store.check()?;
+        self.snapshots.find(tenant, id)?;
+        let pinned = self.pin_snapshot(tenant, id)?;
+        let inner = Arc::clone(self);
+        let key = (tenant.clone(), pinned.record.id.clone(), Direction::Push);
+        self.snapshot_store.start(key, |progress| async move {
+            let record = Arc::clone(&pinned.record);
+            let pushed = inner.push(pinned, progress).await;
+            report("push", &record.tenant, &record.id, &pushed);
+            pushed
+        })
+    }
+
+    /// As [`Service::delete_stored_snapshot`].
+    pub(super) async fn delete_stored(
         &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(), Error> {
+        let failed = |reason| failed(id, "deleted", reason);
+        let repository = self.snapshot_store.repository().await.map_err(failed)?;
+        repository.tenant(tenant.as_str()).delete(id.as_str()).await.map_err(failed)?;
+        info!(snapshot = %id, %tenant, "snapshot deleted from the store");
+        Ok(())
+    }
+
+    async fn push(
+        self: &Arc<Self>,
         pinned: PinnedSnapshot,
         progress: watch::Sender<Progress>,
     ) -> Result<TransferEnd, Error> {
@@ -252,6 +270,7 @@ impl Inner {
             self.discard_files(&format!("staging/{merged}")).await;
         }
         let pushed = pushed.map_err(failed)?;
+        self.record_push(record).await?;
         Ok(TransferEnd {
             snapshot: record.info(),
             transferred_bytes: pushed.sent_bytes,
@@ -278,6 +297,22 @@ impl Inner {
                 left_out: 0,
             });
         }
+        let named = |record: &mut SnapshotRecord| {
+            record.body.name = new_name.or(record.body.name.take());
+        };
+        let (snapshot, received) = self.fetch(tenant, id, named, progress).await?;
+        Ok(TransferEnd { snapshot, transferred_bytes: received, existed: false, left_out: 0 })
+    }
+
+    /// Copies a snapshot from the object store. `named` changes its record before that is recorded.
+    /// Returns the number of received bytes.
+    pub(super) async fn fetch(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SnapshotId,
+        named: impl FnOnce(&mut SnapshotRecord),
+        progress: watch::Sender<Progress>,
+    ) -> Result<(SnapshotInfo, u64), Error> {
         let failed = |reason| failed(id, "pulled", reason);
         let refused = |reason: &str| failed(isolet_repository::Error::Refused(reason.to_owned()));
         let repository = self.snapshot_store.repository().await.map_err(failed)?;
@@ -291,7 +326,8 @@ impl Inner {
                 "its files have a form that this server does not know; upgrade it",
             ));
         }
-        self.adapt(&mut record, new_name)?;
+        self.adapt(&mut record)?;
+        named(&mut record);
         self.space.check()?;
         self.quotas.check_disk_mib(tenant, record.body.settings.limits.disk_mib)?;
         self.quotas.check(tenant)?;
@@ -310,18 +346,12 @@ impl Inner {
         }
         let info = record.info();
         self.snapshots.insert(record);
-        Ok(TransferEnd {
-            snapshot: info,
-            transferred_bytes: pulled.received_bytes,
-            existed: false,
-            left_out: 0,
-        })
+        Ok((info, pulled.received_bytes))
     }
 
     /// Makes the record one of this server: its image is that of this server, and it has no end.
-    fn adapt(&self, record: &mut SnapshotRecord, name: Option<SnapshotId>) -> Result<(), Error> {
+    fn adapt(&self, record: &mut SnapshotRecord) -> Result<(), Error> {
         let body = &mut record.body;
-        body.name = name.or(body.name.take());
         body.expires_at_ms = None;
         body.temporary = false;
         body.settings.id_base = Some(isolet_jail::FILES_ID_BASE);

@@ -1,0 +1,222 @@
+//! Snapshots of sandboxes of the class `store`, from which other nodes restore them: pushed to the
+//! object store, and then recorded in the fleet.
+//!
+//! A snapshot in the store counts only once the record of the sandbox names it, and the transaction
+//! that writes it compares the epoch. So a node that no longer owns the sandbox can push, but not
+//! replace newer state; what it pushed is deleted again.
+
+use crate::live::entry::SandboxEntry;
+use crate::live::inner::Inner;
+use crate::live::launch_queue::permits::not_recorded;
+use crate::model::clock::now_ms;
+use crate::model::command::DriverCommand;
+use crate::model::error::Error;
+use crate::model::ids::{SnapshotId, TenantId};
+use crate::model::info::Trigger;
+use crate::model::info::class::SandboxClass;
+use crate::model::info::ownership::{LocalSandbox, NotRecorded, PushedSnapshot};
+use crate::model::record::snapshot::SnapshotRecord;
+use crate::service::Service;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, warn};
+
+/// The time between two looks for snapshots that are not pushed.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How many are pushed at the same time on the server's own account, so that a push that a client
+/// requests does not wait for them.
+const AT_ONCE: usize = 2;
+/// The pause after a push that failed.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The end of one push.
+struct PushEnd {
+    /// The internal name of the sandbox.
+    name: String,
+    failed: bool,
+}
+
+/// Pushes the newest scheduled snapshot of each sandbox of the class `store`. Runs until the server
+/// stops.
+pub(in crate::service) async fn keep(inner: Arc<Inner>) {
+    let allows_store = inner.config.fleet.is_some_and(|fleet| fleet.allows_store);
+    if !allows_store || inner.snapshot_store.check().is_err() {
+        return;
+    }
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tasks: JoinSet<PushEnd> = JoinSet::new();
+    let mut running: HashSet<String> = HashSet::new();
+    let mut failed: HashMap<String, Instant> = HashMap::new();
+    loop {
+        ticks.tick().await;
+        failed.retain(|_, at| at.elapsed() < RETRY);
+        while let Some(done) = tasks.try_join_next() {
+            match done {
+                Ok(end) => {
+                    running.remove(&end.name);
+                    if end.failed {
+                        failed.insert(end.name, Instant::now());
+                    }
+                }
+                // A task that panicked does not say whose it was.
+                Err(_) if tasks.is_empty() => running.clear(),
+                Err(_) => {}
+            }
+        }
+        for snapshot in due(&inner) {
+            if tasks.len() >= AT_ONCE {
+                break;
+            }
+            let Some(name) = snapshot.body.incarnation.clone() else { continue };
+            if running.contains(&name) || failed.contains_key(&name) {
+                continue;
+            }
+            running.insert(name.clone());
+            let inner = Arc::clone(&inner);
+            tasks.spawn(async move {
+                let failed = push(&inner, &snapshot).await;
+                PushEnd { name, failed }
+            });
+        }
+    }
+}
+
+/// The snapshots to push, the oldest first: of each sandbox the newest scheduled one.
+fn due(inner: &Inner) -> Vec<Arc<SnapshotRecord>> {
+    if inner.ownership.records.get().is_none() {
+        return Vec::new();
+    }
+    let all = inner.registry.all().into_iter();
+    let sandboxes: HashMap<String, Option<PushedSnapshot>> = all
+        .filter(|entry| entry.state().visible() && entry.local().class == SandboxClass::Store)
+        .map(|entry| (entry.name.clone(), entry.view().record.body.pushed.clone()))
+        .collect();
+    if sandboxes.is_empty() {
+        return Vec::new();
+    }
+    let mut newest: HashMap<String, Arc<SnapshotRecord>> = HashMap::new();
+    for one in inner.snapshots.all() {
+        let body = &one.body;
+        let Some(of) = body.incarnation.as_ref().filter(|of| sandboxes.contains_key(*of)) else {
+            continue;
+        };
+        let is_newer = |known: &Arc<SnapshotRecord>| body.created_at_ms > known.body.created_at_ms;
+        if body.trigger == Trigger::Schedule
+            && body.identity.is_some()
+            && newest.get(of).is_none_or(is_newer)
+        {
+            newest.insert(of.clone(), one);
+        }
+    }
+    let mut due: Vec<_> = newest.into_iter().collect();
+    due.retain(|(of, snapshot)| {
+        let pushed = sandboxes.get(of).and_then(Option::as_ref);
+        pushed.is_none_or(|pushed| pushed.created_at_ms < snapshot.body.created_at_ms)
+    });
+    due.sort_by_key(|(_, snapshot)| snapshot.body.created_at_ms);
+    due.into_iter().map(|(_, snapshot)| snapshot).collect()
+}
+
+/// Returns whether it has to be tried again.
+async fn push(inner: &Arc<Inner>, snapshot: &SnapshotRecord) -> bool {
+    let pushed = async {
+        let mut transfer = inner.start_push(&snapshot.tenant, &snapshot.id)?;
+        transfer.ended().await
+    };
+    match pushed.await {
+        Ok(_) => {
+            let found = inner.registry.find(&snapshot.tenant, &snapshot.body.sandbox);
+            let of_sandbox = |entry: &Arc<SandboxEntry>| {
+                snapshot.body.incarnation.as_ref() == Some(&entry.name) && entry.state().visible()
+            };
+            if !found.is_some_and(|entry| of_sandbox(&entry)) {
+                // It was deleted during the push, and its other snapshots with it.
+                inner.discard_stored(&snapshot.tenant, &snapshot.id).await;
+            }
+            false
+        }
+        // A newer one has replaced it in the meantime.
+        Err(Error::NoSnapshot(_)) => false,
+        Err(error) => {
+            let sandbox = &snapshot.body.sandbox;
+            warn!(%sandbox, tenant = %snapshot.tenant, %error, "its snapshot is not in the store yet; it is tried again");
+            true
+        }
+    }
+}
+
+impl Service {
+    /// The scheduled snapshots on this server of a sandbox of the class `store` that it had, by the
+    /// internal name of the sandbox. Each may be in the object store.
+    #[must_use]
+    pub fn scheduled_snapshots(&self, sandbox: &LocalSandbox) -> Vec<SnapshotId> {
+        let mut all = self.inner.snapshots.of(&sandbox.tenant);
+        all.retain(|one| {
+            one.body.trigger == Trigger::Schedule
+                && one.body.identity.is_some()
+                && one.body.incarnation.as_ref() == Some(&sandbox.name)
+        });
+        all.into_iter().map(|one| one.id.clone()).collect()
+    }
+}
+
+impl Inner {
+    /// Records in the fleet that a snapshot is in the store, if it is one of a sandbox of the class
+    /// `store` that this server has.
+    ///
+    /// # Errors
+    /// [`Error::NotRecorded`]; [`Error::Suspended`] if another node owns the sandbox.
+    pub(super) async fn record_push(&self, snapshot: &SnapshotRecord) -> Result<(), Error> {
+        let body = &snapshot.body;
+        let of_snapshot = |entry: &Arc<SandboxEntry>| {
+            body.incarnation.as_ref() == Some(&entry.name)
+                && entry.local().class == SandboxClass::Store
+        };
+        let found = self.registry.find(&snapshot.tenant, &body.sandbox).filter(of_snapshot);
+        let records = self.ownership.records.get();
+        let (Some(entry), Some(records), true) = (found, records, body.identity.is_some()) else {
+            return Ok(());
+        };
+        let known = entry.view().record.body.pushed.clone();
+        if known.is_some_and(|known| known.created_at_ms > body.created_at_ms) {
+            return Ok(());
+        }
+        let pushed = PushedSnapshot {
+            id: snapshot.id.clone(),
+            created_at_ms: body.created_at_ms,
+            pushed_at_ms: now_ms(),
+            automatic: body.trigger == Trigger::Schedule,
+        };
+        match records.pushed(&entry.local(), &pushed).await {
+            Ok(unneeded) => {
+                // Its driver may be busy with a copy of its files for minutes.
+                let entry = Arc::clone(&entry);
+                self.spawn(async move {
+                    let _ = entry.commands.send(DriverCommand::Pushed(pushed)).await;
+                });
+                for old in unneeded {
+                    self.discard_stored(&snapshot.tenant, &old).await;
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                if matches!(failure, NotRecorded::Superseded(_)) && pushed.automatic {
+                    self.discard_stored(&snapshot.tenant, &snapshot.id).await;
+                }
+                Err(not_recorded(&entry, failure))
+            }
+        }
+    }
+
+    /// Deletes a snapshot from the store that nobody needs. If that fails, `isolet store` shows it.
+    async fn discard_stored(&self, tenant: &TenantId, snapshot: &SnapshotId) {
+        match self.delete_stored(tenant, snapshot).await {
+            Ok(()) | Err(Error::NotInStore(_)) => {}
+            Err(error) => debug!(%snapshot, %tenant, %error, "not deleted from the store yet"),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Restores a sandbox of the class `store` on this node, under its id, from the newest snapshot in the
+//! object store. The snapshot holds the whole record of the sandbox.
+
+use crate::lifecycle::driver::Source;
+use crate::live::inner::Inner;
+use crate::live::registry::Reserved;
+use crate::live::snapshots::PinnedSnapshot;
+use crate::model::clock::now_ms;
+use crate::model::error::Error;
+use crate::model::ids::{SandboxId, SnapshotId, TenantId};
+use crate::model::info::Lost;
+use crate::model::info::ownership::{LostSince, RestoredFrom, StoredSandbox};
+use crate::model::record::RecordBody;
+use crate::service::Service;
+use crate::service::create::made;
+use isolet_repository::Progress;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// Lifetime of the pulled snapshot in milliseconds, if the restore cannot delete it.
+const TEMPORARY_MS: i64 = 3_600_000;
+
+impl Service {
+    /// Restores a sandbox that this node owns and does not have. Continues if the caller is dropped.
+    ///
+    /// # Errors
+    /// [`Error::NoStore`], [`Error::SandboxExists`], limits of the tenant, and the errors of a pull
+    /// and of a creation from a snapshot. Nothing of the sandbox is left here then.
+    pub async fn restore_stored(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        stored: StoredSandbox,
+    ) -> Result<RestoredFrom, Error> {
+        self.inner.running()?;
+        self.inner.snapshot_store.check()?;
+        let inner = Arc::clone(&self.inner);
+        let (tenant, id) = (tenant.clone(), id.clone());
+        let restoring = async move { inner.restore_stored(&tenant, &id, &stored).await };
+        tokio::spawn(restoring).await.map_err(|error| Error::Fault(error.to_string()))?
+    }
+}
+
+impl Inner {
+    async fn restore_stored(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        id: &SandboxId,
+        stored: &StoredSandbox,
+    ) -> Result<RestoredFrom, Error> {
+        let snapshot = &stored.snapshot.id;
+        // One that this server has anyway.
+        let here = self.snapshots.find(tenant, snapshot).is_ok_and(|found| found.id == *snapshot);
+        if here {
+            let from = self.pin_snapshot(tenant, snapshot)?;
+            return self.restore_from(id, from, stored).await;
+        }
+        let _turn = self.snapshot_store.restores().await;
+        let pulled = SnapshotId::random();
+        let own = pulled.clone();
+        let (progress, _) = watch::channel(Progress::default());
+        let temporary = move |record: &mut crate::model::record::snapshot::SnapshotRecord| {
+            record.id = own;
+            record.body.name = None;
+            record.body.temporary = true;
+            record.body.expires_at_ms = Some(now_ms().saturating_add(TEMPORARY_MS));
+        };
+        self.fetch(tenant, snapshot, temporary, progress).await?;
+        let mut from = self.pin_snapshot(tenant, &pulled)?;
+        from.gives_files = true;
+        let restored = self.restore_from(id, from, stored).await;
+        if let Err(error) = self.remove_snapshot(tenant, &pulled).await {
+            warn!(snapshot = %pulled, %error, "a pulled snapshot is deleted later");
+        }
+        restored
+    }
+
+    async fn restore_from(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        from: PinnedSnapshot,
+        stored: &StoredSandbox,
+    ) -> Result<RestoredFrom, Error> {
+        let tenant = from.record.tenant.clone();
+        let (body, restored) = restored_record(id, &from, stored)?;
+        self.egress.check(&body.network).await?;
+        self.layers_there(&body)?;
+        match self.begin(&tenant, id, &body, None, &[], Source::Snapshot(from)).await? {
+            Reserved::New(entry) => {
+                made(&entry).await?;
+                let (snapshot, node) = (&restored.snapshot, &restored.node);
+                info!(sandbox = %id, %tenant, %snapshot, node, "restored from the object store");
+                Ok(restored)
+            }
+            Reserved::Existing(_) => Err(Error::SandboxExists(id.clone())),
+        }
+    }
+}
+
+/// The record of the restored sandbox.
+fn restored_record(
+    id: &SandboxId,
+    from: &PinnedSnapshot,
+    stored: &StoredSandbox,
+) -> Result<(RecordBody, RestoredFrom), Error> {
+    let body = &from.record.body;
+    let refused = |reason: &str| Error::Transfer {
+        id: stored.snapshot.id.to_string(),
+        what: "restored",
+        reason: isolet_repository::Error::Refused(reason.to_owned()),
+    };
+    let identity = body.identity.as_ref().filter(|_| body.sandbox == *id);
+    let identity = identity.ok_or_else(|| refused("it is not one of this sandbox"))?;
+    let now = now_ms();
+    let lost = stored.has_run_since.then(|| {
+        let mut items = body.lost_with(&[]);
+        items.push(Lost::Processes);
+        items.sort_unstable();
+        items.dedup();
+        let passed_ms = u64::try_from(now.saturating_sub(body.created_at_ms)).unwrap_or(0);
+        LostSince { seconds: passed_ms.div_ceil(1000), items }
+    });
+    let restored = RestoredFrom {
+        snapshot: stored.snapshot.id.clone(),
+        created_at_ms: body.created_at_ms,
+        node: stored.node.clone(),
+        restored_at_ms: now,
+        lost,
+    };
+    let pushed = stored.snapshot.clone();
+    let record = identity.restored_elsewhere(&body.settings, pushed, restored.clone());
+    Ok((record, restored))
+}
