@@ -2,14 +2,16 @@
 
 use crate::blocking::blocking;
 use crate::error::NodeError;
-use crate::fork_claims::ForkClaims;
+use crate::load::limits;
 use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
 use crate::ownership_driver::OwnershipDriver;
+use crate::placing::fork_claims::ForkClaims;
 use crate::replication::{Replication, ReplicationParts};
 use crate::reservations::Reservations;
-use crate::{identity, limits, load, releases, sweep};
+use crate::store_class::restorer::Restorer;
+use crate::{identity, load, releases, sweep};
 use isolet_cluster::etcd::Etcd;
 use isolet_cluster::membership::Membership;
 use isolet_cluster::model::{Capacity, ClusterSettings, NodeRecord, ReportedState};
@@ -81,6 +83,7 @@ impl Node {
         let nodes = Nodes::new(etcd.clone(), keys.clone());
         let ownership = Ownership::new(etcd, keys, name.clone(), state.clone());
         let driver = OwnershipDriver::open(service, &ownership, &membership, &settings).await?;
+        let restorer = Restorer::new(service, &ownership, name.clone());
         let (releases, queue) = mpsc::channel(RELEASES_MAX);
         let node = Arc::new(Self {
             service: service.clone(),
@@ -91,6 +94,8 @@ impl Node {
             outgoing: Outgoing::new(tls),
             replication,
             reservations: Reservations::default(),
+            driver: Arc::clone(&driver),
+            restorer,
             releases,
             membership: Mutex::new(Some(membership)),
             listener: Mutex::new(Some(listener)),
@@ -180,7 +185,7 @@ fn describe(settings: &ClusterSettings, service: &Service, identity: String) -> 
         settings.region.clone(),
     );
     record.labels = settings.labels.clone();
-    record.store = settings.store;
+    record.store = settings.store && service.has_snapshot_store();
     record.state = ReportedState::Starting;
     record.limits_digest = Some(service.limits_digest());
     record

@@ -7,17 +7,16 @@
 //!
 //! # Layers
 //!
-//! `blocking`, `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`, `release`,
-//! `node`, then its parts (`fork_claims`, `limits`, `load`, `ownership_driver`, `placing`, `releases`, `sweep`,
-//! `whereabouts`), `joining`; each uses only those before it.
+//! `blocking`, `replication`, `error`, `identity`, `listener`, `nodes`, `outgoing`, `reservations`,
+//! `release`, `sandbox_key`, `store_class::pushed`, `ownership_driver`, `store_class::restorer`, `node`,
+//! then its parts (`load::limits`, `load`, `placing`, `placing::fork_claims`, `releases`,
+//! `store_class::rescue`, `sweep`, `whereabouts`), `joining`; each uses only those before it.
 #![forbid(unsafe_code)]
 
 mod blocking;
 mod error;
-mod fork_claims;
 mod identity;
 mod joining;
-mod limits;
 mod listener;
 mod load;
 mod node;
@@ -29,6 +28,8 @@ mod release;
 mod releases;
 pub mod replication;
 mod reservations;
+mod sandbox_key;
+mod store_class;
 mod sweep;
 mod whereabouts;
 

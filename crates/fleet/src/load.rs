@@ -1,5 +1,7 @@
 //! Reports what is in use on this node.
 
+pub(crate) mod limits;
+
 use crate::blocking::blocking;
 use crate::node::Node;
 use isolet_cluster::model::{BootTime, IMAGES_MAX, Load, NodeState};

@@ -3,17 +3,19 @@
 use crate::listener;
 use crate::nodes::Nodes;
 use crate::outgoing::Outgoing;
+use crate::ownership_driver::OwnershipDriver;
 use crate::release::Release;
 use crate::replication::Replication;
 use crate::reservations::Reservations;
+use crate::store_class::restorer::Restorer;
 use isolet_cluster::membership::{MemberState, Membership};
-use isolet_cluster::model::{ClusterSettings, Member, Members, ReportedState, SandboxKey};
+use isolet_cluster::model::{ClusterSettings, Member, Members, ReportedState};
 use isolet_cluster::ownership::Ownership;
 use isolet_http::fleet::PeerHandler;
 use isolet_peer::PeerListener;
-use isolet_sandbox::{OwnedId, SandboxId, Service, TenantId};
+use isolet_sandbox::Service;
 use isolet_wire::node::NodeName;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -37,6 +39,8 @@ pub struct Node {
     pub(crate) outgoing: Outgoing,
     pub(crate) replication: Replication,
     pub(crate) reservations: Reservations,
+    pub(crate) driver: Arc<OwnershipDriver>,
+    pub(crate) restorer: Arc<Restorer>,
     pub(crate) releases: mpsc::Sender<Release>,
     /// `None` after [`Node::stop`].
     pub(crate) membership: Mutex<Option<Membership>>,
@@ -115,15 +119,4 @@ impl Node {
     pub(crate) fn member(&self, node: &NodeName) -> Option<Member> {
         self.members.borrow().get(node).cloned()
     }
-}
-
-/// The ids in a key, if they are valid.
-pub(crate) fn owned_id(key: &SandboxKey) -> Option<OwnedId> {
-    let tenant = TenantId::parse(key.tenant()).ok()?;
-    Some(OwnedId { tenant, id: SandboxId::parse(key.id()).ok()? })
-}
-
-/// The key of a sandbox. Ids of tenants and sandboxes always have one.
-pub(crate) fn key(tenant: &TenantId, sandbox: &SandboxId) -> Option<SandboxKey> {
-    SandboxKey::new(tenant.as_str(), sandbox.as_str()).ok()
 }

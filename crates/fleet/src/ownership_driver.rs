@@ -13,21 +13,24 @@
 //! | a start of the server | `Restarted` |
 //! | etcd: in pages of the node's list, or one owner | `Owned`, `Compared` |
 //! | the sandboxes of the server | `Delete`, `Stopped`, `Ended` |
+//! | etcd: a refused write | `Outdated` |
 //!
 //! A sandbox of the class `store` is announced before its first process tree starts ([`Permits`]). One
 //! of the class `node` runs without the protocol, which follows it within [`TICK`].
 //!
 //! # Layers
 //!
-//! `table`, then `owners`, `perform`, `permits` and `follow`.
+//! `table`, then `owners`, `perform`, `permits`, `records` and `follow`.
 
 mod follow;
 mod owners;
 mod perform;
 mod permits;
+mod records;
 mod table;
 
 use crate::ownership_driver::permits::Permits;
+use crate::ownership_driver::records::Records;
 use crate::ownership_driver::table::Table;
 use isolet_cluster::membership::{MemberState, Membership};
 use isolet_cluster::model::{Class, ClusterSettings, LeaseDeadline, SandboxKey};
@@ -53,6 +56,8 @@ pub(crate) struct OwnershipDriver {
     state: watch::Receiver<MemberState>,
     deadline: watch::Receiver<LeaseDeadline>,
     table: Mutex<Table>,
+    /// Held while the record of a sandbox's snapshots is read and written again.
+    recording: tokio::sync::Mutex<()>,
 }
 
 impl OwnershipDriver {
@@ -75,6 +80,7 @@ impl OwnershipDriver {
             state: membership.state(),
             deadline: membership.deadline(),
             table: Mutex::default(),
+            recording: tokio::sync::Mutex::default(),
         });
         let stored = service.stored_ownership().await?;
         let local = service.local_sandboxes();
@@ -82,6 +88,7 @@ impl OwnershipDriver {
         let deadline = *driver.deadline.borrow();
         service.extend_lease(deadline).await?;
         service.set_start_permits(Arc::new(Permits(Arc::clone(&driver))));
+        service.set_snapshot_records(Arc::new(Records(Arc::clone(&driver))));
         Ok(driver)
     }
 
@@ -92,7 +99,7 @@ impl OwnershipDriver {
 
 /// The key of a sandbox. Ids of tenants and sandboxes always have one.
 fn key(sandbox: &LocalSandbox) -> Option<SandboxKey> {
-    crate::node::key(&sandbox.tenant, &sandbox.id)
+    crate::sandbox_key::key(&sandbox.tenant, &sandbox.id)
 }
 
 fn class(sandbox: &LocalSandbox) -> Class {

@@ -1,9 +1,12 @@
 //! Chooses a node for a new sandbox, and makes it the owner.
 
+pub(crate) mod fork_claims;
+
 use crate::error::unavailable;
 use crate::load::short_digest;
-use crate::node::{Node, key};
+use crate::node::Node;
 use crate::nodes::demanded;
+use crate::sandbox_key::key;
 use futures_util::future::join_all;
 use isolet_cluster::model::{Class, Epoch, Label, Labels, Member, NodeState, Owner, SandboxKey};
 use isolet_cluster::ownership::{Claim, Claimed, OwnershipError};

@@ -1,9 +1,11 @@
 //! Gives up the ownership of sandboxes that were removed, or were not created.
 
-use crate::node::{Node, key};
+use crate::node::Node;
 use crate::release::Release;
+use crate::sandbox_key::key;
+use crate::store_class::pushed::{PushedRecord, discard};
 use futures_util::{StreamExt, stream};
-use isolet_cluster::model::{Epoch, SandboxKey};
+use isolet_cluster::model::{Class, Epoch, SandboxKey};
 use isolet_cluster::ownership::{Claimed, OwnershipError};
 use isolet_sandbox::OwnedId;
 use isolet_wire::node::NodeName;
@@ -91,8 +93,13 @@ impl Node {
             None => self.ownership.owner_in_etcd(&sandbox).await?,
         };
         let Some(owner) = owner.filter(|owner| self.owns(owner)) else { return Ok(()) };
+        let stored = self.stored(&sandbox, owner.class).await?;
+        if !stored.restorable().is_empty() {
+            return Ok(());
+        }
         match self.ownership.release(&self.ownership.fence(&sandbox, owner.epoch)).await {
-            Ok(()) | Err(OwnershipError::Stale { .. }) => {}
+            Ok(()) => discard(&self.service, &id.tenant, stored.automatic().collect()),
+            Err(OwnershipError::Stale { .. }) => {}
             Err(error) => return Err(error),
         }
         if self.service.has_sandbox(&id.tenant, &id.id) {
@@ -100,6 +107,21 @@ impl Node {
             self.claim_again(&sandbox).await?;
         }
         Ok(())
+    }
+
+    /// The snapshots of a sandbox in the object store. The ownership of one that this node lacks, and that
+    /// can be restored, is not given up: the record of its snapshots would be lost with it.
+    pub(crate) async fn stored(
+        &self,
+        sandbox: &SandboxKey,
+        class: Class,
+    ) -> Result<PushedRecord, OwnershipError> {
+        match class {
+            Class::Node => Ok(PushedRecord::default()),
+            Class::Store => {
+                Ok(PushedRecord::read(&self.ownership, sandbox).await?.unwrap_or_default())
+            }
+        }
     }
 
     /// Claims a sandbox of this node, unless this node knows that it owns it.

@@ -3,14 +3,16 @@
 //!
 //! | record | sandbox | what is done |
 //! |---|---|---|
+//! | of this node, of the class `store` | none, and a snapshot in the object store | nothing: the next request restores it |
 //! | of this node | none | given up, after the time that a create may take: the request may be on its way |
 //! | none | of this server, of the class `node` | claimed: it was created before the server joined the fleet |
 //! | of another node | of this server | logged |
 
-use crate::node::{Node, key, owned_id};
+use crate::node::Node;
 use crate::release::Release;
-use isolet_cluster::model::{Epoch, SandboxKey};
-use isolet_cluster::ownership::{Claimed, ListCursor, OwnershipError};
+use crate::sandbox_key::{key, owned_id};
+use isolet_cluster::model::{Class, Epoch, SandboxKey};
+use isolet_cluster::ownership::{Claimed, HeldSandbox, ListCursor, OwnershipError};
 use isolet_sandbox::{OwnedId, SandboxClass};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,6 +32,13 @@ const PAGE: u16 = 1000;
 /// Records of this node without a sandbox: their epoch, and when they were first seen.
 #[derive(Default)]
 pub(crate) struct Absent(HashMap<SandboxKey, FirstSeen>);
+
+/// A record of this node.
+#[derive(Clone, Copy)]
+struct Held {
+    epoch: Epoch,
+    class: Class,
+}
 
 struct FirstSeen {
     epoch: Epoch,
@@ -92,13 +101,15 @@ impl Node {
         let own: HashSet<SandboxKey> =
             own.iter().filter_map(|one| key(&one.tenant, &one.id)).collect();
         let mut missing = Absent::default();
-        for (sandbox, epoch) in held {
+        for (sandbox, Held { epoch, class }) in held {
             if own.contains(&sandbox) {
                 continue;
             }
             let known = absent.0.remove(&sandbox).filter(|known| known.epoch == epoch);
             let seen = known.unwrap_or_else(|| FirstSeen { epoch, at: Instant::now() });
-            if seen.at.elapsed() >= patience {
+            if seen.at.elapsed() >= patience
+                && self.stored(&sandbox, class).await?.restorable().is_empty()
+            {
                 info!(%sandbox, "no sandbox belongs to this record of ownership; it is given up");
                 // Its task looks again whether there is one.
                 if let Some(id) = owned_id(&sandbox) {
@@ -112,12 +123,14 @@ impl Node {
     }
 
     /// All records of this node.
-    async fn held(&self) -> Result<HashMap<SandboxKey, Epoch>, OwnershipError> {
+    async fn held(&self) -> Result<HashMap<SandboxKey, Held>, OwnershipError> {
         let mut all = HashMap::new();
         let mut after: Option<ListCursor> = None;
         loop {
             let page = self.ownership.held(&self.settings.node, after.as_ref(), PAGE).await?;
-            all.extend(page.sandboxes.into_iter().map(|one| (one.sandbox, one.epoch)));
+            let held =
+                |one: HeldSandbox| (one.sandbox, Held { epoch: one.epoch, class: one.class });
+            all.extend(page.sandboxes.into_iter().map(held));
             match page.next {
                 Some(next) => after = Some(next),
                 None => return Ok(all),
@@ -129,7 +142,7 @@ impl Node {
     async fn claim_unrecorded(
         &self,
         own: &[OwnedId],
-        held: &HashMap<SandboxKey, Epoch>,
+        held: &HashMap<SandboxKey, Held>,
     ) -> Result<(), OwnershipError> {
         // Another node may have owned a sandbox of the class store since: the ownership driver ends it.
         let survives = |one: &&OwnedId| {

@@ -1,17 +1,19 @@
 //! What the HTTP server asks of the fleet.
 
 use crate::error::unavailable;
-use crate::node::{Node, key, owned_id};
+use crate::node::Node;
 use crate::nodes;
 use crate::outgoing::Unsent;
 use crate::release::Release;
 use crate::replication::PutProfile;
+use crate::sandbox_key::{key, owned_id};
 use axum::body::Body;
 use hyper::Request;
 use isolet_cluster::model::{Epoch, NodeState, Owner, SandboxKey};
 use isolet_http::fleet::{
     Fleet, FleetError, FleetFuture, NodeChange, NodeError, NodeInfo, NodeList, Peer, PeerHandler,
-    PeerResponse, PlacedSandbox, Placement, PlacementWish, SendFailure, Whereabouts,
+    PeerResponse, PlacedSandbox, Placement, PlacementWish, Presence, Rescue, SendFailure,
+    Whereabouts,
 };
 use isolet_metrics::FleetMetrics;
 use isolet_sandbox::profiles::Profile;
@@ -138,6 +140,38 @@ impl Fleet for Node {
             // The queue is bounded; a sweep does what it does not take.
             let _ = self.releases.try_send(Release::Absent(id.into()));
         }
+    }
+
+    fn has_failed(&self, node: &Peer) -> bool {
+        self.is_without_lease(&node.node)
+    }
+
+    fn rescue<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Rescue, FleetError>> {
+        Box::pin(self.rescue_sandbox(tenant, sandbox))
+    }
+
+    fn lacks(&self, tenant: &TenantId, sandbox: &SandboxId) -> bool {
+        self.restorer.lacks(tenant, sandbox)
+    }
+
+    fn restore<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Presence, FleetError>> {
+        Box::pin(self.restorer.restore(tenant, sandbox))
+    }
+
+    fn abandon<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<(), FleetError>> {
+        Box::pin(self.abandon_sandbox(tenant, sandbox))
     }
 
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64) {

@@ -6,6 +6,7 @@
 pub(crate) mod creating;
 pub(crate) mod joined;
 mod nodes;
+mod rescue;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -16,6 +17,7 @@ pub use nodes::{
     NodeCapacity, NodeChange, NodeDetails, NodeError, NodeInfo, NodeList, NodeLoad, NodeState,
     OwnedSandboxes, Placement, SkippedKey,
 };
+pub use rescue::{Presence, Rescue};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -124,6 +126,38 @@ pub enum FleetError {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
+    /// The node of the sandbox was declared dead, and its files with it.
+    #[error(
+        "node \"{node}\" was declared dead, and with it the files of sandbox \"{sandbox}\" are lost"
+    )]
+    NodeDead {
+        /// The node.
+        node: NodeName,
+        /// The sandbox.
+        sandbox: SandboxId,
+    },
+    /// The node of the sandbox has failed, and no other node can restore the sandbox.
+    #[error(
+        "node \"{node}\" cannot be reached, and no snapshot of sandbox \"{sandbox}\" is in the object \
+         store from which another node could restore it"
+    )]
+    NoSnapshot {
+        /// The node.
+        node: NodeName,
+        /// The sandbox.
+        sandbox: SandboxId,
+    },
+    /// The sandbox is being restored, and the request has waited long enough.
+    #[error("sandbox \"{0}\" is being restored from the object store")]
+    Restoring(SandboxId),
+    /// The sandbox cannot be restored from the object store now.
+    #[error("sandbox \"{sandbox}\" cannot be restored from the object store: {reason}")]
+    NotRestored {
+        /// The sandbox.
+        sandbox: SandboxId,
+        /// Why.
+        reason: String,
+    },
     /// The tenant has as many sandboxes on all nodes as it may have.
     #[error("the tenant has {max} sandboxes on all nodes, its limit")]
     TooManySandboxes {
@@ -195,6 +229,55 @@ pub trait Fleet: Send + Sync + 'static {
 
     /// Forgets that a node owned a sandbox at this epoch: the node did not confirm it.
     fn forget(&self, tenant: &TenantId, sandbox: &SandboxId, epoch: u64);
+
+    /// Whether a node has no lease, as this node knows it.
+    fn has_failed(&self, _node: &Peer) -> bool {
+        false
+    }
+
+    /// Called for a sandbox whose node has no lease. One of the class `store` is taken over by this node.
+    ///
+    /// # Errors
+    /// [`FleetError::NodeDead`], [`FleetError::NoSnapshot`], [`FleetError::Full`] if no node may take it
+    /// over, [`FleetError::Unavailable`].
+    fn rescue<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Rescue, FleetError>> {
+        Box::pin(async move { Ok(Rescue::Owner(self.find(tenant, sandbox).await?)) })
+    }
+
+    /// Whether this node owns a sandbox of the class `store` and does not have it, without asking
+    /// anyone.
+    fn lacks(&self, _tenant: &TenantId, _sandbox: &SandboxId) -> bool {
+        false
+    }
+
+    /// Restores a sandbox that this node owns and lacks, if a snapshot is in the object store. Without
+    /// one, the request may create it.
+    ///
+    /// # Errors
+    /// [`FleetError::Restoring`], [`FleetError::NotRestored`], [`FleetError::Unavailable`].
+    fn restore<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<Presence, FleetError>> {
+        Box::pin(std::future::ready(Ok(Presence::Here(None))))
+    }
+
+    /// Gives up the id of a sandbox whose node was declared dead.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`].
+    fn abandon<'a>(
+        &'a self,
+        _tenant: &'a TenantId,
+        _sandbox: &'a SandboxId,
+    ) -> FleetFuture<'a, Result<(), FleetError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// The other nodes of the fleet, sorted by name.
     fn peers(&self) -> Vec<Peer>;

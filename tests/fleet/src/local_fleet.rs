@@ -8,7 +8,7 @@ use crate::node::LocalNode;
 use crate::object_store::ObjectStore;
 use crate::public_host::PublicHost;
 use crate::switch::Switch;
-use isolet_kit::{Options, Sandbox, json};
+use isolet_kit::{LONG, Options, Sandbox, json, wait_until};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct FleetOptions {
     /// Whether the nodes have a table `[cluster]`. Without it they are three servers, and there is no
     /// etcd.
     pub is_clustered: bool,
-    /// Whether there is an object store.
+    /// Whether there is an object store, and the nodes hold sandboxes of the class `store`.
     pub has_store: bool,
     /// The lifetime of the nodes' leases, in seconds.
     pub lease_ttl_s: u32,
@@ -184,6 +184,51 @@ impl LocalFleet {
         sandbox
     }
 
+    /// Creates a sandbox of a class on a node, repeatedly until placement chooses that node.
+    ///
+    /// # Panics
+    /// When it is not created there.
+    #[track_caller]
+    pub fn create_until_on(&self, node: &str, id: &str, class: &str) -> Sandbox {
+        let sandbox = self.node(node).sandbox(id);
+        let spec = json!({"id": id, "memory_mib": MEMORY_MIB, "class": class});
+        wait_until("it is placed on the node", LONG, || {
+            sandbox.http.post("/v1/sandboxes", &spec).expect(201);
+            let is_there = self.owner(id).as_deref() == Some(node);
+            if !is_there {
+                sandbox.delete();
+            }
+            is_there.then_some(())
+        });
+        sandbox
+    }
+
+    /// Creates a sandbox of the class `store` on a node, and waits until its first snapshot is in the
+    /// object store.
+    ///
+    /// # Panics
+    /// When it is not created or pushed, or is created elsewhere.
+    #[track_caller]
+    pub fn create_stored(&self, node: &str, id: &str) -> Sandbox {
+        let sandbox = self.create_until_on(node, id, "store");
+        wait_until("its first snapshot is pushed", LONG, || {
+            sandbox.info()["last_pushed_snapshot"].as_str().map(drop)
+        });
+        sandbox
+    }
+
+    /// Waits until a node counts another one as lost, without a request for any sandbox.
+    ///
+    /// # Panics
+    /// When that does not happen.
+    pub fn wait_until_lost(&self, node: &str, witness: &str) {
+        let path = format!("/v1/nodes/{node}");
+        wait_until("the node counts as lost", LONG, || {
+            let info = self.node(witness).http().get(&path).expect(200).json();
+            (info["state"] == "lost").then_some(())
+        });
+    }
+
     /// The node that owns a sandbox of the tenant `default`, by the record in etcd.
     #[must_use]
     pub fn owner(&self, id: &str) -> Option<String> {
@@ -238,12 +283,13 @@ impl LocalFleet {
         format!(
             "[cluster]\netcd = {:?}\netcd_ca_file = {:?}\netcd_cert_file = {:?}\n\
              etcd_key_file = {:?}\nnode = {name:?}\nadvertise = \"{address}:{PEER_PORT}\"\n\
-             listen = \"{address}:{PEER_PORT}\"\npeer_dir = {peers:?}\nlease_ttl_s = {}\n",
+             listen = \"{address}:{PEER_PORT}\"\npeer_dir = {peers:?}\nlease_ttl_s = {}\nstore = {}\n",
             etcd.urls(),
             files.ca,
             files.certificate,
             files.key,
-            options.lease_ttl_s
+            options.lease_ttl_s,
+            options.has_store
         )
     }
 }

@@ -1,6 +1,7 @@
 //! Performs actions: records the view first, then calls the service or etcd.
 
 use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, key};
+use crate::store_class::pushed::{PushedRecord, discard};
 use futures_util::{StreamExt as _, stream};
 use isolet_cluster::model::Epoch;
 use isolet_cluster::ownership::OwnershipError;
@@ -82,7 +83,10 @@ impl OwnershipDriver {
             Action::Admit { epoch, registration } => self.admit(sandbox, epoch, registration).await,
             Action::End { epoch } => {
                 match timeout(END_WAIT, self.service.end_superseded(sandbox)).await {
-                    Ok(Ok(())) => Some(Event::Ended { epoch }),
+                    Ok(Ok(())) => {
+                        self.discard_unrecorded(sandbox);
+                        Some(Event::Ended { epoch })
+                    }
                     Ok(Err(error)) => {
                         warn!(%sandbox, %error, "not ended yet, although another node owns it");
                         None
@@ -125,8 +129,24 @@ impl OwnershipDriver {
             return released;
         }
         let Some(key) = key(sandbox) else { return released };
+        let stored = match PushedRecord::read(&self.ownership, &key).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                warn!(%sandbox, %error, "its ownership is not given up yet; it is tried again");
+                return None;
+            }
+        };
+        // It is gone without a deletion, such as after a failed restore: the next request restores it.
+        if stored.as_ref().is_some_and(|stored| !stored.restorable().is_empty()) {
+            warn!(%sandbox, "gone, and not deleted: it can be restored from the object store");
+            return released;
+        }
         match self.ownership.release(&self.ownership.fence(&key, epoch)).await {
-            Ok(()) => released,
+            Ok(()) => {
+                let unneeded = stored.unwrap_or_default().automatic().collect();
+                discard(&self.service, &sandbox.tenant, unneeded);
+                released
+            }
             Err(OwnershipError::Stale { .. }) => Some(Event::Outdated { epoch }),
             Err(error) => {
                 warn!(%sandbox, %error, "its ownership is not given up yet; it is tried again");

@@ -121,6 +121,12 @@ impl Table {
         }
     }
 
+    pub(super) fn learn(&mut self, name: &str, event: Event) {
+        if let Some(tracked) = self.0.get_mut(name) {
+            tracked.learn(event);
+        }
+    }
+
     pub(super) fn learn_all(&mut self, event: Event) {
         self.0.values_mut().for_each(|tracked| tracked.learn(event));
     }

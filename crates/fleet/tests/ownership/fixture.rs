@@ -5,9 +5,9 @@ use crate::etcd::{EtcdServer, free_port};
 use isolet_cluster::etcd::{Etcd, EtcdSettings};
 use isolet_cluster::membership::{Membership, Operator};
 use isolet_cluster::model::{ClusterFile, ClusterSettings, NodeRecord, Owner, SandboxKey};
-use isolet_cluster::ownership::{Ownership, TakenOver};
+use isolet_cluster::ownership::{Claim, Ownership, TakenOver};
 use isolet_jail::{Config, SandboxHandle};
-use isolet_kit::{Options, Reply, Sandbox, Server, Value, json, programs, wait_until};
+use isolet_kit::{LONG, Options, Reply, Sandbox, Server, Value, json, programs, wait_until};
 use isolet_wire::node::NodeName;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ impl Fixture {
             wire.port,
             peer_dir.display()
         );
-        let server = options.config(&config).start();
+        let server = options.config(&format!("{config}{}", store(folder.path()))).start();
         let runtime = Runtime::new().unwrap();
         Self { server, wire, etcd, runtime, _folder: folder }
     }
@@ -75,6 +75,12 @@ impl Fixture {
         let config = Config::beside(&self.server.data()).expect("own path is known");
         let handle = SandboxHandle::open(&config, &name);
         let directory = self.server.data().join("sandboxes").join(&name);
+        if class == "store" {
+            // A copy of its files freezes it for a moment.
+            wait_until("its first snapshot is pushed", LONG, || {
+                sandbox.info()["last_pushed_snapshot"].as_str().map(drop)
+            });
+        }
         Counting { sandbox, name, handle, directory }
     }
 
@@ -160,6 +166,35 @@ impl Fixture {
         })
     }
 
+    /// Another node owns the sandbox although the node under test holds its lease: as after an etcd that
+    /// went back in time, or an operator's mistake. The node learns nothing of it.
+    pub(crate) fn steal(&self, id: &str) {
+        let settings = self.settings("second");
+        let owner = self.owner(id).expect("it has an owner");
+        self.runtime.block_on(async {
+            let record = NodeRecord::new(
+                settings.node.clone(),
+                "of-the-test".to_owned(),
+                settings.advertise.clone(),
+                settings.region.clone(),
+            );
+            let membership = Membership::join(self.client(), &settings, record).await.unwrap();
+            let keys = settings.keys.clone();
+            let state = membership.state();
+            let ownership = Ownership::new(self.client(), keys, settings.node.clone(), state);
+            let fence = ownership.fence(&key(id), owner.epoch);
+            ownership.release_of(&fence, &owner.node).await.unwrap();
+            let claim = Claim {
+                sandbox: key(id),
+                class: owner.class,
+                region: owner.region.clone(),
+                reason: "test".to_owned(),
+            };
+            ownership.claim(&claim).await.unwrap();
+            membership.stop().await;
+        });
+    }
+
     /// The directories of superseded files of the tenant `default`.
     pub(crate) fn superseded(&self) -> Vec<PathBuf> {
         let directory = self.server.data().join("superseded/default");
@@ -219,6 +254,24 @@ impl Counting {
 
 fn key(id: &str) -> SandboxKey {
     SandboxKey::new("default", id).unwrap()
+}
+
+/// The table `[store]`, with a new repository.
+fn store(folder: &Path) -> String {
+    let objects = folder.join("objects");
+    fs::create_dir_all(&objects).unwrap();
+    let key = folder.join("store.key");
+    let table = format!(
+        "[store]\nurl = \"file://{}\"\nkey_file = \"{}\"\n",
+        objects.display(),
+        key.display()
+    );
+    let config = folder.join("store.toml");
+    fs::write(&config, &table).unwrap();
+    let mut init = Command::new(programs().join("isolet"));
+    let done = init.args(["store", "init"]).env("ISOLET_CONFIG", &config).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    table
 }
 
 /// The directory with the certificate of the node under test.

@@ -1,7 +1,7 @@
 //! Sandboxes that another node has taken over.
 
 use crate::fixture::{Counting, Fixture, LEASE_ENDS};
-use isolet_kit::{Options, wait_until};
+use isolet_kit::{Options, SOON, json, wait_until};
 
 fn is_superseded(fixture: &Fixture, of: &Counting) {
     wait_until("it is ended", LEASE_ENDS, || (!of.has_files()).then_some(()));
@@ -62,4 +62,41 @@ fn a_server_that_is_killed_while_it_ends_a_sandbox_continues() {
         fixture.server.launch();
         is_superseded(&fixture, &counting);
     }
+}
+
+/// A node that no longer owns the sandbox pushes a snapshot: it counts for nobody, and the node learns
+/// from the refusal that it does not own the sandbox.
+/// Promises: FL22.
+#[test]
+fn a_push_with_an_outdated_epoch_is_refused() {
+    let fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    let sandbox = &counting.sandbox;
+    let taken = sandbox.post("/snapshots", &json!({})).expect(201).json();
+    fixture.steal("box");
+    let push = format!("/v1/snapshots/{}/push", taken["id"].as_str().expect("an id"));
+    let refused = sandbox.http.post(&push, &json!({})).expect(503);
+    assert_eq!(refused.error(), "suspended", "{}", refused.text());
+    assert!(refused.text().contains("second"), "{}", refused.text());
+    is_superseded(&fixture, &counting);
+    let log = fixture.server.log();
+    assert!(log.contains("a write with the epoch of this node was refused"), "{log}");
+    assert_eq!(fixture.owner("box").map(|owner| owner.node.to_string()).as_deref(), Some("second"));
+}
+
+/// A deletion is recorded for all nodes before anything is removed, so that none restores the sandbox.
+/// Promises: FL20.
+#[test]
+fn a_deletion_that_the_fleet_cannot_know_is_refused() {
+    let fixture = Fixture::new();
+    let counting = fixture.counting("box", "store");
+    let sandbox = &counting.sandbox;
+    fixture.wire.cut();
+    let refused = sandbox.http.delete(&sandbox.path(""));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    fixture.wire.mend();
+    wait_until("it is deleted", SOON, || {
+        (sandbox.http.delete(&sandbox.path("")).status == 200).then_some(())
+    });
+    wait_until("it is given up", SOON, || fixture.owner("box").is_none().then_some(()));
 }

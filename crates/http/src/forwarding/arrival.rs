@@ -10,9 +10,10 @@ use crate::auth::port_link;
 use crate::dialects::e2b::access_token;
 use crate::dialects::e2b::routes::is_data_plane;
 use crate::dialects::error_response;
-use crate::fleet::{PeerHandler, Whereabouts};
+use crate::fleet::{PeerHandler, Presence, Whereabouts};
 use crate::forwarding::lingering_body::LingeringBody;
 use crate::forwarding::lookup::owner_of;
+use crate::forwarding::lookup::rescue;
 use crate::forwarding::peer_head::{AnswerKind, PeerHead, PeerTarget};
 use crate::forwarding::route_table::Routing;
 use crate::forwarding::{errors, node_call, sandbox_of};
@@ -27,7 +28,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::FutureExt;
-use isolet_sandbox::SandboxId;
+use isolet_sandbox::{RestoredFrom, SandboxId};
 use isolet_wire::node::NodeName;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -128,9 +129,10 @@ impl Arrivals {
             return node_call::answer(&self.app, request).await;
         }
         let head = PeerHead::take(request.headers_mut())?;
-        if let Some(target) = &head.target {
-            self.check_owner(target).await?;
-        }
+        let restored = match &head.target {
+            Some(target) => self.check_owner(target).await?,
+            None => None,
+        };
         let scheme = head.scheme();
         let caller = head.caller.map(Caller::from);
         let target = head.target.clone();
@@ -147,7 +149,9 @@ impl Arrivals {
         }
         if let Some(label) = head.port_label {
             let entered = port_host::answer(&self.app, &self.authenticator, &label, request);
-            return Ok(entered.await.0);
+            let mut response = entered.await.0;
+            rescue::write(restored.as_deref(), response.headers_mut());
+            return Ok(response);
         }
         if caller.is_none() {
             if let Some(target) = target.filter(|_| is_data_plane(request.uri().path())) {
@@ -159,7 +163,10 @@ impl Arrivals {
             }
         }
         match self.router.clone().oneshot(request).await {
-            Ok(response) => Ok(response),
+            Ok(mut response) => {
+                rescue::write(restored.as_deref(), response.headers_mut());
+                Ok(response)
+            }
             Err(never) => match never {},
         }
     }
@@ -178,13 +185,24 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Checks that this node owns the sandbox at the epoch that the other node knows.
-    async fn check_owner(&self, target: &PeerTarget) -> Result<(), ApiError> {
+    /// Checks that this node owns the sandbox at the epoch that the other node knows, and restores it
+    /// if it lacks it.
+    async fn check_owner(
+        &self,
+        target: &PeerTarget,
+    ) -> Result<Option<Box<RestoredFrom>>, ApiError> {
         let not_owner = || errors::not_owner(&target.sandbox);
         let joined = self.app.fleet.as_ref().ok_or_else(not_owner)?;
         let owner = owner_of(&*joined.fleet, &target.tenant, &target.sandbox).await?;
         let owned = matches!(owner, Whereabouts::Here { epoch } if epoch == target.epoch);
-        if owned { Ok(()) } else { Err(not_owner()) }
+        if !owned {
+            return Err(not_owner());
+        }
+        let present = rescue::present(&*joined.fleet, &target.tenant, &target.sandbox);
+        match present.await? {
+            Presence::Here(restored) => Ok(restored),
+            Presence::NotOwner => Err(not_owner()),
+        }
     }
 }
 

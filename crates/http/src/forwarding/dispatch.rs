@@ -11,7 +11,7 @@ use crate::fleet::{Fleet, PlacedSandbox, PlacementWish, Whereabouts};
 use crate::forwarding::arrival::Arrived;
 use crate::forwarding::forward::{self, NotAnswered};
 use crate::forwarding::locate::{self, SnapshotPlace};
-use crate::forwarding::lookup::owner_of;
+use crate::forwarding::lookup::rescue::{self, Settled, settled_owner};
 use crate::forwarding::outgoing::Outgoing;
 use crate::forwarding::peer_head::PeerTarget;
 use crate::forwarding::route_table::{Routing, routing};
@@ -26,7 +26,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
-use isolet_sandbox::{SessionId, SnapshotId};
+use isolet_sandbox::{RestoredFrom, SessionId, SnapshotId};
 use std::sync::Arc;
 
 /// How many nodes a request is sent to. The second is the one that owns the sandbox now.
@@ -98,6 +98,8 @@ struct Located {
     owner: Whereabouts,
     /// Whether this request has placed it.
     is_new: bool,
+    /// From what this node has just restored it.
+    restored: Option<Box<RestoredFrom>>,
 }
 
 /// A request of one caller.
@@ -121,9 +123,14 @@ impl Work<'_> {
         next: Next,
     ) -> Result<Response, ApiError> {
         let Some(named) = named else { return Ok(next.run(request).await) };
-        let mut located = self.owner(&named).await?;
+        let mut located = match self.owner(&named).await {
+            Err(failure) if failure.code == "node_dead" && rescue::deletes(&request) => {
+                return rescue::abandon(self.app, self.fleet(), self.caller, &named.id).await;
+            }
+            located => located?,
+        };
         if !matches!(located.owner, Whereabouts::There { .. }) {
-            return Ok(self.here(&named, request, next).await);
+            return Ok(self.here(&named, &located, request, next).await);
         }
         let permit = self.port_permit(&request)?;
         let mut outgoing = Outgoing::new(request, Some(self.caller));
@@ -132,7 +139,7 @@ impl Work<'_> {
             let Whereabouts::There { peer, epoch } = &located.owner else {
                 // Its handler counts the request itself.
                 drop(permit);
-                return Ok(self.here(&named, outgoing.into_request(), next).await);
+                return Ok(self.here(&named, &located, outgoing.into_request(), next).await);
             };
             let target = PeerTarget {
                 tenant: self.caller.tenant.clone(),
@@ -175,23 +182,30 @@ impl Work<'_> {
     /// The owner of a sandbox, which the request may create.
     async fn owner(&self, named: &NamedSandbox) -> Result<Located, ApiError> {
         let tenant = &self.caller.tenant;
-        let owner = owner_of(self.fleet(), tenant, &named.id).await?;
+        let Settled { owner, restored } = settled_owner(self.fleet(), tenant, &named.id).await?;
         if owner != Whereabouts::Nowhere || !named.creates {
-            return Ok(Located { owner, is_new: false });
+            return Ok(Located { owner, is_new: false, restored });
         }
         let wish = self.placement(named).await?;
         let PlacedSandbox { owner, is_new } = self.fleet().place(tenant, &named.id, &wish).await?;
-        Ok(Located { owner, is_new })
+        Ok(Located { owner, is_new, restored: None })
     }
 
     /// Answers here.
-    async fn here(&self, named: &NamedSandbox, mut request: Request, next: Next) -> Response {
+    async fn here(
+        &self,
+        named: &NamedSandbox,
+        located: &Located,
+        mut request: Request,
+        next: Next,
+    ) -> Response {
         request.extensions_mut().insert(ClaimedId(named.id.clone()));
         let tenant = &self.caller.tenant;
         let creating =
             named.creates.then(|| CreatingRequest::begin(self.joined, tenant, &named.id));
-        let response = next.run(request).await;
+        let mut response = next.run(request).await;
         drop(creating);
+        rescue::write(located.restored.as_deref(), response.headers_mut());
         response
     }
 

@@ -5,6 +5,9 @@ use crate::foundation::error::ApiError;
 use axum::http::StatusCode;
 use isolet_sandbox::SandboxId;
 
+/// When to retry a request for a sandbox that is being restored, in seconds.
+const RESTORING_RETRY_S: u64 = 5;
+
 /// 503: the node of a sandbox cannot be reached, or has not answered.
 pub(crate) fn node_unreachable(peer: &Peer, failure: &SendFailure) -> ApiError {
     let node = &peer.node;
@@ -69,6 +72,32 @@ impl From<FleetError> for ApiError {
                 format!("retry in {retry_after_s} s, or delete sandboxes that nobody needs"),
             )
             .retry_after(retry_after_s),
+            FleetError::NodeDead { .. } => Self::new(
+                StatusCode::GONE,
+                "node_dead",
+                message,
+                "it comes back only if that node does; DELETE frees the id",
+            ),
+            FleetError::NoSnapshot { .. } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "node_unreachable",
+                message,
+                "nothing was done; it continues when its node is back",
+            ),
+            FleetError::Restoring(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "restoring",
+                message,
+                "nothing was done; retry in a moment",
+            )
+            .retry_after(RESTORING_RETRY_S),
+            FleetError::NotRestored { .. } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not_restored",
+                message,
+                "nothing was done, and its snapshot stays in the store; retry, or ask the operator",
+            )
+            .retry_after(RESTORING_RETRY_S),
             FleetError::TooManySandboxes { max } => {
                 isolet_sandbox::Error::TooManySandboxes { max }.into()
             }

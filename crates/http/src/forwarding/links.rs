@@ -10,7 +10,7 @@ use crate::fleet::Whereabouts;
 use crate::fleet::joined::JoinedFleet;
 use crate::forwarding::errors;
 use crate::forwarding::forward;
-use crate::forwarding::lookup::owner_of;
+use crate::forwarding::lookup::rescue::{Settled, settled_owner};
 use crate::forwarding::outgoing::Outgoing;
 use crate::forwarding::peer_head::{AnswerKind, PeerTarget};
 use crate::foundation::error::ApiError;
@@ -109,7 +109,7 @@ impl LinkRequests<'_> {
             let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
             self.not_found.check(&Requester::Address(address), Instant::now())?;
         }
-        let owner = owner_of(fleet, tenant, sandbox).await?;
+        let Settled { owner, .. } = settled_owner(fleet, tenant, sandbox).await?;
         let Whereabouts::There { peer, epoch } = owner else {
             return Ok(LinkAnswer::Here(request));
         };

@@ -1,5 +1,7 @@
 //! Looks up the owner of a sandbox, and nodes by name.
 
+pub(crate) mod rescue;
+
 use crate::fleet::{Fleet, FleetError, Peer, Whereabouts};
 use isolet_sandbox::{SandboxId, TenantId};
 

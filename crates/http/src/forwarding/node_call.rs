@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 /// The path of these calls on the listener for nodes. No route of the API has it.
 pub(crate) const PATH: &str = "/fleet/call";
-/// How long a node may take to answer. It only looks into its memory.
+/// How long a node may take to answer. It looks into its memory, or writes a record.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// The longest answer: a caller with its ids.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
@@ -35,6 +35,8 @@ pub(crate) enum NodeCall {
     FindSnapshot { tenant: TenantId, snapshot: SnapshotId },
     /// Whom does a ticket of this node stand for? The ticket is used up.
     RedeemTicket { ticket: String, sandbox: SandboxId, purpose: SocketPurpose },
+    /// Take over a sandbox whose node has failed. The node that asks may not.
+    TakeOver { tenant: TenantId, sandbox: SandboxId },
 }
 
 /// An answer. `None`: there is none.
@@ -97,6 +99,12 @@ pub(crate) async fn answer(app: &App, request: Request<Body>) -> Result<Response
             let valid = |key: &String| app.service.keys().is_valid(key).unwrap_or(false);
             let caller = caller.filter(|caller| caller.key.as_ref().is_none_or(valid));
             answer.caller = caller.as_ref().map(PeerCaller::from);
+        }
+        NodeCall::TakeOver { tenant, sandbox } => {
+            if let Some(joined) = &app.fleet {
+                // The node that asks looks up who owns it now.
+                joined.fleet.rescue(&tenant, &sandbox).await?;
+            }
         }
     }
     Ok(Json(answer).into_response())

@@ -91,6 +91,11 @@ const CODES: &[ErrorCode] = &[
     code("no_such_process", "404", "There is no such process."),
     code("no_terminal", "404", "No terminal runs in the session."),
     code("node_alive", "409", "The node holds its lease. Stop its server first."),
+    code(
+        "node_dead",
+        "410",
+        "The node of the sandbox was declared dead. `DELETE` frees the id of the sandbox.",
+    ),
     code("node_not_dead", "409", "The node was not declared dead."),
     code("node_owns_sandboxes", "409", "The node still owns sandboxes."),
     code(
@@ -106,6 +111,11 @@ const CODES: &[ErrorCode] = &[
     code("not_listening", "502", "No program listens on the port."),
     code("not_owner", "421", "Between nodes only: the node does not own the sandbox."),
     code("not_paused", "503", "A process did not stop. Nothing is paused. Retry."),
+    code(
+        "not_restored",
+        "503",
+        "The sandbox cannot be restored from the object store now. Its snapshot stays there.",
+    ),
     code("not_yours", "403", "Only the tenant `default` may do this."),
     code("outside_scope", "403", "The path is invalid or outside of what the session may access."),
     code(
@@ -128,6 +138,7 @@ const CODES: &[ErrorCode] = &[
         "503",
         "Memory or file descriptors are temporarily exhausted. Retry.",
     ),
+    code("restoring", "503", "The sandbox is being restored from the object store. Retry."),
     code("sandbox_destroyed", "409", "The sandbox was deleted during the call."),
     code("sandbox_exists", "409", "The id of the sandbox is taken."),
     code("sandbox_failed", "409", "The sandbox has failed. Recover or delete it."),

@@ -1,7 +1,8 @@
 //! Makes this node the owner of the forks that it is about to create.
 
-use crate::node::{Node, key};
+use crate::node::Node;
 use crate::release::Release;
+use crate::sandbox_key::key;
 use isolet_cluster::model::SandboxKey;
 use isolet_cluster::ownership::Claimed;
 use isolet_http::fleet::FleetError;

@@ -1,0 +1,139 @@
+//! Records from which snapshots other nodes restore a sandbox, with the epoch at which this node owns it.
+
+use crate::ownership_driver::{OwnershipDriver, key};
+use crate::store_class::pushed::{PushedRecord, RecordedSnapshot, discard};
+use isolet_cluster::model::{Epoch, SandboxKey};
+use isolet_cluster::ownership::OwnershipError;
+use isolet_cluster::protocol::{Event, Phase};
+use isolet_sandbox::ownership::{NotRecorded, RecordedFuture};
+use isolet_sandbox::{LocalSandbox, PushedSnapshot, SnapshotId, SnapshotRecords};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::warn;
+
+/// How long the end of an outdated copy may take.
+const END_WAIT: Duration = Duration::from_secs(30);
+/// The pause between two looks for its end.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// The driver, as the service asks it.
+pub(super) struct Records(pub(super) Arc<OwnershipDriver>);
+
+impl SnapshotRecords for Records {
+    fn pushed<'a>(
+        &'a self,
+        sandbox: &'a LocalSandbox,
+        snapshot: &'a PushedSnapshot,
+    ) -> RecordedFuture<'a, Vec<SnapshotId>> {
+        Box::pin(async move { self.0.record_pushed(sandbox, snapshot).await })
+    }
+
+    fn deleted<'a>(&'a self, sandbox: &'a LocalSandbox) -> RecordedFuture<'a, ()> {
+        Box::pin(async move { self.0.record_deleted(sandbox).await })
+    }
+}
+
+/// The epoch at which this node owns, or owned, a sandbox.
+fn epoch_of(phase: Phase) -> Option<Epoch> {
+    match phase {
+        Phase::Absent => None,
+        Phase::Claimed { epoch, .. }
+        | Phase::Running { epoch, .. }
+        | Phase::Suspended { epoch }
+        | Phase::Superseded { epoch }
+        | Phase::Stopping { epoch }
+        | Phase::Released { epoch } => Some(epoch),
+    }
+}
+
+impl OwnershipDriver {
+    fn epoch(&self, sandbox: &LocalSandbox) -> Option<(SandboxKey, Epoch)> {
+        let phase = self.table().phase(&sandbox.name)?;
+        Some((key(sandbox)?, epoch_of(phase)?))
+    }
+
+    async fn record_pushed(
+        &self,
+        sandbox: &LocalSandbox,
+        snapshot: &PushedSnapshot,
+    ) -> Result<Vec<SnapshotId>, NotRecorded> {
+        let unknown = || NotRecorded::Unavailable("its owner was not read yet".to_owned());
+        let (key, epoch) = self.epoch(sandbox).ok_or_else(unknown)?;
+        let _turn = self.recording.lock().await;
+        let written = async {
+            let mut record = PushedRecord::read(&self.ownership, &key).await?.unwrap_or_default();
+            let new =
+                RecordedSnapshot { snapshot: snapshot.clone(), node: self.here.clone(), epoch };
+            let unneeded = record.add(new);
+            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await?;
+            Ok(unneeded)
+        };
+        written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+    }
+
+    async fn record_deleted(&self, sandbox: &LocalSandbox) -> Result<(), NotRecorded> {
+        // One that this node has never owned was never pushed.
+        let Some((key, epoch)) = self.epoch(sandbox) else { return Ok(()) };
+        let _turn = self.recording.lock().await;
+        let written = async {
+            let Some(mut record) = PushedRecord::read(&self.ownership, &key).await? else {
+                return Ok(());
+            };
+            record.is_deleted = true;
+            record.write(&self.ownership, &self.ownership.fence(&key, epoch)).await
+        };
+        written.await.map_err(|error| self.not_recorded(sandbox, epoch, &error))
+    }
+
+    /// Deletes what this node has pushed of a superseded sandbox, and could not record any more.
+    pub(super) fn discard_unrecorded(&self, sandbox: &LocalSandbox) {
+        let (service, ownership) = (self.service.clone(), self.ownership.clone());
+        let sandbox = sandbox.clone();
+        tokio::spawn(async move {
+            let mut own = service.scheduled_snapshots(&sandbox);
+            let Some(key) = key(&sandbox).filter(|_| !own.is_empty()) else { return };
+            match PushedRecord::read(&ownership, &key).await {
+                Ok(recorded) => {
+                    let recorded: Vec<_> = recorded.unwrap_or_default().automatic().collect();
+                    own.retain(|id| !recorded.contains(id));
+                    discard(&service, &sandbox.tenant, own);
+                }
+                Err(error) => warn!(%sandbox, %error, "what it pushed last stays in the store"),
+            }
+        });
+    }
+
+    /// A write that was refused because of its epoch is also the news that another node owns the
+    /// sandbox.
+    fn not_recorded(
+        &self,
+        sandbox: &LocalSandbox,
+        epoch: Epoch,
+        error: &OwnershipError,
+    ) -> NotRecorded {
+        let reason = error.to_string();
+        if !matches!(error, OwnershipError::Stale { .. }) {
+            return NotRecorded::Unavailable(reason);
+        }
+        warn!(%sandbox, reason, "a write with the epoch of this node was refused");
+        self.table().learn(&sandbox.name, Event::Outdated { epoch });
+        NotRecorded::Superseded(reason)
+    }
+
+    /// Ends a copy of a sandbox that another node has owned since. Returns whether nothing of it is
+    /// left.
+    pub(crate) async fn end_outdated(&self, sandbox: &LocalSandbox) -> bool {
+        if let Some((_, epoch)) = self.epoch(sandbox) {
+            self.table().learn(&sandbox.name, Event::Outdated { epoch });
+            self.drain(&sandbox.name).await;
+        } else if let Err(error) = self.service.end_superseded(sandbox).await {
+            warn!(%sandbox, %error, "not ended yet, although another node has owned it");
+        }
+        let gone = async {
+            while self.service.exists(sandbox) {
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(END_WAIT, gone).await.is_ok()
+    }
+}

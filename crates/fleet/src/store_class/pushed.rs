@@ -1,0 +1,162 @@
+//! The record in etcd of the snapshots from which a sandbox of the class `store` can be restored. Its key
+//! is fenced by the epoch of the owner, and is deleted when the ownership is given up.
+
+use isolet_cluster::model::{Epoch, SandboxKey};
+use isolet_cluster::ownership::{Fence, Ownership, OwnershipError};
+use isolet_sandbox::{Error, PushedSnapshot, Service, SnapshotId, TenantId};
+use isolet_wire::node::NodeName;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+/// The name of the fenced key.
+const NAME: &str = "pushed";
+/// The version of the value. A node refuses values of a later one.
+const VERSION: u8 = 1;
+/// How many automatic snapshots stay in the store: the newest, and one to fall back to if it cannot be
+/// restored.
+const KEPT: usize = 2;
+/// Maximum number of recorded snapshots. The oldest is dropped. There are more than [`KEPT`], because
+/// one whose deletion from the store failed is named again at the next push.
+const RECORDED_MAX: usize = 8;
+
+/// One snapshot in the object store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecordedSnapshot {
+    pub(crate) snapshot: PushedSnapshot,
+    /// The node that pushed it, and the epoch at which it owned the sandbox.
+    pub(crate) node: NodeName,
+    pub(crate) epoch: Epoch,
+}
+
+/// The value of the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PushedRecord {
+    v: u8,
+    /// The sandbox is deleted: no node restores it.
+    #[serde(default)]
+    pub(crate) is_deleted: bool,
+    /// The sandbox has not run since the newest snapshot.
+    #[serde(default)]
+    pub(crate) is_final: bool,
+    /// The snapshots, newest first.
+    snapshots: Vec<RecordedSnapshot>,
+}
+
+impl Default for PushedRecord {
+    fn default() -> Self {
+        Self { v: VERSION, is_deleted: false, is_final: false, snapshots: Vec::new() }
+    }
+}
+
+impl PushedRecord {
+    /// The record of a sandbox; `None` if it has none.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(crate) async fn read(
+        ownership: &Ownership,
+        sandbox: &SandboxKey,
+    ) -> Result<Option<Self>, OwnershipError> {
+        let Some(stored) = ownership.read_fenced(sandbox, NAME).await? else { return Ok(None) };
+        let unreadable =
+            |reason: String| OwnershipError::Unreadable { sandbox: sandbox.clone(), reason };
+        let record: Self = serde_json::from_slice(&stored.value)
+            .map_err(|error| unreadable(format!("the record of its snapshots: {error}")))?;
+        match record.v {
+            0..=VERSION => Ok(Some(record)),
+            later => Err(unreadable(format!("the record of its snapshots has version {later}"))),
+        }
+    }
+
+    /// Writes the record, if the fence holds.
+    ///
+    /// # Errors
+    /// As of [`Ownership::write_fenced`].
+    pub(crate) async fn write(
+        &self,
+        ownership: &Ownership,
+        fence: &Fence,
+    ) -> Result<(), OwnershipError> {
+        // Strings and numbers only.
+        let value = serde_json::to_vec(self).unwrap_or_default();
+        ownership.write_fenced(fence, NAME, value).await
+    }
+
+    /// Adds a snapshot, after which the sandbox may have run. Returns the automatic ones that nobody
+    /// needs any more.
+    pub(crate) fn add(&mut self, new: RecordedSnapshot) -> Vec<SnapshotId> {
+        self.is_final = false;
+        self.snapshots.retain(|known| known.snapshot.id != new.snapshot.id);
+        self.snapshots.push(new);
+        self.snapshots.sort_by_key(|one| std::cmp::Reverse(one.snapshot.created_at_ms));
+        self.snapshots.truncate(RECORDED_MAX);
+        self.automatic().skip(KEPT).collect()
+    }
+
+    /// The snapshots that can be restored, newest first.
+    pub(crate) fn restorable(&self) -> &[RecordedSnapshot] {
+        if self.is_deleted { &[] } else { &self.snapshots }
+    }
+
+    /// The snapshots that the servers took on their own account, newest first.
+    pub(crate) fn automatic(&self) -> impl Iterator<Item = SnapshotId> {
+        let automatic = self.snapshots.iter().filter(|one| one.snapshot.automatic);
+        automatic.map(|one| one.snapshot.id.clone())
+    }
+}
+
+/// Deletes snapshots from the object store in the background, because the store may be slow. One that
+/// cannot be deleted stays there.
+pub(crate) fn discard(service: &Service, tenant: &TenantId, snapshots: Vec<SnapshotId>) {
+    let (service, tenant) = (service.clone(), tenant.clone());
+    tokio::spawn(async move {
+        for snapshot in snapshots {
+            match service.delete_stored_snapshot(&tenant, &snapshot).await {
+                Ok(()) | Err(Error::NotInStore(_)) => {}
+                Err(error) => warn!(%tenant, %snapshot, %error, "a snapshot stays in the store"),
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(id: usize, automatic: bool) -> RecordedSnapshot {
+        let at = i64::try_from(id).unwrap();
+        RecordedSnapshot {
+            snapshot: PushedSnapshot {
+                id: SnapshotId::parse(&format!("s{id}")).unwrap(),
+                created_at_ms: at,
+                pushed_at_ms: at,
+                automatic,
+            },
+            node: NodeName::parse("a").unwrap(),
+            epoch: Epoch::of_revision(7),
+        }
+    }
+
+    #[test]
+    fn the_newest_snapshots_stay_and_those_of_clients_are_never_unneeded() {
+        let mut record = PushedRecord::default();
+        for id in 1..=4 {
+            assert!(record.add(snapshot(id, false)).is_empty(), "of a client");
+        }
+        let ids =
+            |all: Vec<SnapshotId>| -> Vec<String> { all.into_iter().map(Into::into).collect() };
+        assert!(record.add(snapshot(5, true)).is_empty());
+        assert!(record.add(snapshot(6, true)).is_empty());
+        assert_eq!(ids(record.add(snapshot(7, true))), ["s5"]);
+        assert_eq!(ids(record.add(snapshot(8, true))), ["s6", "s5"], "named again");
+        assert!(record.restorable().len() <= RECORDED_MAX);
+        assert_eq!(record.restorable()[0], snapshot(8, true));
+        record.add(snapshot(3, false));
+        assert_eq!(record.restorable()[0], snapshot(8, true), "an older one is not the newest");
+        let read: PushedRecord =
+            serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
+        assert_eq!(read, record);
+        record.is_deleted = true;
+        assert!(record.restorable().is_empty());
+    }
+}

@@ -1,0 +1,177 @@
+//! Takes over sandboxes of the class `store` whose node has no lease any more.
+
+use crate::error::unavailable;
+use crate::node::Node;
+use crate::sandbox_key::key;
+use crate::store_class::pushed::{PushedRecord, discard};
+use isolet_cluster::model::{Class, Label, Labels, Member, NodeState, Owner, SandboxKey};
+use isolet_cluster::ownership::{OwnershipError, TakenOver};
+use isolet_cluster::placement::{PlacementRequest, place};
+use isolet_http::fleet::{FleetError, Peer, Rescue, Whereabouts};
+use isolet_sandbox::{SandboxId, TenantId};
+use isolet_wire::node::NodeName;
+use tracing::{info, warn};
+
+impl Node {
+    /// Whether a node has no lease, as this node knows it.
+    pub(crate) fn is_without_lease(&self, node: &NodeName) -> bool {
+        !matches!(self.state_of(node), Some(NodeState::Ready | NodeState::Suspect))
+    }
+
+    /// `None`: an operator has removed the node.
+    fn state_of(&self, node: &NodeName) -> Option<NodeState> {
+        self.member(node).map(|member| member.state)
+    }
+
+    /// Takes a sandbox over whose node has no lease, if another node can restore it.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub(crate) async fn rescue_sandbox(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+    ) -> Result<Rescue, FleetError> {
+        let Some(key) = key(tenant, sandbox) else {
+            return Ok(Rescue::Owner(Whereabouts::Nowhere));
+        };
+        let owner = match self.ownership.cached(&key) {
+            Some(owner) => Some(owner),
+            None => self.ownership.owner_in_etcd(&key).await.map_err(|e| unavailable(&e))?,
+        };
+        let Some(owner) = owner else { return Ok(Rescue::Owner(Whereabouts::Nowhere)) };
+        if self.owns(&owner) || !self.is_without_lease(&owner.node) {
+            return Ok(Rescue::Owner(self.whereabouts(&owner)));
+        }
+        // A removed node was declared dead before.
+        let is_dead = matches!(self.state_of(&owner.node), None | Some(NodeState::Dead));
+        let node_dead =
+            || FleetError::NodeDead { node: owner.node.clone(), sandbox: sandbox.clone() };
+        if owner.class == Class::Node {
+            return match is_dead {
+                true => Err(node_dead()),
+                false => Ok(Rescue::Owner(self.whereabouts(&owner))),
+            };
+        }
+        let stored = PushedRecord::read(&self.ownership, &key).await;
+        let stored = stored.map_err(|error| unavailable(&error))?;
+        match stored {
+            Some(stored) if stored.is_deleted => {
+                // Its node failed before it gave the ownership up.
+                self.give_up_for(&key, &owner).await.map_err(|error| unavailable(&error))?;
+                discard(&self.service, tenant, stored.automatic().collect());
+                return Ok(Rescue::Owner(Whereabouts::Nowhere));
+            }
+            Some(stored) if !stored.restorable().is_empty() => {}
+            _ if is_dead => return Err(node_dead()),
+            _ => {
+                let (node, sandbox) = (owner.node.clone(), sandbox.clone());
+                return Err(FleetError::NoSnapshot { node, sandbox });
+            }
+        }
+        match self.rescuer(&key, &owner)? {
+            None => self.take_over(&key, &owner, tenant, sandbox).await,
+            Some(peer) => Ok(Rescue::Ask(peer)),
+        }
+    }
+
+    /// The node that takes a sandbox over; `None`: this one. It must be in the region in which the
+    /// sandbox was placed.
+    fn rescuer(&self, key: &SandboxKey, owner: &Owner) -> Result<Option<Peer>, FleetError> {
+        let may = |member: &Member| {
+            member.accepts_sandboxes()
+                && member.record.store
+                && member.record.region.as_str() == owner.region
+        };
+        if self.current_members().get(&self.settings.node).is_some_and(may) {
+            return Ok(None);
+        }
+        let region = Label::parse(&owner.region).unwrap_or_else(|_| self.settings.region.clone());
+        let request = PlacementRequest {
+            sandbox: key.clone(),
+            origin: self.settings.node.clone(),
+            region,
+            class: Class::Store,
+            labels: Labels::new(),
+            image: None,
+            snapshot_nodes: Vec::new(),
+            memory_mib: self.service.default_limits().memory_mib,
+            reserved_mib: self.reservations.by_node(),
+            strategy: self.settings.placement,
+        };
+        let members = self.current_members();
+        let placed = place(&request, &members).map_err(|full| FleetError::Full {
+            missing: full.missing.to_string(),
+            retry_after_s: full.retry_after.as_secs(),
+        })?;
+        let address = self.member(&placed.node).map(|member| member.record.address);
+        let address = address.unwrap_or_default().into();
+        let peer = Peer { node: placed.node, address };
+        Ok(Some(peer).filter(|peer| peer.node != self.settings.node))
+    }
+
+    async fn take_over(
+        &self,
+        key: &SandboxKey,
+        from: &Owner,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+    ) -> Result<Rescue, FleetError> {
+        // A copy that this node had before the failed one owned the sandbox. It must be gone before this
+        // node owns the sandbox again.
+        if let Some(outdated) = self.service.local_sandbox(tenant, sandbox)
+            && !self.driver.end_outdated(&outdated).await
+        {
+            warn!(sandbox = %key, "an outdated copy on this node does not end");
+            return Err(FleetError::Restoring(sandbox.clone()));
+        }
+        let reason = format!("node {} had lost its lease", from.node);
+        let taken = self.ownership.take_over(key, from, &reason).await;
+        match taken {
+            Ok(TakenOver::Won(owner)) => {
+                info!(sandbox = %key, from = %from.node, epoch = %owner.epoch, "taken over");
+                self.restorer.took_over(key, owner.epoch);
+                Ok(Rescue::Owner(self.whereabouts(&owner)))
+            }
+            Ok(TakenOver::Changed(Some(owner))) => Ok(Rescue::Owner(self.whereabouts(&owner))),
+            Ok(TakenOver::Changed(None)) => Ok(Rescue::Owner(Whereabouts::Nowhere)),
+            // It holds its lease again.
+            Ok(TakenOver::NodeAlive | TakenOver::NotDeclaredDead) => {
+                Ok(Rescue::Owner(self.whereabouts(from)))
+            }
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+
+    /// Gives up the ownership of another node, which has no lease.
+    async fn give_up_for(&self, key: &SandboxKey, owner: &Owner) -> Result<(), OwnershipError> {
+        let fence = self.ownership.fence(key, owner.epoch);
+        match self.ownership.release_of(&fence, &owner.node).await {
+            // Another node owns it now, or none does.
+            Err(OwnershipError::Stale { .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Gives up the id of a sandbox whose node was declared dead.
+    ///
+    /// # Errors
+    /// [`FleetError::Unavailable`].
+    pub(crate) async fn abandon_sandbox(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+    ) -> Result<(), FleetError> {
+        let Some(key) = key(tenant, sandbox) else { return Ok(()) };
+        let given_up: Result<(), OwnershipError> = async {
+            let owner = self.ownership.owner_in_etcd(&key).await?;
+            let Some(owner) = owner.filter(|owner| !self.owns(owner)) else { return Ok(()) };
+            if !matches!(self.state_of(&owner.node), None | Some(NodeState::Dead)) {
+                return Ok(());
+            }
+            self.give_up_for(&key, &owner).await
+        }
+        .await;
+        given_up.map_err(|error| unavailable(&error))
+    }
+}

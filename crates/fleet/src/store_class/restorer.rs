@@ -1,0 +1,222 @@
+//! Restores sandboxes of the class `store` that this node owns and does not have: after a takeover, and
+//! after a restore that did not end.
+//!
+//! At most one restore of a sandbox is under way; all requests for the sandbox wait for it, and none
+//! reaches a handler before it has ended, which could create an empty sandbox with the same id. A
+//! record of ownership with a snapshot in the store is given up only when the sandbox was deleted.
+
+use crate::error::unavailable;
+use crate::sandbox_key::key;
+use crate::store_class::pushed::{PushedRecord, discard};
+use isolet_cluster::model::{Class, Epoch, Owner, SandboxKey};
+use isolet_cluster::ownership::{Ownership, OwnershipError, TakenOver};
+use isolet_http::fleet::{FleetError, Presence};
+use isolet_sandbox::{Error, RestoredFrom, SandboxId, Service, StoredSandbox, TenantId};
+use isolet_wire::node::NodeName;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+/// How long a request waits for a restore. It continues without the request.
+const RESTORE_WAIT: Duration = Duration::from_secs(30);
+/// Maximum number of remembered takeovers whose restore has not succeeded. When there are more, all are
+/// forgotten, and their restores renew the epoch once more.
+const TAKEN_MAX: usize = 10_000;
+/// Why a node renews its own epoch.
+const RENEWED: &str = "restored from the object store";
+
+/// The end of a restore, for all requests that wait for it.
+type Outcome = Result<Presence, FleetError>;
+
+/// Restores the sandboxes of this node.
+pub(crate) struct Restorer {
+    service: Service,
+    ownership: Ownership,
+    here: NodeName,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: HashMap<SandboxKey, watch::Receiver<Option<Outcome>>>,
+    /// Takeovers by this process of which nothing was restored yet. Other ownerships are renewed
+    /// before a restore, so that a copy of an earlier data directory has an outdated epoch.
+    taken: HashSet<(SandboxKey, Epoch)>,
+}
+
+impl Restorer {
+    pub(crate) fn new(service: &Service, ownership: &Ownership, here: NodeName) -> Arc<Self> {
+        Arc::new(Self {
+            service: service.clone(),
+            ownership: ownership.clone(),
+            here,
+            state: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that this process has just taken a sandbox over.
+    pub(crate) fn took_over(&self, sandbox: &SandboxKey, epoch: Epoch) {
+        let mut state = self.lock();
+        if state.taken.len() >= TAKEN_MAX {
+            state.taken.clear();
+        }
+        state.taken.insert((sandbox.clone(), epoch));
+    }
+
+    /// Whether this node owns a sandbox of the class `store`, as it knows, and does not have it.
+    pub(crate) fn lacks(&self, tenant: &TenantId, sandbox: &SandboxId) -> bool {
+        let Some(key) = key(tenant, sandbox) else { return false };
+        if !self.service.has_sandbox(tenant, sandbox) {
+            let owner = self.ownership.cached(&key);
+            return owner.is_some_and(|owner| owner.class == Class::Store);
+        }
+        self.lock().running.contains_key(&key)
+    }
+
+    /// Restores a sandbox, or waits for the restore that is under way.
+    ///
+    /// # Errors
+    /// [`FleetError::Restoring`], [`FleetError::NotRestored`], [`FleetError::Unavailable`].
+    pub(crate) async fn restore(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+    ) -> Outcome {
+        let Some(key) = key(tenant, sandbox) else { return Ok(Presence::Here(None)) };
+        let mut end = {
+            let mut state = self.lock();
+            match state.running.get(&key) {
+                Some(running) => running.clone(),
+                None => {
+                    let (ended, end) = watch::channel(None);
+                    state.running.insert(key.clone(), end.clone());
+                    let registration = Registration { restorer: Arc::clone(self), key };
+                    let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
+                    tokio::spawn(async move {
+                        let key = &registration.key;
+                        let outcome = registration.restorer.work(key, &tenant, &sandbox).await;
+                        drop(registration);
+                        ended.send_replace(Some(outcome));
+                    });
+                    end
+                }
+            }
+        };
+        let restoring = || FleetError::Restoring(sandbox.clone());
+        let ended = timeout(RESTORE_WAIT, end.wait_for(Option::is_some)).await;
+        let ended = ended.map_err(|_| restoring())?.map(|ended| ended.clone()).ok().flatten();
+        ended.unwrap_or_else(|| Err(restoring()))
+    }
+
+    async fn work(&self, key: &SandboxKey, tenant: &TenantId, sandbox: &SandboxId) -> Outcome {
+        // It may have been restored, or created, since the caller looked.
+        if self.service.has_sandbox(tenant, sandbox) {
+            return Ok(Presence::Here(None));
+        }
+        let owner = self.ownership.owner_in_etcd(key).await;
+        let owner = owner.map_err(|error| unavailable(&error))?;
+        let Some(owner) = owner.filter(|owner| owner.node == self.here) else {
+            return Ok(Presence::NotOwner);
+        };
+        let stored = PushedRecord::read(&self.ownership, key).await;
+        // Placed for a request that creates it.
+        let Some(stored) = stored.map_err(|error| unavailable(&error))? else {
+            return Ok(Presence::Here(None));
+        };
+        if stored.restorable().is_empty() {
+            let fence = self.ownership.fence(key, owner.epoch);
+            return match self.ownership.release(&fence).await {
+                Ok(()) => {
+                    discard(&self.service, tenant, stored.automatic().collect());
+                    Ok(Presence::NotOwner)
+                }
+                Err(OwnershipError::Stale { .. }) => Ok(Presence::NotOwner),
+                Err(error) => Err(unavailable(&error)),
+            };
+        }
+        let Some(owner) = self.renewed(key, owner).await? else { return Ok(Presence::NotOwner) };
+        let restored = self.restore_newest(key, &owner, stored, tenant, sandbox).await?;
+        self.lock().taken.remove(&(key.clone(), owner.epoch));
+        Ok(Presence::Here(Some(Box::new(restored))))
+    }
+
+    /// The ownership with a new epoch, unless this process has just taken the sandbox over. `None`: it
+    /// has another owner now.
+    async fn renewed(&self, key: &SandboxKey, owner: Owner) -> Result<Option<Owner>, FleetError> {
+        if self.lock().taken.contains(&(key.clone(), owner.epoch)) {
+            return Ok(Some(owner));
+        }
+        let renewed = self.ownership.take_over(key, &owner, RENEWED).await;
+        match renewed.map_err(|error| unavailable(&error))? {
+            TakenOver::Won(owner) => {
+                self.took_over(key, owner.epoch);
+                Ok(Some(owner))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn restore_newest(
+        &self,
+        key: &SandboxKey,
+        owner: &Owner,
+        mut stored: PushedRecord,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+    ) -> Result<RestoredFrom, FleetError> {
+        let has_run_since = !stored.is_final;
+        if stored.is_final {
+            // From now on it may run.
+            stored.is_final = false;
+            let fence = self.ownership.fence(key, owner.epoch);
+            let written = stored.write(&self.ownership, &fence).await;
+            written.map_err(|error| unavailable(&error))?;
+        }
+        let mut newest = true;
+        let mut reason = "it has no snapshot there".to_owned();
+        for one in stored.restorable() {
+            let from = StoredSandbox {
+                snapshot: one.snapshot.clone(),
+                node: one.node.to_string(),
+                has_run_since: has_run_since || !newest,
+            };
+            match self.service.restore_stored(tenant, sandbox, from).await {
+                Ok(restored) => {
+                    info!(sandbox = %key, epoch = %owner.epoch, snapshot = %restored.snapshot, "restored on this node");
+                    return Ok(restored);
+                }
+                // A client has deleted it from the store.
+                Err(Error::NotInStore(snapshot)) => {
+                    warn!(sandbox = %key, %snapshot, "the store does not have its snapshot; an earlier one is tried");
+                    reason = format!("the store does not have snapshot {snapshot}");
+                    newest = false;
+                }
+                Err(error) => {
+                    reason = error.to_string();
+                    break;
+                }
+            }
+        }
+        warn!(sandbox = %key, reason, "not restored");
+        Err(FleetError::NotRestored { sandbox: sandbox.clone(), reason })
+    }
+}
+
+/// A restore in the list of those that are under way.
+struct Registration {
+    restorer: Arc<Restorer>,
+    key: SandboxKey,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.restorer.lock().running.remove(&self.key);
+    }
+}

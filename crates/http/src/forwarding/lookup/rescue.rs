@@ -1,0 +1,123 @@
+//! The owner of a sandbox that can answer: a sandbox of the class `store` whose node has failed is
+//! taken over and restored by the node that received the request, before its handler runs.
+
+use crate::app::App;
+use crate::auth::caller::Caller;
+use crate::fleet::{Fleet, Presence, Rescue, Whereabouts};
+use crate::forwarding::errors;
+use crate::forwarding::lookup::owner_of;
+use crate::forwarding::node_call::{self, NodeCall};
+use crate::foundation::error::ApiError;
+use axum::Json;
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::response::{IntoResponse, Response};
+use isolet_sandbox::audit::AuditEntry;
+use isolet_sandbox::{RestoredFrom, SandboxId, TenantId};
+use serde_json::json;
+
+/// The snapshot from which the sandbox of this response has just been restored.
+const RESTORED_FROM: HeaderName = HeaderName::from_static("isolet-restored-from");
+/// What it lost, as a structured field: `seconds=37, processes`.
+const LOST: HeaderName = HeaderName::from_static("isolet-lost");
+/// The route that deletes a sandbox.
+const DELETING: &str = "/v1/sandboxes/{id}";
+/// How often the owner of one sandbox is looked up, because it has changed in the meantime.
+const LOOKS: usize = 3;
+
+/// The owner of a sandbox, and whether it has just been restored.
+pub(crate) struct Settled {
+    pub(crate) owner: Whereabouts,
+    pub(crate) restored: Option<Box<RestoredFrom>>,
+}
+
+/// The owner of a sandbox, which has it if it is this node.
+///
+/// # Errors
+/// Those of the fleet: 410 `node_dead`, 503 `node_unreachable`, `restoring`, `not_restored`,
+/// `owner_moved`.
+pub(crate) async fn settled_owner(
+    fleet: &dyn Fleet,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+) -> Result<Settled, ApiError> {
+    for _ in 0..LOOKS {
+        let mut owner = owner_of(fleet, tenant, sandbox).await?;
+        if let Whereabouts::There { peer, .. } = &owner
+            && fleet.has_failed(peer)
+        {
+            owner = match fleet.rescue(tenant, sandbox).await? {
+                Rescue::Owner(owner) => owner,
+                Rescue::Ask(peer) => {
+                    let call =
+                        NodeCall::TakeOver { tenant: tenant.clone(), sandbox: sandbox.clone() };
+                    node_call::ask(fleet, &peer, &call).await?;
+                    fleet.find(tenant, sandbox).await?
+                }
+            };
+        }
+        let Whereabouts::Here { epoch } = owner else {
+            return Ok(Settled { owner, restored: None });
+        };
+        if let Presence::Here(restored) = present(fleet, tenant, sandbox).await? {
+            return Ok(Settled { owner, restored });
+        }
+        fleet.forget(tenant, sandbox, epoch);
+    }
+    Err(errors::owner_moved(sandbox))
+}
+
+/// Restores a sandbox that this node owns and lacks.
+///
+/// # Errors
+/// As [`settled_owner`].
+pub(crate) async fn present(
+    fleet: &dyn Fleet,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+) -> Result<Presence, ApiError> {
+    match fleet.lacks(tenant, sandbox) {
+        true => Ok(fleet.restore(tenant, sandbox).await?),
+        false => Ok(Presence::Here(None)),
+    }
+}
+
+/// Adds what was restored to the headers of a response.
+pub(crate) fn write(restored: Option<&RestoredFrom>, headers: &mut HeaderMap) {
+    let Some(restored) = restored else { return };
+    if let Ok(snapshot) = HeaderValue::try_from(restored.snapshot.as_str()) {
+        headers.insert(RESTORED_FROM, snapshot);
+    }
+    let Some(lost) = &restored.lost else { return };
+    let mut words: Vec<&str> = lost.items.iter().map(isolet_sandbox::Lost::word).collect();
+    words.dedup();
+    let seconds = format!("seconds={}", lost.seconds);
+    let text = std::iter::once(seconds.as_str()).chain(words).collect::<Vec<_>>().join(", ");
+    if let Ok(lost) = HeaderValue::try_from(text) {
+        headers.insert(LOST, lost);
+    }
+}
+
+/// Whether a request deletes its sandbox.
+pub(crate) fn deletes(request: &Request) -> bool {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    *request.method() == Method::DELETE && route == Some(DELETING)
+}
+
+/// Gives up the id of a sandbox whose node was declared dead, as the answer to its deletion. Nothing
+/// else is known of the sandbox.
+///
+/// # Errors
+/// 503 `fleet_unavailable`.
+pub(crate) async fn abandon(
+    app: &App,
+    fleet: &dyn Fleet,
+    caller: &Caller,
+    sandbox: &SandboxId,
+) -> Result<Response, ApiError> {
+    fleet.abandon(&caller.tenant, sandbox).await?;
+    let key = caller.key.as_deref().unwrap_or("ISOLET_API_KEY");
+    let entry = AuditEntry::now(caller.tenant.as_str(), Some(sandbox.as_str()), "sandbox.abandon");
+    app.service.audit().put(entry.with("key", key));
+    Ok(Json(json!({"id": sandbox.as_str(), "state": "destroyed"})).into_response())
+}

@@ -1,0 +1,264 @@
+//! Sandboxes of the class `store` survive the death of their node.
+
+use isolet_fleet_tests::{FleetOptions, LocalFleet};
+use isolet_kit::{LONG, Reply, SOON, Sandbox, Value, json, wait_until};
+
+fn fleet() -> LocalFleet {
+    let config = "snapshot_every_s_min = 1\n".to_owned();
+    let options =
+        FleetOptions { has_store: true, lease_ttl_s: 5, config, ..FleetOptions::default() };
+    LocalFleet::with(&options)
+}
+
+/// Takes a snapshot, pushes it, and returns its id.
+fn push(sandbox: &Sandbox) -> String {
+    let taken = sandbox.post("/snapshots", &json!({})).expect(201).json();
+    let id = taken["id"].as_str().expect("an id").to_owned();
+    sandbox.http.post(&format!("/v1/snapshots/{id}/push"), &json!({})).expect(200);
+    let own = Some(id.as_str());
+    wait_until("the record names it", SOON, || {
+        (sandbox.info()["last_pushed_snapshot"].as_str() == own).then_some(())
+    });
+    id
+}
+
+/// The first answer to a command that is not refused because the node is unreachable.
+fn asked_until_answered(sandbox: &Sandbox, command: &str) -> Reply {
+    wait_until("another node answers", LONG, || {
+        let body = json!({"command": command});
+        let reply = sandbox.http.post(&sandbox.path("/exec"), &body);
+        if reply.status == 503 {
+            assert!(
+                ["node_unreachable", "restoring"].contains(&&*reply.error()),
+                "{}",
+                reply.text()
+            );
+            return None;
+        }
+        Some(reply.expect(200))
+    })
+}
+
+/// How many nodes hold files of sandboxes.
+fn held(fleet: &LocalFleet) -> usize {
+    fleet.nodes.iter().map(|node| node.held().len()).sum()
+}
+
+/// Promises: FL20, FL21.
+#[test]
+fn a_killed_node_is_replaced_by_the_next_one_that_is_asked() {
+    let mut fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    let spec = json!({"metadata": {"kept": true}, "env": {"NAME": "value"}, "ttl_s": 4000});
+    made.http.patch(&made.path(""), &spec).expect(200);
+    assert_eq!(made.command("dev", "echo kept >/workspace/file; cd /tmp; x=7")["exit_code"], 0);
+    let snapshot = push(&made);
+    made.says("echo lost >/workspace/later; sleep 1000 >/dev/null & true");
+    let before = made.info();
+    fleet.node_mut("a").server.kill();
+    let through = fleet.node("b").sandbox("box");
+    let first = asked_until_answered(&through, "cat /workspace/file; echo $NAME; ls /workspace");
+    assert_eq!(first.json()["stdout"], "kept\nvalue\nfile\n");
+    assert_eq!(first.header("isolet-restored-from"), Some(&*snapshot), "{:?}", first.headers);
+    let lost = first.header("isolet-lost").expect("what was lost").to_owned();
+    assert!(lost.starts_with("seconds=") && lost.contains("processes"), "{lost}");
+    assert!(first.json()["lost"].to_string().contains("processes"), "{}", first.text());
+    assert_eq!(fleet.owner("box").as_deref(), Some("b"));
+    let info = through.info();
+    for field in ["id", "created_at_ms", "metadata", "class", "ttl_s", "expires_at_ms", "env_names"]
+    {
+        assert_eq!(info[field], before[field], "{field}");
+    }
+    let from = &info["restored_from"];
+    assert_eq!((from["snapshot"].as_str(), from["node"].as_str()), (Some(&*snapshot), Some("a")));
+    assert!(from["lost"]["seconds"].as_u64().is_some_and(|s| s > 0), "{info}");
+    assert!(
+        info["placement_reason"].as_str().expect("a reason").contains("lost its lease"),
+        "{info}"
+    );
+    // The session is there, in its directory.
+    let session = through.command("dev", "echo $PWD $x");
+    assert_eq!(session["stdout"], "/tmp 7\n");
+    let again = through.http.get(&through.path("")).expect(200);
+    assert!(again.header("isolet-restored-from").is_none(), "only the requests that waited");
+    // A change on the new node, and the return of the old one, whose copy is superseded.
+    through.says("echo new >/workspace/file");
+    fleet.node_mut("a").server.launch();
+    wait_until("the former copy is gone", LONG, || fleet.node("a").held().is_empty().then_some(()));
+    let kept = fleet.node("a").server.data().join("superseded/default");
+    assert_eq!(std::fs::read_dir(kept).expect("kept files").count(), 1);
+    for node in crate::NODES {
+        let said = fleet.node(node).sandbox("box").says("cat /workspace/file");
+        assert_eq!(said, "new\n", "through {node}");
+    }
+    assert_eq!(fleet.owner("box").as_deref(), Some("b"));
+    // It is pushed from its new node on, so it survives that one too.
+    push(&through);
+    fleet.node_mut("b").server.kill();
+    let third = asked_until_answered(&fleet.node("a").sandbox("box"), "cat /workspace/file");
+    assert_eq!(third.json()["stdout"], "new\n");
+    assert_eq!(fleet.owner("box").as_deref(), Some("a"));
+    fleet.node_mut("b").server.launch();
+    wait_until("one copy is left", LONG, || (held(&fleet) == 1).then_some(()));
+}
+
+/// Promises: FL22.
+#[test]
+fn of_two_nodes_that_are_asked_at_once_one_takes_the_sandbox_over() {
+    let mut fleet = fleet();
+    for round in 0..crate::ROUNDS {
+        let id = format!("box{round}");
+        let made = fleet.create_stored("a", &id);
+        made.says("echo kept >/workspace/file");
+        push(&made);
+        fleet.node_mut("a").server.kill();
+        fleet.wait_until_lost("a", "b");
+        fleet.wait_until_lost("a", "c");
+        let asking: Vec<_> = ["b", "c", "b", "c"]
+            .map(|node| {
+                let sandbox = fleet.node(node).sandbox(&id);
+                let pid = "cat /workspace/file; cat /proc/sys/kernel/random/boot_id; \
+                           stat -c %i /workspace/file; echo x >>/workspace/count";
+                let pid = json!({"command": pid});
+                std::thread::spawn(move || sandbox.http.post(&sandbox.path("/exec"), &pid))
+            })
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic").expect(200))
+            .collect();
+        let first = asking[0].json();
+        assert!(first["stdout"].as_str().expect("text").starts_with("kept\n"), "{first}");
+        assert!(asking.iter().all(|reply| reply.json()["stdout"] == first["stdout"]), "one copy");
+        let owner = fleet.owner(&id).expect("an owner");
+        assert!(["b", "c"].contains(&&*owner), "{owner}");
+        let said = fleet.node("b").sandbox(&id).says("wc -l </workspace/count");
+        assert_eq!(said, "4\n", "all of them reached the same copy");
+        let holders = ["b", "c"].map(|node| fleet.node(node).held().len());
+        assert_eq!(holders.iter().sum::<usize>(), 1, "one node has files of it: {holders:?}");
+        fleet.node_mut("a").server.launch();
+        wait_until("the former copy is gone", LONG, || {
+            fleet.node("a").held().is_empty().then_some(())
+        });
+        fleet.node("a").sandbox(&id).delete();
+        wait_until("its files are gone", SOON, || (held(&fleet) == 0).then_some(()));
+    }
+}
+
+/// Promises: FL23.
+#[test]
+fn without_a_snapshot_the_answer_says_so_and_a_dead_node_frees_the_id() {
+    let mut fleet = fleet();
+    // Nothing can be pushed.
+    fleet.store.take();
+    for (id, class) in [("box", "store"), ("plain", "node")] {
+        fleet.create_until_on("a", id, class);
+    }
+    // The node follows the ownership of a new sandbox within a second.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    fleet.node_mut("a").server.kill();
+    fleet.wait_until_lost("a", "b");
+    let b = fleet.node("b").http();
+    let refused = b.get("/v1/sandboxes/box").expect(503);
+    assert_eq!(refused.error(), "node_unreachable");
+    assert!(refused.text().contains("no snapshot"), "{}", refused.text());
+    assert_eq!(b.get("/v1/sandboxes/plain").expect(503).error(), "node_unreachable");
+    assert_eq!(b.delete("/v1/sandboxes/plain").status, 503, "its node may return");
+    assert_eq!(fleet.owner("plain").as_deref(), Some("a"));
+    b.post("/v1/nodes/a/declare-dead", &json!({})).expect(200);
+    for id in ["box", "plain"] {
+        let path = format!("/v1/sandboxes/{id}");
+        wait_until("it is gone", SOON, || {
+            let reply = b.get(&path);
+            (reply.status == 410).then(|| assert_eq!(reply.error(), "node_dead"))
+        });
+        let exec = b.post(&format!("{path}/exec"), &json!({"command": "true"})).expect(410);
+        assert_eq!(exec.error(), "node_dead");
+        let deleted = b.delete(&path).expect(200).json();
+        assert_eq!(deleted["state"], "destroyed");
+        assert_eq!(fleet.owner(id), None);
+        assert_eq!(b.get(&path).expect(404).error(), "no_sandbox");
+    }
+    b.post("/v1/sandboxes", &json!({"id": "plain", "memory_mib": 64})).expect(201);
+    assert_eq!(fleet.node("c").sandbox("plain").says("echo new"), "new\n");
+    let log = b.get("/v1/audit").expect(200).text();
+    fleet.node_mut("a").server.launch();
+    wait_until("its copies are ended", LONG, || fleet.node("a").held().is_empty().then_some(()));
+    assert!(log.contains("sandbox.abandon"), "{log}");
+}
+
+/// Promises: FL20.
+#[test]
+fn snapshots_are_pushed_at_sleep_and_at_intervals_and_deleted_with_the_sandbox() {
+    let mut fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    let pushed = || made.info()["last_pushed_snapshot"].as_str().map(str::to_owned);
+    let newer = |than: Option<String>| {
+        wait_until("a newer snapshot is pushed", LONG, || {
+            pushed().filter(|now| Some(now) != than.as_ref())
+        })
+    };
+    let first = pushed();
+    made.says("echo asleep >/workspace/file");
+    wait_until("it sleeps", SOON, || (made.post("/sleep", &json!({})).status == 200).then_some(()));
+    let asleep = newer(first);
+    assert_eq!(made.info()["state"], "sleeping", "a push does not wake it");
+    let every = json!({"snapshot_every_s": 1});
+    made.http.patch(&made.path(""), &every).expect(200);
+    let asleep = newer(Some(asleep));
+    // Nothing has run or changed since, so nothing more is pushed.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert_eq!(pushed(), Some(asleep.clone()));
+    made.says("echo awake >>/workspace/file");
+    let third = newer(Some(asleep));
+    let fourth = newer(Some(third));
+    let stored = |fleet: &LocalFleet| -> Vec<Value> {
+        let list = fleet.node("b").http().get("/v1/store/snapshots").expect(200).json();
+        list["snapshots"].as_array().expect("a list").clone()
+    };
+    assert!(stored(&fleet).len() <= 4, "older ones are deleted: {:?}", stored(&fleet));
+    newer(Some(fourth));
+    fleet.node_mut("a").server.kill();
+    let second = fleet.node("c").sandbox("box");
+    let reply = asked_until_answered(&second, "cat /workspace/file");
+    assert_eq!(reply.json()["stdout"], "asleep\nawake\n");
+    second.delete();
+    assert_eq!(fleet.owner("box"), None);
+    assert_eq!(second.http.get(&second.path("")).expect(404).error(), "no_sandbox");
+    fleet.node_mut("a").server.launch();
+    wait_until("no files are left", LONG, || (held(&fleet) == 0).then_some(()));
+    wait_until("no snapshot is left in the store", LONG, || {
+        stored(&fleet).is_empty().then_some(())
+    });
+}
+
+/// Promises: FL21.
+#[test]
+fn a_restore_that_fails_is_repeated_and_loses_nothing() {
+    let mut fleet = fleet();
+    let made = fleet.create_stored("a", "box");
+    made.says("echo kept >/workspace/file");
+    push(&made);
+    fleet.node_mut("a").server.kill();
+    fleet.wait_until_lost("a", "b");
+    let cut = fleet.node("b").cut(
+        "store",
+        &[isolet_fleet_tests::addresses::STORE],
+        isolet_fleet_tests::CutDirection::Both,
+    );
+    let through = fleet.node("b").sandbox("box");
+    let body = json!({"command": "cat /workspace/file"});
+    let refused = through.http.post(&through.path("/exec"), &body).expect(503);
+    assert!(["not_restored", "restoring"].contains(&&*refused.error()), "{}", refused.text());
+    assert_eq!(fleet.owner("box").as_deref(), Some("b"), "it was taken over");
+    drop(cut);
+    // The server may die after the takeover, too.
+    fleet.node_mut("b").server.kill();
+    fleet.node_mut("b").server.launch();
+    let reply = wait_until("it is restored", LONG, || {
+        let reply = through.http.post(&through.path("/exec"), &body);
+        (reply.status == 200).then_some(reply)
+    });
+    assert_eq!(reply.json()["stdout"], "kept\n");
+    assert_eq!(fleet.owner("box").as_deref(), Some("b"));
+    fleet.node_mut("a").server.launch();
+    wait_until("one copy is left", LONG, || (held(&fleet) == 1).then_some(()));
+}
