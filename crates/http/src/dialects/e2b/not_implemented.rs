@@ -31,10 +31,9 @@ const REFUSED: [(&str, &str); 12] = [
 ];
 
 pub(super) fn router() -> OpenApiRouter<App> {
-    let all = REFUSED.iter().fold(OpenApiRouter::new(), |router, (path, reason)| {
+    REFUSED.iter().fold(OpenApiRouter::new(), |router, (path, reason)| {
         router.route(path, any(move || std::future::ready(refused(reason))))
-    });
-    all
+    })
 }
 
 fn refused(reason: &str) -> E2bError {

@@ -1,7 +1,7 @@
 //! PTYs: each is the terminal of a session of its own, which ends with it.
 
 use crate::dialects::e2b::connect::{Code, RpcError};
-use crate::dialects::e2b::process::start::{ProcessConfig, program};
+use crate::dialects::e2b::process::start::{ProcessConfig, ProgramStart, program};
 use crate::dialects::e2b::user::User;
 use bytes::Bytes;
 use isolet_sandbox::info::{Life, TTL_S_MAX};
@@ -65,7 +65,7 @@ pub(super) async fn open(
     timeout: Option<Duration>,
 ) -> Result<PtyOutput, RpcError> {
     remove_ended(sandbox).await?;
-    let (argv, env, cwd) = program(user, config)?;
+    let ProgramStart { argv, env, cwd } = program(user, config)?;
     let session = SessionId::parse(&format!("{SESSION}{}", ids::random()));
     let session = session.map_err(|_| RpcError::new(Code::Internal, "no id for a session"))?;
     let life = timeout.map(|timeout| {

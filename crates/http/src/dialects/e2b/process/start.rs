@@ -134,7 +134,7 @@ fn spec(
         let ms = u64::try_from((timeout + KILL_DELAY).as_millis()).unwrap_or(u64::MAX);
         ms.min(TIMEOUT_MS_MAX)
     });
-    let (argv, env, cwd) = program(user, config)?;
+    let ProgramStart { argv, env, cwd } = program(user, config)?;
     Ok(ProcessSpec {
         id,
         program: Program::Argv(Argv::parse(argv)?),
@@ -146,11 +146,15 @@ fn spec(
     })
 }
 
+/// What a program starts with.
+pub(super) struct ProgramStart {
+    pub(super) argv: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) cwd: WorkingDirectory,
+}
+
 /// The words, environment and directory of a program.
-pub(super) fn program(
-    user: User,
-    config: ProcessConfig,
-) -> Result<(Vec<String>, BTreeMap<String, String>, WorkingDirectory), RpcError> {
+pub(super) fn program(user: User, config: ProcessConfig) -> Result<ProgramStart, RpcError> {
     let ProcessConfig { cmd, args, mut envs, cwd } = config;
     for (name, value) in [("HOME", user.home()), ("USER", user.name()), ("LOGNAME", user.name())] {
         envs.entry(name.to_owned()).or_insert_with(|| value.to_owned());
@@ -158,7 +162,7 @@ pub(super) fn program(
     let cwd = WorkingDirectory::parse(user.resolve(&cwd.unwrap_or_default())?)?;
     let mut argv = vec![cmd];
     argv.extend(args);
-    Ok((argv, envs, cwd))
+    Ok(ProgramStart { argv, env: envs, cwd })
 }
 
 async fn start_process(sandbox: Sandbox, spec: ProcessSpec) -> Result<ProcessOutput, RpcError> {
