@@ -47,6 +47,7 @@ const CODES: &[ErrorCode] = &[
         "The host lacks something that is needed to create sandboxes.",
     ),
     code("class_unavailable", "422", "This server has no sandboxes of this class."),
+    code("conflict", "409", "A call of E2B's dialect does not fit the state of the sandbox."),
     code("copy_failed", "500", "The files of a sandbox or a snapshot could not be copied."),
     code("deadline_exceeded", "408, 504", "The operation took too long. It may still complete."),
     code("default_session", "409", "The session `default` cannot be deleted."),
