@@ -109,7 +109,7 @@ impl Membership {
     ) -> Result<Self, JoinError> {
         let registered =
             register::register(&etcd, &settings.keys, &record, settings.lease_ttl).await?;
-        let table = directory::list(&etcd, &settings.keys).await?;
+        let mut table = directory::list(&etcd, &settings.keys).await?;
         let (state_sender, state) = watch::channel(registered.state());
         let (deadline_sender, deadline) = watch::channel(registered.deadline);
         let (members_sender, members) = watch::channel(table.members(&Default::default()));

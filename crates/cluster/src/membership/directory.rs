@@ -22,6 +22,9 @@ use tracing::warn;
 
 /// Pause before the watch is opened again.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Shortest time between two tables that are published because of changes in etcd. A table costs a copy
+/// of all records, and each node of a large fleet reports its load every few seconds.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 /// Maximum number of keys that a list reads: four about each node.
 const KEYS_MAX: usize = 4 * NODES_MAX;
 
@@ -109,8 +112,11 @@ impl DirectoryTask {
     /// Applies changes until the watch ends.
     async fn apply(&mut self, mut watch: Watch, table: &mut Table, marks: &mut Marks) -> EtcdError {
         self.publish(table, marks);
+        let mut next = Instant::now();
+        let mut is_waiting = false;
         loop {
             let end = marks.first_end();
+            let mut is_own = false;
             tokio::select! {
                 batch = watch.next() => match batch {
                     Ok(batch) => {
@@ -118,26 +124,37 @@ impl DirectoryTask {
                             report(table.apply(change).as_ref());
                         }
                         table.revision = batch.revision;
+                        is_waiting = true;
                     }
-                    Err(error) => return error,
+                    Err(error) => {
+                        self.publish(table, marks);
+                        return error;
+                    }
                 },
                 Some(name) = self.suspects.recv() => {
+                    is_own = true;
                     let end = Instant::now() + self.suspect_for;
                     if let Some(revision) = table.revision_of(&name) {
                         marks.of.insert(name, (revision, end));
                     }
                 }
-                () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {}
+                () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => is_own = true,
+                () = sleep_until(next), if is_waiting => {}
             }
             let now = Instant::now();
             marks.of.retain(|name, (revision, end)| {
                 *end > now && table.revision_of(name) == Some(*revision)
             });
-            self.publish(table, marks);
+            // What this node itself has learned is published at once.
+            if is_own || (is_waiting && now >= next) {
+                self.publish(table, marks);
+                next = now + PUBLISH_EVERY;
+                is_waiting = false;
+            }
         }
     }
 
-    fn publish(&self, table: &Table, marks: &Marks) {
+    fn publish(&self, table: &mut Table, marks: &Marks) {
         let members = table.members(&marks.suspects());
         self.members.send_if_modified(|known| {
             let is_new = *known != members;

@@ -15,6 +15,7 @@ use crate::model::SkippedKey;
 use isolet_wire::node::NodeName;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Maximum length of a skipped key in a report, in bytes.
 const KEY_BYTES_MAX: usize = 200;
@@ -31,6 +32,9 @@ pub(super) struct Table {
     cordoned: BTreeSet<NodeName>,
     dead: BTreeSet<NodeName>,
     skipped: BTreeMap<Vec<u8>, String>,
+    /// Nodes as they were shown last, without those whose record has changed since: a large fleet is
+    /// shown several times a second, and most records are the same.
+    shown: BTreeMap<NodeName, Arc<Member>>,
 }
 
 struct Live {
@@ -53,6 +57,7 @@ impl Table {
             cordoned: BTreeSet::new(),
             dead: BTreeSet::new(),
             skipped: BTreeMap::new(),
+            shown: BTreeMap::new(),
         }
     }
 
@@ -110,8 +115,14 @@ impl Table {
     fn delete(&mut self, key: &[u8]) {
         self.skipped.remove(key);
         match self.keys.read_node(key) {
-            Some(NodeKey::Live(name)) => drop(self.live.remove(&name)),
-            Some(NodeKey::Known(name)) => drop(self.known.remove(&name)),
+            Some(NodeKey::Live(name)) => {
+                self.shown.remove(&name);
+                self.live.remove(&name);
+            }
+            Some(NodeKey::Known(name)) => {
+                self.shown.remove(&name);
+                self.known.remove(&name);
+            }
             Some(NodeKey::Cordoned(name)) => drop(self.cordoned.remove(&name)),
             Some(NodeKey::Dead(name)) => drop(self.dead.remove(&name)),
             None => {}
@@ -132,11 +143,10 @@ impl Table {
     }
 
     /// All nodes.
-    pub(super) fn members(&self, suspects: &Suspects) -> Members {
+    pub(super) fn members(&mut self, suspects: &Suspects) -> Members {
         let names: BTreeSet<&NodeName> = self.live.keys().chain(self.known.keys()).collect();
         let all = names.into_iter().filter_map(|name| {
             let live = self.live.get(name);
-            let record = live.map(|live| &live.record).or_else(|| self.known.get(name))?;
             let is_suspect = |live: &Live| {
                 suspects.get(name).is_some_and(|revision| *revision >= live.modified_at)
             };
@@ -146,19 +156,23 @@ impl Table {
                 None if self.dead.contains(name) => NodeState::Dead,
                 None => NodeState::Lost,
             };
-            let member = Member {
-                record: record.clone(),
-                registration: live.map(|live| live.registration),
-                state,
-                cordoned: self.cordoned.contains(name),
-            };
-            Some((name.clone(), member))
+            let cordoned = self.cordoned.contains(name);
+            let shown = self.shown.get(name);
+            if let Some(same) = shown.filter(|one| one.state == state && one.cordoned == cordoned) {
+                return Some((name.clone(), Arc::clone(same)));
+            }
+            let record = live.map(|live| &live.record).or_else(|| self.known.get(name))?;
+            let record = record.clone();
+            let registration = live.map(|live| live.registration);
+            Some((name.clone(), Arc::new(Member { record, registration, state, cordoned })))
         });
+        let all: BTreeMap<NodeName, Arc<Member>> = all.collect();
+        self.shown.clone_from(&all);
         let skipped = |(key, reason): (&Vec<u8>, &String)| SkippedKey {
             key: readable(key),
             reason: reason.clone(),
         };
-        Members::new(self.revision, all.collect(), self.skipped.iter().map(skipped).collect())
+        Members::shared(self.revision, all, self.skipped.iter().map(skipped).collect())
     }
 }
 
@@ -189,7 +203,7 @@ mod tests {
         Table::new(Keys::new("p").unwrap(), 1)
     }
 
-    fn state(table: &Table, suspects: &Suspects) -> Option<NodeState> {
+    fn state(table: &mut Table, suspects: &Suspects) -> Option<NodeState> {
         table.members(suspects).get(&name("a")).map(|member| member.state)
     }
 
@@ -197,7 +211,7 @@ mod tests {
     fn a_node_is_ready_then_lost_then_dead_then_forgotten() {
         let mut table = table();
         let none = Suspects::new();
-        assert_eq!(state(&table, &none), None);
+        assert_eq!(state(&mut table, &none), None);
         assert_eq!(table.put(pair("p/nodes/known/a", value("a"), 2)), None);
         assert_eq!(table.put(pair("p/nodes/live/a", value("a"), 2)), None);
         assert_eq!(table.put(pair("p/nodes/cordoned/a", b"{}".to_vec(), 3)), None);
@@ -205,16 +219,16 @@ mod tests {
         assert!(member.state == NodeState::Ready && member.cordoned);
         assert_eq!(member.registration, Some(Epoch::of_revision(2)));
         let suspects = Suspects::from([(name("a"), table.revision_of(&name("a")).unwrap())]);
-        assert_eq!(state(&table, &suspects), Some(NodeState::Suspect));
+        assert_eq!(state(&mut table, &suspects), Some(NodeState::Suspect));
         let next = KeyValue { modified_at: 5, ..pair("p/nodes/live/a", value("a"), 2) };
         table.put(next);
-        assert_eq!(state(&table, &suspects), Some(NodeState::Ready), "it wrote a record since");
+        assert_eq!(state(&mut table, &suspects), Some(NodeState::Ready), "it wrote a record since");
         table.apply(Change::Deleted { key: b"p/nodes/live/a".to_vec() });
-        assert_eq!(state(&table, &none), Some(NodeState::Lost));
+        assert_eq!(state(&mut table, &none), Some(NodeState::Lost));
         table.put(pair("p/nodes/dead/a", b"{}".to_vec(), 6));
-        assert_eq!(state(&table, &none), Some(NodeState::Dead));
+        assert_eq!(state(&mut table, &none), Some(NodeState::Dead));
         table.apply(Change::Deleted { key: b"p/nodes/known/a".to_vec() });
-        assert_eq!(state(&table, &none), None);
+        assert_eq!(state(&mut table, &none), None);
     }
 
     #[test]
@@ -223,7 +237,7 @@ mod tests {
         table.put(pair("p/nodes/live/a", value("a"), 2));
         let skipped = table.put(pair("p/nodes/live/a", b"garbage".to_vec(), 3)).unwrap();
         assert_eq!(skipped.key, "p/nodes/live/a");
-        assert_eq!(state(&table, &Suspects::new()), None);
+        assert_eq!(state(&mut table, &Suspects::new()), None);
         assert_eq!(table.members(&Suspects::new()).skipped(), [skipped]);
         table.put(pair("p/nodes/live/a", value("a"), 4));
         assert!(table.members(&Suspects::new()).skipped().is_empty());
@@ -247,7 +261,41 @@ mod tests {
         assert_eq!(again, None, "one of those that are listed");
     }
 
+    #[test]
+    fn a_node_that_has_not_changed_is_shared_by_all_tables() {
+        let mut table = table();
+        for node in ["a", "b"] {
+            table.put(pair(&format!("p/nodes/live/{node}"), value(node), 2));
+        }
+        let none = Suspects::new();
+        let first = table.members(&none);
+        table.put(pair("p/nodes/live/a", value("a"), 3));
+        let second = table.members(&none);
+        let is_same =
+            |node| std::ptr::eq(first.get(&name(node)).unwrap(), second.get(&name(node)).unwrap());
+        assert_eq!((is_same("a"), is_same("b")), (false, true));
+    }
+
     proptest! {
+        #[test]
+        fn shared_nodes_are_those_that_a_new_table_would_have(
+            changes in proptest::collection::vec(("(live|known|dead|cordoned)", "[ab]", 0..3), 1..30),
+        ) {
+            let mut table = table();
+            let mut suspects = Suspects::new();
+            for (at, (kind, node, what)) in (3..).zip(changes) {
+                let key = format!("p/nodes/{kind}/{node}");
+                match what {
+                    0 => drop(table.put(pair(&key, value(&node), at))),
+                    1 => drop(table.apply(Change::Deleted { key: key.into_bytes() })),
+                    _ => drop(suspects.insert(name(&node), at)),
+                }
+                let shared = table.members(&suspects);
+                table.shown.clear();
+                prop_assert_eq!(shared, table.members(&suspects));
+            }
+        }
+
         #[test]
         fn any_keys_and_values_are_survived(
             pairs in proptest::collection::vec(

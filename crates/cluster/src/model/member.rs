@@ -64,7 +64,7 @@ pub struct Members {
     pub revision: i64,
     /// Whether the watch runs. If not, the nodes are those of the revision, which may be outdated.
     pub is_current: bool,
-    nodes: Arc<BTreeMap<NodeName, Member>>,
+    nodes: Arc<BTreeMap<NodeName, Arc<Member>>>,
     skipped: Arc<[SkippedKey]>,
 }
 
@@ -72,6 +72,16 @@ impl Members {
     /// The nodes at a revision.
     #[must_use]
     pub fn new(revision: i64, nodes: BTreeMap<NodeName, Member>, skipped: Vec<SkippedKey>) -> Self {
+        let nodes = nodes.into_iter().map(|(name, member)| (name, Arc::new(member))).collect();
+        Self::shared(revision, nodes, skipped)
+    }
+
+    /// The same, of nodes that other tables share.
+    pub(crate) fn shared(
+        revision: i64,
+        nodes: BTreeMap<NodeName, Arc<Member>>,
+        skipped: Vec<SkippedKey>,
+    ) -> Self {
         Self { revision, is_current: true, nodes: Arc::new(nodes), skipped: skipped.into() }
     }
 
@@ -84,7 +94,7 @@ impl Members {
     /// One node, if it ever was a member and was not removed.
     #[must_use]
     pub fn get(&self, name: &NodeName) -> Option<&Member> {
-        self.nodes.get(name)
+        self.nodes.get(name).map(|member| &**member)
     }
 
     /// The same nodes with what one of them reports now, which etcd may not have told yet.
@@ -93,14 +103,14 @@ impl Members {
         if self.get(name).is_some_and(|node| node.record.state != state)
             && let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(name)
         {
-            node.record.state = state;
+            Arc::make_mut(node).record.state = state;
         }
         self
     }
 
     /// All nodes in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
-        self.nodes.values()
+        self.nodes.values().map(|member| &**member)
     }
 
     /// The nodes that hold their lease and have other limits of tenants in their configuration files
