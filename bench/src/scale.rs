@@ -16,6 +16,13 @@ use node::SimulatedNode;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often each node reports another load, in seconds, and the names of the rows.
+const REPORTS: [(u64, &str, &str); 3] = [
+    (60, "reports every 60 s", "claims, reports every 60 s"),
+    (10, "reports every 10 s", "claims, reports every 10 s"),
+    (2, "reports every 2 s", "claims, reports every 2 s"),
+];
+
 /// What the table `scale` measures. It takes about five minutes with these defaults.
 #[derive(clap::Args)]
 pub(crate) struct Scale {
@@ -63,17 +70,16 @@ async fn measure(scale: &Scale) -> Result<()> {
     let mut traffic = traffic::Table::default();
     let mut times = transactions::Table::default();
     traffic.row("no load changes", &etcd, traffic::rest(time)).await?;
-    traffic
-        .row("claims, no load changes", &etcd, times.measure("no load changes", &nodes, time))
-        .await?;
-    let reports = traffic::report(&nodes, Duration::from_secs(60));
-    traffic.row("a report of each node every 60 s", &etcd, traffic::rest(time)).await?;
-    drop(reports);
-    let reports = traffic::report(&nodes, Duration::from_secs(2));
-    traffic.row("a report of each node every 2 s", &etcd, traffic::rest(time)).await?;
-    let name = "claims, a report of each node every 2 s";
-    traffic.row(name, &etcd, times.measure("reports every 2 s", &nodes, time)).await?;
-    drop(reports);
+    let work = times.measure("no load changes", &nodes, time);
+    traffic.row("claims, no load changes", &etcd, work).await?;
+    for (at, (every_s, alone, with_claims)) in (0..).zip(REPORTS) {
+        let reports = traffic::report(&nodes, Duration::from_secs(every_s), at);
+        traffic.row(alone, &etcd, traffic::rest(time)).await?;
+        let work = times.measure(alone, &nodes, time);
+        traffic.row(with_claims, &etcd, work).await?;
+        drop(reports);
+        traffic::recover(&nodes).await?;
+    }
     traffic.print(nodes.len());
     times.print();
 

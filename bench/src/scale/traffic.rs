@@ -7,7 +7,10 @@ use anyhow::Result;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use tokio::time::{interval_at, sleep};
+use tokio::time::{interval_at, sleep, timeout};
+
+/// How long nodes may take to register again.
+const WAIT: Duration = Duration::from_secs(60);
 
 /// Rows of the table of traffic.
 #[derive(Default)]
@@ -92,6 +95,21 @@ pub(crate) async fn rest(time: Duration) -> Result<()> {
     Ok(())
 }
 
+/// Waits until all nodes hold their leases, and prints how many did not at first.
+pub(crate) async fn recover(nodes: &[Arc<SimulatedNode>]) -> Result<()> {
+    let holds =
+        |node: &&Arc<SimulatedNode>| node.membership.state().borrow().registration().is_some();
+    let lost = nodes.len() - nodes.iter().filter(holds).count();
+    if lost > 0 {
+        println!("{lost} nodes had lost their leases");
+    }
+    for node in nodes {
+        let mut state = node.membership.state();
+        timeout(WAIT, state.wait_for(|state| state.registration().is_some())).await??;
+    }
+    Ok(())
+}
+
 /// Reports of all nodes. They end when it is dropped.
 pub(crate) struct Reports(Vec<JoinHandle<()>>);
 
@@ -102,8 +120,8 @@ impl Drop for Reports {
 }
 
 /// Lets each node report another load every so often, the nodes spread over that time. Each of these
-/// loads differs enough to be written.
-pub(crate) fn report(nodes: &[Arc<SimulatedNode>], every: Duration) -> Reports {
+/// loads differs enough to be written, also from those of other calls with another `at` (0 to 3).
+pub(crate) fn report(nodes: &[Arc<SimulatedNode>], every: Duration, at: u64) -> Reports {
     let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     let task = |(index, node): (usize, &Arc<SimulatedNode>)| {
         let node = Arc::clone(node);
@@ -112,7 +130,7 @@ pub(crate) fn report(nodes: &[Arc<SimulatedNode>], every: Duration) -> Reports {
         tokio::spawn(async move {
             for round in 1_u64.. {
                 clock.tick().await;
-                node.report(MEMORY_MIB / 8 * (1 + round % 2));
+                node.report(MEMORY_MIB / 8 * (1 + 2 * at + round % 2));
             }
         })
     };

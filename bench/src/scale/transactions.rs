@@ -3,9 +3,9 @@
 use crate::scale::node::SimulatedNode;
 use crate::scale::records::{claim, tenant};
 use crate::stats::{Times, rows};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use futures_util::future::try_join_all;
-use isolet_cluster::ownership::Claimed;
+use isolet_cluster::ownership::{Claim, Claimed, Ownership, OwnershipError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,10 +31,17 @@ impl Table {
         let end = Instant::now() + time;
         let workers = (0..WORKERS).map(|worker| work(nodes, worker, end));
         let mut times: [Times; CALLS.len()] = Default::default();
-        for of_worker in try_join_all(workers).await?.into_iter().flatten() {
-            times.iter_mut().zip(of_worker).for_each(|(all, one)| all.push(one));
+        let mut failed = 0;
+        for round in try_join_all(workers).await?.into_iter().flatten() {
+            match round {
+                Some(of_round) => {
+                    times.iter_mut().zip(of_round).for_each(|(all, one)| all.push(one));
+                }
+                None => failed += 1,
+            }
         }
-        println!("\n{name}: {:.0} rounds per second", times[0].count() as f64 / time.as_secs_f64());
+        let rate = times[0].count() as f64 / time.as_secs_f64();
+        println!("\n{name}: {rate:.0} rounds per second, {failed} failed");
         self.rows.push((name, times));
         Ok(())
     }
@@ -48,30 +55,33 @@ impl Table {
     }
 }
 
-async fn work(
-    nodes: &[Arc<SimulatedNode>],
-    worker: usize,
-    end: Instant,
-) -> Result<Vec<[Duration; CALLS.len()]>> {
+/// Times of the calls of a round; `None`: one of them failed.
+type Round = Option<[Duration; CALLS.len()]>;
+
+async fn work(nodes: &[Arc<SimulatedNode>], worker: usize, end: Instant) -> Result<Vec<Round>> {
     let mut all = Vec::new();
     while Instant::now() < end {
-        let round = all.len();
-        let at = worker + round * WORKERS;
-        let ownership = &nodes[at % nodes.len()].ownership;
-        let new = claim(at, &format!("new-{worker}-{round}"))?;
-        let start = Instant::now();
-        ownership.count(&tenant(at)).await?;
-        let counted = start.elapsed();
-        let owner = match ownership.claim(&new).await? {
-            Claimed::Won(owner) => owner,
-            Claimed::Owned(owner) => bail!("owned by {}", owner.node),
-        };
-        let claimed = start.elapsed();
-        ownership.owner_in_etcd(&new.sandbox).await?;
-        let found = start.elapsed();
-        ownership.release(&ownership.fence(&new.sandbox, owner.epoch)).await?;
-        let released = start.elapsed();
-        all.push([counted, claimed - counted, found - claimed, released - found]);
+        let at = worker + all.len() * WORKERS;
+        let new = claim(at, &format!("new-{worker}-{}", all.len()))?;
+        let done = round(&nodes[at % nodes.len()].ownership, &new, &tenant(at)).await;
+        all.push(done.ok());
     }
     Ok(all)
+}
+
+async fn round(
+    ownership: &Ownership,
+    new: &Claim,
+    tenant: &str,
+) -> Result<[Duration; CALLS.len()], OwnershipError> {
+    let start = Instant::now();
+    ownership.count(tenant).await?;
+    let counted = start.elapsed();
+    let (Claimed::Won(owner) | Claimed::Owned(owner)) = ownership.claim(new).await?;
+    let claimed = start.elapsed();
+    ownership.owner_in_etcd(&new.sandbox).await?;
+    let found = start.elapsed();
+    ownership.release(&ownership.fence(&new.sandbox, owner.epoch)).await?;
+    let released = start.elapsed();
+    Ok([counted, claimed - counted, found - claimed, released - found])
 }
