@@ -1,7 +1,7 @@
 //! The calls that creating and deleting a sandbox costs, while the fleet has other traffic.
 
 use crate::scale::node::SimulatedNode;
-use crate::scale::records::{claim, tenant};
+use crate::scale::records::{claim, push, tenant};
 use crate::stats::{Times, rows};
 use anyhow::Result;
 use futures_util::future::try_join_all;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Sandboxes that are created and deleted at once.
 const WORKERS: usize = 16;
 /// The calls of one round.
-const CALLS: [&str; 4] = ["count of a tenant", "claim", "lookup", "release"];
+const CALLS: [&str; 6] = ["count of a tenant", "claim", "acceptance", "lookup", "push", "release"];
 
 /// Times of the calls, for each traffic.
 #[derive(Default)]
@@ -55,8 +55,8 @@ impl Table {
     }
 }
 
-/// Times of the calls of a round; `None`: one of them failed.
-type Round = Option<[Duration; CALLS.len()]>;
+/// Times of the calls of a round, in their order; `None`: one of them failed.
+type Round = Option<Vec<Duration>>;
 
 async fn work(nodes: &[Arc<SimulatedNode>], worker: usize, end: Instant) -> Result<Vec<Round>> {
     let mut all = Vec::new();
@@ -73,15 +73,25 @@ async fn round(
     ownership: &Ownership,
     new: &Claim,
     tenant: &str,
-) -> Result<[Duration; CALLS.len()], OwnershipError> {
-    let start = Instant::now();
+) -> Result<Vec<Duration>, OwnershipError> {
+    let mut times = Vec::with_capacity(CALLS.len());
+    let mut begun = Instant::now();
+    let mut lap = || {
+        times.push(begun.elapsed());
+        begun = Instant::now();
+    };
     ownership.count(tenant).await?;
-    let counted = start.elapsed();
+    lap();
     let (Claimed::Won(owner) | Claimed::Owned(owner)) = ownership.claim(new).await?;
-    let claimed = start.elapsed();
+    lap();
+    let fence = ownership.fence(&new.sandbox, owner.epoch);
+    ownership.accept(&fence).await?;
+    lap();
     ownership.owner_in_etcd(&new.sandbox).await?;
-    let found = start.elapsed();
-    ownership.release(&ownership.fence(&new.sandbox, owner.epoch)).await?;
-    let released = start.elapsed();
-    Ok([counted, claimed - counted, found - claimed, released - found])
+    lap();
+    push(ownership, &fence).await?;
+    lap();
+    ownership.release(&fence).await?;
+    lap();
+    Ok(times)
 }
