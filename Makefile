@@ -9,7 +9,7 @@
 #   make bench   print tables of speed and memory, as ratios within one run
 #   make bench snapshot   print those of snapshots on ext4, xfs and btrfs; takes 15 minutes
 #   make bench fleet   print those of a fleet on this machine
-#   make bench scale   print what 200 nodes and 100,000 sandboxes need in etcd; takes 6 minutes
+#   make bench scale   print what 200 nodes and 100,000 sandboxes need in etcd; takes 10 minutes
 #   make docs    build the documentation site into dist/docs
 #   make recording   record the terminal session that the README shows
 #   make lint    check the format, clippy and tests/tidy

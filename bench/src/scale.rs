@@ -23,7 +23,7 @@ const REPORTS: [(u64, &str, &str); 3] = [
     (2, "reports every 2 s", "claims, reports every 2 s"),
 ];
 
-/// What the table `scale` measures. It takes about five minutes with these defaults.
+/// What the table `scale` measures. It takes about ten minutes with these defaults.
 #[derive(clap::Args)]
 pub(crate) struct Scale {
     /// `scale`: number of nodes.
