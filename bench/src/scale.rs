@@ -10,11 +10,12 @@ mod start;
 mod traffic;
 mod transactions;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use etcd_members::EtcdMembers;
 use node::SimulatedNode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How often each node reports another load, in seconds, and the names of the rows.
 const REPORTS: [(u64, &str, &str); 3] = [
@@ -39,7 +40,15 @@ pub(crate) struct Scale {
 
 pub(crate) fn table(scale: &Scale) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(measure(scale))
+    runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate())?;
+        // Dropping the measurement ends etcd, and deletes its data.
+        tokio::select! {
+            done = measure(scale) => done,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+            _ = terminated.recv() => bail!("terminated"),
+        }
+    })
 }
 
 async fn measure(scale: &Scale) -> Result<()> {

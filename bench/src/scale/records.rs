@@ -40,7 +40,8 @@ fn pushed(node: &str) -> Vec<u8> {
             r#"{{"snapshot":{{"id":"snap_{id:016x}","created_at_ms":1764000000000,"pushed_at_ms":1764000004000,"automatic":true}},"node":"{node}","epoch":1234567}}"#
         )
     };
-    let (first, second) = (one(1), one(2));
+    let first = one(1);
+    let second = one(2);
     format!(r#"{{"v":1,"is_deleted":false,"is_final":false,"snapshots":[{first},{second}]}}"#)
         .into()
 }

@@ -158,11 +158,7 @@ impl Ownership {
             .etcd
             .transaction(Transaction {
                 compares: vec![fence.compare()],
-                then: vec![
-                    Operation::Delete { key: key.clone() },
-                    Operation::Delete { key: self.keys.held(node, sandbox) },
-                    Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
-                ],
+                then: self.deletions(sandbox, node),
                 otherwise: vec![Operation::Get { key }],
             })
             .await?;
@@ -204,11 +200,7 @@ impl Ownership {
             .etcd
             .transaction(Transaction {
                 compares: vec![fence.compare(), Compare::absent(accepted)],
-                then: vec![
-                    Operation::Delete { key: key.clone() },
-                    Operation::Delete { key: self.keys.held(node, sandbox) },
-                    Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
-                ],
+                then: self.deletions(sandbox, node),
                 otherwise: vec![Operation::Get { key }],
             })
             .await?;
@@ -224,6 +216,15 @@ impl Ownership {
                 Err(fence.stale(owner))
             }
         }
+    }
+
+    /// All that a release deletes.
+    fn deletions(&self, sandbox: &SandboxKey, node: &NodeName) -> Vec<Operation> {
+        vec![
+            Operation::Delete { key: self.keys.owner(sandbox) },
+            Operation::Delete { key: self.keys.held(node, sandbox) },
+            Operation::DeletePrefix { prefix: self.keys.fenced_of(sandbox) },
+        ]
     }
 
     fn writes(&self, sandbox: &SandboxKey, new: &Owner) -> [Operation; 2] {

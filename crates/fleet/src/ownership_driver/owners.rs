@@ -52,7 +52,8 @@ impl OwnershipDriver {
         key: SandboxKey,
     ) -> Result<Owner, OwnershipError> {
         let class = class(sandbox);
-        let (region, reason) = (self.region.clone(), REASON.to_owned());
+        let region = self.region.clone();
+        let reason = REASON.to_owned();
         let claim = Claim { sandbox: key, class, region, reason };
         match self.ownership.claim(&claim).await? {
             Claimed::Won(owner) | Claimed::Owned(owner) => Ok(owner),

@@ -87,7 +87,8 @@ impl OwnershipDriver {
 
     /// Deletes what this node has pushed of a superseded sandbox, and could not record any more.
     pub(super) fn discard_unrecorded(&self, sandbox: &LocalSandbox) {
-        let (service, ownership) = (self.service.clone(), self.ownership.clone());
+        let service = self.service.clone();
+        let ownership = self.ownership.clone();
         let sandbox = sandbox.clone();
         tokio::spawn(async move {
             let mut own = service.scheduled_snapshots(&sandbox);

@@ -108,7 +108,8 @@ impl PushedRecord {
 /// Deletes snapshots from the object store in the background, because the store may be slow. One that
 /// cannot be deleted stays there.
 pub(crate) fn discard(service: &Service, tenant: &TenantId, snapshots: Vec<SnapshotId>) {
-    let (service, tenant) = (service.clone(), tenant.clone());
+    let service = service.clone();
+    let tenant = tenant.clone();
     tokio::spawn(async move {
         for snapshot in snapshots {
             match service.delete_stored_snapshot(&tenant, &snapshot).await {

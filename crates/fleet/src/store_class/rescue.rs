@@ -65,7 +65,8 @@ impl Node {
             Some(stored) if !stored.restorable().is_empty() => {}
             _ if is_dead => return Err(node_dead()),
             _ => {
-                let (node, sandbox) = (owner.node.clone(), sandbox.clone());
+                let node = owner.node.clone();
+                let sandbox = sandbox.clone();
                 return Err(FleetError::NoSnapshot { node, sandbox });
             }
         }

@@ -98,7 +98,8 @@ impl Restorer {
                     let (ended, end) = watch::channel(None);
                     state.running.insert(key.clone(), end.clone());
                     let registration = Registration { restorer: Arc::clone(self), key };
-                    let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
+                    let tenant = tenant.clone();
+                    let sandbox = sandbox.clone();
                     tokio::spawn(async move {
                         let key = &registration.key;
                         let outcome = registration.restorer.work(key, &tenant, &sandbox).await;

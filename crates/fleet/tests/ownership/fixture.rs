@@ -4,7 +4,9 @@ use crate::cut::Wire;
 use crate::etcd::{EtcdServer, free_port};
 use isolet_cluster::etcd::{Etcd, EtcdSettings};
 use isolet_cluster::membership::{Membership, Operator};
-use isolet_cluster::model::{ClusterFile, ClusterSettings, NodeRecord, Owner, SandboxKey};
+use isolet_cluster::model::{
+    ClusterFile, ClusterSettings, NodeRecord, NodeState, Owner, SandboxKey,
+};
 use isolet_cluster::ownership::{Claim, Ownership, TakenOver};
 use isolet_jail::{Config, SandboxHandle};
 use isolet_kit::{LONG, Options, Reply, Sandbox, Server, Value, json, programs, wait_until};
@@ -125,6 +127,16 @@ impl Fixture {
         self.runtime.block_on(ownership.owner_in_etcd(&key(id))).unwrap()
     }
 
+    /// Waits until the lease of the node under test has ended in etcd.
+    pub(crate) fn waits_for_the_end_of_the_lease(&self) {
+        let operator = Operator::new(self.client(), self.settings("operator").keys);
+        let node = NodeName::parse(NODE).unwrap();
+        wait_until("its lease has ended", LEASE_ENDS, || {
+            let member = self.runtime.block_on(operator.member(&node)).unwrap();
+            (member.expect("it was a member").state == NodeState::Lost).then_some(())
+        });
+    }
+
     /// An operator declares the node under test dead, once its lease has ended.
     pub(crate) fn declare_dead(&self) {
         let operator = Operator::new(self.client(), self.settings("operator").keys);
@@ -213,9 +225,11 @@ impl Counting {
         wait_until("it counts", LEASE_ENDS, || (self.count() > before + 4).then_some(()));
     }
 
+    /// Nothing runs in a frozen control group, so the count stands as long as it is frozen.
     pub(crate) fn stands(&self) {
+        assert!(self.is_frozen(), "a suspended sandbox runs");
         let before = self.count();
-        std::thread::sleep(Duration::from_millis(300));
+        assert!(self.is_frozen(), "a suspended sandbox runs");
         assert_eq!(self.count(), before, "a suspended sandbox counts");
     }
 

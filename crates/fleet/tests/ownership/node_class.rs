@@ -2,7 +2,6 @@
 
 use crate::fixture::{Fixture, LEASE_ENDS};
 use isolet_kit::wait_until;
-use std::time::Duration;
 
 /// Promises: FL4.
 #[test]
@@ -16,8 +15,8 @@ fn a_sandbox_of_the_class_node_keeps_running_without_etcd() {
     stored.freezes();
     counting.counts();
     assert_eq!(counting.asked().status, 200, "its node still answers for it");
-    // Long enough for the lease to end in etcd, so that the node gets another registration.
-    std::thread::sleep(Duration::from_secs(3));
+    // So that the node gets another registration.
+    fixture.waits_for_the_end_of_the_lease();
     fixture.wire.mend();
     stored.counts();
     wait_until("its epoch is compared under the new registration", LEASE_ENDS, || {

@@ -1,6 +1,6 @@
 //! Sandboxes of the class `store`, which another node may take over.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, LEASE_ENDS};
 use isolet_kit::{Server, json};
 use std::time::Duration;
 
@@ -18,7 +18,9 @@ fn a_sandbox_of_a_killed_server_stops_at_the_deadline_and_continues_after_a_comp
     counting.freezes();
     fixture.wire.cut();
     fixture.server.launch_with("ISOLET_LOG", "info");
-    std::thread::sleep(Duration::from_secs(2));
+    isolet_kit::wait_until("it tries to join", LEASE_ENDS, || {
+        fixture.server.log().contains("cannot join the fleet yet").then_some(())
+    });
     assert!(counting.is_frozen(), "a server without etcd let it continue");
     counting.stands();
     fixture.wire.mend();

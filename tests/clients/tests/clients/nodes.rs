@@ -317,7 +317,8 @@ fn an_ownership_stays_while_its_sandbox_is_being_created() {
         let config = format!("{images}{}", etcd.config_of(name));
         Options::new().key("a-key-of-both").config(&config).start()
     };
-    let (one, two) = (start("one"), start("two"));
+    let one = start("one");
+    let two = start("two");
     wait_until_ready(&one, 2);
     let total = || {
         ["one", "two"].map(|node| owned(&one, node).as_u64().expect("a number")).iter().sum::<u64>()

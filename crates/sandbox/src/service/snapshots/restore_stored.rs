@@ -36,7 +36,8 @@ impl Service {
         self.inner.running()?;
         self.inner.snapshot_store.check()?;
         let inner = Arc::clone(&self.inner);
-        let (tenant, id) = (tenant.clone(), id.clone());
+        let tenant = tenant.clone();
+        let id = id.clone();
         let restoring = async move { inner.restore_stored(&tenant, &id, &stored).await };
         tokio::spawn(restoring).await.map_err(|error| Error::Fault(error.to_string()))?
     }
@@ -89,7 +90,8 @@ impl Inner {
         match self.begin(&tenant, id, &body, None, &[], Source::Snapshot(from)).await? {
             Reserved::New(entry) => {
                 made(&entry).await?;
-                let (snapshot, node) = (&restored.snapshot, &restored.node);
+                let snapshot = &restored.snapshot;
+                let node = &restored.node;
                 info!(sandbox = %id, %tenant, %snapshot, node, "restored from the object store");
                 Ok(restored)
             }
