@@ -45,9 +45,9 @@ pub enum ReplicationError {
         /// The number of attempts.
         attempts: u32,
     },
-    /// A task of this program ended.
-    #[error("a task of the replication ended: {0}")]
-    Task(String),
+    /// The system has no random numbers.
+    #[error("the kernel returned no random number: {0}")]
+    NoRandom(String),
 }
 
 impl ReplicationError {

@@ -27,7 +27,7 @@ const DIGITS: usize = 32;
 pub(super) async fn of_etcd(etcd: &Etcd, names: &KeyNames) -> Result<String, ReplicationError> {
     let key = names.fleet();
     let mut bytes = [0; DIGITS / 2];
-    getrandom::fill(&mut bytes).map_err(|error| ReplicationError::Task(error.to_string()))?;
+    getrandom::fill(&mut bytes).map_err(|error| ReplicationError::NoRandom(error.to_string()))?;
     let new = hex::encode(bytes);
     let transaction = Transaction {
         compares: vec![Compare::absent(key.clone())],
