@@ -327,7 +327,7 @@ pub(crate) async fn list(
         ("id" = String, Path)
     ),
     responses(
-        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
+        (status = 200, description = "The sandbox.", body = SandboxView, example = json!({"id": "demo", "state": "running", "image": "host", "image_resolved": "host", "memory_mib": 1024, "cpu_millis": 1000, "pids": 512, "disk_mib": 10240, "network": "none", "persistent": true, "auto_resume": false, "snapshot_every_s": null, "keep": 5, "snapshot_on_destroy": false, "class": "node", "ttl_s": null, "expires_at_ms": null, "sleep_after_s": 600, "metadata": {"purpose": "docs"}, "env_names": ["LANG"], "created_at_ms": 1700000000000_i64, "create_ms": 4.2, "agent_version": 5, "agent_outdated": false}))
     )
 )]
 pub(crate) async fn get(
