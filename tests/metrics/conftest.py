@@ -1,4 +1,4 @@
-"""A server under load, and a Prometheus that reads its metrics."""
+"""A server under load, which is the only node of a fleet, and a Prometheus that reads its metrics."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "sdk/python/tests"))
 
+from fleet import Fleet  # noqa: E402
 from load import Load  # noqa: E402
 from prometheus import Prometheus, wait_until  # noqa: E402
 from registry import Registry  # noqa: E402
@@ -24,13 +25,17 @@ def metrics_address() -> str:
 @pytest.fixture(scope="module")
 def load(metrics_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
     registry = Registry()
-    config = tmp_path_factory.mktemp("config") / "isolet.toml"
-    config.write_text(f'not_found_limit_per_10s = 20\n[images]\nregistries = ["{registry.host}"]\n')
+    folder = tmp_path_factory.mktemp("config")
+    fleet = Fleet(folder)
+    config = folder / "isolet.toml"
+    images = f'[images]\nregistries = ["{registry.host}"]\n'
+    config.write_text(f"not_found_limit_per_10s = 20\n{images}{fleet.table()}")
     server = Server(ISOLET_METRICS_LISTEN=metrics_address, ISOLET_CONFIG=str(config), ISOLET_WARM_POOL_SIZE="1")
     load = Load(server, registry)
     yield load
     load.end()
     server.end()
+    fleet.end()
     registry.end()
 
 

@@ -26,6 +26,7 @@ ZERO = {
     "isolet_wake_failures_total": "every wake succeeds",
     "isolet_sleep_failures_total": "every sleep succeeds",
     "isolet_sandboxes": 'none is "failed" or "unreachable"',
+    "isolet_fleet_nodes": "no node is lost",
     "isolet_queue_depth": "the queues are empty within milliseconds",
     "isolet_refused_requests_total": "the alert on full servers looks at two reasons alone",
     "isolet_http_responses_total": "no request fails by a fault of the server",
@@ -108,7 +109,7 @@ def test_mt3_every_query_of_the_dashboard_and_the_alerts_has_data(load: Load, pr
         assert not missing, "\n".join(f"{title}: {query}" for title, query in missing.items())
     groups = prometheus.get("/rules")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    assert len(rules) == 15
+    assert len(rules) == 16
     assert {rule["health"] for rule in rules} == {"ok"}, rules
     firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
     assert not firing, firing
