@@ -1,6 +1,7 @@
 //! What the HTTP server asks of the fleet.
 
 use crate::error::unavailable;
+use crate::load::short_digest;
 use crate::node::Node;
 use crate::nodes;
 use crate::outgoing::Unsent;
@@ -190,6 +191,19 @@ impl Fleet for Node {
             address: member.record.address.as_str().into(),
         };
         others.map(peer).collect()
+    }
+
+    fn peers_by_image(&self, digest: &str) -> Vec<Peer> {
+        let image = short_digest(digest);
+        let mut peers = self.peers();
+        let members = self.members.borrow();
+        peers.sort_by_cached_key(|peer| {
+            let record = members.get(&peer.node).map(|member| &member.record);
+            let has_it = record.is_some_and(|record| record.load.images.contains(&image));
+            let is_near = record.is_some_and(|record| record.region == self.settings.region);
+            (!has_it, !is_near)
+        });
+        peers
     }
 
     fn placement_of(&self, tenant: &TenantId, sandbox: &SandboxId) -> Placement {

@@ -282,6 +282,12 @@ pub trait Fleet: Send + Sync + 'static {
     /// The other nodes of the fleet, sorted by name.
     fn peers(&self) -> Vec<Peer>;
 
+    /// The other nodes, from those that most probably have layers of an image: first those that report the
+    /// image, then those of the same region.
+    fn peers_by_image(&self, _digest: &str) -> Vec<Peer> {
+        self.peers()
+    }
+
     /// Where a sandbox of this node is and why, without asking anyone.
     fn placement_of(&self, tenant: &TenantId, sandbox: &SandboxId) -> Placement;
 

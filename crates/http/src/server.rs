@@ -21,6 +21,7 @@ use crate::connection::upstream::UpstreamPool;
 use crate::fleet::Fleet;
 use crate::fleet::joined::JoinedFleet;
 use crate::forwarding::arrival::Arrivals;
+use crate::forwarding::node_call::images::FleetImages;
 use crate::limits::limiter::Limiter;
 use crate::limits::response_memory::ResponseMemory;
 use crate::limits::settings::ConnectionLimits;
@@ -124,6 +125,8 @@ pub async fn serve(
             router: router.clone(),
             authenticator: authenticator.clone(),
         };
+        let images = FleetImages::new(Arc::clone(&joined.fleet));
+        app.service.set_image_peers(Arc::new(images));
         joined.fleet.serve(arrivals.into_handler());
     }
     let router = mcp::with_mcp(router, &app, Arc::clone(&not_found), clients.clone());

@@ -85,6 +85,16 @@ pub enum Error {
     /// Sandboxes use the image.
     #[error("image {0} is used by sandboxes")]
     InUse(String),
+    /// Another node has the image, and it could not be copied from there.
+    #[error("image {image} is on node \"{node}\", and could not be copied from there: {reason}")]
+    NotCopied {
+        /// The requested reference, completed.
+        image: String,
+        /// The name of the node.
+        node: String,
+        /// Why.
+        reason: String,
+    },
     /// A layer is missing on the disk.
     #[error("a layer of image {image} is missing on this server's disk: {layer}")]
     LayerGone {

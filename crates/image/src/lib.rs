@@ -10,6 +10,7 @@
 //! | operations | `service`: pull, import, export, commit, find, remove, collect garbage |
 //! | images on the disk | `store`: records, layers, init layers |
 //! | parts | `registry`, `unpack`, `pack`, `overlay`, `manifest`, `image_config`, `disk` |
+//! | other nodes | `peers`: what pulls need of a fleet |
 //! | data | `reference`, `platform`, `config`, `error` |
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod image_config;
 mod manifest;
 mod overlay;
 mod pack;
+mod peers;
 mod platform;
 mod reference;
 mod registry;
@@ -31,11 +33,14 @@ pub use config::{Config, Limits, Quotas};
 pub use error::Error;
 pub use overlay::user::User;
 pub use pack::{PrivateFile, PrivateFileKind};
+pub use peers::{
+    ImageHolder, ImagePeers, LayerBody, LayerHolder, PeerFailure, SENT_IMAGE_BYTES_MAX,
+};
 pub use platform::Platform;
 pub use reference::{BadReference, Digest, Reference};
 pub use service::images::Images;
-pub use service::progress::{LayerProgress, Phase, Progress};
-pub use service::{CommitSource, CommittedLayer, HostTrees, ImageArchive, Spool};
+pub use service::progress::{LayerFrom, LayerProgress, Phase, Progress};
+pub use service::{CommitSource, CommittedLayer, HeldImage, HostTrees, ImageArchive, Spool};
 pub use store::image::{Image, Origin, Root, SavedSessions};
 pub use store::init_layer::BashSource;
 pub use store::sessions::{SESSIONS_BYTES_MAX, too_large as sessions_too_large};

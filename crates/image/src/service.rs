@@ -2,6 +2,7 @@
 
 mod commit;
 mod export;
+mod from_peers;
 pub(crate) mod images;
 mod import;
 mod import_slots;
@@ -10,7 +11,9 @@ pub(crate) mod progress;
 mod pull;
 mod quota;
 mod record;
+mod to_peers;
 
 pub use commit::{CommitSource, CommittedLayer};
 pub use export::{HostTrees, ImageArchive};
 pub use import::Spool;
+pub use to_peers::HeldImage;

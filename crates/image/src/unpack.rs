@@ -12,6 +12,7 @@
 
 pub(crate) mod byte_stream;
 pub(crate) mod slots;
+pub(crate) mod tar_split;
 pub(crate) mod tar_stream;
 
 use crate::disk::free_space::{ENTRY_BYTES, FreeSpace};
@@ -20,6 +21,7 @@ use crate::error::Error;
 use crate::manifest::Blob;
 use crate::reference::Digest;
 use crate::unpack::byte_stream::{Bounded, Decompressed, Hashing, from_io_error};
+use crate::unpack::tar_split::TarSplitWriter;
 use crate::unpack::tar_stream::{Mtime, TarEntry, TarStream};
 use isolet_sys::tree;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
@@ -63,6 +65,8 @@ pub(crate) struct Digests {
     pub(crate) blob_bytes: u64,
     /// Of the uncompressed layer.
     pub(crate) diff_id: Digest,
+    /// Whether the archive was recorded, so that it can be made again.
+    pub(crate) is_recorded: bool,
 }
 
 impl Digests {
@@ -86,7 +90,7 @@ impl Digests {
 }
 
 /// Unpacks a layer into `tree`. Without a tree, the layer is only read, so that its digests can be
-/// checked.
+/// checked. `split` records the archive.
 ///
 /// # Errors
 /// [`Error::Bad`], [`Error::TooLarge`], [`Error::Full`], [`Error::Disk`]. The caller must then remove
@@ -96,6 +100,7 @@ pub(crate) fn layer(
     tree: Option<BorrowedFd<'_>>,
     budget: Budget,
     free_space: &FreeSpace,
+    split: Option<TarSplitWriter>,
 ) -> Result<(LayerStats, Digests), Error> {
     let compressed = Bounded::new(from, budget.compressed_bytes, "a compressed layer");
     let compressed_bytes = compressed.counter();
@@ -103,7 +108,7 @@ pub(crate) fn layer(
     // Headers and padding come on top of the contents.
     let most = budget.bytes.saturating_add(budget.entries.saturating_mul(1024));
     let plain = Bounded::new(plain, most, "the unpacked layer").unpacked_from(compressed_bytes);
-    let mut tar = TarStream::new(Hashing::new(plain));
+    let mut tar = TarStream::recorded(Hashing::new(plain), split);
     let mut unpacking = tree.map(|root| Unpacking::new(root, free_space));
     free_space.check()?;
     let mut stats = LayerStats::default();
@@ -118,6 +123,9 @@ pub(crate) fn layer(
         }
         if let Some(unpacking) = &mut unpacking {
             unpacking.entry(&entry, &mut tar, &mut stats)?;
+            if std::mem::take(&mut unpacking.has_replaced) {
+                tar.replaced();
+            }
             // A path of 127 directories is one entry and takes 128 inodes.
             let implied = unpacking.tree.take_implied();
             stats.entries += implied;
@@ -127,10 +135,10 @@ pub(crate) fn layer(
     if let Some(mut unpacking) = unpacking {
         unpacking.tree.restore_times()?;
     }
-    let hashing = tar.finish()?;
+    let (hashing, is_recorded) = tar.finish()?;
     let (plain, diff_id) = hashing.into_inner().map_err(from_io_error)?;
     let (blob, blob_bytes) = plain.into_inner().finish().map_err(from_io_error)?;
-    Ok((stats, Digests { blob, blob_bytes, diff_id }))
+    Ok((stats, Digests { blob, blob_bytes, diff_id, is_recorded }))
 }
 
 /// A tree that is being unpacked.
@@ -138,11 +146,14 @@ struct Unpacking<'a> {
     tree: Tree<'a>,
     free_space: &'a FreeSpace,
     buffer: Vec<u8>,
+    /// Whether an entry has replaced one of the same layer.
+    has_replaced: bool,
 }
 
 impl<'a> Unpacking<'a> {
     fn new(root: BorrowedFd<'a>, free_space: &'a FreeSpace) -> Self {
-        Self { tree: Tree::new(root), free_space, buffer: vec![0; 65_536] }
+        let buffer = vec![0; 65_536];
+        Self { tree: Tree::new(root), free_space, buffer, has_replaced: false }
     }
 
     fn entry<R: Read>(
@@ -227,6 +238,7 @@ impl<'a> Unpacking<'a> {
             Err(Errno::EXIST) => {
                 tree::remove_at(parent.as_fd(), name)?;
                 self.tree.invalidate();
+                self.has_replaced = true;
                 Ok(make()?)
             }
             made => Ok(made?),
@@ -272,6 +284,7 @@ impl<'a> Unpacking<'a> {
             }
             self.free_space.reserve(count as u64)?;
         }
+        tar.kept(&parts(&entry.path)?.join(&b'/'), entry.size)?;
         self.set_metadata(file.as_fd(), entry, stats)
     }
 
@@ -323,6 +336,7 @@ impl<'a> Unpacking<'a> {
                 }
                 tree::remove_at(parent.as_fd(), name)?;
                 self.tree.invalidate();
+                self.has_replaced = true;
                 link().map_err(missing)
             }
             made => made.map_err(Error::from),

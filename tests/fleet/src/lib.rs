@@ -18,7 +18,7 @@
 //! tools for developers use this crate.
 //!
 //! `namespace` and `switch` are the network, `cut` and `delay` its faults; `etcd`, `certificates` and
-//! `object_store` are what nodes need, and `local_fleet` starts all of them.
+//! `object_store` are what nodes need, `registry_relay` leads a node to a registry, and `local_fleet` starts all of them.
 #![forbid(unsafe_code)]
 
 pub mod addresses;
@@ -31,6 +31,7 @@ mod namespace;
 mod node;
 mod object_store;
 mod public_host;
+mod registry_relay;
 pub mod relay;
 mod switch;
 
@@ -43,4 +44,5 @@ pub use namespace::NetworkNamespace;
 pub use node::LocalNode;
 pub use object_store::ObjectStore;
 pub use public_host::PublicHost;
+pub use registry_relay::RegistryRelay;
 pub use switch::Switch;

@@ -128,6 +128,9 @@ impl Arrivals {
         if request.uri().path() == node_call::PATH {
             return node_call::answer(&self.app, request).await;
         }
+        if node_call::images::owns(request.uri().path()) {
+            return node_call::images::answer(&self.app, request).await;
+        }
         let head = PeerHead::take(request.headers_mut())?;
         let restored = match &head.target {
             Some(target) => self.check_owner(target).await?,

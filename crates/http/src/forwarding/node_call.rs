@@ -1,5 +1,7 @@
 //! Questions of one node to another that are no requests of a client.
 
+pub(crate) mod images;
+
 use crate::app::App;
 use crate::auth::caller::SocketPurpose;
 use crate::auth::tickets::TicketTarget;
@@ -22,7 +24,7 @@ use tokio::time::timeout;
 pub(crate) const PATH: &str = "/fleet/call";
 /// How long a node may take to answer. It looks into its memory, or writes a record.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// The longest answer: a caller with its ids.
+/// The longest answer: a caller with its ids, or the indexes of all layers of an image.
 const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
 /// A question.
@@ -37,6 +39,10 @@ pub(crate) enum NodeCall {
     RedeemTicket { ticket: String, sandbox: SandboxId, purpose: SocketPurpose },
     /// Take over a sandbox whose node has failed. The node that asks may not.
     TakeOver { tenant: TenantId, sandbox: SandboxId },
+    /// Which of these layers of an image can this node send to the tenant?
+    FindLayers { tenant: TenantId, layers: Vec<String> },
+    /// Has the tenant an image of this name on this node that no registry has, or with this digest?
+    FindImage { tenant: TenantId, image: String },
 }
 
 /// An answer. `None`: there is none.
@@ -45,6 +51,11 @@ pub(crate) struct NodeAnswer {
     pub(crate) sandbox: Option<SandboxId>,
     pub(crate) has_snapshot: bool,
     pub(crate) caller: Option<PeerCaller>,
+    /// The layers as indexes of those in the question.
+    #[serde(default)]
+    pub(crate) layers: Vec<usize>,
+    #[serde(default)]
+    pub(crate) image: Option<images::FoundImage>,
 }
 
 /// Asks a node.
@@ -105,6 +116,12 @@ pub(crate) async fn answer(app: &App, request: Request<Body>) -> Result<Response
                 // The node that asks looks up who owns it now.
                 joined.fleet.rescue(&tenant, &sandbox).await?;
             }
+        }
+        NodeCall::FindLayers { tenant, layers } => {
+            answer.layers = images::layers(app, tenant, layers).await?;
+        }
+        NodeCall::FindImage { tenant, image } => {
+            answer.image = images::image(app, &tenant, &image);
         }
     }
     Ok(Json(answer).into_response())

@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use isolet_sandbox::image::{
-    self, Image, LayerProgress, Origin, Platform, PrivateFileKind, Progress,
+    self, Image, LayerFrom, LayerProgress, Origin, Platform, PrivateFileKind, Progress,
 };
 use isolet_sandbox::{CommitSpec, Error};
 use serde::{Deserialize, Serialize};
@@ -323,7 +323,7 @@ pub(crate) async fn remove(
 ///
 /// Answers when the image is available. With `Accept: text/event-stream`, the server reports the
 /// progress as events: `progress` with `{phase, done, total, layers: [{digest, done, total,
-/// ready}]}`, then `done` with the image, or `error`. A pull continues when its client disconnects.
+/// ready, from, node}]}`, then `done` with the image, or `error`. A pull continues when its client disconnects.
 /// A second pull of the same image waits for the first one.
 #[utoipa::path(
     post, path = "/v1/images/pull", operation_id = "images_pull", tag = "images",
@@ -421,6 +421,13 @@ pub(crate) struct LayerView<'a> {
     digest: &'a str,
     /// Bytes that have arrived.
     done: u64,
+    /// Where the layer comes from: `disk` if the server had it, `registry`, or `node` for another node of
+    /// the fleet; missing until that is decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<&'static str>,
+    /// The name of that node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
     /// Whether the layer is unpacked.
     ready: bool,
     /// Its size, in bytes.
@@ -433,6 +440,15 @@ impl<'a> From<&'a Progress> for ProgressEvent<'a> {
         let layer = |one: &'a LayerProgress| LayerView {
             digest: &one.digest,
             done: one.done,
+            from: one.from.as_ref().map(|from| match from {
+                LayerFrom::Disk => "disk",
+                LayerFrom::Registry => "registry",
+                LayerFrom::Node(_) => "node",
+            }),
+            node: match &one.from {
+                Some(LayerFrom::Node(node)) => Some(node),
+                _ => None,
+            },
             ready: one.ready,
             total: one.total,
         };

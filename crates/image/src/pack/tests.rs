@@ -38,7 +38,7 @@ fn unpack(tar: &[u8], to: &Path) {
     fs::create_dir(to).expect("makes");
     let free_space = FreeSpace::new(to.to_owned(), 0);
     let tree = open(to);
-    unpack::layer(tar, Some(tree.as_fd()), BUDGET, &free_space).expect("unpacks");
+    unpack::layer(tar, Some(tree.as_fd()), BUDGET, &free_space, None).expect("unpacks");
 }
 
 fn set(path: &Path, name: &str, value: &[u8]) {

@@ -15,7 +15,7 @@ use crate::pack::{Packed, Packer, PrivateFile, SourceTree};
 use crate::reference::Reference;
 use crate::store::Pin;
 use crate::store::image::{Image, Origin, Root, SavedSessions, USR, WORKSPACE};
-use crate::store::layer::make_tree;
+use crate::store::layer::{keep_split, make_tree};
 use crate::store::sessions::check_size;
 use crate::unpack::{self, LayerStats};
 use bytes::Bytes;
@@ -178,6 +178,7 @@ impl Inner {
         allowance: Option<Allowance>,
     ) -> Result<(StagedDirectory, LayerStats, String, Packed), Error> {
         let staged = self.store.staging.stage()?;
+        let split = self.split_writer(&staged)?;
         let budget = self.budget(allowance.map(Allowance::bytes));
         let limit = self.budget(None).bytes;
         let entries = budget.entries;
@@ -191,7 +192,9 @@ impl Inner {
         let unpacking = blocking(move || {
             let _thread_slot = thread_slot;
             let tree = make_tree(&staged.0)?;
-            let (stats, digests) = unpack::layer(from, Some(tree.as_fd()), budget, &free_space)?;
+            let (stats, digests) =
+                unpack::layer(from, Some(tree.as_fd()), budget, &free_space, split)?;
+            keep_split(&staged, digests.is_recorded)?;
             Ok((staged, stats, digests.diff_id.hex().to_owned()))
         });
         // If one of them fails, so does the other one, for want of bytes or of a reader.

@@ -3,9 +3,11 @@
 use super::import_slots::ImportSlots;
 use super::layers::blocking;
 use super::progress::Progress;
+use super::to_peers::SENT_MAX;
 use crate::config::Config;
 use crate::disk::free_space::FreeSpace;
 use crate::error::Error;
+use crate::peers::ImagePeers;
 use crate::platform::Platform;
 use crate::reference::Reference;
 use crate::registry::client::RegistryClient;
@@ -16,8 +18,8 @@ use crate::unpack::slots::UnpackSlots;
 use bytes::Bytes;
 use isolet_metrics::ImageMetrics;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::{Semaphore, watch};
 
 /// Prevents that a layer is collected before its image is recorded or has failed.
 pub(crate) type LayerHold = Arc<tokio::sync::Mutex<()>>;
@@ -34,6 +36,9 @@ pub(super) struct PullKey {
     pub(super) tenant: String,
     pub(super) reference: Reference,
     pub(super) platform: Platform,
+    /// Whether it begins with the images of other nodes: for a create. A client that pulls wants what
+    /// the registry has.
+    pub(super) asks_nodes: bool,
 }
 
 pub(super) struct Inner {
@@ -49,6 +54,10 @@ pub(super) struct Inner {
     pub(super) imports: ImportSlots,
     pub(super) free_space: Arc<FreeSpace>,
     pub(super) metrics: ImageMetrics,
+    /// The other nodes of the fleet, if there is one.
+    pub(super) peers: OnceLock<Arc<dyn ImagePeers>>,
+    /// One permit for each layer that may be sent to another node at the same time.
+    pub(super) sent: Arc<Semaphore>,
 }
 
 impl Images {
@@ -74,8 +83,22 @@ impl Images {
             imports: ImportSlots::default(),
             free_space,
             metrics,
+            peers: OnceLock::new(),
+            sent: Arc::new(Semaphore::new(SENT_MAX)),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Names the other nodes of the fleet. From then on, layers are recorded so that they can be sent
+    /// there. Only the first call counts.
+    pub fn set_peers(&self, peers: Arc<dyn ImagePeers>) {
+        let _ = self.inner.peers.set(peers);
+    }
+
+    /// Whether there are other nodes.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        self.inner.peers.get().is_some()
     }
 
     /// A tenant's images, newest first.

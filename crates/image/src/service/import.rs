@@ -168,6 +168,7 @@ impl Images {
             .map(|(id, (path, part))| RequestedLayer {
                 diff_id: id.clone(),
                 source: LayerSource::File(path, part),
+                holders: Vec::new(),
             })
             .collect();
         let inner = &self.inner;

@@ -5,7 +5,9 @@
 //! records under the lock that also guards new images, so it removes nothing that is about to be
 //! used.
 
+use super::from_peers::fetch_from_node;
 use super::images::{Inner, LayerHold};
+use super::progress::LayerFrom;
 use super::quota::Allowance;
 use crate::disk::staging::StagedDirectory;
 use crate::error::Error;
@@ -13,10 +15,12 @@ use crate::manifest::Blob;
 use crate::overlay::merge::merge_layers;
 use crate::reference::Digest;
 use crate::registry::client::Repository;
-use crate::store::layer::make_tree;
+use crate::store::layer::{self, make_tree};
 use crate::unpack::byte_stream::ChannelReader;
+use crate::unpack::tar_split::TarSplitWriter;
 use crate::unpack::{self, Budget, LayerStats};
 use bytes::Bytes;
+use isolet_metrics::ImageMetrics;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::os::fd::AsFd;
@@ -33,6 +37,8 @@ const CHUNKS_MAX: usize = 16;
 /// Where a layer comes from.
 pub(crate) enum LayerSource<'a> {
     Registry(&'a Repository<'a>, Blob),
+    /// Another node, which has the image.
+    Node(String),
     /// A file, with its digest and size if the archive names them.
     File(PathBuf, Option<Blob>),
 }
@@ -41,9 +47,12 @@ pub(crate) enum LayerSource<'a> {
 pub(crate) struct RequestedLayer<'a> {
     pub(crate) diff_id: Digest,
     pub(crate) source: LayerSource<'a>,
+    /// Other nodes that can send it, tried before the source.
+    pub(crate) holders: Vec<String>,
 }
 
 /// The prepared layers of an image.
+#[derive(Default)]
 pub(crate) struct ReadyLayers {
     /// Their names below `layers`, the lowest layer first, without duplicates.
     pub(crate) names: Vec<String>,
@@ -52,8 +61,19 @@ pub(crate) struct ReadyLayers {
     pub(crate) held: Vec<LayerHold>,
 }
 
-/// Called with the index of a layer and the bytes downloaded so far; `None`: the layer is ready.
-pub(crate) type ProgressFn<'a> = &'a (dyn Fn(usize, Option<u64>) + Send + Sync);
+/// What happens to a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LayerEvent {
+    /// It comes from there.
+    From(LayerFrom),
+    /// This many bytes have been downloaded so far.
+    Bytes(u64),
+    /// It is on the disk.
+    Ready,
+}
+
+/// Called with the index of a layer.
+pub(crate) type ProgressFn<'a> = &'a (dyn Fn(usize, LayerEvent) + Send + Sync);
 
 impl Inner {
     /// The limits of one layer. `most` is what is left of a quota, in bytes.
@@ -109,25 +129,41 @@ impl Inner {
             names.push(name);
             all_held.push(held);
         }
-        // Two in parallel: one is fetched while the other is unpacked.
-        use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
-        let mut rest = Vec::with_capacity(requested.len() - low);
-        for (index, layer) in requested.iter().enumerate().skip(low) {
-            rest.push(self.layer(tenant, layer, index, on_progress).boxed());
-        }
-        let mut made = stream::iter(rest).buffered(2);
-        while let Some((name, stats, held)) = made.try_next().await? {
-            self.add_stats(&mut all, &stats)?;
-            names.push(name);
-            all_held.push(held);
-        }
-        drop(made);
+        let rest = self.each_layer(tenant, requested, low, on_progress).await?;
+        self.add_stats(&mut all, &rest.stats)?;
+        names.extend(rest.names);
+        all_held.extend(rest.held);
         // A layer that occurs twice is mounted once.
         let mut seen = HashSet::new();
         let mut once: Vec<_> =
             names.into_iter().rev().filter(|name| seen.insert(name.clone())).collect();
         once.reverse();
         Ok(ReadyLayers { names: once, stats: all, held: all_held })
+    }
+
+    /// Prepares the layers from the index `first` on, and merges none.
+    pub(super) async fn each_layer(
+        &self,
+        tenant: &str,
+        requested: &[RequestedLayer<'_>],
+        first: usize,
+        on_progress: ProgressFn<'_>,
+    ) -> Result<ReadyLayers, Error> {
+        // Two in parallel: one is fetched while the other is unpacked.
+        use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+        let mut layers = Vec::new();
+        for (index, layer) in requested.iter().enumerate().skip(first) {
+            layers.push(self.layer(tenant, layer, index, on_progress).boxed());
+        }
+        let mut ready = ReadyLayers::default();
+        let mut made = stream::iter(layers).buffered(2);
+        while let Some((name, stats, held)) = made.try_next().await? {
+            self.add_stats(&mut ready.stats, &stats)?;
+            ready.names.push(name);
+            ready.held.push(held);
+        }
+        drop(made);
+        Ok(ready)
     }
 
     async fn layer(
@@ -144,11 +180,19 @@ impl Inner {
         if let Some(stats) = &known
             && self.store.has_proof(&name, tenant)
         {
-            on_progress(index, None);
+            on_progress(index, LayerEvent::From(LayerFrom::Disk));
+            on_progress(index, LayerEvent::Ready);
             return Ok((name, stats.clone(), held));
         }
-        let staged = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
-        let (stats, staged) = self.unpack(tenant, requested, staged, index, on_progress).await?;
+        let copied =
+            self.layer_of_peers(tenant, requested, known.as_ref(), index, on_progress).await?;
+        let (stats, staged) = match copied {
+            Some(copied) => copied,
+            None => {
+                let staged = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
+                self.unpack(tenant, requested, staged, true, index, on_progress).await?
+            }
+        };
         let _reserved = match self.reserve(tenant, stats.bytes).await {
             Ok(reserved) => reserved,
             Err(error) => {
@@ -160,7 +204,7 @@ impl Inner {
             self.install(staged, &name, &stats, &held).await?;
         }
         self.store.record_proof(&name, tenant)?;
-        on_progress(index, None);
+        on_progress(index, LayerEvent::Ready);
         Ok((name, stats, held))
     }
 
@@ -202,7 +246,10 @@ impl Inner {
         if let Some(stats) = &known
             && self.store.has_proof(&name, tenant)
         {
-            (0..requested.len()).for_each(|index| on_progress(index, None));
+            for index in 0..requested.len() {
+                on_progress(index, LayerEvent::From(LayerFrom::Disk));
+                on_progress(index, LayerEvent::Ready);
+            }
             return Ok((name, stats.clone(), held));
         }
         let mut base = None;
@@ -210,8 +257,9 @@ impl Inner {
         for (index, layer) in requested.iter().enumerate() {
             // If the merged layer exists, its parts are only verified: sandboxes may use it.
             let stage = if known.is_some() { None } else { Some(self.store.staging.stage()?) };
-            let (stats, staged) = match self.unpack(tenant, layer, stage, index, on_progress).await
-            {
+            // What is left of it after the merge does not make its archive.
+            let unpacked = self.unpack(tenant, layer, stage, false, index, on_progress).await;
+            let (stats, staged) = match unpacked {
                 Ok(done) => done,
                 Err(error) => {
                     discard(base).await;
@@ -223,7 +271,7 @@ impl Inner {
                 discard(staged).await;
                 return Err(error);
             }
-            on_progress(index, None);
+            on_progress(index, LayerEvent::Ready);
             base = match (base, staged) {
                 (Some(base), Some(top)) => {
                     let thread_slot = self.slots.work().await?;
@@ -252,28 +300,51 @@ impl Inner {
         Ok((name, all, held))
     }
 
-    /// Reads a layer to its end, unpacks it if a directory is given, and verifies the digests.
-    async fn unpack(
+    /// Reads a layer to its end, unpacks it if a directory is given, and verifies the digests. With
+    /// `records`, its archive is recorded for other nodes.
+    pub(super) async fn unpack(
         &self,
         tenant: &str,
         requested: &RequestedLayer<'_>,
         staged: Option<StagedDirectory>,
+        records: bool,
         index: usize,
         on_progress: ProgressFn<'_>,
     ) -> Result<(LayerStats, Option<StagedDirectory>), Error> {
+        match &requested.source {
+            LayerSource::Registry(..) => {
+                on_progress(index, LayerEvent::From(LayerFrom::Registry));
+            }
+            LayerSource::Node(node) => {
+                on_progress(index, LayerEvent::From(LayerFrom::Node(node.clone())));
+            }
+            LayerSource::File(..) => {}
+        }
         // A file needs no download, so that it needs no slot for one.
         let layer_slot = match &requested.source {
-            LayerSource::Registry(..) => Some(self.slots.layer(tenant).await?),
+            LayerSource::Registry(..) | LayerSource::Node(_) => {
+                Some(self.slots.layer(tenant).await?)
+            }
             LayerSource::File(..) => None,
         };
         let thread_slot = self.slots.work().await?;
         let allowance = self.allowance(tenant).await?;
-        let budget = self.budget(allowance.map(Allowance::bytes));
+        let mut budget = self.budget(allowance.map(Allowance::bytes));
+        if let LayerSource::Node(_) = &requested.source {
+            // Compressed differently than in the registry.
+            budget.compressed_bytes =
+                budget.bytes.saturating_add(budget.entries.saturating_mul(1024));
+        }
+        let split = match &staged {
+            Some(staged) if records => self.split_writer(staged)?,
+            _ => None,
+        };
         let limit = self.budget(None).bytes;
         let free_space = Arc::clone(&self.free_space);
         let diff_id = requested.diff_id.clone();
         let expected = match &requested.source {
             LayerSource::Registry(_, part) => Some(part.clone()),
+            LayerSource::Node(_) => None,
             LayerSource::File(_, part) => part.clone(),
         };
         // A failed directory is removed on the thread that made it.
@@ -281,8 +352,11 @@ impl Inner {
             let _layer_slot = layer_slot;
             let tree = staged.as_ref().map(|staged| make_tree(&staged.0)).transpose()?;
             let to = tree.as_ref().map(AsFd::as_fd);
-            let (stats, digests) = unpack::layer(from, to, budget, &free_space)?;
+            let (stats, digests) = unpack::layer(from, to, budget, &free_space, split)?;
             digests.verify_layer(expected.as_ref(), &diff_id)?;
+            if let Some(staged) = &staged {
+                layer::keep_split(staged, digests.is_recorded)?;
+            }
             Ok::<_, Error>((stats, staged))
         };
         let unpacked = match &requested.source {
@@ -290,8 +364,26 @@ impl Inner {
                 let (to, from) = mpsc::channel(CHUNKS_MAX);
                 let unpacking =
                     blocking(move || work(Box::new(ChannelReader::new(from, thread_slot))));
-                let fetching = fetch(repository, part, to, |done| on_progress(index, Some(done)));
+                let on_bytes = |done| on_progress(index, LayerEvent::Bytes(done));
+                let fetching = fetch(repository, part, to, &self.metrics, on_bytes);
                 tokio::join!(unpacking, fetching).0
+            }
+            LayerSource::Node(node) => {
+                let peers = self.peers.get().ok_or_else(|| Error::bad("there is no fleet"))?;
+                let (to, from) = mpsc::channel(CHUNKS_MAX);
+                let unpacking =
+                    blocking(move || work(Box::new(ChannelReader::new(from, thread_slot))));
+                let on_bytes = |done| on_progress(index, LayerEvent::Bytes(done));
+                let layer = &requested.diff_id;
+                let fetching =
+                    fetch_from_node(&**peers, node, tenant, layer, to, &self.metrics, on_bytes);
+                let unpacked = tokio::join!(unpacking, fetching).0;
+                let counter = match &unpacked {
+                    Ok(_) => &self.metrics.copied_layers,
+                    Err(_) => &self.metrics.failed_layers,
+                };
+                counter.inc();
+                unpacked
             }
             LayerSource::File(path, _) => {
                 let path = path.clone();
@@ -306,6 +398,26 @@ impl Inner {
             Some(allowance) => allowance.explain(error, limit),
             None => error,
         })
+    }
+
+    /// Records the archive of a layer that is unpacked, if there are nodes that it may be sent to.
+    pub(super) fn split_writer(
+        &self,
+        staged: &StagedDirectory,
+    ) -> Result<Option<TarSplitWriter>, Error> {
+        let path = layer::split_path(&staged.0);
+        self.peers.get().map(|_| TarSplitWriter::create(&path)).transpose()
+    }
+}
+
+impl RequestedLayer<'_> {
+    /// The same layer from another node.
+    pub(super) fn from_node(&self, node: &str) -> Self {
+        Self {
+            diff_id: self.diff_id.clone(),
+            source: LayerSource::Node(node.to_owned()),
+            holders: Vec::new(),
+        }
     }
 }
 
@@ -335,6 +447,7 @@ async fn fetch(
     repository: &Repository<'_>,
     part: &Blob,
     to: mpsc::Sender<Result<Option<Bytes>, Error>>,
+    metrics: &ImageMetrics,
     on_bytes: impl Fn(u64),
 ) {
     let come = async {
@@ -342,6 +455,7 @@ async fn fetch(
         let mut done = 0;
         while let Some(piece) = repository.chunk(&mut body).await? {
             done += piece.len() as u64;
+            metrics.pulled_bytes.inc_by(piece.len() as u64);
             if done > part.bytes {
                 let limit = format!("the {} bytes that its manifest names", part.bytes);
                 return Err(Error::large("a layer", limit));

@@ -1,7 +1,11 @@
 //! Pulls: fetch the manifest, the configuration and the layers, then record the image.
+//!
+//! In a fleet, other nodes are asked for layers before the registry is. The manifest and the
+//! configuration always come from the registry, which so decides what a tag stands for and who may
+//! read it. A create also finds images that the tenant has imported or made on another node.
 
 use super::images::{Images, Inner, PullKey};
-use super::layers::{LayerSource, RequestedLayer};
+use super::layers::{LayerEvent, LayerSource, RequestedLayer};
 use super::progress::{LayerProgress, Phase, Progress};
 use super::record::ImageFacts;
 use crate::error::Error;
@@ -14,7 +18,6 @@ use crate::reference::{Digest, Reference};
 use crate::registry::client::Repository;
 use crate::store::Pin;
 use crate::store::image::{Image, Origin};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
@@ -25,11 +28,11 @@ const PULLS_MAX: usize = 32;
 const INDEXES_MAX: usize = 3;
 
 impl Images {
-    /// Returns the image of this name, and pulls it if it is not on the disk and pulls are enabled. The
-    /// image is not removed while the pin is held.
+    /// Returns the image of this name. If it is not on the disk, it is copied from another node, or pulled if
+    /// pulls are enabled. The image is not removed while the pin is held.
     ///
     /// # Errors
-    /// Those of [`Images::pull`]; [`Error::NotHere`] if pulls are disabled; [`Error::ImportGone`] for an
+    /// Those of [`Images::pull`]; [`Error::NotCopied`]; [`Error::NotHere`] if pulls are disabled; [`Error::ImportGone`] for an
     /// imported image that lacks a layer.
     pub async fn resolve(&self, tenant: &str, text: &str) -> Result<(Arc<Image>, Pin), Error> {
         let reference = Reference::parse(text)?;
@@ -48,10 +51,12 @@ impl Images {
                 _ => {}
             }
         }
-        if !self.inner.config.pull {
+        if !self.inner.config.pull && !self.has_peers() {
             return Err(Error::NotHere(reference.to_string()));
         }
-        self.pull(tenant, reference, Platform::own()).await
+        let tenant = tenant.to_owned();
+        let platform = Platform::own();
+        self.ended(PullKey { tenant, reference, platform, asks_nodes: true }).await
     }
 
     /// Pulls an image: fetches the layers that are not on the disk, and records it under this tenant's
@@ -65,7 +70,13 @@ impl Images {
         reference: Reference,
         platform: Platform,
     ) -> Result<(Arc<Image>, Pin), Error> {
-        let mut progress = self.start_pull(tenant, reference, platform)?;
+        let tenant = tenant.to_owned();
+        self.ended(PullKey { tenant, reference, platform, asks_nodes: false }).await
+    }
+
+    /// Waits for the end of a pull, which may be under way already.
+    async fn ended(&self, key: PullKey) -> Result<(Arc<Image>, Pin), Error> {
+        let mut progress = self.start(key)?;
         let fault = |_| Error::Disk("the pull ended with a panic".into());
         let end = progress.wait_for(|now| now.end.is_some()).await.map_err(fault)?.end.clone();
         end.unwrap_or_else(|| Err(Error::Disk("the pull ended with a panic".into())))
@@ -82,7 +93,11 @@ impl Images {
         reference: Reference,
         platform: Platform,
     ) -> Result<watch::Receiver<Progress>, Error> {
-        let key = PullKey { tenant: tenant.to_owned(), reference, platform };
+        let tenant = tenant.to_owned();
+        self.start(PullKey { tenant, reference, platform, asks_nodes: false })
+    }
+
+    fn start(&self, key: PullKey) -> Result<watch::Receiver<Progress>, Error> {
         let mut pulls = self.inner.pulls.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(under_way) = pulls.get(&key) {
             return Ok(under_way.clone());
@@ -110,13 +125,18 @@ pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender
     let begun = Instant::now();
     let limit = inner.config.limits.pull;
     let late = Error::TooLate { operation: "the pull", seconds: limit.as_secs() };
-    let end = tokio::time::timeout(limit, pull(&inner, &registration.1, &progress)).await;
+    let end =
+        tokio::time::timeout(limit, found_or_pulled(&inner, &registration.1, &progress)).await;
     let end = end.unwrap_or(Err(late));
     let durations = match &end {
-        Ok(_) => &inner.metrics.pulls,
-        Err(_) => &inner.metrics.failed_pulls,
+        Ok(Done { is_pull: false, .. }) => None,
+        Ok(_) => Some(&inner.metrics.pulls),
+        Err(_) => Some(&inner.metrics.failed_pulls),
     };
-    durations.observe(begun.elapsed());
+    if let Some(durations) = durations {
+        durations.observe(begun.elapsed());
+    }
+    let end = end.map(|done| (done.image, done.pin));
     if let Err(error) = &end {
         tracing::info!(image = %registration.1.reference, tenant = registration.1.tenant, %error, "pull failed");
     }
@@ -124,12 +144,38 @@ pub(crate) async fn run(inner: Arc<Inner>, key: PullKey, progress: watch::Sender
     progress.send_modify(|now| now.end = Some(end));
 }
 
+/// The image of a pull.
+struct Done {
+    image: Arc<Image>,
+    pin: Pin,
+    /// Whether a registry was asked.
+    is_pull: bool,
+}
+
+async fn found_or_pulled(
+    inner: &Inner,
+    key: &PullKey,
+    progress: &watch::Sender<Progress>,
+) -> Result<Done, Error> {
+    if key.asks_nodes {
+        let found = inner.image_of_peers(&key.tenant, &key.reference, progress).await?;
+        if let Some((image, pin)) = found {
+            return Ok(Done { image, pin, is_pull: false });
+        }
+        if !inner.config.pull {
+            return Err(Error::NotHere(key.reference.to_string()));
+        }
+    }
+    let (image, pin) = pull(inner, key, progress).await?;
+    Ok(Done { image, pin, is_pull: true })
+}
+
 async fn pull(
     inner: &Inner,
     key: &PullKey,
     progress: &watch::Sender<Progress>,
 ) -> Result<(Arc<Image>, Pin), Error> {
-    let PullKey { tenant, reference, platform } = key;
+    let PullKey { tenant, reference, platform, .. } = key;
     // Before the registry is contacted.
     inner.allowance(tenant).await?;
     let (repository, digest, manifest) = resolve_manifest(inner, reference, platform).await?;
@@ -144,31 +190,23 @@ async fn pull(
     let config = ImageConfig::read(&text, manifest.layers.len(), platform)?;
     progress.send_modify(|now| {
         now.phase = Phase::Layers;
-        let layer = |part: &Blob| LayerProgress {
-            digest: part.digest.to_string(),
-            done: 0,
-            total: part.bytes,
-            ready: false,
-        };
+        let layer = |part: &Blob| LayerProgress::new(part.digest.to_string(), part.bytes);
         now.layers = manifest.layers.iter().map(layer).collect();
     });
+    let holders = inner.holders(tenant, &digest, &config.diff_ids).await;
     let wanted: Vec<_> = std::iter::zip(&config.diff_ids, &manifest.layers)
         .map(|(id, part)| RequestedLayer {
             diff_id: id.clone(),
             source: LayerSource::Registry(&repository, part.clone()),
+            holders: holders
+                .iter()
+                .filter(|holder| holder.layers.contains(id))
+                .map(|holder| holder.node.clone())
+                .collect(),
         })
         .collect();
-    let counted: Vec<_> = manifest.layers.iter().map(|_| AtomicU64::new(0)).collect();
-    let on_progress = |index: usize, done: Option<u64>| {
-        if let Some(done) = done {
-            let before = counted[index].swap(done, Ordering::Relaxed);
-            // A download that starts again begins at 0.
-            inner.metrics.pulled_bytes.inc_by(done.saturating_sub(before));
-        }
-        progress.send_modify(|now| match done {
-            Some(done) => now.layers[index].done = done,
-            None => now.layers[index].ready = true,
-        });
+    let on_progress = |index: usize, event: LayerEvent| {
+        progress.send_modify(|now| now.note(index, event));
     };
     let ready = inner.layers(tenant, &wanted, &on_progress).await?;
     progress.send_modify(|now| now.phase = Phase::Finishing);
@@ -178,7 +216,8 @@ async fn pull(
     let about = ImageFacts { digest: digest_of, platform, bytes, from, sessions: None };
     let called = [reference.to_string()];
     let done = inner.record(tenant, &called, about, config, ready).await?;
-    tracing::info!(image = %reference, tenant, %digest, bytes, "image pulled");
+    let layers_from_nodes = progress.borrow().layers_from_nodes();
+    tracing::info!(image = %reference, tenant, %digest, bytes, layers_from_nodes, "image pulled");
     Ok(done)
 }
 

@@ -5,7 +5,7 @@ use crate::disk::staging::StagedDirectory;
 use crate::disk::{self, present};
 use crate::error::Error;
 use crate::reference::Digest;
-use crate::unpack::LayerStats;
+use crate::unpack::{LayerStats, tar_split};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,12 @@ impl Store {
         let text = fs::read(self.root.join("layers").join(name).join("told.json")).ok()?;
         let tree = self.root.join("layers").join(name).join("tree");
         present(&tree).then(|| serde_json::from_slice(&text).ok()).flatten()
+    }
+
+    /// The record of a layer's archive, if there is one.
+    pub(crate) fn tar_split(&self, name: &str) -> Option<PathBuf> {
+        let path = split_path(&self.root.join(DIRECTORY).join(name));
+        present(&path).then_some(path)
     }
 
     /// Whether a tenant has downloaded or imported a layer itself.
@@ -55,6 +61,26 @@ impl Store {
         fs::rename(&staged.0, &place)?;
         disk::sync(&self.root.join("layers"))
     }
+}
+
+/// The path of the record of a layer's archive, in the directory of the layer.
+pub(crate) fn split_path(directory: &Path) -> PathBuf {
+    directory.join(tar_split::FILE)
+}
+
+/// Removes the record of the archive of a staged layer if the archive cannot be made of it.
+pub(crate) fn keep_split(staged: &StagedDirectory, is_complete: bool) -> Result<(), Error> {
+    let path = split_path(&staged.0);
+    if !is_complete && present(&path) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// The name of the layer whose tree has this path below the image directory.
+pub(crate) fn name(path: &str) -> Option<&str> {
+    let name = path.strip_prefix("layers/")?.strip_suffix("/tree")?;
+    Digest::parse(&format!("sha256:{name}")).map(|_| name)
 }
 
 /// The path of a layer's tree below the image directory.

@@ -4,6 +4,7 @@
 //! names and PAX records of any length into memory.
 
 use crate::error::Error;
+use crate::unpack::tar_split::TarSplitWriter;
 use std::io::{ErrorKind, Read};
 use tar::{EntryType, Header};
 
@@ -39,6 +40,8 @@ pub(crate) struct TarStream<R> {
     left: u64,
     /// Bytes that fill the last block of the content.
     padding: u64,
+    /// Records what is not the content of a file that is kept.
+    split: Option<TarSplitWriter>,
 }
 
 /// Extended records that apply to the next entry.
@@ -73,7 +76,34 @@ impl Extra {
 
 impl<R: Read> TarStream<R> {
     pub(crate) fn new(from: R) -> Self {
-        Self { from, left: 0, padding: 0 }
+        Self { from, left: 0, padding: 0, split: None }
+    }
+
+    /// A stream that is recorded, so that it can be made again.
+    pub(crate) fn recorded(from: R, split: Option<TarSplitWriter>) -> Self {
+        Self { split, ..Self::new(from) }
+    }
+
+    /// Notes that the whole content of the entry was written to the file at `path`.
+    pub(crate) fn kept(&mut self, path: &[u8], size: u64) -> Result<(), Error> {
+        if let Some(split) = &mut self.split {
+            split.content(path, size)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a file which was kept has been replaced.
+    pub(crate) fn replaced(&mut self) {
+        if let Some(split) = &mut self.split {
+            split.give_up();
+        }
+    }
+
+    fn record_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(split) = &mut self.split {
+            split.bytes(bytes)?;
+        }
+        Ok(())
     }
 
     /// Returns the next entry, and skips unread content of the last one. `None` at the end.
@@ -147,10 +177,14 @@ impl<R: Read> TarStream<R> {
         };
         self.left = entry.size;
         self.padding = entry.size.wrapping_neg() % BLOCK as u64;
+        if let Some(split) = &mut self.split {
+            split.entry();
+        }
         Ok(entry)
     }
 
-    /// Reads content of the entry; 0 at its end.
+    /// Reads content of the entry; 0 at its end. What is read must go to a file, which
+    /// [`TarStream::kept`] names, or the stream must not be recorded.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, Error> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         if most == 0 {
@@ -164,11 +198,19 @@ impl<R: Read> TarStream<R> {
         Ok(count)
     }
 
-    /// Reads the stream to its end, which may lie behind the end of the archive.
-    pub(crate) fn finish(mut self) -> Result<R, Error> {
+    /// Reads the stream to its end, which may lie behind the end of the archive. Returns the reader,
+    /// and whether the stream was recorded so that it can be made again.
+    pub(crate) fn finish(mut self) -> Result<(R, bool), Error> {
         let mut rest = [0; 16 * 1024];
-        while some(&mut self.from, &mut rest)? > 0 {}
-        Ok(self.from)
+        loop {
+            let count = some(&mut self.from, &mut rest)?;
+            if count == 0 {
+                break;
+            }
+            self.record_bytes(&rest[..count])?;
+        }
+        let recorded = self.split.map_or(Ok(false), TarSplitWriter::finish)?;
+        Ok((self.from, recorded))
     }
 
     fn pass(&mut self) -> Result<(), Error> {
@@ -178,7 +220,10 @@ impl<R: Read> TarStream<R> {
             let most = usize::try_from(rest).unwrap_or(usize::MAX).min(scrap.len());
             match some(&mut self.from, &mut scrap[..most])? {
                 0 => return Err(cut()),
-                count => rest -= count as u64,
+                count => {
+                    self.record_bytes(&scrap[..count])?;
+                    rest -= count as u64;
+                }
             }
         }
         self.left = 0;
@@ -197,6 +242,7 @@ impl<R: Read> TarStream<R> {
                 count => filled += count,
             }
         }
+        self.record_bytes(&block)?;
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
@@ -222,6 +268,7 @@ impl<R: Read> TarStream<R> {
         while filled < text.len() {
             filled += self.read(&mut text[filled..])?;
         }
+        self.record_bytes(&text)?;
         Ok(text)
     }
 

@@ -179,7 +179,9 @@ fn pull_numbers(now: &Value) -> String {
     let mb = |field: &str| now[field].as_u64().unwrap_or(0) / 1_000_000;
     let layers = now["layers"].as_array().map_or(&[][..], Vec::as_slice);
     let ready = layers.iter().filter(|layer| layer["ready"] == true).count();
-    format!("{} of {} MB, {ready} of {} layers", mb("done"), mb("total"), layers.len())
+    let copied = layers.iter().filter(|layer| layer["from"] == "node").count();
+    let copied = if copied > 0 { format!(", {copied} from other nodes") } else { String::new() };
+    format!("{} of {} MB, {ready} of {} layers{copied}", mb("done"), mb("total"), layers.len())
 }
 
 async fn list(server: &ApiClient, json: bool) -> Result<ExitCode> {

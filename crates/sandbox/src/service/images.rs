@@ -8,7 +8,11 @@ use crate::model::ids::TenantId;
 use crate::model::record::image_sessions::ImageSessions;
 use crate::model::record::resolve;
 use crate::service::Service;
-use isolet_image::{HostTrees, Image, ImageArchive, Images, Platform, Progress, Reference, Spool};
+use bytes::Bytes;
+use isolet_image::{
+    Digest, HeldImage, HostTrees, Image, ImageArchive, ImagePeers, Images, LayerBody, Platform,
+    Progress, Reference, Spool,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -137,5 +141,59 @@ impl Service {
         let images: Images = self.inner.images.clone();
         let check = |text: &[u8]| ImageSessions::read(text).map(drop);
         Ok(images.import(tenant.as_str(), spool, name, check).await?.0)
+    }
+}
+
+/// What other nodes of a fleet ask for on behalf of a tenant.
+impl Service {
+    /// Names the other nodes, which are asked for layers and images from then on. Only the first call
+    /// counts.
+    pub fn set_image_peers(&self, peers: Arc<dyn ImagePeers>) {
+        self.inner.images.set_peers(peers);
+    }
+
+    /// Which of these layers this server can send to another node, as indexes.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub async fn sendable_layers(
+        &self,
+        tenant: &TenantId,
+        layers: Vec<String>,
+    ) -> Result<Vec<usize>, Error> {
+        let images = self.inner.images.clone();
+        let tenant = tenant.clone();
+        blocking(move || {
+            let digests: Option<Vec<Digest>> =
+                layers.iter().map(|text| Digest::parse(text)).collect();
+            images.sendable_layers(tenant.as_str(), &digests.unwrap_or_default())
+        })
+        .await
+    }
+
+    /// The image that this server can send to another node under a name or digest.
+    #[must_use]
+    pub fn sendable_image(&self, tenant: &TenantId, reference: &str) -> Option<HeldImage> {
+        let reference = Reference::parse(reference).ok()?;
+        self.inner.images.sendable_image(tenant.as_str(), &reference)
+    }
+
+    /// An image without its layers, for another node.
+    ///
+    /// # Errors
+    /// [`Error::Image`].
+    pub async fn image_for_peer(&self, tenant: &TenantId, reference: &str) -> Result<Bytes, Error> {
+        let reference = Reference::parse(reference).map_err(isolet_image::Error::from)?;
+        Ok(self.inner.images.image_for_peer(tenant.as_str(), &reference).await?)
+    }
+
+    /// The archive of a layer, for another node.
+    ///
+    /// # Errors
+    /// [`Error::Image`].
+    pub fn layer_for_peer(&self, tenant: &TenantId, digest: &str) -> Result<LayerBody, Error> {
+        let not_here = || isolet_image::Error::NotHere(digest.to_owned());
+        let digest = Digest::parse(digest).ok_or_else(not_here)?;
+        Ok(self.inner.images.layer_for_peer(tenant.as_str(), &digest)?)
     }
 }

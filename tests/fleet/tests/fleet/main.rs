@@ -4,6 +4,7 @@
 
 mod durable;
 mod etcd_faults;
+mod images;
 mod node_kills;
 mod partitions;
 mod placement;

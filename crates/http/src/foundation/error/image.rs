@@ -62,6 +62,11 @@ pub(super) fn classify_image(error: &image::Error) -> (StatusCode, &'static str,
             "ask the operator of this server to install what is missing",
         ),
         E::InUse(_) => (S::CONFLICT, "image_in_use", "delete the sandboxes that use it first"),
+        E::NotCopied { .. } => (
+            S::SERVICE_UNAVAILABLE,
+            "image_not_copied",
+            "retry; if it fails again, ask the operator whether the node is down",
+        ),
         E::LayerGone { .. } => (
             S::CONFLICT,
             "image_gone",

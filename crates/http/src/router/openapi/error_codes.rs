@@ -65,6 +65,11 @@ const CODES: &[ErrorCode] = &[
     code("image_in_use", "409", "A sandbox uses the image."),
     code("image_missing", "409", "The snapshot needs an image that the tenant does not have here."),
     code("image_needs_more", "501", "The host lacks something that the image needs."),
+    code(
+        "image_not_copied",
+        "503",
+        "Another node has the image, and it could not be copied from there.",
+    ),
     code("image_too_large", "413", "The image exceeds the limits of the server."),
     code("images_failed", "500", "The server failed to store an image."),
     code("internal_error", "500", "An unexpected failure. Only this call is affected."),

@@ -326,6 +326,7 @@ impl Inner {
                 "its files have a form that this server does not know; upgrade it",
             ));
         }
+        self.copy_image(&record).await;
         self.adapt(&mut record)?;
         named(&mut record);
         self.space.check()?;
@@ -347,6 +348,18 @@ impl Inner {
         let info = record.info();
         self.snapshots.insert(record);
         Ok((info, pulled.received_bytes))
+    }
+
+    /// In a fleet, copies the image of a snapshot from another node, or pulls it, if this server lacks it.
+    /// What fails is reported as a missing image.
+    async fn copy_image(&self, record: &SnapshotRecord) {
+        let image = &record.body.settings.image_resolved;
+        if image == "host" || !self.images.has_peers() {
+            return;
+        }
+        if let Err(error) = self.images.resolve(record.tenant.as_str(), image).await {
+            tracing::warn!(%image, snapshot = %record.id, %error, "the image of a snapshot cannot be copied");
+        }
     }
 
     /// Makes the record one of this server: its image is that of this server, and it has no end.
