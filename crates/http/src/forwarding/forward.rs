@@ -52,6 +52,7 @@ pub(crate) async fn send(
     target: Option<PeerTarget>,
     mut cancellation: Cancellation,
 ) -> Result<Option<GivenAnswer>, NotAnswered> {
+    outgoing.read_short_body().await;
     let span = info_span!(
         target: TRACE_TARGET, "forward", otel.kind = "client", isolet.node = peer.node.as_str()
     );

@@ -62,6 +62,11 @@ impl Outgoing {
         self.body.is_whole()
     }
 
+    /// Reads a short body, so that it is sent together with the head.
+    pub(super) async fn read_short_body(&self) {
+        self.body.read_short().await;
+    }
+
     pub(super) fn take_upgrade(&mut self) -> Option<OnUpgrade> {
         self.upgrade.take()
     }

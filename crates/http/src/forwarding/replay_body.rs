@@ -6,13 +6,20 @@
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as _, Frame, SizeHint};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// The most bytes that are kept of one body. A node that is not the owner has answered so before it
 /// reads more than its connection buffers.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// The longest body that is read before its request is sent.
+const SHORT_BYTES_MAX: u64 = 16 * 1024;
+/// How long that may take. A client usually sends a short body together with the head.
+const SHORT_WAIT: Duration = Duration::from_millis(2);
 
 /// A body that can be read more than once while its beginning is kept.
 pub(super) struct ReplayBody(Arc<Mutex<State>>);
@@ -24,6 +31,8 @@ struct State {
     kept_bytes: usize,
     /// Whether more was read than is kept.
     lost: bool,
+    /// What ended the body early while nobody read it.
+    failed: Option<axum::Error>,
     /// The number of the reader that may read; earlier ones are over.
     reader: u32,
     /// The size of the whole body.
@@ -45,9 +54,45 @@ impl State {
 impl ReplayBody {
     pub(super) fn new(body: Body) -> Self {
         let size = body.size_hint();
-        let state =
-            State { rest: body, kept: Vec::new(), kept_bytes: 0, lost: false, reader: 0, size };
+        let state = State {
+            rest: body,
+            kept: Vec::new(),
+            kept_bytes: 0,
+            lost: false,
+            failed: None,
+            reader: 0,
+            size,
+        };
         Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Reads a short body before it is sent. So its head and its body leave in one packet and wake the
+    /// other node once; a body that arrives later than its head is sent as it arrives.
+    pub(super) async fn read_short(&self) {
+        let size = lock(&self.0).size.exact();
+        if !size.is_some_and(|size| (1..=SHORT_BYTES_MAX).contains(&size)) {
+            return;
+        }
+        let read = poll_fn(|cx| {
+            let mut state = lock(&self.0);
+            while !state.rest.is_end_stream() {
+                match Pin::new(&mut state.rest).poll_frame(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => break,
+                    Poll::Ready(Some(Ok(frame))) => match frame.data_ref() {
+                        Some(data) => state.keep(data),
+                        // A body with a length has no trailers.
+                        None => state.lost = true,
+                    },
+                    Poll::Ready(Some(Err(error))) => {
+                        state.failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            Poll::Ready(())
+        });
+        let _ = timeout(SHORT_WAIT, read).await;
     }
 
     /// Whether another reader would get the whole body.
@@ -99,6 +144,9 @@ impl hyper::body::Body for Reader {
         if let Some(data) = state.kept.get(self.at) {
             self.at += 1;
             return Poll::Ready(Some(Ok(Frame::data(data.clone()))));
+        }
+        if let Some(error) = state.failed.take() {
+            return Poll::Ready(Some(Err(error)));
         }
         let polled = Pin::new(&mut state.rest).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
@@ -165,6 +213,52 @@ mod tests {
         assert_eq!(whole(reader).await.unwrap(), "x");
         assert!(!body.is_whole());
         assert!(lock(&body.0).kept.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_short_body_is_read_before_it_is_sent() {
+        let short = ReplayBody::new(Body::from("abc"));
+        short.read_short().await;
+        assert_eq!(lock(&short.0).kept_bytes, 3);
+        let reader = short.read();
+        assert_eq!(reader.size_hint().exact(), Some(3), "the length is sent");
+        assert!(!reader.is_end_stream());
+        assert_eq!(whole(reader).await.unwrap(), "abc");
+        let long = ReplayBody::new(Body::from(vec![7; 20_000]));
+        long.read_short().await;
+        assert_eq!(lock(&long.0).kept_bytes, 0);
+        // A body without a length is not waited for.
+        let endless = stream::pending::<Result<Bytes, Infallible>>();
+        ReplayBody::new(Body::from_stream(endless)).read_short().await;
+    }
+
+    /// A body with a length whose bytes arrive later, or never.
+    struct Later(Option<axum::Error>);
+
+    impl hyper::body::Body for Later {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            self.0.take().map_or(Poll::Pending, |error| Poll::Ready(Some(Err(error))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(3)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_body_that_does_not_arrive_is_not_waited_for_and_an_error_is_passed_on() {
+        let late = ReplayBody::new(Body::new(Later(None)));
+        late.read_short().await;
+        assert!(late.is_whole() && !late.read().is_end_stream());
+        let broken = ReplayBody::new(Body::new(Later(Some(axum::Error::new(Superseded)))));
+        broken.read_short().await;
+        assert!(whole(broken.read()).await.is_err());
     }
 
     #[tokio::test]
