@@ -17,7 +17,7 @@
 //! | 1: the content of a file | its size (`u64`), the length of its path (`u16`), and the path |
 //! | 2: the end | the size of the archive (`u64`) |
 //!
-//! Numbers are little-endian. What is made again is as trustworthy as the disk; whoever receives it
+//! Numbers are little-endian. What is made again is as trustworthy as the disk; the node that receives it
 //! compares its digest.
 
 use crate::disk::rooted;

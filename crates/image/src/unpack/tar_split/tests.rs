@@ -1,3 +1,5 @@
+//! Archives that are recorded and made again, and what damage does to them.
+
 use super::*;
 use crate::disk::free_space::FreeSpace;
 use crate::reference::Digest;
