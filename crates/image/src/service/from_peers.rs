@@ -132,6 +132,30 @@ impl Inner {
         }
     }
 
+    /// Records an image whose layers are on the disk, by its digest.
+    async fn record_copy(
+        &self,
+        image: Image,
+        owner: &str,
+        exact: &Reference,
+        sessions: Option<Bytes>,
+    ) -> Result<(Arc<Image>, Pin), Error> {
+        if !image.root.is_on_host() {
+            let store = Arc::clone(&self.store);
+            let shell = image.shell;
+            blocking(move || store.init_layers.make(&store.staging, shell)).await?;
+        }
+        let from = image.origin(owner);
+        let image = Image {
+            names: BTreeMap::new(),
+            imported: BTreeMap::new(),
+            from_snapshot: BTreeMap::new(),
+            pulled_at_ms: isolet_clock::now_ms(),
+            ..image
+        };
+        self.store.record(image, owner, &[exact.to_string()], from, sessions.as_deref())
+    }
+
     async fn copy_image(
         &self,
         peers: &dyn ImagePeers,
@@ -146,49 +170,39 @@ impl Inner {
         let sessions = sent.sessions().map_err(failed)?;
         let SentImage { image, layer_bytes, .. } = sent;
         check(&image, &holder.digest).map_err(failed)?;
-        let named = image.root.layers.iter().filter_map(|path| layer::name(path));
-        let wanted: Vec<RequestedLayer<'_>> = named
-            .filter_map(|name| Digest::parse(&format!("sha256:{name}")))
-            .map(|diff_id| RequestedLayer {
-                diff_id,
-                source: LayerSource::Node(holder.node.clone()),
-                holders: vec![holder.node.clone()],
-            })
-            .collect();
+        let wanted = layers_of(&image, &holder.node);
         let sizes = std::iter::zip(&image.root.layers, layer_bytes);
         let sizes = sizes.filter(|(path, _)| layer::name(path).is_some()).map(|(_, bytes)| bytes);
         progress.send_modify(|now| {
             now.phase = Phase::Layers;
             let layers = std::iter::zip(&wanted, sizes);
-            let layer = |(one, bytes): (&RequestedLayer<'_>, u64)| {
-                LayerProgress::new(one.diff_id.to_string(), bytes)
-            };
-            now.layers = layers.map(layer).collect();
+            let layers =
+                layers.map(|(one, bytes)| LayerProgress::new(one.diff_id.to_string(), bytes));
+            now.layers = layers.collect();
         });
         let on_progress = |index: usize, event: LayerEvent| {
             progress.send_modify(|now| now.note(index, event));
         };
         let ready = self.each_layer(owner, &wanted, 0, &on_progress).await?;
         progress.send_modify(|now| now.phase = Phase::Finishing);
-        if !image.root.is_on_host() {
-            let store = Arc::clone(&self.store);
-            let shell = image.shell;
-            blocking(move || store.init_layers.make(&store.staging, shell)).await?;
-        }
-        let from = image.origin(owner);
-        let image = Image {
-            names: BTreeMap::new(),
-            imported: BTreeMap::new(),
-            from_snapshot: BTreeMap::new(),
-            pulled_at_ms: isolet_clock::now_ms(),
-            ..image
-        };
-        let names = [exact.to_string()];
-        let done = self.store.record(image, owner, &names, from, sessions.as_deref());
+        let done = self.record_copy(image, owner, exact, sessions).await?;
         drop(ready);
         tracing::info!(image = %exact, tenant = owner, node = holder.node, "image copied from another node");
-        done
+        Ok(done)
     }
+}
+
+/// The layers of an image, to be copied from a node.
+fn layers_of(image: &Image, node: &str) -> Vec<RequestedLayer<'static>> {
+    let names = image.root.layers.iter().filter_map(|path| layer::name(path));
+    names
+        .filter_map(|name| Digest::parse(&format!("sha256:{name}")))
+        .map(|diff_id| RequestedLayer {
+            diff_id,
+            source: LayerSource::Node(node.to_owned()),
+            holders: vec![node.to_owned()],
+        })
+        .collect()
 }
 
 /// Checks that sandboxes can be made of an image that another node has sent.
