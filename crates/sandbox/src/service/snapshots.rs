@@ -194,6 +194,7 @@ impl Inner {
     ) -> Result<TakenFiles, Error> {
         let purpose = order.purpose;
         let mut held = request(entry, |answer| DriverCommand::Hold(purpose, answer)).await?;
+        let at_ms = now_ms();
         match held.state {
             // Its files are all that is left, so they are copied before they are removed.
             State::Failed | State::Unreachable if purpose.deletes() => {}
@@ -256,7 +257,7 @@ impl Inner {
         removed.map_err(|error| self.not_copied(entry, running, error))?;
         let mut copied = self.measured(name, copy, order.temporary).await?;
         copied += added;
-        Ok(TakenFiles { contents, copied, layer_bytes, frozen, standing })
+        Ok(TakenFiles { at_ms, contents, copied, layer_bytes, frozen, standing })
     }
 
     /// Makes the changes of a held sandbox its next layer, where layers are used and the first pass
@@ -411,6 +412,8 @@ impl SnapshotOrder {
 
 /// What was copied of a sandbox.
 struct TakenFiles {
+    /// When the sandbox stood still: what was written later is not part of the copy.
+    at_ms: i64,
     contents: HeldContents,
     copied: Copied,
     /// The part of `copied` that lies in a new layer, in bytes.
@@ -428,7 +431,7 @@ impl TakenFiles {
         order: SnapshotOrder,
     ) -> (SnapshotRecord, Option<CopiedSandbox>) {
         let SnapshotOrder { spec, temporary, trigger, .. } = order;
-        let created_at_ms = now_ms();
+        let created_at_ms = self.at_ms;
         let ttl_s = if temporary { Some(TEMPORARY_S) } else { spec.ttl_s };
         let ttl_s = ttl_s.filter(|seconds| *seconds > 0);
         let ttl_ms = ttl_s.map(|seconds| i64::try_from(seconds * 1000).unwrap_or(i64::MAX));

@@ -99,6 +99,27 @@ fn a_copy_has_files_and_shells_of_one_moment_without_a_disk() {
     a_copy_has_files_and_shells(0);
 }
 
+/// The time of a snapshot once was that of the end of its copy, so that files which were written before
+/// that time were not in it, and a report of what a restore loses was too short.
+///
+/// Promises: SN1.
+#[test]
+fn a_snapshot_has_everything_that_was_written_before_its_time() {
+    let (server, sandbox) = one();
+    // The more files, the longer takes the work after the copy.
+    sandbox.says("mkdir many && cd many && seq 5000 | xargs touch");
+    sandbox.background("while :; do echo $EPOCHREALTIME >>/workspace/times; done");
+    wait_until("it writes", SOON, || (sandbox.says("wc -l <times") != "0\n").then_some(()));
+    let taken = take(&sandbox, &json!({}));
+    let copy = start_from(&server, &id(&taken));
+    let copied: usize = copy.says("wc -l <times").trim().parse().expect("a number");
+    // The next line may have been composed before and written after it.
+    let later = format!("sed -n {}p times | tr -d .,", copied + 2);
+    let later: i64 = sandbox.says(&later).trim().parse().expect("microseconds");
+    let created_at_ms = taken["created_at_ms"].as_i64().expect("a time");
+    assert!(later / 1000 >= created_at_ms, "{later} {created_at_ms}");
+}
+
 /// Promises: SN1.
 #[test]
 fn a_sleeping_sandbox_is_copied_without_waking_it() {
