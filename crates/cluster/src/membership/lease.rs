@@ -12,6 +12,7 @@ use crate::model::BootTime;
 use crate::model::Keys;
 use crate::model::LeaseDeadline;
 use crate::model::NodeRecord;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -74,7 +75,8 @@ impl LeaseTask {
             let held = Held { lease, registration: known.registration };
             let etcd = self.etcd.with_timeout(self.every());
             let write = is_due.then_some(&*record);
-            match renew(&etcd, &self.keys, &record.name, held, write).await {
+            let renewed = renew(&etcd, &self.keys, &record.name, held, write);
+            match self.or_expire(renewed).await {
                 Ok(Renewal::Confirmed(deadline)) => {
                     if is_due {
                         written = Written { record, at: Instant::now() };
@@ -114,6 +116,21 @@ impl LeaseTask {
                 () = is_stopped(self.stopped.clone()) => return true,
                 changed = self.record.changed() => if changed.is_err() { return true },
                 () = sleep_until(expiry.unwrap_or(at)), if expiry.is_some() => self.lose(),
+            }
+        }
+    }
+
+    /// Waits for a renewal. A deadline that passes before is published when it passes, because requests
+    /// must not reach sandboxes that the lease guard freezes then.
+    async fn or_expire<R>(&self, renewed: impl Future<Output = R>) -> R {
+        let mut renewed = pin!(renewed);
+        loop {
+            let expiry = self.expiry();
+            tokio::select! {
+                renewed = &mut renewed => return renewed,
+                () = sleep_until(expiry.unwrap_or_else(Instant::now)), if expiry.is_some() => {
+                    self.lose();
+                }
             }
         }
     }
