@@ -18,12 +18,14 @@ pub(crate) struct FileIds {
     layers: HashMap<String, Range<u32>>,
 }
 
-/// All ids that files of sandboxes may have.
+/// All ids that files of sandboxes may have, whatever the `uid_base` of the server that wrote the backup:
+/// its slots are some of these.
 fn all_ids() -> Vec<Range<u32>> {
     vec![FILES_ID_BASE..FILES_ID_BASE + UIDS, UID_BASE..UID_BASE + SLOTS * UIDS]
 }
 
-/// The ids of a sandbox's files on disk; `None` if its record is invalid.
+/// The ids of a sandbox's files on disk; `None` if its record is invalid. Records without ids are of the
+/// baseline, which knew no other base.
 fn ids(sandbox: &SandboxSummary) -> Option<Range<u32>> {
     let of_slot = first_id(UID_BASE, sandbox.slot)?;
     let first = sandbox.id_base.unwrap_or(of_slot);

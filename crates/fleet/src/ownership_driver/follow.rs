@@ -107,6 +107,8 @@ impl OwnershipDriver {
             seen.connections = report.connections;
             // It may be another process, which has to learn what runs and what must not.
             self.table().learn_all(Event::Restarted);
+            self.settle().await;
+            info!("told another lease guard all sandboxes of the class store");
         }
         if report.stopped > 0 {
             self.find_stopped().await;

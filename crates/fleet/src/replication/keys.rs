@@ -348,3 +348,59 @@ impl Replica for KeyReplica {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolet_cluster::etcd::EtcdSettings;
+    use isolet_store::keys::NewKey;
+
+    fn replica(folder: &tempfile::TempDir) -> KeyReplica {
+        // Nothing of this asks etcd.
+        let settings = EtcdSettings { endpoints: vec!["http://127.0.0.1:1".into()], tls: None };
+        let names = KeyNames::new("isolet").unwrap();
+        let keys = Keys::open(&folder.path().join("isolet.db")).unwrap();
+        KeyReplica::new(Etcd::new(settings).unwrap(), names, keys)
+    }
+
+    fn put(key: &KeyRecord, revision: i64) -> Change {
+        let name = KeyNames::new("isolet").unwrap().api_key(&key.id);
+        let value = values::of_key(key);
+        Change::Put(KeyValue {
+            key: name,
+            value,
+            created_at: revision,
+            modified_at: revision,
+            lease: 0,
+        })
+    }
+
+    /// A batch may hold several changes of one key: the last one counts, whatever came before.
+    #[tokio::test]
+    async fn of_several_changes_of_a_key_in_one_batch_the_last_one_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = replica(&elsewhere).keys;
+        let new = NewKey { tenant: "acme".into(), ..NewKey::default() };
+        let (key, secret) = other.add(&new).unwrap();
+        let valid = other.records().unwrap().remove(0);
+        other.revoke(&key.id).unwrap();
+        let revoked = other.records().unwrap().remove(0);
+        let deleted = || Change::Deleted { key: KeyNames::new("isolet").unwrap().api_key(&key.id) };
+        let digest = isolet_store::KeyDigest::of(&secret);
+        let mut replica = replica(&folder);
+        // Deleted and written again, at the end revoked.
+        let changes = vec![put(&valid, 5), deleted(), put(&valid, 7), put(&revoked, 8)];
+        replica.apply(WatchBatch { revision: 8, changes }).await.unwrap();
+        assert_eq!(replica.known[&key.id].revision, 8);
+        assert!(replica.known[&key.id].is_revoked);
+        assert_eq!(replica.keys.grant_of(&digest).unwrap(), None);
+        // Written and deleted: etcd has none, so this node writes what it has.
+        let changes = vec![put(&revoked, 9), deleted()];
+        replica.apply(WatchBatch { revision: 10, changes }).await.unwrap();
+        assert!(replica.known.is_empty());
+        let own = replica.keys.records().unwrap();
+        assert!(own[0].revoked_at_ms.is_some(), "a deletion revives no key");
+        assert_eq!(replica.differences(own, 0).added.len(), 1);
+    }
+}

@@ -2,7 +2,6 @@
 
 use crate::fixture::{Fixture, LEASE_ENDS};
 use isolet_kit::{Server, json};
-use std::time::Duration;
 
 /// The server is killed, so only the guard can stop the sandbox. The next server cannot reach etcd at
 /// first, and must not let it continue before it has compared the epoch.
@@ -98,8 +97,9 @@ fn a_guard_that_was_killed_is_replaced_and_knows_the_sandboxes() {
     isolet_kit::wait_until("another guard runs", isolet_kit::SOON, || {
         find_guard(&fixture.server).filter(|pid| *pid != guard)
     });
-    // The next renewal tells it the sandboxes, so wait for the one after that.
-    std::thread::sleep(Duration::from_secs(3));
+    isolet_kit::wait_until("it knows the sandboxes", isolet_kit::SOON, || {
+        fixture.server.log().contains("told another lease guard all sandboxes").then_some(())
+    });
     counting.counts();
     let mut fixture = fixture;
     fixture.server.kill();

@@ -44,6 +44,7 @@ pub fn run(options: GuardOptions, first: OwnedFd) {
         data_dir: options.data_dir,
         launcher: PathBuf::new(),
         agent: PathBuf::new(),
+        // The guard finds control groups and network namespaces, and starts no process.
         uid_base: crate::config::UID_BASE,
         cgroup: options.cgroup,
         stall_ms: 0,

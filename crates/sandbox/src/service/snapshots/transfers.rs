@@ -173,7 +173,8 @@ fn read_record(
         id: manifest.id.clone(),
         body: manifest.record.to_string(),
     };
-    // A pushed snapshot has no layers, which are those of one server.
+    // A pushed snapshot has no layers, which are those of one server and the only thing of a record whose
+    // ids are checked against the base.
     let record = SnapshotRecord::read(row, isolet_jail::UID_BASE)?;
     match record.body.settings.layers.is_empty() {
         true => Ok(record),
