@@ -8,6 +8,8 @@ pub const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 232, 0, 1);
 pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 /// The object store.
 pub const STORE: Ipv4Addr = Ipv4Addr::new(10, 232, 0, 31);
+/// The port of the object store.
+pub const STORE_PORT: u16 = 9000;
 /// The port of a node's API.
 pub const API_PORT: u16 = 7300;
 /// The port of a node's listener for other nodes.

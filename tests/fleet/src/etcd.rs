@@ -26,6 +26,42 @@ pub struct EtcdFiles {
     pub key: PathBuf,
 }
 
+/// What is needed to run `etcdctl` against a cluster, apart from the cluster.
+#[derive(Debug, Clone)]
+pub struct EtcdClient {
+    urls: Vec<String>,
+    files: EtcdFiles,
+}
+
+impl EtcdClient {
+    /// A command of `etcdctl`.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(program("etcdctl"));
+        command
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.urls.join(","), "--command-timeout", "5s"])
+            .arg("--cacert")
+            .arg(&self.files.ca)
+            .arg("--cert")
+            .arg(&self.files.certificate)
+            .arg("--key")
+            .arg(&self.files.key)
+            .args(words);
+        command
+    }
+
+    /// Runs a command to its end and returns what it prints; `None` if it fails.
+    ///
+    /// # Panics
+    /// When `etcdctl` is missing.
+    #[must_use]
+    pub fn ask(&self, words: &[&str]) -> Option<String> {
+        let output = self.command(words).stdin(Stdio::null()).output().expect("etcdctl is there");
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
 /// A running cluster. All members end when it is dropped.
 #[derive(Debug)]
 pub struct EtcdCluster {
@@ -80,6 +116,16 @@ impl EtcdCluster {
     pub fn urls(&self) -> Vec<String> {
         let url = |member: &Member| format!("https://{}:{ETCD_PORT}", member.address);
         self.members.iter().map(url).collect()
+    }
+
+    /// What runs `etcdctl` against all members.
+    #[must_use]
+    pub fn client(&self) -> EtcdClient {
+        self.client_of(&self.urls())
+    }
+
+    fn client_of(&self, urls: &[String]) -> EtcdClient {
+        EtcdClient { urls: urls.to_vec(), files: self.client.clone() }
     }
 
     /// The addresses of all members.
@@ -172,7 +218,7 @@ impl EtcdCluster {
         let running = self.members.iter().filter(|member| member.child.is_some());
         let urls: Vec<String> =
             running.map(|member| format!("https://{}:{ETCD_PORT}", member.address)).collect();
-        let text = self.ask(&urls, &["endpoint", "status", "-w", "json"])?;
+        let text = self.client_of(&urls).ask(&["endpoint", "status", "-w", "json"])?;
         let status: Value = text.parse().ok()?;
         let status = status.as_array()?;
         let leader = status.first()?["Status"]["leader"].as_u64().filter(|id| *id != 0)?;
@@ -192,6 +238,17 @@ impl EtcdCluster {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         let text = self.etcdctl(&["get", "--print-value-only", key]);
+        text.trim().parse().ok()
+    }
+
+    /// The value with which a key was created; `None` if it does not exist.
+    ///
+    /// # Panics
+    /// When etcd does not answer.
+    #[must_use]
+    pub fn first_value(&self, key: &str) -> Option<Value> {
+        let revision = self.created_at(key)?.to_string();
+        let text = self.etcdctl(&["get", "--print-value-only", "--rev", &revision, key]);
         text.trim().parse().ok()
     }
 
@@ -220,23 +277,7 @@ impl EtcdCluster {
     /// # Panics
     /// When it fails.
     pub fn etcdctl(&self, words: &[&str]) -> String {
-        self.ask(&self.urls(), words).unwrap_or_else(|| panic!("etcdctl {words:?} failed"))
-    }
-
-    fn ask(&self, urls: &[String], words: &[&str]) -> Option<String> {
-        let mut command = Command::new(program("etcdctl"));
-        command
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &urls.join(","), "--command-timeout", "5s"])
-            .arg("--cacert")
-            .arg(&self.client.ca)
-            .arg("--cert")
-            .arg(&self.client.certificate)
-            .arg("--key")
-            .arg(&self.client.key)
-            .args(words);
-        let output = command.stdin(Stdio::null()).output().expect("etcdctl is there");
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        self.client().ask(words).unwrap_or_else(|| panic!("etcdctl {words:?} failed"))
     }
 }
 

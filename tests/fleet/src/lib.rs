@@ -17,7 +17,7 @@
 //! outside of these namespaces. Functions panic when a part cannot be created, because only tests and
 //! tools for developers use this crate.
 //!
-//! `namespace` and `switch` are the network, `cut` and `delay` its faults; `etcd`, `certificates` and
+//! `namespace` and `switch` are the network, `cut`, `delay` and `store_fault` its faults; `etcd`, `certificates` and
 //! `object_store` are what nodes need, `registry_relay` leads a node to a registry, and `local_fleet` starts all of them.
 #![forbid(unsafe_code)]
 
@@ -33,16 +33,18 @@ mod object_store;
 mod public_host;
 mod registry_relay;
 pub mod relay;
+mod store_fault;
 mod switch;
 
 pub use certificates::PeerAuthority;
 pub use cut::{Cut, CutDirection};
 pub use delay::EtcdDelay;
-pub use etcd::{EtcdCluster, EtcdFiles};
+pub use etcd::{EtcdClient, EtcdCluster, EtcdFiles};
 pub use local_fleet::{FleetOptions, KEY, LocalFleet};
 pub use namespace::NetworkNamespace;
 pub use node::LocalNode;
 pub use object_store::ObjectStore;
 pub use public_host::PublicHost;
 pub use registry_relay::RegistryRelay;
+pub use store_fault::{StoreFailure, StoreFault};
 pub use switch::Switch;

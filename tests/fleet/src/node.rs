@@ -4,6 +4,7 @@ use crate::addresses::{API_PORT, PEER_PORT};
 use crate::cut::{Cut, CutDirection};
 use crate::delay::EtcdDelay;
 use crate::namespace::NetworkNamespace;
+use crate::store_fault::{StoreFailure, StoreFault};
 use isolet_kit::{Http, Options, SOON, Sandbox, Server, Traces, wait_until};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -83,5 +84,11 @@ impl LocalNode {
     #[must_use]
     pub fn delay_etcd(&self, members: u8, round_trip: Duration) -> EtcdDelay<'_> {
         EtcdDelay::new(&self.network, members, round_trip)
+    }
+
+    /// Lets the object store fail for this node until the result is dropped.
+    #[must_use]
+    pub fn fail_store(&self, failure: StoreFailure) -> StoreFault<'_> {
+        StoreFault::new(&self.network, failure)
     }
 }

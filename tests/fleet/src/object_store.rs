@@ -1,6 +1,6 @@
 //! An S3 server (moto) in a network namespace.
 
-use crate::addresses::STORE;
+use crate::addresses::{STORE, STORE_PORT};
 use crate::namespace::NetworkNamespace;
 use crate::switch::Switch;
 use isolet_kit::s3::{self, BUCKET};
@@ -8,9 +8,6 @@ use isolet_kit::{SOON, wait_until};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Stdio};
-
-/// The port of the server.
-const PORT: u16 = 9000;
 
 /// A running S3 server. It ends when it is dropped, and its objects are lost.
 #[derive(Debug)]
@@ -29,7 +26,7 @@ impl ObjectStore {
         let network = switch.attach(STORE);
         let mut command = network.command(s3::program());
         command
-            .args(["-H", &STORE.to_string(), "-p", &PORT.to_string()])
+            .args(["-H", &STORE.to_string(), "-p", &STORE_PORT.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -43,7 +40,7 @@ impl ObjectStore {
     /// Where it listens.
     #[must_use]
     pub fn address() -> SocketAddr {
-        SocketAddr::from((STORE, PORT))
+        SocketAddr::from((STORE, STORE_PORT))
     }
 
     /// The network namespace of the server.

@@ -327,6 +327,13 @@ impl Server {
         traces::erase(&self.data());
     }
 
+    /// Simulates the loss of the machine: the server, everything that it ran and the processes that
+    /// outlive it are gone at the same time. The disk remains.
+    pub fn lose_machine(&mut self) {
+        self.kill();
+        end_all(&self.data());
+    }
+
     /// Sends SIGTERM and waits until the server has ended.
     pub fn stop(&mut self) -> std::process::ExitStatus {
         process::signal(self.pid(), Signal::TERM);

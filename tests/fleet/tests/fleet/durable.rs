@@ -3,7 +3,7 @@
 use isolet_fleet_tests::{FleetOptions, LocalFleet};
 use isolet_kit::{LONG, Reply, SOON, Sandbox, Value, json, wait_until};
 
-fn fleet() -> LocalFleet {
+pub(crate) fn fleet() -> LocalFleet {
     let config = "snapshot_every_s_min = 1\n".to_owned();
     let options =
         FleetOptions { has_store: true, lease_ttl_s: 5, config, ..FleetOptions::default() };
@@ -11,7 +11,7 @@ fn fleet() -> LocalFleet {
 }
 
 /// Takes a snapshot, pushes it, and returns its id.
-fn push(sandbox: &Sandbox) -> String {
+pub(crate) fn push(sandbox: &Sandbox) -> String {
     let taken = sandbox.post("/snapshots", &json!({})).expect(201).json();
     let id = taken["id"].as_str().expect("an id").to_owned();
     sandbox.http.post(&format!("/v1/snapshots/{id}/push"), &json!({})).expect(200);
@@ -23,7 +23,7 @@ fn push(sandbox: &Sandbox) -> String {
 }
 
 /// The first answer to a command that is not refused because the node is unreachable.
-fn asked_until_answered(sandbox: &Sandbox, command: &str) -> Reply {
+pub(crate) fn answered(sandbox: &Sandbox, command: &str) -> Reply {
     wait_until("another node answers", LONG, || {
         let body = json!({"command": command});
         let reply = sandbox.http.post(&sandbox.path("/exec"), &body);
@@ -57,7 +57,7 @@ fn a_killed_node_is_replaced_by_the_next_one_that_is_asked() {
     let before = made.info();
     fleet.node_mut("a").server.kill();
     let through = fleet.node("b").sandbox("box");
-    let first = asked_until_answered(&through, "cat /workspace/file; echo $NAME; ls /workspace");
+    let first = answered(&through, "cat /workspace/file; echo $NAME; ls /workspace");
     assert_eq!(first.json()["stdout"], "kept\nvalue\nfile\n");
     assert_eq!(first.header("isolet-restored-from"), Some(&*snapshot), "{:?}", first.headers);
     let lost = first.header("isolet-lost").expect("what was lost").to_owned();
@@ -95,7 +95,7 @@ fn a_killed_node_is_replaced_by_the_next_one_that_is_asked() {
     // It is pushed from its new node on, so it survives that one too.
     push(&through);
     fleet.node_mut("b").server.kill();
-    let third = asked_until_answered(&fleet.node("a").sandbox("box"), "cat /workspace/file");
+    let third = answered(&fleet.node("a").sandbox("box"), "cat /workspace/file");
     assert_eq!(third.json()["stdout"], "new\n");
     assert_eq!(fleet.owner("box").as_deref(), Some("a"));
     fleet.node_mut("b").server.launch();
@@ -218,7 +218,7 @@ fn snapshots_are_pushed_at_sleep_and_at_intervals_and_deleted_with_the_sandbox()
     newer(Some(fourth));
     fleet.node_mut("a").server.kill();
     let second = fleet.node("c").sandbox("box");
-    let reply = asked_until_answered(&second, "cat /workspace/file");
+    let reply = answered(&second, "cat /workspace/file");
     assert_eq!(reply.json()["stdout"], "asleep\nawake\n");
     second.delete();
     assert_eq!(fleet.owner("box"), None);

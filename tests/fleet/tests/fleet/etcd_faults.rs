@@ -31,17 +31,40 @@ fn known_work(fleet: &LocalFleet) {
     }
 }
 
+/// The sandbox of the class `store` that each fleet has.
+const STORED: &str = "stored";
+
+/// The sandbox of the class `store` runs on where it was, or continues there.
+fn stored_continues(fleet: &LocalFleet) {
+    let through = fleet.node("b").sandbox(STORED);
+    wait_until("it continues", LONG, || {
+        let command = json!({"command": "echo $x"});
+        let reply = through.post("/sessions/dev/exec", &command);
+        if reply.status == 503 {
+            assert_eq!(reply.error(), "suspended", "{}", reply.text());
+            return None;
+        }
+        assert_eq!(reply.expect(200).json()["stdout"], "7\n", "the same shell");
+        Some(())
+    });
+    assert_eq!(fleet.owner(STORED).as_deref(), Some("a"), "nobody has taken it over");
+}
+
 fn fleet_with_known() -> LocalFleet {
-    let options = FleetOptions { lease_ttl_s: 5, ..FleetOptions::default() };
+    let options = FleetOptions { has_store: true, lease_ttl_s: 5, ..FleetOptions::default() };
     let fleet = LocalFleet::with(&options);
     NODES.iter().for_each(|node| drop(fleet.create_on(node, node)));
+    let stored = fleet.create_stored("a", STORED);
+    assert_eq!(stored.command("dev", "x=7")["exit_code"], 0);
     known_work(&fleet);
     fleet
 }
 
 /// All nodes list what was created.
 fn all_are_there(fleet: &LocalFleet, ids: &[String]) {
+    stored_continues(fleet);
     let mut expected: Vec<String> = NODES.iter().map(|node| (*node).to_owned()).collect();
+    expected.push(STORED.to_owned());
     expected.extend_from_slice(ids);
     expected.sort();
     for node in &fleet.nodes {
@@ -63,6 +86,7 @@ fn a_member_or_the_leader_of_etcd_may_die() {
         create_in_time(&fleet, NODES[round % NODES.len()], &id);
         ids.push(id);
         fleet.etcd.as_mut().expect("a fleet").launch_all();
+        stored_continues(&fleet);
     }
     all_are_there(&fleet, &ids);
 }
@@ -83,6 +107,7 @@ fn without_a_majority_known_sandboxes_work_and_new_ones_are_refused() {
         assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
         known_work(&fleet);
         fleet.etcd.as_mut().expect("a fleet").launch_all();
+        stored_continues(&fleet);
         create_in_time(&fleet, NODES[round % NODES.len()], &id);
         ids.push(id);
     }
@@ -108,6 +133,7 @@ fn a_slow_etcd_delays_new_sandboxes_only_and_ends_no_membership() {
         let id = format!("new{round}");
         create_in_time(&fleet, NODES[round % NODES.len()], &id);
         ids.push(id);
+        stored_continues(&fleet);
         drop(delays);
     }
     known_work(&fleet);

@@ -11,6 +11,7 @@ mod placement;
 mod requests;
 mod servers;
 mod soak;
+mod store_faults;
 mod tenants;
 mod trust;
 

@@ -1,7 +1,7 @@
 //! SIGKILL of nodes, and of everything.
 
 use crate::{NODES, ROUNDS};
-use isolet_fleet_tests::LocalFleet;
+use isolet_fleet_tests::{FleetOptions, LocalFleet};
 use isolet_kit::{SOON, Sandbox, Shell, wait_until};
 
 /// What identifies the shell of a session: its pid and a variable.
@@ -58,16 +58,21 @@ fn a_killed_node_is_unreachable_until_it_is_back_and_its_processes_continue() {
 /// Promises: FL10, FL11.
 #[test]
 fn a_restart_of_everything_loses_nothing() {
-    let mut fleet = LocalFleet::start();
+    let mut fleet = LocalFleet::with(&FleetOptions { has_store: true, ..FleetOptions::default() });
+    // The last one is of the class `store`: it continues too, because the lease does.
+    let ids = ["a", "b", "c", "stored"];
     let mut states = Vec::new();
-    for node in NODES {
-        let sandbox = fleet.create_on(node, node);
-        assert_eq!(sandbox.command("dev", &format!("x={node}"))["exit_code"], 0);
+    for id in ids {
+        let sandbox = match id {
+            "stored" => fleet.create_stored("a", id),
+            node => fleet.create_on(node, node),
+        };
+        assert_eq!(sandbox.command("dev", &format!("x={id}"))["exit_code"], 0);
         states.push(state(&sandbox));
     }
     for _ in 0..ROUNDS {
         let epochs = |fleet: &LocalFleet| {
-            NODES.map(|node| fleet.etcd().created_at(&format!("isolet/owners/default/{node}")))
+            ids.map(|id| fleet.etcd().created_at(&format!("isolet/owners/default/{id}")))
         };
         let before = epochs(&fleet);
         fleet.nodes.iter_mut().for_each(|node| node.server.kill());
@@ -75,8 +80,8 @@ fn a_restart_of_everything_loses_nothing() {
         (0..3).for_each(|member| etcd.kill(member));
         etcd.launch_all();
         fleet.nodes.iter_mut().for_each(|node| node.server.launch());
-        for (index, node) in NODES.iter().enumerate() {
-            let through = fleet.node(NODES[(index + 1) % NODES.len()]).sandbox(node);
+        for (index, id) in ids.into_iter().enumerate() {
+            let through = fleet.node(NODES[(index + 1) % NODES.len()]).sandbox(id);
             let after = wait_until("the sandbox answers", SOON, || {
                 let info = through.http.get(&through.path(""));
                 (info.status == 200).then(|| state(&through))

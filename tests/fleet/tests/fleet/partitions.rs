@@ -1,11 +1,12 @@
 //! Nodes that packets do not reach any more.
 
 use crate::NODES;
+use crate::durable::answered;
 use isolet_fleet_tests::{CutDirection, FleetOptions, LocalFleet};
 use isolet_kit::{LONG, SOON, json, wait_until};
 
-fn fleet() -> LocalFleet {
-    let options = FleetOptions { lease_ttl_s: 5, ..FleetOptions::default() };
+fn fleet(has_store: bool) -> LocalFleet {
+    let options = FleetOptions { has_store, lease_ttl_s: 5, ..FleetOptions::default() };
     let fleet = LocalFleet::with(&options);
     for node in NODES {
         let sandbox = fleet.create_on(node, node);
@@ -20,9 +21,17 @@ fn fleet() -> LocalFleet {
     fleet
 }
 
+/// The sandbox of the class `store` of a node.
+fn stored(node: &str) -> String {
+    format!("stored-{node}")
+}
+
 /// Cuts each node from etcd until its lease has ended.
 fn cut_from_etcd(directions: [CutDirection; 3]) {
-    let fleet = fleet();
+    let fleet = fleet(true);
+    for node in NODES {
+        fleet.create_stored(node, &stored(node)).says("echo unsaved >/workspace/file");
+    }
     let etcd = fleet.etcd().addresses();
     for (index, direction) in directions.into_iter().enumerate() {
         let name = NODES[index];
@@ -40,6 +49,13 @@ fn cut_from_etcd(directions: [CutDirection; 3]) {
         assert_eq!(node.sandbox(name).command("dev", "echo $x")["stdout"], "7\n");
         assert_eq!(node.sandbox(other.name).says("echo works"), "works\n");
         assert_eq!(other.sandbox(name).says("echo works"), "works\n");
+        // One of the class `store` is frozen, and another node restores it.
+        let frozen = node.sandbox(&stored(name));
+        let refused = frozen.post("/exec", &json!({"command": "true"})).expect(503);
+        assert_eq!(refused.error(), "suspended", "{}", refused.text());
+        let restored = answered(&other.sandbox(&stored(name)), "ls /workspace");
+        assert!(restored.header("isolet-restored-from").is_some(), "{:?}", restored.headers);
+        assert_eq!(fleet.owner(&stored(name)).as_deref(), Some(other.name));
         // The others take new sandboxes, and place none there.
         let made = other.http().post("/v1/sandboxes", &json!({"id": id, "memory_mib": 64}));
         made.expect(201);
@@ -55,16 +71,22 @@ fn cut_from_etcd(directions: [CutDirection; 3]) {
         assert_eq!(other.sandbox(name).command("dev", "echo $x")["stdout"], "7\n");
         // What others created while it was away is found.
         assert_eq!(node.sandbox(&id).says("echo found"), "found\n");
+        // Its copy ends, and its clients reach the restored one.
+        wait_until("the restored sandbox answers", LONG, || {
+            let far = node.sandbox(&stored(name));
+            (far.http.get(&far.path("")).status == 200).then_some(())
+        });
+        assert_eq!(fleet.owner(&stored(name)).as_deref(), Some(other.name));
     }
 }
 
-/// Promises: FL10.
+/// Promises: FL2, FL3, FL10, FL21.
 #[test]
 fn a_node_that_is_cut_from_etcd_keeps_its_sandboxes_and_takes_no_new_ones() {
     cut_from_etcd([CutDirection::Both; 3]);
 }
 
-/// Promises: FL10.
+/// Promises: FL2, FL10, FL21.
 #[test]
 fn a_one_way_cut_from_etcd_is_a_cut() {
     cut_from_etcd([CutDirection::Outgoing, CutDirection::Incoming, CutDirection::Outgoing]);
@@ -75,7 +97,7 @@ fn a_one_way_cut_from_etcd_is_a_cut() {
 /// Promises: FL10, FW3, FW7.
 #[test]
 fn nodes_that_are_cut_from_one_another_say_so_and_recover() {
-    let fleet = fleet();
+    let fleet = fleet(false);
     let directions = [CutDirection::Both, CutDirection::Outgoing, CutDirection::Incoming];
     let cuts: Vec<_> = fleet
         .nodes

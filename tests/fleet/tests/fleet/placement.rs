@@ -27,6 +27,13 @@ fn a_cordoned_node_gets_no_sandbox_and_a_full_fleet_says_what_is_missing() {
         ..isolet_fleet_tests::FleetOptions::default()
     };
     let fleet = LocalFleet::with(&options);
+    // A node registers before it answers, and takes no sandboxes until then.
+    for node in NODES {
+        let key = format!("isolet/nodes/live/{node}");
+        let state = |value: Option<isolet_kit::Value>| value.expect("a record")["state"].clone();
+        assert_eq!(state(fleet.etcd().first_value(&key)), "starting", "{node}");
+        assert_eq!(state(fleet.etcd().get(&key)), "ready", "{node}");
+    }
     let a = fleet.node("a").http();
     let kept = fleet.create_on("a", "kept");
     let record = fleet.etcd().get("isolet/owners/default/kept").expect("a record");
