@@ -106,9 +106,10 @@ soak: packages tools programs
 	  -E 'test(heavy_i4) | test(interrupts_at_any) | test(interrupts_among) | test(a_cancel_ends_whatever) | test(a_snapshot_gives_the_same_screen_for_any_stream) | test(f43_a_launcher_that_dies_over) | test(heavy_f44) | test(reverse_proxies)'
 	$(MAKE) snapshot-soak kills fleet-soak
 
-# 160 faults of nodes, of etcd and of the network under 30 busy sandboxes of a fleet. A run continues where the
-# last one of this commit stopped: target/soak/fleet-node.json says what has passed. ISOLET_SOAK_FAULTS sets the
-# number of faults of this run.
+# 170 faults of nodes, of etcd, of the object store and of the network under 30 busy sandboxes of a fleet. A run
+# continues where the last one of this commit stopped: target/soak/fleet-both.json says what has passed.
+# ISOLET_SOAK_FAULTS sets the number of faults of this run, ISOLET_SOAK_CLASS (node, store) the class of all
+# sandboxes, ISOLET_SOAK_KIND a part of the names of the faults.
 fleet-soak: packages tools programs etcd target/clients/moto/.fetched
 	cargo nextest run -p isolet-fleet-tests --profile soak --run-ignored only --no-capture -E 'test(soak_fleet)'
 
@@ -152,7 +153,7 @@ baseline: packages tools
 # others.
 BENCH_TABLE := $(filter snapshot fleet scale,$(MAKECMDGOALS))
 BENCH_NEEDS_snapshot := build snapshot-packages
-BENCH_NEEDS_fleet := build etcd
+BENCH_NEEDS_fleet := build etcd target/clients/moto/.fetched
 BENCH_NEEDS_scale := etcd
 bench: packages $(or $(foreach table,$(BENCH_TABLE),$(BENCH_NEEDS_$(table))),build ttyd)
 	cargo run --release -p isolet-bench -- $(BENCH_TABLE)

@@ -8,17 +8,22 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+/// The directory of notes.
+pub(super) fn folder() -> PathBuf {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/soak"));
+    fs::create_dir_all(&folder).expect("a directory");
+    folder
+}
+
 pub(super) struct Note {
     path: PathBuf,
     content: Value,
 }
 
 impl Note {
-    /// Reads the note of a class of sandboxes, or begins a new one for another commit.
+    /// Reads the note of a class of sandboxes, or of `both`, or begins a new one for another commit.
     pub(super) fn open(class: &str) -> Self {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/soak");
-        fs::create_dir_all(folder).expect("a directory");
-        let path = PathBuf::from(folder).join(format!("fleet-{class}.json"));
+        let path = folder().join(format!("fleet-{class}.json"));
         let commit = run("git", &["describe", "--always", "--dirty", "--abbrev=12"]);
         let text = fs::read_to_string(&path).unwrap_or_default();
         let former: Value = text.parse().unwrap_or_default();
