@@ -71,11 +71,20 @@ impl Cluster {
     }
 
     pub(crate) fn with_limits(count: usize, limits: ConnectionLimits) -> Self {
+        Self::with(count, limits, NOT_FOUND_LIMIT)
+    }
+
+    /// Nodes that answer each client with 404 at most `limit` times in 10 s.
+    pub(crate) fn with_not_found_limit(count: usize, limit: u32) -> Self {
+        Self::with(count, ConnectionLimits::default(), limit)
+    }
+
+    fn with(count: usize, limits: ConnectionLimits, not_found_limit: u32) -> Self {
         let runtime = Runtime::new().expect("threads");
         let directory = Arc::<Directory>::default();
         let nodes = ["a", "b", "c"].iter().take(count).map(|name| {
             let fleet = TestNode::new(name, &directory);
-            runtime.block_on(start(fleet, limits))
+            runtime.block_on(start(fleet, limits, not_found_limit))
         });
         let nodes = nodes.collect();
         directory.place_on("b");
@@ -104,7 +113,7 @@ impl Cluster {
     }
 }
 
-async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits) -> Node {
+async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits, not_found_limit: u32) -> Node {
     let folder = tempfile::Builder::new().prefix("isolet-test-").tempdir().expect("in /tmp");
     let data = folder.path().join("data");
     std::fs::create_dir(&data).expect("it is new");
@@ -123,7 +132,7 @@ async fn start(fleet: Arc<TestNode>, limits: ConnectionLimits) -> Node {
         names: ServerNames::default(),
         ports_domain: Some(PORTS_DOMAIN.into()),
         api_key: Some(KEY.into()),
-        not_found_limit_per_10s: NOT_FOUND_LIMIT,
+        not_found_limit_per_10s: not_found_limit,
         connections: limits,
         tls: None,
         trusted_proxies: TrustedProxies::default(),

@@ -12,4 +12,5 @@ mod profiles;
 mod programs;
 mod protocols;
 mod rights;
+mod tenant_isolation;
 mod transfers;

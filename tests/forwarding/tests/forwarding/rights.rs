@@ -4,9 +4,9 @@ use crate::calls::{body, calls};
 use crate::cluster::{Cluster, KEY, PORTS_DOMAIN};
 use isolet_kit::{Http, SOON, Sandbox, json, wait_until};
 
-/// Promises: FW4.
+/// Promises: FW4, T2.
 #[test]
-fn t_another_tenant_gets_the_same_answers_as_on_one_node() {
+fn t2_another_tenant_gets_the_same_answers_as_on_one_node() {
     let cluster = Cluster::start(2);
     let sandbox = cluster.sandbox("box");
     sandbox.says("echo secret >/workspace/file");
@@ -30,7 +30,7 @@ fn t_another_tenant_gets_the_same_answers_as_on_one_node() {
 
 /// Promises: FW4.
 #[test]
-fn t_a_client_cannot_speak_as_a_node() {
+fn t14_a_client_cannot_speak_as_a_node() {
     let cluster = Cluster::start(2);
     let sandbox = cluster.sandbox("box");
     let head = json!({
@@ -49,9 +49,9 @@ fn t_a_client_cannot_speak_as_a_node() {
     }
 }
 
-/// Promises: FW4.
+/// Promises: FW4, T4.
 #[test]
-fn t_no_secret_reaches_another_node() {
+fn t4_no_secret_reaches_another_node() {
     let cluster = Cluster::start(2);
     let (_, secret) = cluster.add_key("a", "default", false);
     cluster.sandbox("box");
@@ -67,9 +67,9 @@ fn t_no_secret_reaches_another_node() {
     assert!(!text.contains(&secret) && !text.contains("isolet-port=abc"), "{text}");
 }
 
-/// Promises: FW4.
+/// Promises: FW4, T1.
 #[test]
-fn t_a_read_only_key_stays_read_only_on_the_owner() {
+fn t1_a_read_only_key_stays_read_only_on_the_owner() {
     let cluster = Cluster::start(2);
     let sandbox = cluster.sandbox("box");
     let (_, secret) = cluster.add_key("a", "default", true);
@@ -93,9 +93,9 @@ fn t_a_read_only_key_stays_read_only_on_the_owner() {
     assert_eq!(cluster.directory.owner("default", "missing"), None);
 }
 
-/// Promises: FW4.
+/// Promises: FW4, T1.
 #[test]
-fn t_every_route_answers_a_key_without_rights_as_on_the_owner() {
+fn t1_every_route_answers_a_key_without_rights_as_on_the_owner() {
     let cluster = Cluster::start(2);
     cluster.sandbox("box");
     let readers = ["a", "b"].map(|node| cluster.add_key(node, "default", true).1);
@@ -118,9 +118,9 @@ fn t_every_route_answers_a_key_without_rights_as_on_the_owner() {
     }
 }
 
-/// Promises: FW5.
+/// Promises: FW5, T16.
 #[test]
-fn a_ticket_opens_its_socket_once_on_any_node() {
+fn t16_a_ticket_opens_its_socket_once_on_any_node() {
     let cluster = Cluster::start(3);
     let sandbox = cluster.sandbox("box");
     let ticket = |node: &str, spec: isolet_kit::Value| {
@@ -156,7 +156,7 @@ fn a_ticket_opens_its_socket_once_on_any_node() {
 
 /// Promises: FW5.
 #[test]
-fn a_signed_link_works_on_every_node() {
+fn t16_a_signed_link_works_on_every_node() {
     let cluster = Cluster::start(3);
     let sandbox = cluster.sandbox("box");
     sandbox.listen(8000);
