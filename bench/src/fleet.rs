@@ -1,6 +1,11 @@
 //! Table (r): a fleet of three nodes in network namespaces of this machine: requests that the owner
-//! receives, requests that another node forwards, and a server without `[cluster]`.
+//! receives, requests that another node forwards, and a server without `[cluster]`. [`failover`] loses
+//! machines. With `ISOLET_BEFORE_PROGRAMS`, a directory with the programs of an earlier build, the table
+//! begins with a comparison of both builds without `[cluster]`, in turns.
 
+mod failover;
+
+use crate::compare::{self, Compare};
 use crate::file::Wire;
 use crate::http::HttpClient;
 use crate::server::Endpoint;
@@ -28,9 +33,18 @@ const VARIANTS: [&str; 3] = ["to the owner", "to another node", "without [cluste
 
 pub(crate) fn table(bin: &Path, rounds: usize) -> Result<()> {
     let bin = std::path::absolute(bin)?;
+    if let Some(before) = std::env::var_os("ISOLET_BEFORE_PROGRAMS") {
+        println!("### without [cluster]: {} against {}", before.display(), bin.display());
+        compare::run(&Compare::of(before.into(), bin.clone(), rounds.max(2)))?;
+    }
+    failover::table(&bin)?;
+    requests(&bin, rounds)
+}
+
+fn requests(bin: &Path, rounds: usize) -> Result<()> {
     let fleet = LocalFleet::with(&FleetOptions {
         has_plain: true,
-        programs: Some(bin),
+        programs: Some(bin.to_owned()),
         ..FleetOptions::default()
     });
     let plain = fleet.plain.as_ref().context("the server without [cluster]")?;
