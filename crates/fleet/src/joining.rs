@@ -107,6 +107,7 @@ impl Node {
         service.set_id_claims(Arc::new(ForkClaims(Arc::downgrade(&node))));
         let (reports, guard) = watch::channel(GuardReport::default());
         node.spawn(Arc::clone(&driver).send_deadlines(reports));
+        node.spawn(Arc::clone(&driver).suspend_when_lost());
         node.spawn(driver.follow(guard));
         node.report_load().await;
         retried(until, async || node.sweep(&mut sweep::Absent::default()).await).await?;

@@ -1,4 +1,5 @@
-//! The two tasks: one tells the guard each deadline, the other one follows what the node learns.
+//! The three tasks: one tells the guard each deadline, one suspends sandboxes when the lease is lost, and one
+//! follows everything that the node learns.
 
 use crate::ownership_driver::{ACTIONS_AT_ONCE, OwnershipDriver, TICK};
 use futures_util::{StreamExt as _, stream};
@@ -44,6 +45,31 @@ impl OwnershipDriver {
                 }
             }
             if deadlines.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Suspends sandboxes as soon as the lease is lost, until the task is aborted. The guard freezes them at
+    /// the same time, and no request may reach them then, but [`Self::follow`] may be waiting for etcd.
+    pub(crate) async fn suspend_when_lost(self: Arc<Self>) {
+        let mut state = self.state.clone();
+        loop {
+            let suspended = {
+                let mut table = self.table();
+                // Read under the lock of the table, so that what follows a regained lease comes later.
+                let is_lost = *state.borrow_and_update() == MemberState::Lost;
+                if is_lost {
+                    table.learn_all(Event::LeaseLost);
+                    table.begin_suspensions()
+                } else {
+                    Vec::new()
+                }
+            };
+            if !suspended.is_empty() {
+                self.suspend(&suspended).await;
+            }
+            if state.changed().await.is_err() {
                 return;
             }
         }

@@ -70,7 +70,7 @@ impl OwnershipDriver {
         }
     }
 
-    async fn suspend(&self, sandboxes: &[LocalSandbox]) {
+    pub(super) async fn suspend(&self, sandboxes: &[LocalSandbox]) {
         if let Err(error) = self.service.suspend(sandboxes).await {
             warn!(%error, count = sandboxes.len(), "sandboxes are not suspended by the lease guard");
         }
