@@ -37,7 +37,7 @@ PACKAGES := bash bash-static btrfs-progs bubblewrap busybox-static ca-certificat
 PACKAGES += $(if $(shell command -v npm),,npm) $(if $(shell python3 -m pip --version 2>/dev/null),,python3-pip)
 PACKAGES += $(if $(shell python3 -c 'import ensurepip' 2>/dev/null && echo yes),,python3-venv)
 
-.PHONY: run build programs console console-if-can fleet test fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python browser prometheus reverse-proxies etcd ttyd xterm
+.PHONY: compat run build programs console console-if-can fleet test fetched soak snapshot-soak fleet-soak kills upgrade-test baseline bench docs docs-tools recording lint fmt packages tools clients openapi openapi-tools sdk python integrations browser prometheus reverse-proxies etcd ttyd xterm
 
 run: build
 	exec ./dist/isolet serve
@@ -94,6 +94,7 @@ test: packages tools console
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/metrics
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/traces
 	timeout -s INT 300 $(PYTHON)/pytest -q -p no:cacheprovider tests/docs
+	cd integrations && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check .
 	cd sdk/python && $(PYTHON)/ruff check -q . && $(PYTHON)/ruff format -q --check . && $(PYTHON)/mypy && timeout -s INT 600 $(PYTHON)/pytest $(if $(CI),--reruns 1 -rR) -o faulthandler_timeout=120
 
 # Dependencies of tests that cargo does not build; fetched while cargo builds.
@@ -247,6 +248,18 @@ python: target/python/.fetched
 target/python/.fetched: sdk/python/pyproject.toml $(PYTHON_REQUIREMENTS) | packages
 	python3 -m venv --clear $(@D)
 	$(PYTHON)/pip install -q --disable-pip-version-check -e 'sdk/python[test]' $(addprefix -r ,$(PYTHON_REQUIREMENTS))
+	touch $@
+
+# Suites that frameworks have for their sandbox providers. Their packages are many, so they are not part of `make test`.
+INTEGRATIONS := $(CURDIR)/target/integrations/bin
+integrations: packages $(if $(ISOLET_PROGRAMS)$(wildcard target/programs/isolet),,programs) target/integrations/.fetched
+	for package in inspect deepagents; do cd $(CURDIR)/integrations/$$package && $(INTEGRATIONS)/ruff check -q . && $(INTEGRATIONS)/ruff format -q --check . && $(INTEGRATIONS)/mypy && timeout -s INT 300 $(INTEGRATIONS)/pytest || exit 1; done
+
+compat: integrations
+
+target/integrations/.fetched: integrations/requirements.txt integrations/inspect/pyproject.toml integrations/deepagents/pyproject.toml sdk/python/pyproject.toml | packages
+	python3 -m venv --clear $(@D)
+	$(INTEGRATIONS)/pip install -q --disable-pip-version-check -r $< -e sdk/python -e integrations/inspect -e integrations/deepagents
 	touch $@
 
 # What generates a TypeScript client from the OpenAPI document.

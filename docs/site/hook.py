@@ -30,6 +30,8 @@ COPIED = {
     "PROMISES.md": "project/promises.md",
     "SECURITY.md": "security.md",
     "console/README.md": "console.md",
+    "integrations/deepagents/README.md": "integrations/deepagents.md",
+    "integrations/inspect/README.md": "integrations/inspect.md",
     "sdk/python/README.md": "sdk/python.md",
     "sdk/typescript/README.md": "sdk/typescript.md",
 }
