@@ -289,7 +289,7 @@ tests/browser/node_modules/.fetched: tests/browser/package.json tests/browser/pa
 	touch $@
 
 # Public clients and packages that tests use against a server, fetched once.
-clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/e2b/.fetched target/clients/e2b-python/.fetched target/clients/moto/.fetched target/clients/idna-3.20.tar.gz
+clients: target/clients/isorun/.fetched target/clients/mcp/.fetched target/clients/openai-agents/.fetched target/clients/e2b/.fetched target/clients/e2b-python/.fetched target/clients/swe-rex/.fetched target/clients/moto/.fetched target/clients/idna-3.20.tar.gz
 
 target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-lock.json | packages
 	mkdir -p $(@D)
@@ -297,7 +297,7 @@ target/clients/%/.fetched: tests/clients/%/package.json tests/clients/%/package-
 	cd $(@D) && npm ci --loglevel=error
 	touch $@
 
-target/clients/openai-agents/.fetched target/clients/e2b-python/.fetched: target/clients/%/.fetched: tests/clients/%/requirements.txt | packages
+target/clients/openai-agents/.fetched target/clients/e2b-python/.fetched target/clients/swe-rex/.fetched: target/clients/%/.fetched: tests/clients/%/requirements.txt | packages
 	python3 -m venv --clear $(@D)
 	$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@

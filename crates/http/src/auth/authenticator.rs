@@ -4,14 +4,14 @@
 use crate::auth::caller::{Caller, SocketPurpose, bad_ticket, read_only_key, unauthorized};
 use crate::auth::route_access::RouteAccess;
 use crate::auth::tickets::{TicketTarget, Tickets};
-use crate::dialects::e2b::routes;
+use crate::dialects::{e2b, swerex};
 use crate::foundation::error::ApiError;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use isolet_sandbox::{KeyDigest, Keys, TenantId};
 use std::sync::Arc;
 
-/// Holds the key in requests of E2B's clients.
-const E2B_KEY: &str = "x-api-key";
+/// Holds the key in requests of the clients of E2B and SWE-ReX.
+const API_KEY: &str = "x-api-key";
 
 /// Looks up the keys and tickets that give access to this server.
 #[derive(Clone)]
@@ -91,14 +91,19 @@ impl Authenticator {
     }
 }
 
-/// The key of a request. E2B's clients send it in a header of their own.
+/// The key of a request. The clients of E2B and SWE-ReX send it in a header of their own.
 fn secret<'a>(uri: &Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     let own = || {
-        let mut all = headers.get_all(E2B_KEY).iter().filter(|_| routes::owns(uri.path()));
+        let mut all = headers.get_all(API_KEY).iter().filter(|_| has_own_header(uri.path()));
         let one = all.next().filter(|_| all.next().is_none())?;
         one.to_str().ok().filter(|secret| !secret.is_empty())
     };
     bearer(headers).or_else(own)
+}
+
+/// Whether the clients of a path send their key in `X-API-Key`.
+fn has_own_header(path: &str) -> bool {
+    e2b::routes::owns(path) || swerex::routes::owns(path)
 }
 
 /// The key in `Authorization: Bearer KEY`, when there is exactly one such header.

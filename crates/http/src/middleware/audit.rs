@@ -6,7 +6,7 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::dialects::e2b::routes::audit_event;
+use crate::dialects::{e2b, swerex};
 use crate::foundation::extensions::{AuditedSandbox, Peer};
 use crate::foundation::query;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
@@ -156,7 +156,8 @@ fn event(method: &Method, route: &str, upgrade: bool) -> Option<&'static str> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return if upgrade { socket_event(route) } else { None };
     }
-    if let Some(event) = audit_event(route) {
+    let dialect = e2b::routes::audit_event(route).or_else(|| swerex::routes::audit_event(route));
+    if let Some(event) = dialect {
         return event;
     }
     let last = route.rsplit('/').find(|part| !part.starts_with('{')).unwrap_or_default();

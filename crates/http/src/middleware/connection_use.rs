@@ -1,6 +1,7 @@
 //! Assigns each route the kind of its connections, so that each kind has a limit of its own.
 
 use crate::dialects::e2b::routes::{RouteUse, use_of};
+use crate::dialects::swerex;
 use crate::foundation::event_encoding::accepts_event_stream;
 use crate::limits::kind::ConnectionKind;
 use axum::http::{HeaderMap, Method, Uri};
@@ -15,6 +16,11 @@ pub(crate) fn kind_of(
     headers: &HeaderMap,
 ) -> Option<ConnectionKind> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
+    match swerex::routes::use_of(route) {
+        Some(swerex::routes::RouteUse::Command) => return Some(ConnectionKind::Exec),
+        Some(swerex::routes::RouteUse::Upload) => return Some(ConnectionKind::Upload),
+        None => {}
+    }
     let Some(connection_use) = USES.get(route) else {
         return Some(use_of(route).map_or(ConnectionKind::Call, |used| match used {
             RouteUse::Program => ConnectionKind::Exec,

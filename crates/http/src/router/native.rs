@@ -65,4 +65,5 @@ pub(crate) fn native() -> OpenApiRouter<App> {
         .merge(dialects::e2b::router())
         .merge(dialects::isorun::router())
         .merge(dialects::pokee::router())
+        .merge(dialects::swerex::router())
 }

@@ -17,4 +17,5 @@ mod openai_agents;
 mod programs;
 mod recover;
 mod reverse_proxies;
+mod swe_rex;
 mod systemd;
